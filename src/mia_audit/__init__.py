@@ -1,0 +1,1 @@
+"""Audits what classifiers, and the explanations shipped with them, leak about who was in their training set."""

@@ -1,0 +1,51 @@
+"""The command line: one subcommand per stage of the workflow, and a few for people."""
+
+import argparse
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+
+from mia_audit.errors import UserError
+
+COMMANDS = {
+    "pool": "load a data set, drop duplicates, set public records aside",
+    "membership": "draw who is in whose training set",
+    "architecture": "check that a model fits its pool and its mechanisms",
+    "pretrain": "train the public model that shadows start from",
+    "train": "train a block of shadow models",
+    "signals": "compute the signals of a block of shadow models",
+    "gather": "join the tables of all blocks of a setting",
+    "attack": "turn signals into membership scores",
+    "evaluate": "read ROC metrics off membership scores",
+    "tables": "write the tables of an audit (CSV, Parquet, LaTeX)",
+    "figures": "draw the figures of an audit (PDF, SVG, PNG)",
+    "report": "write the self-contained HTML report",
+    "schema": "write config/schema.json and the key table of config/README.md",
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one subcommand; a user's mistake is one line on stderr and exit code 2."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    name = next((word for word in arguments if not word.startswith("-")), None)
+    parser = argparse.ArgumentParser(prog="mia-audit", description="Audit what models and their explanations leak about their training set.")
+    subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for command, line in COMMANDS.items():
+        subparser = subparsers.add_parser(command, help=line, description=f"{line[0].upper()}{line[1:]}.")
+        if command == name:  # the others' arguments, and what they import, are not needed
+            importlib.import_module(f"mia_audit.commands.{command}").add_arguments(subparser)
+    options = parser.parse_args(arguments)
+    try:
+        importlib.import_module(f"mia_audit.commands.{options.command}").run(options)
+    except UserError as error:
+        print(f"mia-audit: {error}", file=sys.stderr)
+        return 2
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""The audit's configuration: one YAML file, checked before anything runs."""

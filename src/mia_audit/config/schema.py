@@ -1,0 +1,250 @@
+"""What an audit's YAML file may say: these models are the single source of config/schema.json and config/README.md."""
+
+import math
+import re
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PositiveInt, field_validator, model_validator
+
+from mia_audit.attacks import attacks
+from mia_audit.errors import suggest
+from mia_audit.explain import explainers
+from mia_audit.pools import pools
+from mia_audit.registry import Registry
+from mia_audit.training import mechanisms
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._]*(-[A-Za-z0-9._]+)*")
+
+
+class Section(BaseModel):
+    """A mapping of the config; unknown keys are errors."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, validate_default=True)
+
+
+def _known(registry: Registry[Any], name: str) -> str:
+    if name not in registry:
+        raise ValueError(f"unknown {registry.kind} '{name}': {suggest(name, registry)}")
+    return name
+
+
+def _epsilon(value: object) -> object:
+    """Carry ε as the text that the user wrote."""
+    text = str(value).strip().lstrip(".").lower() if isinstance(value, float) and math.isinf(value) else str(value).strip()
+    if isinstance(value, bool):
+        raise ValueError("an ε is a positive number or inf")
+    try:
+        number = float(text)
+    except ValueError:
+        raise ValueError(f"an ε is a positive number or inf, not '{text}'") from None
+    if not number > 0:
+        raise ValueError(f"an ε is a positive number or inf, not {text}")
+    return text
+
+
+Epsilon = Annotated[str, BeforeValidator(_epsilon)]
+Probability = Annotated[float, Field(gt=0, lt=1)]
+
+
+class Dataset(Section):
+    """Where records come from, and how many of them are audited."""
+
+    pool: str = ""
+    """Registered pool; the data set's own name when left out."""
+    records: PositiveInt | None = None
+    """Audited records, drawn by the seed; all that remain when left out."""
+    public: int = Field(0, ge=0)
+    """Records set aside for public pre-training, disjoint from the audited ones."""
+    label_noise: float = Field(0.0, ge=0, lt=1)
+    """Share of audited records whose label is replaced by a wrong one."""
+    mean: float = 0.5
+    """Images: subtracted from pixels scaled to [0, 1]."""
+    sd: float = Field(0.5, gt=0)
+    """Images: divides the centred pixels."""
+
+    @field_validator("pool")
+    @classmethod
+    def _pool(cls, value: str) -> str:
+        return _known(pools, value) if value else value
+
+
+class Membership(Section):
+    """Who is in whose training set."""
+
+    design: Literal["half", "bernoulli"] = "half"
+    """`half`: every model trains on its own uniformly random half; `bernoulli`: a fair coin per record and model."""
+    models: int = Field(17, ge=4)
+    """Shadow models per setting; each is the target once. At least 4."""
+
+
+class Training(Section):
+    """How one model is trained."""
+
+    epochs: PositiveInt = 30
+    """Passes over the training set (expected passes under Poisson sampling)."""
+    batch: PositiveInt = 64
+    """Records per step (expected records under Poisson sampling)."""
+    optimizer: Literal["adamw", "adam", "sgd"] = "adamw"
+    """Optimizer; `sgd` has momentum 0.9."""
+    learning_rate: float = Field(1e-3, gt=0)
+    """Peak learning rate."""
+    weight_decay: float = Field(0.0, ge=0)
+    """Decoupled for adamw, L2 otherwise."""
+    schedule: Literal["constant", "cosine"] = "cosine"
+    """`cosine` falls to zero over all steps."""
+
+
+class TrainingOverrides(Section):
+    """Keys of `training` that differ for one mechanism."""
+
+    epochs: PositiveInt | None = None
+    """Overrides training.epochs."""
+    batch: PositiveInt | None = None
+    """Overrides training.batch."""
+    optimizer: Literal["adamw", "adam", "sgd"] | None = None
+    """Overrides training.optimizer."""
+    learning_rate: float | None = Field(None, gt=0)
+    """Overrides training.learning_rate."""
+    weight_decay: float | None = Field(None, ge=0)
+    """Overrides training.weight_decay."""
+    schedule: Literal["constant", "cosine"] | None = None
+    """Overrides training.schedule."""
+
+
+class Architecture(Section):
+    """A model and what it starts from."""
+
+    model: str = ""
+    """`mlp`, or any timm model by name; the architecture's own name when left out."""
+    parameters: dict[str, bool | int | float | str] = {}
+    """Arguments of the model's constructor."""
+    pretrained: Literal["none", "public"] = "none"
+    """`public`: trained once on the pool's public records; every shadow is fine-tuned from there."""
+    pretraining: Training = Training()
+    """How the public model is trained."""
+
+
+class Mechanism(Section):
+    """How training protects its records."""
+
+    mechanism: str = ""
+    """Registered mechanism; its own name when left out."""
+    epsilon: tuple[Epsilon, ...] = ()
+    """Privacy budgets, one setting each; `none` has only inf."""
+    delta: Probability = 1e-5
+    """δ of every budget."""
+    accountant: Literal["prv", "rdp"] = "prv"
+    """Opacus accountant that calibrates the noise."""
+    clipping: Literal["automatic", "flat"] = "automatic"
+    """Per-record clipping: automatic (Bu et al. 2023) or flat at clip_norm."""
+    clip_norm: float = Field(1.0, gt=0)
+    """Clipping norm C of flat clipping."""
+    training: TrainingOverrides = TrainingOverrides()
+    """Training keys that differ for this mechanism."""
+
+    @field_validator("mechanism")
+    @classmethod
+    def _mechanism(cls, value: str) -> str:
+        return _known(mechanisms, value) if value else value
+
+
+class Explainers(Section):
+    """Which explanations of which quantity."""
+
+    methods: tuple[str, ...] = ("ixg", "saliency", "ig", "gradient_shap")
+    """Registered explainers."""
+    explain: tuple[Literal["logit", "probability"], ...] = ("logit",)
+    """Quantity explained: the logit of the class (Huang et al. 2024) or its softmax probability."""
+    explained_class: Literal["predicted", "true"] = "predicted"
+    """The class whose quantity is explained."""
+    ig_nodes: PositiveInt = 25
+    """Gauss–Legendre nodes of integrated gradients."""
+    gradient_shap_samples: PositiveInt = 5
+    """Samples of GradientSHAP."""
+    gradient_shap_sd: float = Field(0.001, gt=0)
+    """Standard deviation of GradientSHAP's normal baselines."""
+
+    @field_validator("methods")
+    @classmethod
+    def _methods(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(_known(explainers, name) for name in value)
+
+
+class Attacks(Section):
+    """Which membership scores."""
+
+    methods: tuple[str, ...] = ("threshold", "loss-lira", "var-lrt", "l1-lrt", "l2-lrt", "linf-lrt")
+    """Attack names."""
+    variances: tuple[Literal["pooled", "per-record", "shrunk"], ...] = ("pooled", "per-record", "shrunk")
+    """Variances of the likelihood ratios; the first is the headline."""
+
+    @field_validator("methods")
+    @classmethod
+    def _methods(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(_known(attacks, name) for name in value)
+
+
+class Evaluation(Section):
+    """What is read off the scores."""
+
+    fprs: tuple[float, ...] = (0.001, 0.01, 0.1)
+    """False-positive rates, as fractions, at which TPR is printed; the tables say where the pool is too small for one."""
+    confidence: Probability = 0.95
+    """Level of all intervals."""
+
+    @field_validator("fprs")
+    @classmethod
+    def _fprs(cls, value: tuple[float, ...]) -> tuple[float, ...]:
+        for fpr in value:
+            if not 0 < fpr < 1:
+                raise ValueError(f"{fpr:g} is not a fraction between 0 and 1: FPRs are fractions, 1 % is written 0.01")
+        return value
+
+
+class Report(Section):
+    """What the report shows."""
+
+    title: str = ""
+    """Heading; the audit's name when left out."""
+    exposed: int = Field(8, ge=0)
+    """How many of the most exposed records are shown."""
+
+
+class Compute(Section):
+    """How the work is cut into jobs; no result depends on it."""
+
+    shadows_per_job: PositiveInt = 9
+    """Shadow models trained, or explained, by one job."""
+    threads: PositiveInt = 1
+    """Threads of a job."""
+    batch: PositiveInt = 256
+    """Records in memory at once when signals are computed, per-record gradients included."""
+
+
+class Audit(Section):
+    """One audit: one YAML file, one folder of results."""
+
+    audit: str
+    """Name of the audit: results go to results/{audit}."""
+    seed: int = Field(0, ge=0)
+    """Everything random is keyed by it."""
+    datasets: dict[str, Dataset] = Field(min_length=1)
+    """Data sets by name."""
+    membership: Membership = Membership()
+    """Membership design, shared by all settings of a data set."""
+    architectures: dict[str, Architecture] = Field(min_length=1)
+    """Architectures by name."""
+    training: Training = Training()
+    """How shadow models are trained."""
+    mechanisms: dict[str, Mechanism] = Field(min_length=1)
+    """Mechanisms by name."""
+    explainers: Explainers = Explainers()
+    """Explanations whose leakage is measured."""
+    attacks: Attacks = Attacks()
+    """Attacks."""
+    evaluation: Evaluation = Evaluation()
+    """Evaluation."""
+    report: Report = Report()
+    """Report."""
+    compute: Compute = Compute()
+    """Jobs."""

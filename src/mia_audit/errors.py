@@ -1,0 +1,15 @@
+"""Mistakes that a user can mend: one line on stderr and exit code 2."""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class UserError(Exception):
+    """A mistake in what the user gave: its message is one line that says what, where, what was expected and how to mend it."""
+
+
+def suggest(name: str, known: Iterable[str]) -> str:
+    """Name the nearest known word, or all of them when none is near: the tail of an error about an unknown name."""
+    names = sorted(known)
+    near = get_close_matches(name, names, n=1, cutoff=0.6)
+    return f"did you mean '{near[0]}'? (known: {', '.join(names)})" if near else f"known: {', '.join(names)}"

@@ -1,0 +1,1 @@
+"""Evaluation: what membership scores say, with exact curves and intervals."""

@@ -1,0 +1,5 @@
+"""Explainers: feature attributions of a model's decision, reduced to scalars on the device and never stored whole."""
+
+from mia_audit.explain.catalogue import explainers
+
+__all__ = ["explainers"]

@@ -1,0 +1,1 @@
+"""Explainers, one file each."""

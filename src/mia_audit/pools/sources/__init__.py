@@ -1,0 +1,1 @@
+"""Pool sources, one file each."""

@@ -1,0 +1,107 @@
+"""Tables on disk: Parquet written whole or not at all, checked when written and when read."""
+
+import json
+import os
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from mia_audit.errors import UserError
+
+SCHEMA_VERSION = "1"
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Yield a temporary path beside `path` and rename it there on success, so that a reader never sees half a file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".partial", dir=path.parent)
+    os.close(descriptor)
+    partial = Path(name)
+    try:
+        yield partial
+        partial.chmod(0o666 & ~_umask())
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a UTF-8 text file whole or not at all."""
+    with replacing(path) as partial:
+        partial.write_text(text, encoding="utf-8")
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write a JSON file, keys sorted, whole or not at all."""
+    write_text(path, json.dumps(value, indent=2, sort_keys=True) + "\n")
+
+
+def write_table(
+    path: Path, tables: pa.Table | Iterator[pa.Table], kind: str, rows: int, facts: dict[str, Any] | None = None
+) -> None:
+    """Write a Parquet table of the given kind (`signals`, `scores` …), one row group per table of the iterator.
+
+    `rows` is the expected row count, checked on write; `facts` are kept in the file's metadata beside the kind and the
+    schema's version. Raises ValueError when the count differs; then nothing has been written.
+    """
+    parts = iter([tables]) if isinstance(tables, pa.Table) else tables
+    first = next(parts)
+    metadata = {"mia_audit.kind": kind, "mia_audit.schema": SCHEMA_VERSION, "mia_audit.facts": json.dumps(facts or {}, sort_keys=True)}
+    schema = first.schema.with_metadata(metadata)
+    written = 0
+    with replacing(path) as partial:
+        with pq.ParquetWriter(partial, schema, compression="zstd") as writer:
+            for table in chain([first], parts):
+                writer.write_table(table.cast(schema), row_group_size=max(len(table), 1))
+                written += len(table)
+        if written != rows:
+            raise ValueError(f"{path}: {written} rows written where {rows} were expected")
+
+
+def open_table(path: Path, kind: str, columns: Sequence[str] = ()) -> pq.ParquetFile:
+    """Open a Parquet table, checking its kind and that it has the columns; a wrong or damaged file is a UserError that names it."""
+    if not path.exists():
+        raise UserError(f"{path}: no such file; expected a {kind} table in Parquet")
+    try:
+        file = pq.ParquetFile(path, memory_map=True)
+    except (pa.ArrowInvalid, OSError) as error:
+        raise UserError(f"{path}: truncated or not Parquet ({_first_line(error)}); expected a {kind} table. Delete it and run again") from None
+    found = (file.schema_arrow.metadata or {}).get(b"mia_audit.kind", b"").decode()
+    if found != kind:
+        raise UserError(f"{path}: a {found or 'foreign'} table where a {kind} table was expected. Delete it and run again")
+    missing = [name for name in columns if name not in file.schema_arrow.names]
+    if missing:
+        raise UserError(f"{path}: no column {', '.join(map(repr, missing))}; it has {', '.join(file.schema_arrow.names)}")
+    return file
+
+
+def read_table(path: Path, kind: str, columns: Sequence[str] | None = None) -> pa.Table:
+    """Read a Parquet table of the kind (only `columns`, when given) into memory; a wrong or damaged file is a UserError that names it."""
+    file = open_table(path, kind, columns or ())
+    try:
+        return file.read(columns=list(columns) if columns is not None else None)
+    except (pa.ArrowInvalid, OSError) as error:
+        raise UserError(f"{path}: damaged ({_first_line(error)}); expected a {kind} table. Delete it and run again") from None
+
+
+def table_facts(path: Path, kind: str) -> dict[str, Any]:
+    """Return the facts kept in a table's metadata."""
+    facts: dict[str, Any] = json.loads(open_table(path, kind).schema_arrow.metadata[b"mia_audit.facts"])
+    return facts
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).splitlines()[0].rstrip(".") if str(error) else type(error).__name__

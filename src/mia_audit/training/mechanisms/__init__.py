@@ -1,0 +1,1 @@
+"""Privacy mechanisms, one file each."""
