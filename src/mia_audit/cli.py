@@ -29,7 +29,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one subcommand; a user's mistake is one line on stderr and exit code 2."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     name = next((word for word in arguments if not word.startswith("-")), None)
-    parser = argparse.ArgumentParser(prog="mia-audit", description="Audit what models and their explanations leak about their training set.")
+    parser = argparse.ArgumentParser(
+        prog="mia-audit", description="Audit what models and their explanations leak about their training set."
+    )
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for command, line in COMMANDS.items():
         subparser = subparsers.add_parser(command, help=line, description=f"{line[0].upper()}{line[1:]}.")

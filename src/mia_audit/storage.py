@@ -59,7 +59,11 @@ def write_table(
     """
     parts = iter([tables]) if isinstance(tables, pa.Table) else tables
     first = next(parts)
-    metadata = {"mia_audit.kind": kind, "mia_audit.schema": SCHEMA_VERSION, "mia_audit.facts": json.dumps(facts or {}, sort_keys=True)}
+    metadata = {
+        "mia_audit.kind": kind,
+        "mia_audit.schema": SCHEMA_VERSION,
+        "mia_audit.facts": json.dumps(facts or {}, sort_keys=True),
+    }
     schema = first.schema.with_metadata(metadata)
     written = 0
     with replacing(path) as partial:
@@ -78,13 +82,19 @@ def open_table(path: Path, kind: str, columns: Sequence[str] = ()) -> pq.Parquet
     try:
         file = pq.ParquetFile(path, memory_map=True)
     except (pa.ArrowInvalid, OSError) as error:
-        raise UserError(f"{path}: truncated or not Parquet ({_first_line(error)}); expected a {kind} table. Delete it and run again") from None
+        raise UserError(
+            f"{path}: truncated or not Parquet ({_first_line(error)}); expected a {kind} table. Delete it and run again"
+        ) from None
     found = (file.schema_arrow.metadata or {}).get(b"mia_audit.kind", b"").decode()
     if found != kind:
-        raise UserError(f"{path}: a {found or 'foreign'} table where a {kind} table was expected. Delete it and run again")
+        raise UserError(
+            f"{path}: a {found or 'foreign'} table where a {kind} table was expected. Delete it and run again"
+        )
     missing = [name for name in columns if name not in file.schema_arrow.names]
     if missing:
-        raise UserError(f"{path}: no column {', '.join(map(repr, missing))}; it has {', '.join(file.schema_arrow.names)}")
+        raise UserError(
+            f"{path}: no column {', '.join(map(repr, missing))}; it has {', '.join(file.schema_arrow.names)}"
+        )
     return file
 
 
@@ -94,7 +104,9 @@ def read_table(path: Path, kind: str, columns: Sequence[str] | None = None) -> p
     try:
         return file.read(columns=list(columns) if columns is not None else None)
     except (pa.ArrowInvalid, OSError) as error:
-        raise UserError(f"{path}: damaged ({_first_line(error)}); expected a {kind} table. Delete it and run again") from None
+        raise UserError(
+            f"{path}: damaged ({_first_line(error)}); expected a {kind} table. Delete it and run again"
+        ) from None
 
 
 def table_facts(path: Path, kind: str) -> dict[str, Any]:

@@ -4,7 +4,16 @@ import math
 import re
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PositiveInt, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PositiveInt,
+    field_validator,
+    model_validator,
+)
 
 from mia_audit.attacks import attacks
 from mia_audit.errors import suggest
@@ -13,13 +22,13 @@ from mia_audit.pools import pools
 from mia_audit.registry import Registry
 from mia_audit.training import mechanisms
 
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._]*(-[A-Za-z0-9._]+)*")
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 class Section(BaseModel):
     """A mapping of the config; unknown keys are errors."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, validate_default=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
 
 def _known(registry: Registry[Any], name: str) -> str:
@@ -28,20 +37,27 @@ def _known(registry: Registry[Any], name: str) -> str:
     return name
 
 
-def _epsilon(value: object) -> object:
+def _epsilon(value: object) -> str:
     """Carry ε as the text that the user wrote."""
-    text = str(value).strip().lstrip(".").lower() if isinstance(value, float) and math.isinf(value) else str(value).strip()
-    if isinstance(value, bool):
-        raise ValueError("an ε is a positive number or inf")
+    text = str(value).strip().lower()
     try:
-        number = float(text)
+        number = math.nan if isinstance(value, bool) else float(text)
     except ValueError:
-        raise ValueError(f"an ε is a positive number or inf, not '{text}'") from None
+        number = math.nan
     if not number > 0:
-        raise ValueError(f"an ε is a positive number or inf, not {text}")
-    return text
+        raise ValueError(f"an ε is a positive number or inf, got '{value}'")
+    return "inf" if math.isinf(number) else text
 
 
+def _name(value: str) -> str:
+    if not NAME.fullmatch(value):
+        raise ValueError(
+            f"'{value}' names a folder: use letters, digits, '.', '_' and '-' and begin with a letter or digit"
+        )
+    return value
+
+
+Name = Annotated[str, AfterValidator(_name)]
 Epsilon = Annotated[str, BeforeValidator(_epsilon)]
 Probability = Annotated[float, Field(gt=0, lt=1)]
 
@@ -57,6 +73,8 @@ class Dataset(Section):
     """Records set aside for public pre-training, disjoint from the audited ones."""
     label_noise: float = Field(0.0, ge=0, lt=1)
     """Share of audited records whose label is replaced by a wrong one."""
+    standardise: Literal["none", "public"] = "none"
+    """Tables: `public` centres and scales every column by the public records; never by the audited ones."""
     mean: float = 0.5
     """Images: subtracted from pixels scaled to [0, 1]."""
     sd: float = Field(0.5, gt=0)
@@ -66,6 +84,12 @@ class Dataset(Section):
     @classmethod
     def _pool(cls, value: str) -> str:
         return _known(pools, value) if value else value
+
+    @model_validator(mode="after")
+    def _standardise(self) -> Self:
+        if self.standardise == "public" and not self.public:
+            raise ValueError("standardise: public needs public records, but public is 0")
+        return self
 
 
 class Membership(Section):
@@ -224,19 +248,19 @@ class Compute(Section):
 class Audit(Section):
     """One audit: one YAML file, one folder of results."""
 
-    audit: str
+    audit: Name
     """Name of the audit: results go to results/{audit}."""
     seed: int = Field(0, ge=0)
     """Everything random is keyed by it."""
-    datasets: dict[str, Dataset] = Field(min_length=1)
+    datasets: dict[Name, Dataset] = Field(min_length=1)
     """Data sets by name."""
     membership: Membership = Membership()
     """Membership design, shared by all settings of a data set."""
-    architectures: dict[str, Architecture] = Field(min_length=1)
+    architectures: dict[Name, Architecture] = Field(min_length=1)
     """Architectures by name."""
     training: Training = Training()
     """How shadow models are trained."""
-    mechanisms: dict[str, Mechanism] = Field(min_length=1)
+    mechanisms: dict[Name, Mechanism] = Field(min_length=1)
     """Mechanisms by name."""
     explainers: Explainers = Explainers()
     """Explanations whose leakage is measured."""
@@ -248,3 +272,47 @@ class Audit(Section):
     """Report."""
     compute: Compute = Compute()
     """Jobs."""
+
+    @model_validator(mode="after")
+    def _epsilons(self) -> Self:
+        for name, mechanism in self.mechanisms.items():
+            where = f"mechanisms.{name}.epsilon"
+            if (mechanism.mechanism or name) == "none":
+                if mechanism.epsilon not in ((), ("inf",)):
+                    raise ValueError(
+                        f"{where}: training without a mechanism has no budget; leave epsilon out, or write inf"
+                    )
+            elif not mechanism.epsilon:
+                raise ValueError(f"{where}: missing; list the privacy budgets, for example [8, 2]")
+            elif "inf" in mechanism.epsilon:
+                raise ValueError(f"{where}: inf is training without privacy; add the mechanism 'none' for it")
+            if len(set(mechanism.epsilon)) < len(mechanism.epsilon):
+                raise ValueError(f"{where}: an ε stands there twice")
+        return self
+
+    @model_validator(mode="after")
+    def _names(self) -> Self:
+        for name, dataset in self.datasets.items():
+            if not dataset.pool:
+                _in_section(f"datasets.{name}.pool", pools, name)
+        for name, mechanism in self.mechanisms.items():
+            if not mechanism.mechanism:
+                _in_section(f"mechanisms.{name}.mechanism", mechanisms, name)
+        return self
+
+    @model_validator(mode="after")
+    def _public(self) -> Self:
+        for name, architecture in self.architectures.items():
+            bare = [dataset for dataset, section in self.datasets.items() if not section.public]
+            if architecture.pretrained == "public" and bare:
+                raise ValueError(
+                    f"architectures.{name}.pretrained: public needs public records, but datasets.{bare[0]}.public is 0"
+                )
+        return self
+
+
+def _in_section(where: str, registry: Registry[Any], name: str) -> None:
+    try:
+        _known(registry, name)
+    except ValueError as error:
+        raise ValueError(f"{where}: {error}") from None

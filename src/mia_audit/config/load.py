@@ -1,0 +1,66 @@
+"""From a YAML file, or the mapping Snakemake made of it, to a checked audit, or to one line that says what to mend."""
+
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from mia_audit.config.schema import Audit
+from mia_audit.errors import UserError, suggest
+
+Model = TypeVar("Model", bound=BaseModel)
+
+
+def load_audit(path: Path) -> Audit:
+    """Read an audit's YAML file; a mistake in it is a UserError that names the file, the key and the mend."""
+    try:
+        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file; an audit is one YAML file, see config/README.md") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: not YAML: {' '.join(str(error).split())}") from None
+    return parse(Audit, values, str(path))
+
+
+def parse(model: type[Model], values: Any, where: str) -> Model:
+    """Check `values` against a config model; all mistakes become one UserError line that names `where` and each key."""
+    if not isinstance(values, dict):
+        raise UserError(
+            f"{where}: expected keys and values ({', '.join(model.model_fields)}), got {type(values).__name__}"
+        )
+    try:
+        return model.model_validate(values)
+    except ValidationError as error:
+        mistakes = [_describe(model, detail) for detail in error.errors(include_url=False)]
+        raise UserError(f"{where}: {'; '.join(mistakes)}") from None
+
+
+def _describe(model: type[BaseModel], detail: ErrorDetails) -> str:
+    location = [part for part in detail["loc"] if part != "[key]"]
+    key = ".".join(str(part) for part in location)
+    if detail["type"] == "extra_forbidden":
+        section = _section(model, detail["loc"][:-1])
+        known = section.model_fields if section else {}
+        return f"unknown key '{key}': {suggest(str(location[-1]), known)}"
+    if detail["type"] == "missing":
+        return f"missing key '{key}'"
+    message = detail["msg"].removeprefix("Value error, ")
+    message = message[:1].lower() + message[1:]
+    given = "" if detail["type"] == "value_error" else f", got {detail['input']!r}"
+    return f"{key}: {message}{given}" if key else f"{message}"
+
+
+def _section(model: type[BaseModel], location: tuple[int | str, ...]) -> type[BaseModel] | None:
+    """Find the config model at a location: a field that holds a section, or a mapping from names to sections."""
+    section: type[BaseModel] | None = model
+    for part in location:
+        if section is None:
+            return None
+        if part not in section.model_fields:
+            continue  # the name in a mapping from names to sections
+        annotation = section.model_fields[str(part)].annotation
+        candidates = [annotation, *getattr(annotation, "__args__", ())]
+        section = next((c for c in candidates if isinstance(c, type) and issubclass(c, BaseModel)), None)
+    return section

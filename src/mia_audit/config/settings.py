@@ -1,0 +1,156 @@
+"""The settings of an audit, and for every rule the slice of the config that its output depends on, as JSON."""
+
+import hashlib
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from mia_audit.config.schema import Architecture, Audit, Mechanism, Training
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Dataset × architecture × mechanism × ε."""
+
+    dataset: str
+    architecture: str
+    mechanism: str
+    epsilon: str
+
+    @property
+    def path(self) -> str:
+        """The setting's folder below results/{audit}."""
+        return f"{self.dataset}/{self.architecture}/{self.mechanism}-eps{self.epsilon}"
+
+
+def settings(audit: Audit) -> list[Setting]:
+    """List all settings, in the order of the config."""
+    return list(_settings(audit))
+
+
+def _settings(audit: Audit) -> Iterator[Setting]:
+    for dataset in audit.datasets:
+        for architecture in audit.architectures:
+            for name, mechanism in audit.mechanisms.items():
+                for epsilon in mechanism.epsilon or ("inf",):
+                    yield Setting(dataset, architecture, name, epsilon)
+
+
+def blocks(audit: Audit) -> list[str]:
+    """Cut the shadow models 0 … K−1 into blocks of one job each, named first-last."""
+    count, size = audit.membership.models, audit.compute.shadows_per_job
+    width = max(3, len(str(count - 1)))
+    starts = range(0, count, size)
+    return [f"{first:0{width}d}-{min(first + size, count) - 1:0{width}d}" for first in starts]
+
+
+def resolved_training(audit: Audit, mechanism: str) -> Training:
+    """Return the training section with the mechanism's overrides."""
+    overrides = audit.mechanisms[mechanism].training.model_dump(exclude_none=True)
+    return audit.training.model_copy(update=overrides)
+
+
+def resolved_mechanism(audit: Audit, name: str) -> Mechanism:
+    """Return the mechanism's section with its registered name filled in and without its list of budgets and overrides."""
+    section = audit.mechanisms[name]
+    return Mechanism(**{**section.model_dump(exclude={"epsilon", "training"}), "mechanism": section.mechanism or name})
+
+
+def resolved_architecture(audit: Audit, name: str) -> Architecture:
+    """Return the architecture's section with its model's name filled in."""
+    section = audit.architectures[name]
+    return section.model_copy(update={"model": section.model or name})
+
+
+def to_json(value: Any) -> str:
+    """Write a slice as one line of JSON, keys sorted."""
+    return json.dumps(value, sort_keys=True, ensure_ascii=False)
+
+
+def config_hash(audit: Audit) -> str:
+    """Return the SHA-256 of the whole resolved config, without what no result depends on."""
+    return hashlib.sha256(to_json(audit.model_dump(mode="json", exclude={"compute"})).encode()).hexdigest()
+
+
+def pool_slice(audit: Audit, dataset: str) -> str:
+    """What a pool depends on."""
+    section = audit.datasets[dataset]
+    return to_json(
+        {"seed": audit.seed, "name": dataset, "dataset": {**section.model_dump(), "pool": section.pool or dataset}}
+    )
+
+
+def membership_slice(audit: Audit, dataset: str) -> str:
+    """What a membership matrix depends on."""
+    return to_json({"seed": audit.seed, "dataset": dataset, "membership": audit.membership.model_dump()})
+
+
+def architecture_slice(audit: Audit, architecture: str) -> str:
+    """What the check of a model depends on: its section, and whether a mechanism will want per-record gradients."""
+    private = any((section.mechanism or name) != "none" for name, section in audit.mechanisms.items())
+    section = resolved_architecture(audit, architecture).model_dump(exclude={"pretraining"})
+    return to_json({"seed": audit.seed, "name": architecture, "architecture": section, "private": private})
+
+
+def pretraining_slice(audit: Audit, dataset: str, architecture: str) -> str:
+    """What public pre-training depends on."""
+    training = audit.architectures[architecture].pretraining.model_dump()
+    return to_json({"seed": audit.seed, "dataset": dataset, "architecture": architecture, "pretraining": training})
+
+
+def training_slice(audit: Audit, setting: Setting) -> str:
+    """What the training of a setting's shadow models depends on."""
+    return to_json(
+        {
+            "seed": audit.seed,
+            "dataset": setting.dataset,
+            "architecture": setting.architecture,
+            "mechanism": resolved_mechanism(audit, setting.mechanism).model_dump(),
+            "mechanism_name": setting.mechanism,
+            "epsilon": setting.epsilon,
+            "training": resolved_training(audit, setting.mechanism).model_dump(),
+        }
+    )
+
+
+def attacks_slice(audit: Audit, dataset: str) -> str:
+    """What membership scores depend on."""
+    return to_json({"seed": audit.seed, "dataset": dataset, "attacks": audit.attacks.model_dump()})
+
+
+def evaluation_slice(audit: Audit) -> str:
+    """What metrics depend on."""
+    return to_json(audit.evaluation.model_dump())
+
+
+def report_slice(audit: Audit) -> str:
+    """What tables, figures and report depend on."""
+    return to_json(
+        {
+            "audit": audit.audit,
+            "title": audit.report.title or audit.audit,
+            "exposed": audit.report.exposed,
+            "settings": [_report_setting(audit, setting) for setting in settings(audit)],
+            "variance": audit.attacks.variances[0],
+            "evaluation": audit.evaluation.model_dump(),
+            "explainers": audit.explainers.model_dump(),
+            "config": audit.model_dump(mode="json", exclude={"compute"}),
+            "config_hash": config_hash(audit),
+        }
+    )
+
+
+def _report_setting(audit: Audit, setting: Setting) -> dict[str, Any]:
+    mechanism = resolved_mechanism(audit, setting.mechanism)
+    private = mechanism.mechanism != "none"
+    return {
+        "dataset": setting.dataset,
+        "architecture": setting.architecture,
+        "mechanism": setting.mechanism,
+        "epsilon": setting.epsilon,
+        "private": private,
+        "delta": mechanism.delta if private else None,
+        "accountant": mechanism.accountant if private else None,
+        "clipping": mechanism.clipping if private else None,
+    }

@@ -1,0 +1,74 @@
+"""A pool on disk: arrays that are memory-mapped, tables beside them, and the membership matrix."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from jaxtyping import Bool, Int, Num
+
+from mia_audit.errors import UserError
+from mia_audit.pools.build import Pool, Records
+from mia_audit.storage import read_table, replacing, table_facts, write_table
+
+
+def write_pool(pool: Pool, folder: Path) -> None:
+    """Write records.npy, records.parquet, public.npy and public.parquet."""
+    for stem, records in (("public", pool.public), ("records", pool.audited)):
+        with replacing(folder / f"{stem}.npy") as partial, partial.open("wb") as file:
+            np.save(file, records.data)
+        write_table(folder / f"{stem}.parquet", _table(records), "records", len(records.labels), pool.facts)
+
+
+def _table(records: Records) -> pa.Table:
+    return pa.table(
+        {
+            "record": pa.array(np.arange(len(records.labels), dtype=np.int32)),
+            "label": pa.array(records.labels),
+            "sha256": pa.array(records.sha256, pa.string()),
+            "flipped": pa.array(records.flipped),
+            "source": pa.array(records.source.astype(np.int32)),
+        }
+    )
+
+
+@dataclass(frozen=True)
+class StoredRecords:
+    """Records as stored: memory-mapped data [n, …], labels [n], and the pool's facts."""
+
+    data: Num[np.ndarray, "n ..."]
+    labels: Int[np.ndarray, " n"]
+    facts: dict[str, Any]
+
+
+def read_records(folder: Path, stem: str = "records") -> StoredRecords:
+    """Open a pool's audited (`records`) or public (`public`) records; a wrong or damaged file is a UserError that names it."""
+    path = folder / f"{stem}.npy"
+    table = read_table(folder / f"{stem}.parquet", "records", ["label"])
+    try:
+        data = np.load(path, mmap_mode="r" if len(table) else None, allow_pickle=False)
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file; expected the pool's records as a NumPy array") from None
+    except (ValueError, OSError, EOFError) as error:
+        raise UserError(f"{path}: truncated or not a NumPy array ({error}). Delete it and run again") from None
+    if len(data) != len(table):
+        raise UserError(
+            f"{path}: {len(data)} records, but {stem}.parquet beside it has {len(table)}. Delete both and run again"
+        )
+    return StoredRecords(data, table["label"].to_numpy(), table_facts(folder / f"{stem}.parquet", "records"))
+
+
+def write_membership(path: Path, membership: Bool[np.ndarray, "n k"], facts: dict[str, Any]) -> None:
+    """Write a membership matrix: a row a record, a bool column a shadow."""
+    columns: dict[str, pa.Array] = {"record": pa.array(np.arange(len(membership), dtype=np.int32))}
+    columns |= {str(shadow): pa.array(column) for shadow, column in enumerate(membership.T)}
+    write_table(path, pa.table(columns), "membership", len(membership), facts)
+
+
+def read_membership(path: Path, shadows: Iterable[int] | None = None) -> Bool[np.ndarray, "n k"]:
+    """Read the membership of all shadows, or of some."""
+    names = None if shadows is None else [str(shadow) for shadow in shadows]
+    table = read_table(path, "membership", names)
+    return np.stack([table[name].to_numpy() for name in table.column_names if name != "record"], axis=1)

@@ -1,0 +1,23 @@
+"""Breast cancer diagnoses bundled with scikit-learn: 569 records of 30 measurements in 2 classes (UCI, Wolberg et al. 1995)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from mia_audit.pools.catalogue import Source, pools
+
+if TYPE_CHECKING:
+    from mia_audit.config.schema import Dataset
+
+
+@pools.register("breast_cancer")
+def breast_cancer(dataset: Dataset) -> Source:
+    """Return float32 [569, 30]."""
+    from sklearn.datasets import load_breast_cancer
+
+    bunch = load_breast_cancer()
+    return Source(
+        "table", bunch.data.astype(np.float32), bunch.target, list(bunch.target_names), list(bunch.feature_names)
+    )
