@@ -1,1 +1,18 @@
 """Evaluation: what membership scores say, with exact curves and intervals."""
+
+from mia_audit.evaluation.exposure import exposure
+from mia_audit.evaluation.metrics import auc, balanced_accuracy, target_metrics, tpr_at_fpr
+from mia_audit.evaluation.roc import log_grid, mean_log_roc, roc_curve
+from mia_audit.evaluation.summary import summarise
+
+__all__ = [
+    "auc",
+    "balanced_accuracy",
+    "exposure",
+    "log_grid",
+    "mean_log_roc",
+    "roc_curve",
+    "summarise",
+    "target_metrics",
+    "tpr_at_fpr",
+]

@@ -1,0 +1,44 @@
+"""Per-record exposure: which records an attack tells apart best when they are trained on from when they are not."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from jaxtyping import Bool, Float
+
+
+def exposure(scores: Float[np.ndarray, "N K"], member: Bool[np.ndarray, "N K"]) -> dict[str, np.ndarray]:
+    """Return per-record columns from one attack's scores on all K targets; NaN scores are left out of every mean.
+
+    `member_score`, `non_member_score`: mean score over the targets that trained on the record, and over the others.
+    `gap`: their difference. `percentile`: mean, over the targets that trained on it, of the share of that target's
+    scored records that score lower, ties at ½. `rank`: 1 is the most exposed, the largest gap; equal gaps keep the
+    records' order and records without one (NaN) come last.
+    """
+    scored = ~np.isnan(scores)
+    inside, outside = scored & member, scored & ~member
+    with np.errstate(invalid="ignore"):
+        member_score = np.where(inside, scores, 0).sum(1, dtype=np.float64) / inside.sum(1)
+        non_member_score = np.where(outside, scores, 0).sum(1, dtype=np.float64) / outside.sum(1)
+        percentiles = np.column_stack([_percentile(column) for column in scores.T])
+        percentile = np.where(inside, percentiles, 0).sum(1) / inside.sum(1)
+    gap = member_score - non_member_score
+    rank = np.empty(len(gap), dtype=np.int32)
+    rank[np.argsort(np.where(np.isnan(gap), np.inf, -gap), kind="stable")] = np.arange(1, len(gap) + 1)
+    return {
+        "member_score": member_score,
+        "non_member_score": non_member_score,
+        "gap": gap,
+        "percentile": percentile,
+        "rank": rank,
+    }
+
+
+def _percentile(scores: Float[np.ndarray, " N"]) -> Float[np.ndarray, " N"]:
+    """Return the share of the scored records that score lower than each, ties (itself included) at ½; NaN where unscored."""
+    known = np.sort(scores[~np.isnan(scores)])
+    below, up_to = np.searchsorted(known, scores, side="left"), np.searchsorted(known, scores, side="right")
+    return np.where(np.isnan(scores), np.nan, (below + up_to) / (2 * max(len(known), 1)))
