@@ -1,1 +1,18 @@
 """Models: what shadows are made of, built by name, and their weights on disk."""
+
+from mia_audit.models.architecture import batch_norm_layers, build, construct, describe, load
+from mia_audit.models.catalogue import architectures
+from mia_audit.models.inputs import to_input
+from mia_audit.models.weights import load_weights, save_weights
+
+__all__ = [
+    "architectures",
+    "batch_norm_layers",
+    "build",
+    "construct",
+    "describe",
+    "load",
+    "load_weights",
+    "save_weights",
+    "to_input",
+]

@@ -1,0 +1,105 @@
+"""From an architecture's section of the config to a model, and from the facts on disk back to the same model."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from mia_audit.errors import UserError
+from mia_audit.models.catalogue import Family, Parameters, architectures
+from mia_audit.models.weights import load_weights
+
+
+def describe(name: str, model: str, parameters: Parameters, shape: tuple[int, ...], classes: int) -> dict[str, Any]:
+    """Build the model once, on the pool's shape, and return the facts that rebuild it.
+
+    Keys: name, model, arguments (resolved), shape (of a record in the pool), input_shape (as the model takes it), classes,
+    parameters (trainable numbers), batch_norm, batch_norm_layers. Raises UserError for an unknown model, for parameters or
+    an image size that it refuses, and for a table given to an image model or the other way round.
+    """
+    family = _family(model)
+    arguments = family.arguments(model, parameters, shape, classes)
+    input_shape = family.input_shape(arguments)
+    try:
+        built = _seeded(family, model, arguments, seed=0)
+        _check_patches(model, built, input_shape)
+        with torch.no_grad():
+            logits = built.eval()(torch.zeros(1, *input_shape))
+    except UserError:
+        raise
+    except Exception as error:  # whatever a model of any library raises for arguments that it refuses
+        given = ", ".join(f"{key}={value}" for key, value in arguments.items())
+        raise UserError(f"architecture '{name}': model '{model}' refuses {given}: {_first_line(error)}") from None
+    if logits.shape != (1, classes):
+        raise UserError(
+            f"architecture '{name}': model '{model}' returns {list(logits.shape)} where [1, {classes}] was expected: it is no classifier"
+        )
+    layers = batch_norm_layers(built)
+    return {
+        "name": name,
+        "model": model,
+        "arguments": arguments,
+        "shape": list(shape),
+        "input_shape": list(input_shape),
+        "classes": classes,
+        "parameters": sum(parameter.numel() for parameter in built.parameters()),
+        "batch_norm": bool(layers),
+        "batch_norm_layers": layers,
+    }
+
+
+def build(model: str, parameters: Parameters, shape: tuple[int, ...], classes: int, seed: int) -> nn.Module:
+    """Build a model for records of `shape` and initialise it from the seed; global random state is left as it was."""
+    family = _family(model)
+    return _seeded(family, model, family.arguments(model, parameters, shape, classes), seed)
+
+
+def construct(architecture: Mapping[str, Any], seed: int) -> nn.Module:
+    """Build the model of an architecture.json, initialised from the seed."""
+    return _seeded(_family(architecture["model"]), architecture["model"], architecture["arguments"], seed)
+
+
+def load(architecture: Mapping[str, Any], weights: Path) -> nn.Module:
+    """Rebuild the model of an architecture.json with the weights of a file: eval mode, parameters frozen."""
+    model = construct(architecture, seed=0)
+    load_weights(model, weights)
+    return model.eval().requires_grad_(False)
+
+
+def batch_norm_layers(model: nn.Module) -> list[str]:
+    """Name the layers that normalise over the records of a batch, which no per-record gradient exists for."""
+    return [name for name, layer in model.named_modules() if isinstance(layer, _BatchNorm)]
+
+
+def _family(model: str) -> Family:
+    if model in architectures:
+        return architectures[model]
+    from mia_audit.models.timm_models import timm_family
+
+    return timm_family
+
+
+def _seeded(family: Family, model: str, arguments: Mapping[str, Any], seed: int) -> nn.Module:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return family.construct(model, arguments)
+
+
+def _check_patches(model: str, built: nn.Module, input_shape: tuple[int, ...]) -> None:
+    """Refuse an image size that is not a multiple of the patch: timm would silently drop the rest of the image."""
+    patch = getattr(getattr(built, "patch_embed", None), "patch_size", None)
+    if patch is None:
+        return
+    for pixels, side in zip(input_shape[1:], patch, strict=True):
+        if pixels < side or pixels % side:
+            fits = max(side, round(pixels / side) * side)
+            raise UserError(
+                f"model '{model}': img_size {pixels} does not hold whole patches of {side} pixels: {fits} fits"
+            )
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).splitlines()[0].rstrip(".") if str(error) else type(error).__name__
