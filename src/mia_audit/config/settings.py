@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -63,6 +63,13 @@ def resolved_architecture(audit: Audit, name: str) -> Architecture:
     return section.model_copy(update={"model": section.model or name})
 
 
+def by_family(paths: Iterable[str], families: Iterable[str]) -> str:
+    """Write the `--signals` arguments of `mia-audit gather`: the block files of one family after the other."""
+    files = list(paths)
+    groups = [[path for path in files if path.split("/")[-2] == family] for family in families]
+    return " ".join(f"--signals {' '.join(group)}" for group in groups)
+
+
 def to_json(value: Any) -> str:
     """Write a slice as one line of JSON, keys sorted."""
     return json.dumps(value, sort_keys=True, ensure_ascii=False)
@@ -112,6 +119,11 @@ def training_slice(audit: Audit, setting: Setting) -> str:
             "training": resolved_training(audit, setting.mechanism).model_dump(),
         }
     )
+
+
+def signals_slice(audit: Audit, dataset: str, options: dict[str, Any]) -> str:
+    """What the signals of one family depend on, `options` being the family's own."""
+    return to_json({"seed": audit.seed, "dataset": dataset, "options": options})
 
 
 def attacks_slice(audit: Audit, dataset: str) -> str:

@@ -1,0 +1,37 @@
+"""Snakemake's lock after a killed run: released when it is certain that no other orchestrator is alive."""
+
+import fcntl
+import os
+import platform
+from pathlib import Path
+
+_held: list[int] = []
+
+
+def release_stale_lock(folder: Path) -> bool:
+    """Remove the Snakemake lock in `folder` that a killed orchestrator left; return whether there was one.
+
+    Every orchestrator of this workflow keeps a kernel lock (flock) on a file for as long as it lives; the kernel frees it
+    however the process ends. Whoever gets it knows that no other one is running here, so that Snakemake's own lock files
+    are left over. Whoever does not get it leaves them alone, and so does another host than the last one (a shared file
+    system may keep flocks per host): then Snakemake refuses to start and says how to unlock.
+    """
+    state = folder / ".snakemake"
+    state.mkdir(exist_ok=True)
+    descriptor = os.open(state / "orchestrator", os.O_RDWR | os.O_CREAT, 0o666)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        return False
+    _held.append(descriptor)
+    host = platform.node().encode()
+    last = os.pread(descriptor, 1024, 0)
+    stale = list((state / "locks").glob("*.lock"))
+    if stale and last not in (b"", host):
+        return False
+    os.ftruncate(descriptor, 0)
+    os.pwrite(descriptor, host, 0)
+    for lock in stale:
+        lock.unlink(missing_ok=True)
+    return bool(stale)

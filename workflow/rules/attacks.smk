@@ -1,0 +1,32 @@
+rule attack:
+    input:
+        "<setting>/signals.parquet",
+    output:
+        "<setting>/scores.parquet",
+    log:
+        "<results>/logs/attack/{dataset}-{architecture}-{mechanism}-eps{eps}.log",
+    benchmark:
+        "<results>/benchmarks/attack/{dataset}-{architecture}-{mechanism}-eps{eps}.tsv"
+    resources:
+        mem_mb=4000,
+    params:
+        spec=lambda w: slices.attacks_slice(AUDIT, w.dataset),
+    shell:
+        "mia-audit attack --signals {input} --spec {params.spec:q} --out {output} >{log} 2>&1"
+
+
+rule evaluate:
+    input:
+        "<setting>/scores.parquet",
+    output:
+        "<setting>/metrics.parquet",
+    log:
+        "<results>/logs/evaluate/{dataset}-{architecture}-{mechanism}-eps{eps}.log",
+    benchmark:
+        "<results>/benchmarks/evaluate/{dataset}-{architecture}-{mechanism}-eps{eps}.tsv"
+    resources:
+        mem_mb=4000,
+    params:
+        spec=slices.evaluation_slice(AUDIT),
+    shell:
+        "mia-audit evaluate --scores {input} --spec {params.spec:q} --out {output} >{log} 2>&1"

@@ -1,0 +1,70 @@
+rule tables:
+    input:
+        of_every_setting("metrics.parquet"),
+        of_every_setting("training.parquet"),
+    output:
+        report(
+            expand("<results>/tables/{name}.csv", name=TABLE_NAMES),
+            caption="../report/tables.rst",
+            category="Tables",
+        ),
+        [f"<results>/tables/{name}" for name in TABLES if not name.endswith(".csv")],
+    log:
+        "<results>/logs/tables.log",
+    benchmark:
+        "<results>/benchmarks/tables.tsv"
+    params:
+        spec=slices.report_slice(AUDIT),
+        results=results,
+    shell:
+        "mia-audit tables --results {params.results} --spec {params.spec:q} --out {params.results}/tables >{log} 2>&1"
+
+
+rule figures:
+    input:
+        of_every_setting("metrics.parquet"),
+        of_every_setting("scores.parquet"),
+        of_every_setting("training.parquet"),
+    output:
+        report(
+            [f"<results>/figures/{name}" for name in FIGURES if name.endswith(".svg")],
+            caption="../report/figures.rst",
+            category="Figures",
+        ),
+        [f"<results>/figures/{name}" for name in FIGURES if not name.endswith(".svg")],
+    log:
+        "<results>/logs/figures.log",
+    benchmark:
+        "<results>/benchmarks/figures.tsv"
+    params:
+        spec=slices.report_slice(AUDIT),
+        results=results,
+    shell:
+        "mia-audit figures --results {params.results} --spec {params.spec:q} --out {params.results}/figures >{log} 2>&1"
+
+
+rule report:
+    input:
+        of_every_setting("metrics.parquet"),
+        of_every_setting("scores.parquet"),
+        of_every_setting("training.parquet"),
+        of_every_setting("signals.parquet"),
+        [
+            f"<results>/{setting.path}/models/{block}"
+            for setting in SETTINGS
+            for block in BLOCKS
+        ],
+    output:
+        page=report(
+            "<results>/report.html", caption="../report/page.rst", category="Report"
+        ),
+        provenance="<results>/provenance.json",
+    log:
+        "<results>/logs/report.log",
+    benchmark:
+        "<results>/benchmarks/report.tsv"
+    params:
+        spec=slices.report_slice(AUDIT),
+        results=results,
+    shell:
+        "mia-audit report --results {params.results} --spec {params.spec:q} --out {output.page} >{log} 2>&1"

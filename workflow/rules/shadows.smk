@@ -1,0 +1,79 @@
+rule architecture:
+    input:
+        "<pool>/records.parquet",
+    output:
+        "<architecture>/architecture.json",
+    log:
+        "<results>/logs/architecture/{dataset}-{architecture}.log",
+    benchmark:
+        "<results>/benchmarks/architecture/{dataset}-{architecture}.tsv"
+    priority: 100
+    params:
+        spec=lambda w: slices.architecture_slice(AUDIT, w.architecture),
+        pool=subpath(input[0], parent=True),
+    shell:
+        "mia-audit architecture --pool {params.pool} --spec {params.spec:q} --out {output} >{log} 2>&1"
+
+
+rule pretrain:
+    input:
+        records="<pool>/public.npy",
+        table="<pool>/public.parquet",
+        # what it says of the model stands in params; that a mechanism was added to the config retrains nothing
+        architecture=ancient("<architecture>/architecture.json"),
+    output:
+        weights="<architecture>/public.safetensors",
+        facts="<architecture>/public.json",
+    log:
+        "<results>/logs/pretrain/{dataset}-{architecture}.log",
+    benchmark:
+        "<results>/benchmarks/pretrain/{dataset}-{architecture}.tsv"
+    threads: AUDIT.compute.threads
+    resources:
+        mem_mb=2000,
+    params:
+        spec=lambda w: slices.pretraining_slice(AUDIT, w.dataset, w.architecture),
+        pool=subpath(input.records, parent=True),
+    shell:
+        "mia-audit pretrain --pool {params.pool} --architecture {input.architecture} --spec {params.spec:q}"
+        " --threads {threads} --out {output.weights} >{log} 2>&1"
+
+
+rule train:
+    input:
+        records="<pool>/records.npy",
+        table="<pool>/records.parquet",
+        membership="<pool>/membership.parquet",
+        architecture=ancient("<architecture>/architecture.json"),
+        public=public_weights,
+    output:
+        directory("<setting>/models/{block}"),
+    log:
+        "<results>/logs/train/{dataset}-{architecture}-{mechanism}-eps{eps}-{block}.log",
+    benchmark:
+        "<results>/benchmarks/train/{dataset}-{architecture}-{mechanism}-eps{eps}-{block}.tsv"
+    threads: AUDIT.compute.threads
+    resources:
+        mem_mb=2000,
+    params:
+        spec=lambda w: slices.training_slice(AUDIT, setting_of(w)),
+        pool=subpath(input.records, parent=True),
+        public=lambda w, input: f"--public {input.public}" if input.public else "",
+    shell:
+        "mia-audit train --pool {params.pool} --architecture {input.architecture} {params.public} --spec {params.spec:q}"
+        " --shadows {wildcards.block} --threads {threads} --batch {AUDIT.compute.batch} --out {output} >{log} 2>&1"
+
+
+rule training:
+    input:
+        expand("<setting>/models/{block}", block=BLOCKS, allow_missing=True),
+    output:
+        "<setting>/training.parquet",
+    log:
+        "<results>/logs/training/{dataset}-{architecture}-{mechanism}-eps{eps}.log",
+    benchmark:
+        "<results>/benchmarks/training/{dataset}-{architecture}-{mechanism}-eps{eps}.tsv"
+    params:
+        tables=lambda w, input: [f"{block}/training.parquet" for block in input],
+    shell:
+        "mia-audit gather --training {params.tables} --out {output} >{log} 2>&1"

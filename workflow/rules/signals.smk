@@ -1,0 +1,42 @@
+rule signals:
+    input:
+        models="<setting>/models/{block}",
+        records="<pool>/records.npy",
+        table="<pool>/records.parquet",
+        architecture=ancient("<architecture>/architecture.json"),
+    output:
+        "<setting>/signals/{family}/{block}.parquet",
+    log:
+        "<results>/logs/signals/{dataset}-{architecture}-{mechanism}-eps{eps}-{family}-{block}.log",
+    benchmark:
+        "<results>/benchmarks/signals/{dataset}-{architecture}-{mechanism}-eps{eps}-{family}-{block}.tsv"
+    threads: AUDIT.compute.threads
+    resources:
+        mem_mb=2000,
+    params:
+        spec=lambda w: slices.signals_slice(AUDIT, w.dataset, FAMILIES[w.family]),
+        pool=subpath(input.records, parent=True),
+    shell:
+        "mia-audit signals --pool {params.pool} --architecture {input.architecture} --models {input.models} --spec {params.spec:q}"
+        " --family {wildcards.family} --threads {threads} --batch {AUDIT.compute.batch} --out {output} >{log} 2>&1"
+
+
+rule gather:
+    input:
+        membership="<pool>/membership.parquet",
+        signals=expand(
+            "<setting>/signals/{family}/{block}.parquet",
+            family=FAMILIES,
+            block=BLOCKS,
+            allow_missing=True,
+        ),
+    output:
+        "<setting>/signals.parquet",
+    log:
+        "<results>/logs/gather/{dataset}-{architecture}-{mechanism}-eps{eps}.log",
+    benchmark:
+        "<results>/benchmarks/gather/{dataset}-{architecture}-{mechanism}-eps{eps}.tsv"
+    params:
+        families=lambda w, input: slices.by_family(input.signals, FAMILIES),
+    shell:
+        "mia-audit gather {params.families} --membership {input.membership} --out {output} >{log} 2>&1"
