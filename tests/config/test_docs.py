@@ -1,0 +1,37 @@
+"""What is generated from the config models is what is committed."""
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+from jsonschema import Draft202012Validator
+
+from mia_audit.config.docs import json_schema, with_key_tables
+from mia_audit.config.load import load_audit
+from mia_audit.errors import UserError
+
+CONFIG = Path(__file__).parents[2] / "config"
+
+
+def test_the_committed_schema_is_the_generated_one() -> None:
+    assert (CONFIG / "schema.json").read_text() == json_schema(), "run `mia-audit schema`"
+
+
+def test_the_committed_key_tables_are_the_generated_ones() -> None:
+    page = (CONFIG / "README.md").read_text()
+    assert page == with_key_tables(page), "run `mia-audit schema`"
+
+
+def test_a_page_without_markers_is_refused() -> None:
+    with pytest.raises(UserError, match="keys: generated"):
+        with_key_tables("# nothing here")
+
+
+@pytest.mark.parametrize("path", sorted(CONFIG.glob("**/*.yaml")), ids=lambda path: path.name)
+def test_every_config_is_valid_and_opens_with_what_it_does(path: Path) -> None:
+    audit = load_audit(path)
+    assert audit.audit == path.stem
+    assert path.read_text().startswith("# ")
+    assert f"--configfile config/{path.relative_to(CONFIG)}" in path.read_text()
+    Draft202012Validator(json.loads(json_schema())).validate(yaml.safe_load(path.read_text()))

@@ -1,0 +1,113 @@
+"""The config models: what is accepted, and the one line that every mistake gets."""
+
+from copy import deepcopy
+from typing import Any
+
+import pytest
+
+from mia_audit.config.load import load_audit, parse
+from mia_audit.config.schema import Audit
+from mia_audit.errors import UserError
+
+SMALLEST: dict[str, Any] = {
+    "audit": "tiny",
+    "datasets": {"digits": {"public": 100}},
+    "architectures": {"mlp": {}},
+    "mechanisms": {"none": {}, "dp-sgd": {"epsilon": [8, 0.5]}},
+}
+
+
+def changed(path: str, value: object) -> dict[str, Any]:
+    values = deepcopy(SMALLEST)
+    *folders, key = path.split("/")
+    section = values
+    for folder in folders:
+        section = section.setdefault(folder, {})
+    section[key] = value
+    return values
+
+
+def test_the_smallest_config_is_complete_by_defaults() -> None:
+    audit = parse(Audit, SMALLEST, "tiny.yaml")
+    assert audit.membership.models == 17
+    assert audit.mechanisms["dp-sgd"].epsilon == ("8", "0.5")
+
+
+@pytest.mark.parametrize(
+    ("written", "carried"), [(8, "8"), (0.5, "0.5"), ("0.50", "0.50"), (float("inf"), "inf"), ("INF", "inf")]
+)
+def test_epsilon_is_carried_as_the_user_wrote_it(written: object, carried: str) -> None:
+    mechanism = "none" if carried == "inf" else "dp-sgd"
+    audit = parse(Audit, changed(f"mechanisms/{mechanism}/epsilon", [written]), "tiny.yaml")
+    assert audit.mechanisms[mechanism].epsilon == (carried,)
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "expected"),
+    [
+        ("explaners", {}, "unknown key 'explaners': did you mean 'explainers'?"),
+        ("datasets/digits/pubic", 5, "unknown key 'datasets.digits.pubic': did you mean 'public'?"),
+        (
+            "architectures/mlp/pretraining",
+            {"epoch": 3},
+            "unknown key 'architectures.mlp.pretraining.epoch': did you mean 'epochs'?",
+        ),
+        ("mechanisms/dp-sgd/training", {"lr": 3}, "unknown key 'mechanisms.dp-sgd.training.lr': known: batch, epochs"),
+        ("seed", "soon", "seed: input should be a valid integer"),
+        ("mechanisms/dp-sgd/epsilon", [0], "mechanisms.dp-sgd.epsilon.0: an ε is a positive number or inf, got '0'"),
+        ("mechanisms/dp-sgd/epsilon", [-1], "an ε is a positive number or inf, got '-1'"),
+        ("mechanisms/dp-sgd/epsilon", ["nan"], "an ε is a positive number or inf, got 'nan'"),
+        ("mechanisms/dp-sgd/epsilon", [], "mechanisms.dp-sgd.epsilon: missing; list the privacy budgets"),
+        ("mechanisms/dp-sgd/epsilon", ["inf"], "inf is training without privacy"),
+        ("mechanisms/dp-sgd/epsilon", [2, 2], "mechanisms.dp-sgd.epsilon: an ε stands there twice"),
+        ("mechanisms/none/epsilon", [8], "mechanisms.none.epsilon: training without a mechanism has no budget"),
+        ("mechanisms/dp-sgd/delta", 1, "mechanisms.dp-sgd.delta: input should be less than 1"),
+        (
+            "mechanisms/laplace",
+            {"epsilon": [1]},
+            "mechanisms.laplace.mechanism: unknown mechanism 'laplace': known: dp-sgd",
+        ),
+        ("datasets/mnist", {"public": 9}, "datasets.mnist.pool: unknown pool 'mnist': known: breast_cancer, digits"),
+        ("datasets/a b", {"pool": "digits"}, "'a b' names a folder"),
+        ("audit", "../up", "audit: '../up' names a folder"),
+        ("explainers/methods", ["ixq"], "explainers.methods: unknown explainer 'ixq': did you mean 'ixg'?"),
+        ("attacks/methods", ["l1_lrt"], "attacks.methods: unknown attack 'l1_lrt': did you mean 'l1-lrt'?"),
+        ("membership/models", 3, "membership.models: input should be greater than or equal to 4, got 3"),
+        (
+            "evaluation/fprs",
+            [1],
+            "evaluation.fprs: 1 is not a fraction between 0 and 1: FPRs are fractions, 1 % is written 0.01",
+        ),
+        ("architectures/mlp/pretrained", "public", ""),
+        ("datasets/digits/standardise", "private", "datasets.digits.standardise: input should be 'none' or 'public'"),
+    ],
+)
+def test_a_mistake_is_one_line_that_names_the_key(path: str, value: object, expected: str) -> None:
+    values = changed(path, value)
+    if not expected:
+        values["datasets"]["digits"]["public"] = 0
+        expected = "architectures.mlp.pretrained: public needs public records, but datasets.digits.public is 0"
+    with pytest.raises(UserError) as caught:
+        parse(Audit, values, "tiny.yaml")
+    message = str(caught.value)
+    assert message.startswith("tiny.yaml: ")
+    assert expected in message
+    assert "\n" not in message
+
+
+def test_several_mistakes_are_named_at_once() -> None:
+    values = changed("seed", "soon") | {"explaners": {}}
+    with pytest.raises(UserError, match=r"seed: .*; unknown key 'explaners'"):
+        parse(Audit, values, "tiny.yaml")
+
+
+def test_a_file_that_is_not_yaml_is_named(tmp_path: Any) -> None:
+    path = tmp_path / "odd.yaml"
+    path.write_text("audit: [unclosed")
+    with pytest.raises(UserError, match=r"odd\.yaml: not YAML"):
+        load_audit(path)
+    path.write_text("- a\n- b\n")
+    with pytest.raises(UserError, match="expected keys and values"):
+        load_audit(path)
+    with pytest.raises(UserError, match="no such file"):
+        load_audit(tmp_path / "missing.yaml")

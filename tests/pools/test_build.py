@@ -1,0 +1,94 @@
+"""Pools: duplicates, disjoint public records, label noise, and constants that are never those of the audited records."""
+
+import hashlib
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mia_audit.config.schema import Dataset
+from mia_audit.errors import UserError
+from mia_audit.pools import pools
+from mia_audit.pools.build import Pool, build_pool
+from mia_audit.pools.catalogue import Source
+
+
+def table(rows: int = 50) -> Source:
+    values = np.random.default_rng(0).normal(3, 2, size=(rows, 4)).astype(np.float32)
+    return Source("table", values, np.arange(rows) % 3, ["a", "b", "c"], list("wxyz"))
+
+
+def build(source: Source, seed: int = 0, **section: Any) -> Pool:
+    return build_pool(source, Dataset(pool="digits", **section), "some", seed)
+
+
+def test_duplicates_are_dropped_but_for_the_first_and_counted() -> None:
+    source = table()
+    source.records[[7, 20]] = source.records[3]
+    pool = build(source)
+    assert pool.facts["duplicates"] == 2
+    assert pool.audited.source.tolist() == [row for row in range(50) if row not in (7, 20)]
+    assert len(set(pool.audited.sha256)) == 48
+
+
+def test_public_and_audited_records_are_disjoint_draws_keyed_by_the_seed() -> None:
+    first, again, other = (build(table(), seed, public=20, records=25) for seed in (0, 0, 1))
+    assert not set(first.public.source) & set(first.audited.source)
+    assert (len(first.public.labels), len(first.audited.labels)) == (20, 25)
+    assert np.array_equal(first.audited.source, again.audited.source)
+    assert not np.array_equal(first.audited.source, other.audited.source)
+
+
+def test_hashes_are_of_the_records_as_they_came() -> None:
+    source = table()
+    pool = build(source, public=10, standardise="public")
+    row = pool.audited.source[0]
+    assert pool.audited.sha256[0] == hashlib.sha256(source.records[row].tobytes()).hexdigest()
+
+
+def test_columns_are_standardised_by_public_records_alone() -> None:
+    source = table()
+    pool = build(source, public=20, standardise="public")
+    public = source.records[pool.public.source].astype(np.float64)
+    expected = (source.records[pool.audited.source] - public.mean(0)) / public.std(0)
+    np.testing.assert_allclose(pool.audited.data, expected, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(pool.public.data.mean(0), 0, atol=1e-6)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.5])
+def test_label_noise_makes_that_share_of_labels_wrong(share: float) -> None:
+    source = table()
+    pool = build(source, label_noise=share)
+    wrong = pool.audited.labels != source.labels[pool.audited.source]
+    assert wrong.sum() == round(share * 50)
+    assert np.array_equal(wrong, pool.audited.flipped)
+    assert pool.audited.labels.max() < 3
+
+
+@pytest.mark.parametrize(
+    ("section", "expected"),
+    [
+        ({"public": 50}, r"datasets\.some\.public: 50 public records asked for, but 'digits' has 50 distinct records"),
+        ({"public": 20, "records": 31}, r"31 records and 20 public ones are 51, but 'digits' has 50 distinct records"),
+    ],
+)
+def test_more_records_than_there_are_is_a_user_error(section: dict[str, int], expected: str) -> None:
+    with pytest.raises(UserError, match=expected):
+        build(table(), **section)
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "classes"), [("digits", (1797, 1, 8, 8), 10), ("breast_cancer", (569, 30), 2)]
+)
+def test_bundled_pools_have_their_published_size(name: str, shape: tuple[int, ...], classes: int) -> None:
+    source = pools[name](Dataset(pool=name))
+    assert source.records.shape == shape
+    assert len(source.classes) == classes == len(set(source.labels))
+    assert source.records.dtype == (np.uint8 if source.kind == "image" else np.float32)
+
+
+def test_digits_keep_their_17_grey_levels() -> None:
+    from sklearn.datasets import load_digits
+
+    pixels = pools["digits"](Dataset(pool="digits")).records[:, 0]
+    assert np.array_equal(np.rint(pixels / 255 * 16), load_digits().images)

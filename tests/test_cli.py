@@ -1,0 +1,54 @@
+"""The command line: help is quick and complete, a user's mistake is one line and exit code 2."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import mia_audit.commands
+from mia_audit.cli import COMMANDS, main
+
+
+def test_every_command_has_its_file_and_a_line_of_help(capsys: pytest.CaptureFixture[str]) -> None:
+    folder = Path(mia_audit.commands.__path__[0])
+    files = {path.stem.strip("_") for path in folder.glob("*.py")} - {"init"}
+    assert set(COMMANDS) == files
+    with pytest.raises(SystemExit, match="0"):
+        main(["--help"])
+    shown = capsys.readouterr().out
+    assert all(command in shown for command in COMMANDS)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_explains_its_arguments(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="0"):
+        main([command, "--help"])
+    assert "--" in capsys.readouterr().out
+
+
+def test_help_imports_nothing_heavy() -> None:
+    heavy = {"numpy", "torch", "pyarrow", "pydantic"}
+    code = (
+        "import sys; from mia_audit.cli import main\n"
+        f"try: main(['--help'])\nexcept SystemExit: print(sorted({heavy} & set(sys.modules)))"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.endswith("[]\n")
+
+
+def test_a_user_error_is_one_line_and_exit_code_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert (
+        main(["membership", "--records", str(tmp_path / "none.parquet"), "--spec", '{"membership": {}}', "--out", "x"])
+        == 2
+    )
+    error = capsys.readouterr().err
+    assert error.startswith("mia-audit: ")
+    assert error.count("\n") == 1
+    assert "none.parquet: no such file" in error
+
+
+def test_an_unknown_command_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(["trian"])
+    assert "invalid choice: 'trian'" in capsys.readouterr().err

@@ -1,0 +1,45 @@
+"""Registries: members are found by their files, imported one at a time."""
+
+import subprocess
+import sys
+
+import pytest
+
+from mia_audit.attacks import attacks
+from mia_audit.errors import UserError, suggest
+from mia_audit.explain import explainers
+from mia_audit.pools import pools
+from mia_audit.registry import Registry
+from mia_audit.training import mechanisms
+
+
+@pytest.mark.parametrize("registry", [attacks, explainers, mechanisms, pools], ids=lambda registry: registry.kind)
+def test_every_name_leads_to_its_member(registry: Registry[object]) -> None:
+    assert registry.names()
+    for name in registry.names():
+        assert registry[name] is registry[name]
+        assert name in registry
+
+
+def test_an_unknown_name_lists_the_known_ones() -> None:
+    with pytest.raises(UserError, match=r"unknown pool 'digit': did you mean 'digits'\? \(known: .*breast_cancer.*\)"):
+        pools["digit"]
+
+
+def test_names_are_known_without_importing_members() -> None:
+    heavy = {"torch", "timm", "sklearn", "scipy", "opacus", "captum"}
+    code = f"import sys, mia_audit.config.load; print(sorted({heavy} & set(sys.modules)))"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout == "[]\n"
+
+
+def test_a_name_is_registered_once() -> None:
+    registry: Registry[int] = Registry("number", "mia_audit.pools.sources", "_")
+    registry.register("one")(1)
+    with pytest.raises(ValueError, match="number 'one' is registered twice"):
+        registry.register("one")(1)
+
+
+def test_suggestions_name_the_nearest_word_or_all() -> None:
+    assert suggest("digts", ["digits", "mnist"]) == "did you mean 'digits'? (known: digits, mnist)"
+    assert suggest("zzz", ["digits", "mnist"]) == "known: digits, mnist"

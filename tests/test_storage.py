@@ -1,0 +1,107 @@
+"""Tables on disk: whole or not at all, and damage is named."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from mia_audit.errors import UserError
+from mia_audit.storage import open_table, read_table, replacing, table_facts, write_json, write_table, write_text
+
+TABLE = pa.table({"record": pa.array(range(1000), pa.int32()), "score": pa.array([0.5] * 1000, pa.float32())})
+
+
+def test_a_table_comes_back_with_its_facts(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "t.parquet"
+    write_table(path, TABLE, "scores", 1000, {"seed": 3})
+    assert read_table(path, "scores").equals(TABLE)
+    assert read_table(path, "scores", ["score"]).column_names == ["score"]
+    assert table_facts(path, "scores") == {"seed": 3}
+
+
+def test_every_table_of_an_iterator_is_a_row_group(tmp_path: Path) -> None:
+    path = tmp_path / "t.parquet"
+    write_table(path, iter([TABLE[:400], TABLE[400:]]), "scores", 1000)
+    file = open_table(path, "scores")
+    assert [file.metadata.row_group(index).num_rows for index in range(file.num_row_groups)] == [400, 600]
+    assert read_table(path, "scores").equals(TABLE)
+
+
+def test_the_same_table_gives_the_same_bytes(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        write_table(tmp_path / name, TABLE, "scores", 1000, {"b": 1, "a": 2})
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+
+
+def test_a_wrong_row_count_leaves_the_old_file_alone(tmp_path: Path) -> None:
+    path = tmp_path / "t.parquet"
+    write_table(path, TABLE, "scores", 1000)
+    before = path.read_bytes()
+    with pytest.raises(ValueError, match="1000 rows written where 999 were expected"):
+        write_table(path, TABLE, "scores", 999)
+    assert path.read_bytes() == before
+    assert [path.name for path in tmp_path.iterdir()] == ["t.parquet"]
+
+
+def test_a_failure_while_writing_leaves_nothing_behind(tmp_path: Path) -> None:
+    def broken() -> Iterator[pa.Table]:
+        yield TABLE
+        raise RuntimeError("disk")
+
+    with pytest.raises(RuntimeError, match="disk"):
+        write_table(tmp_path / "t.parquet", broken(), "scores", 2000)
+    with pytest.raises(RuntimeError), replacing(tmp_path / "u") as partial:
+        partial.write_text("half")
+        raise RuntimeError
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_files_have_the_permissions_of_any_new_file(tmp_path: Path) -> None:
+    write_text(tmp_path / "a", "x")
+    (tmp_path / "b").write_text("x")
+    assert (tmp_path / "a").stat().st_mode == (tmp_path / "b").stat().st_mode
+
+
+def test_json_is_sorted(tmp_path: Path) -> None:
+    write_json(tmp_path / "a.json", {"b": 1, "a": 2})
+    assert (tmp_path / "a.json").read_text() == '{\n  "a": 2,\n  "b": 1\n}\n'
+
+
+@pytest.mark.parametrize("kept", [0, 3, 500, -4])
+def test_a_truncated_table_is_a_user_error_that_names_it(tmp_path: Path, kept: int) -> None:
+    path = tmp_path / "t.parquet"
+    write_table(path, TABLE, "scores", 1000)
+    path.write_bytes(path.read_bytes()[:kept])
+    with pytest.raises(UserError, match=r"t\.parquet: truncated or not Parquet .* expected a scores table") as caught:
+        open_table(path, "scores")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_damaged_page_is_a_user_error_that_names_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "t.parquet"
+    write_table(path, TABLE, "scores", 1000)
+    content = bytearray(path.read_bytes())
+    content[4:60] = bytes(56)
+    path.write_bytes(content)
+    with pytest.raises(UserError, match=r"t\.parquet: damaged"):
+        read_table(path, "scores")
+
+
+def test_another_kind_or_a_foreign_table_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "t.parquet"
+    write_table(path, TABLE, "scores", 1000)
+    with pytest.raises(UserError, match="a scores table where a metrics table was expected"):
+        open_table(path, "metrics")
+    pq.write_table(TABLE, path)
+    with pytest.raises(UserError, match="a foreign table where a scores table was expected"):
+        open_table(path, "scores")
+
+
+def test_missing_files_and_columns_are_named(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"t\.parquet: no such file; expected a scores table"):
+        open_table(tmp_path / "t.parquet", "scores")
+    write_table(tmp_path / "t.parquet", TABLE, "scores", 1000)
+    with pytest.raises(UserError, match="no column 'member'; it has record, score"):
+        read_table(tmp_path / "t.parquet", "scores", ["member"])
