@@ -42,7 +42,7 @@ lock:
 	rm $(LOCK).new
 	{ echo '# Made by `make lock`: the versions of requirements.lock, for conda.'; \
 	  printf 'name: mia-audit\nchannels:\n  - conda-forge\ndependencies:\n  - python=3.11\n  - pip\n  - pip:\n'; \
-	  grep -v '^#' $(LOCK) | sed 's/^/      - /'; } > envs/environment.yaml
+	  sed -e '/^#/d' -e '/^$$/d' $(LOCK) | sed 's/^/      - /'; } > envs/environment.yaml
 
 clean:
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -1,0 +1,150 @@
+"""The tiny audit from one end to the other, and everything that may happen to it."""
+
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from mia_audit.storage import table_facts
+
+
+def bytes_below(folder: Path, *patterns: str) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for pattern in patterns
+        for path in sorted(folder.glob(pattern))
+    }
+
+
+REPRODUCED = (
+    "pools/**/*",
+    "*/*/*/scores.parquet",
+    "*/*/*/metrics.parquet",
+    "*/*/*/signals.parquet",
+    "*/*/*/training.parquet",
+    "tables/*",
+    "figures/*",
+)
+
+
+def test_every_stage_leaves_its_files(finished: Any) -> None:
+    results = finished.results
+    settings = ["digits/vit/none-epsinf", "digits/vit/dp-sgd-eps8"]
+    for setting in settings:
+        signals = pl.read_parquet(results / setting / "signals.parquet")
+        assert len(signals) == 5 * 60
+        assert signals.null_count().sum_horizontal().item() == 0
+        training = pl.read_parquet(results / setting / "training.parquet")
+        assert training["shadow"].unique().sort().to_list() == list(range(5))
+        scores = pl.read_parquet(results / setting / "scores.parquet")
+        assert scores["target"].unique().sort().to_list() == list(range(5))
+    assert pl.read_parquet(results / settings[0] / "training.parquet")["epsilon"].is_infinite().all()
+    spent = pl.read_parquet(results / settings[1] / "training.parquet").filter(pl.col("epoch") == 2)["epsilon"]
+    assert ((spent > 7) & (spent <= 8)).all()
+    assert (results / "report.html").read_text().startswith("<!doctype html>")
+
+
+def test_membership_is_shared_by_all_settings(finished: Any) -> None:
+    columns = [
+        pl.read_parquet(finished.results / "digits" / "vit" / name / "signals.parquet")["member"]
+        for name in ("none-epsinf", "dp-sgd-eps8")
+    ]
+    assert columns[0].equals(columns[1])
+    assert table_facts(finished.results / "pools" / "digits" / "membership.parquet", "membership")["design"] == "half"
+
+
+def test_a_second_run_has_nothing_to_do(finished: Any) -> None:
+    before = {path: path.stat().st_mtime_ns for path in finished.results.rglob("*")}
+    result = finished.run()
+    assert result.returncode == 0
+    assert "Nothing to be done" in result.stdout
+    assert before == {path: path.stat().st_mtime_ns for path in finished.results.rglob("*")}
+
+
+def test_a_killed_run_ends_in_the_same_bytes(finished: Any, workflow: Any) -> None:
+    process = subprocess.Popen(
+        workflow.command(),
+        cwd=workflow.folder,
+        env=workflow.environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    while process.poll() is None and not list(workflow.results.glob("digits/*/*/models/*/training.parquet")):
+        time.sleep(0.02)
+    assert process.poll() is None, "the run ended before it could be killed"
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    result = workflow.run()
+    assert result.returncode == 0, result.stdout
+    assert bytes_below(workflow.results, *REPRODUCED) == bytes_below(finished.results, *REPRODUCED)
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("digits/vit/none-epsinf/signals/ig/000-002.parquet", "signals/ig/000-002.parquet: truncated or not Parquet"),
+        ("digits/vit/none-epsinf/scores.parquet", "scores.parquet: truncated or not Parquet"),
+        ("digits/vit/none-epsinf/models/000-002/shadow-1.safetensors", "shadow-1.safetensors: "),
+        ("digits/vit/public.safetensors", "public.safetensors: "),
+    ],
+)
+def test_a_truncated_intermediate_is_named(
+    copy_of_finished: Callable[[dict[str, Any]], Any], tiny: dict[str, Any], path: str, message: str
+) -> None:
+    copy = copy_of_finished(tiny)
+    damaged = copy.results / path
+    damaged.write_bytes(damaged.read_bytes()[:-100])
+    if "models" in path:
+        (damaged.parent / "training.parquet").touch()
+        damaged.parent.touch()
+    report = (copy.results / "report.html").read_bytes()
+    result = copy.run()
+    assert result.returncode == 1
+    assert f"mia-audit: results/tiny/{path.rsplit('/', 1)[0]}" in result.stdout
+    assert message in result.stdout
+    assert "Traceback" not in result.stdout
+    assert (copy.results / "report.html").read_bytes() == report
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"explaners": {}}, "config: unknown key 'explaners': did you mean 'explainers'?"),
+        (
+            {"mechanisms": {"dp-sgd": {"epsilon": [0]}}},
+            "mechanisms.dp-sgd.epsilon.0: an ε is a positive number or inf, got '0'",
+        ),
+    ],
+)
+def test_a_wrong_config_is_refused_before_anything_runs(
+    workflow: Any, tiny: dict[str, Any], changes: dict[str, Any], message: str
+) -> None:
+    workflow.configure(tiny | changes)
+    result = workflow.run()
+    assert result.returncode == 1
+    assert message in result.stdout
+    assert "Traceback" not in result.stdout
+    assert not workflow.results.exists()
+
+
+@pytest.mark.parametrize(
+    ("section", "value", "message"),
+    [
+        ("datasets", {"digits": {"public": 1797}}, "datasets.digits.public: 1797 public records asked for"),
+        ("architectures", {"vit": {"model": "vision_transfomer"}}, "vision_transfomer"),
+    ],
+)
+def test_what_only_a_job_can_know_stops_before_training(
+    workflow: Any, tiny: dict[str, Any], section: str, value: dict[str, Any], message: str
+) -> None:
+    workflow.configure(tiny | {section: value})
+    result = workflow.run()
+    assert result.returncode == 1
+    assert message in result.stdout
+    assert "Traceback" not in result.stdout
+    assert not list(workflow.results.glob("*/*/*/models"))

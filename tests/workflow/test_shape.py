@@ -1,0 +1,73 @@
+"""The shape of the DAG: how many jobs of which rule, and what a change of the config reruns."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+SETTING = {"gather": 2, "attack": 2, "evaluate": 2, "tables": 1, "figures": 1, "report": 1, "all": 1}
+
+
+def test_a_whole_audit(workflow: Any) -> None:
+    counts = workflow.planned()
+    total = counts.pop("total")
+    assert counts == SETTING | {
+        "pool": 1,
+        "membership": 1,
+        "architecture": 1,
+        "pretrain": 1,
+        "train": 2 * 2,
+        "training": 2,
+        "signals": 2 * 2 * 2,
+    }
+    assert total == sum(counts.values())
+
+
+def test_without_public_pre_training_there_is_no_job_for_it(workflow: Any, tiny: dict[str, Any]) -> None:
+    tiny["architectures"]["vit"]["pretrained"] = "none"
+    workflow.configure(tiny)
+    assert "pretrain" not in workflow.planned()
+
+
+@pytest.mark.parametrize(
+    ("section", "value", "expected"),
+    [
+        (
+            "attacks",
+            {"methods": ["threshold"], "variances": ["shrunk"]},
+            {"attack": 2, "evaluate": 2, "tables": 1, "figures": 1, "report": 1},
+        ),
+        ("evaluation", {"fprs": [0.05]}, {"evaluate": 2, "tables": 1, "figures": 1, "report": 1}),
+        ("report", {"title": "Another"}, {"tables": 1, "figures": 1, "report": 1}),
+        ("explainers", {"methods": ["ixg", "ig", "gradient_shap"], "ig_nodes": 2}, {"signals": 4, **SETTING}),
+        ("explainers", {"methods": ["ixg", "saliency", "ig"], "ig_nodes": 2}, {"tables": 1, "figures": 1, "report": 1}),
+        (
+            "mechanisms",
+            {"none": {}, "dp-sgd": {"epsilon": [8, 2]}},
+            {
+                "train": 2,
+                "training": 1,
+                "signals": 4,
+                "gather": 1,
+                "attack": 1,
+                "evaluate": 1,
+                "tables": 1,
+                "figures": 1,
+                "report": 1,
+            },
+        ),
+        ("compute", {"shadows_per_job": 3, "batch": 32}, {}),
+    ],
+    ids=["attacks", "evaluation", "report", "explainer", "free-explainer", "epsilon", "nothing"],
+)
+def test_a_change_reruns_only_what_depends_on_it(
+    copy_of_finished: Callable[[dict[str, Any]], Any],
+    tiny: dict[str, Any],
+    section: str,
+    value: dict[str, Any],
+    expected: dict[str, int],
+) -> None:
+    counts = copy_of_finished(tiny | {section: value}).planned()
+    counts.pop("total", None)
+    counts.pop("all", None)
+    assert counts == {rule: count for rule, count in expected.items() if rule != "all"}
