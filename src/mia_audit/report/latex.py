@@ -1,0 +1,227 @@
+"""The tables as LaTeX: booktabs, three decimals, no float around them, so that a paper can \\input them."""
+
+from collections.abc import Sequence
+
+import polars as pl
+
+from mia_audit.report.results import Spec
+from mia_audit.report.words import rate
+
+ESCAPES = str.maketrans(
+    {
+        "&": r"\&",
+        "%": r"\%",
+        "$": r"\$",
+        "#": r"\#",
+        "_": r"\_",
+        "{": r"\{",
+        "}": r"\}",
+        "~": r"\textasciitilde{}",
+        "^": r"\textasciicircum{}",
+        "\\": r"\textbackslash{}",
+        "×": r"$\times$",
+        "ε": r"$\varepsilon$",
+    }
+)
+SETTING = ("dataset", "architecture", "mechanism")
+CHANNELS = {"output": "Outputs", "explanation": "Explanations", "joint": "Both together", "signal": "Signals"}
+
+
+def escape(text: str) -> str:
+    """Write text so that LaTeX prints it as it is."""
+    return text.translate(ESCAPES)
+
+
+def number(value: float | None, decimals: int = 3) -> str:
+    """Write a number with so many decimals, minus signs and ∞ in maths; nothing known is a dash."""
+    if value is None:
+        return "--"
+    if value == float("inf"):
+        return r"$\infty$"
+    text = f"{value:.{decimals}f}"
+    return f"${text}$" if text.startswith("-") else text
+
+
+def scientific(value: float | None) -> str:
+    """Write a δ: a power of ten where it is one."""
+    if value is None:
+        return "--"
+    mantissa, exponent = f"{value:.2e}".split("e")
+    digits = mantissa.rstrip("0").rstrip(".")
+    return rf"$10^{{{int(exponent)}}}$" if digits == "1" else rf"${digits}\cdot10^{{{int(exponent)}}}$"
+
+
+def spread(mean: float | None, sd: float | None, unresolvable: bool = False) -> str:
+    """Write mean ± standard deviation."""
+    if mean is None:
+        return "not resolvable" if unresolvable else "--"
+    return number(mean) if sd is None else rf"{number(mean)} $\pm$ {number(sd)}"
+
+
+def interval(low: float | None, high: float | None) -> str:
+    """Write an interval in brackets."""
+    return "" if low is None else f"[{number(low)}, {number(high)}]"
+
+
+def tabular(
+    columns: str, head: Sequence[str], rows: Sequence[Sequence[str]], comments: Sequence[str], long: bool = False
+) -> str:
+    """Lay out a table; `head` are finished lines, the cells of `rows` are LaTeX already."""
+    environment = "longtable" if long else "tabular"
+    packages = r"\usepackage{booktabs,longtable}" if long else r"\usepackage{booktabs}"
+    top = [*head, r"\midrule", *([r"\endhead"] if long else [])]
+    body = [f"{' & '.join(row)} \\\\" for row in rows]
+    bottom = [r"\bottomrule", rf"\end{{{environment}}}"]
+    notes = [f"% {comment}" for comment in [f"Needs {packages}.", *comments]]
+    return "\n".join([*notes, rf"\begin{{{environment}}}{{{columns}}}", r"\toprule", *top, *body, *bottom]) + "\n"
+
+
+def render(name: str, frame: pl.DataFrame, spec: Spec) -> str:
+    """Write one of the tables of `mia_audit.report.tables` as LaTeX."""
+    return {"settings": _settings, "summary": _summary, "differences": _differences, "null_control": _null_control}[
+        name
+    ](frame, spec)
+
+
+def _level(spec: Spec) -> str:
+    return f"{spec.confidence * 100:g} % Student-t intervals over targets in brackets."
+
+
+def _setting_cells(row: dict[str, object]) -> list[str]:
+    epsilon = r"$\infty$" if row["epsilon"] == "inf" else escape(str(row["epsilon"]))
+    return [*(escape(str(row[name])) for name in SETTING), epsilon]
+
+
+def _settings(frame: pl.DataFrame, spec: Spec) -> str:
+    present = [prefix for prefix in CHANNELS if f"{prefix}_attack" in frame.columns]
+    fpr = frame["fpr"].drop_nulls().first()
+    at = f"TPR at {rate(float(fpr))} FPR".replace("%", r"\%") if isinstance(fpr, float) else "TPR"
+    groups = "".join(rf" & \multicolumn{{2}}{{c}}{{{CHANNELS[prefix]}}}" for prefix in present)
+    rules = "".join(rf" \cmidrule(lr){{{9 + 2 * i}-{10 + 2 * i}}}" for i in range(len(present)))
+    second = [
+        "Data set",
+        "Architecture",
+        "Mechanism",
+        r"$\varepsilon$",
+        r"$\varepsilon$ spent",
+        r"$\delta$",
+        "Train acc.",
+        "Test acc.",
+    ]
+    head = [
+        rf"\multicolumn{{8}}{{l}}{{}}{groups} \\",
+        rules.strip(),
+        " & ".join([*second, *(["AUC", at] * len(present))]) + r" \\",
+    ]
+    rows = []
+    for row in frame.iter_rows(named=True):
+        cells = [*_setting_cells(row), number(row["epsilon_spent"], 2), scientific(row["delta"])]
+        cells += [spread(row[f"{name}_mean"], row[f"{name}_sd"]) for name in ("train_accuracy", "test_accuracy")]
+        for prefix in present:
+            known = row[f"{prefix}_attack"] is not None
+            for metric in ("auc", "tpr_at_fpr"):
+                mean, _, low, high = (row[f"{prefix}_{metric}_{part}"] for part in ("mean", "sd", "low", "high"))
+                shown = number(mean) if mean is not None or not known else "not resolvable"
+                cells.append(f"{shown} {interval(low, high)}".strip())
+        rows.append(cells)
+    comments = [
+        "Accuracies: mean and standard deviation over shadow models. The strongest attack of each kind, chosen by its mean AUC.",
+        _level(spec),
+        *_accounting(frame),
+    ]
+    return tabular("llll" + "r" * 4 + "l" * (2 * len(present)), head, rows, comments)
+
+
+def _accounting(frame: pl.DataFrame) -> list[str]:
+    private = frame.filter(pl.col("accountant").is_not_null())
+    kinds = private.select("accountant", "sampling", "clipping").unique(maintain_order=True).rows()
+    return [
+        f"Epsilon spent: the largest over shadow models, {accountant} accountant, {sampling or 'unknown'} sampling, {clipping} clipping."
+        for accountant, sampling, clipping in kinds
+    ]
+
+
+def _summary(frame: pl.DataFrame, spec: Spec) -> str:
+    metrics = [
+        "auc",
+        *(
+            name.removesuffix("_mean")
+            for name in frame.columns
+            if name.startswith("tpr_at_fpr_") and name.endswith("_mean")
+        ),
+    ]
+    titles = [
+        "AUC",
+        *(f"TPR at {rate(float(name.removeprefix('tpr_at_fpr_')))}".replace("%", r"\%") for name in metrics[1:]),
+    ]
+    head = [
+        " & ".join(["Data set", "Architecture", "Mechanism", r"$\varepsilon$", "Attack", "Signal", "Variance", *titles])
+        + r" \\"
+    ]
+    rows = [
+        [
+            *_setting_cells(row),
+            *(escape(row[name]) for name in ("attack", "signal", "variance")),
+            *(spread(row[f"{name}_mean"], row[f"{name}_sd"], name != "auc") for name in metrics),
+        ]
+        for row in frame.iter_rows(named=True)
+    ]
+    comments = [
+        "Mean and standard deviation over targets; TPR at a false-positive rate, which a pool of too few non-members does not resolve."
+    ]
+    return tabular("l" * 7 + "r" * len(metrics), head, rows, comments, long=True)
+
+
+def _differences(frame: pl.DataFrame, spec: Spec) -> str:
+    head = [
+        " & ".join(
+            [
+                "Data set",
+                "Architecture",
+                "Mechanism",
+                r"$\varepsilon$",
+                "Metric",
+                "Minuend",
+                "Subtrahend",
+                "Difference",
+                "",
+            ]
+        )
+        + r" \\"
+    ]
+    rows = [
+        [
+            *_setting_cells(row),
+            *(escape(row[name]) for name in ("metric", "minuend", "subtrahend")),
+            number(row["mean"]),
+            interval(row["low"], row["high"]),
+        ]
+        for row in frame.iter_rows(named=True)
+    ]
+    return tabular(
+        "l" * 7 + "rl",
+        head,
+        rows,
+        ["Paired over the same targets (accuracy: over the same shadow models).", _level(spec)],
+    )
+
+
+def _null_control(frame: pl.DataFrame, spec: Spec) -> str:
+    head = [
+        " & ".join(
+            ["Data set", "Architecture", "Mechanism", r"$\varepsilon$", "Attack", "Signal", "Variance", "AUC", ""]
+        )
+        + r" \\"
+    ]
+    rows = [
+        [
+            *_setting_cells(row),
+            *(escape(row[name]) for name in ("attack", "signal", "variance")),
+            spread(row["auc_mean"], row["auc_sd"]),
+            interval(row["auc_low"], row["auc_high"]),
+        ]
+        for row in frame.iter_rows(named=True)
+    ]
+    return tabular(
+        "l" * 7 + "rl", head, rows, ["The same attacks against permuted membership.", _level(spec)], long=True
+    )

@@ -1,0 +1,181 @@
+"""What an audit left on disk, read once for its tables, figures and page."""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pyarrow.compute as pc
+
+from mia_audit.errors import UserError
+from mia_audit.storage import open_table, read_table, table_facts
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Dataset × architecture × mechanism × ε, and what its mechanism promises."""
+
+    dataset: str
+    architecture: str
+    mechanism: str
+    epsilon: str
+    private: bool = False
+    delta: float | None = None
+    accountant: str | None = None
+    clipping: str | None = None
+    trained: bool = True
+    """False: the signals are somebody else's, and there is no training.parquet."""
+    folder: str = ""
+    """Below the results; {dataset}/{architecture}/{mechanism}-eps{epsilon} when left out."""
+
+    @property
+    def path(self) -> str:
+        """The setting's folder below the results."""
+        return self.folder or f"{self.dataset}/{self.architecture}/{self.mechanism}-eps{self.epsilon}"
+
+    @property
+    def group(self) -> tuple[str, str]:
+        """Settings of one group differ in their protection only, so that they are compared."""
+        return self.dataset, self.architecture
+
+
+@dataclass(frozen=True)
+class Spec:
+    """What the tables, figures and page of one audit depend on, besides its files."""
+
+    audit: str
+    settings: tuple[Setting, ...]
+    title: str = ""
+    exposed: int = 0
+    variance: str = "pooled"
+    confidence: float = 0.95
+    explainers: Mapping[str, Any] = field(default_factory=dict)
+    config: Mapping[str, Any] = field(default_factory=dict)
+    config_hash: str | None = None
+
+
+def parse_spec(text: str) -> Spec:
+    """Read a spec from JSON; keys that nothing here reads are left alone, missing ones are a UserError."""
+    try:
+        values = json.loads(text)
+        settings = tuple(Setting(**_known(Setting, setting)) for setting in values["settings"])
+        if not settings:
+            raise UserError("--spec: 'settings' is empty; expected at least one setting")
+        confidence = (values.get("evaluation") or {}).get("confidence", 0.95)
+        return Spec(**{**_known(Spec, values), "settings": settings, "confidence": confidence})
+    except json.JSONDecodeError as error:
+        raise UserError(f"--spec: not JSON: {error}") from None
+    except KeyError as error:
+        raise UserError(f"--spec: no key {error}; expected audit, settings and the rest that a report needs") from None
+    except (TypeError, AttributeError) as error:
+        raise UserError(f"--spec: {str(error).splitlines()[0]}; expected the mapping that a report needs") from None
+
+
+def _known(kind: type[Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    names = {field.name for field in fields(kind)}
+    return {key: value for key, value in values.items() if key in names}
+
+
+@dataclass(frozen=True)
+class Results:
+    """The files of an audit below `root`, read when asked for."""
+
+    root: Path
+    spec: Spec
+
+    @cached_property
+    def metrics(self) -> list[pl.DataFrame]:
+        """metrics.parquet of every setting, in the order of the spec."""
+        return [_frame(self._file(setting, "metrics.parquet"), "metrics") for setting in self.spec.settings]
+
+    @cached_property
+    def training(self) -> list[pl.DataFrame | None]:
+        """Every setting's training.parquet, one row per shadow (its last epoch); None where nothing was trained."""
+        return [
+            _frame(self._file(setting, "training.parquet"), "training")
+            .sort("shadow", "epoch")
+            .group_by("shadow", maintain_order=True)
+            .last()
+            if setting.trained
+            else None
+            for setting in self.spec.settings
+        ]
+
+    def scores(self, setting: Setting, attack: str, signal: str, variance: str) -> pl.DataFrame:
+        """Return target, record, member and score of one attack, reading its row groups alone."""
+        path = self._file(setting, "scores.parquet")
+        file = open_table(path, "scores", ("attack", "signal", "variance", "target", "record", "member", "score"))
+        wanted = [index for index in range(file.num_row_groups) if _holds(file, index, (attack, signal, variance))]
+        table = file.read_row_groups(wanted)
+        for name, value in zip(("attack", "signal", "variance"), (attack, signal, variance), strict=True):
+            table = table.filter(pc.equal(table[name], value))
+        frame = pl.DataFrame(pl.from_arrow(table.select(["target", "record", "member", "score"])))
+        if frame.is_empty():
+            raise UserError(
+                f"{path}: no scores of {attack} on {signal} ({variance}), which metrics.parquet beside it has"
+            )
+        return frame
+
+    def score_matrices(
+        self, setting: Setting, attack: str, signal: str, variance: str
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return records [N], scores [N, K] and membership [N, K] of one attack; NaN where a record has no score."""
+        frame = self.scores(setting, attack, signal, variance)
+        records, row = np.unique(frame["record"].to_numpy(), return_inverse=True)
+        targets, column = np.unique(frame["target"].to_numpy(), return_inverse=True)
+        scores = np.full((len(records), len(targets)), np.nan)
+        member = np.zeros((len(records), len(targets)), dtype=bool)
+        scores[row, column] = frame["score"].to_numpy()
+        member[row, column] = frame["member"].to_numpy()
+        return records, scores, member
+
+    def pool_facts(self, dataset: str) -> dict[str, Any] | None:
+        """Return the facts of a pool and its membership design; None where the audit has no pool."""
+        folder = self.root / "pools" / dataset
+        if not (folder / "records.parquet").exists():
+            return None
+        facts = table_facts(folder / "records.parquet", "records")
+        facts["records"] = open_table(folder / "records.parquet", "records").metadata.num_rows
+        public = folder / "public.parquet"
+        facts["public"] = open_table(public, "records").metadata.num_rows if public.exists() else 0
+        if (folder / "membership.parquet").exists():
+            facts["membership"] = table_facts(folder / "membership.parquet", "membership")
+        return facts
+
+    def inputs(self) -> Iterator[Path]:
+        """List the files that the report rests on and that exist, sorted."""
+        paths = {
+            self._file(setting, f"{name}.parquet")
+            for setting in self.spec.settings
+            for name in ("metrics", "scores", "training")
+        }
+        for dataset in {setting.dataset for setting in self.spec.settings}:
+            paths |= {
+                self.root / "pools" / dataset / name
+                for name in ("records.npy", "records.parquet", "membership.parquet")
+            }
+        return iter(sorted(path for path in paths if path.exists()))
+
+    def _file(self, setting: Setting, name: str) -> Path:
+        return self.root / setting.path / name
+
+
+def _frame(path: Path, kind: str) -> pl.DataFrame:
+    return pl.DataFrame(pl.from_arrow(read_table(path, kind)))
+
+
+def _holds(file: Any, index: int, names: tuple[str, ...]) -> bool:
+    """Whether a row group may hold the attack, by the statistics of its first three columns."""
+    group = file.metadata.row_group(index)
+    for position in range(group.num_columns):
+        column = group.column(position)
+        wanted = dict(zip(("attack", "signal", "variance"), names, strict=True)).get(column.path_in_schema)
+        if wanted is None or column.statistics is None or not column.statistics.has_min_max:
+            continue
+        if not str(column.statistics.min) <= wanted <= str(column.statistics.max):
+            return False
+    return True

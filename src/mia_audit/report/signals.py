@@ -1,0 +1,60 @@
+"""What a signal's name says: whether outputs or explanations are read, and how people call it."""
+
+import re
+from dataclasses import dataclass
+
+OUTPUTS = frozenset({"loss", "confidence"})
+EXPLANATION = re.compile(
+    r"(?P<explainer>.+?)(?P<probability>_probability)?(?P<true>_true)?_(?P<summary>variance|l1|l2|linf)"
+)
+EXPLAINERS = {
+    "ixg": "input × gradient",
+    "saliency": "saliency",
+    "ig": "integrated gradients",
+    "gradient_shap": "GradientSHAP",
+}
+SUMMARIES = {"variance": "variance", "l1": "L1 norm", "l2": "L2 norm", "linf": "largest value"}
+
+
+@dataclass(frozen=True)
+class Signal:
+    """A signal's name, taken apart; `channel` is outputs, explanations, both or other."""
+
+    name: str
+    channel: str
+    explainer: str | None = None
+    quantity: str | None = None
+    true_class: bool = False
+    summary: str | None = None
+
+    @property
+    def label(self) -> str:
+        """The signal in words, such as 'L1 norm of input × gradient (probability)'."""
+        if self.explainer is None or self.summary is None:
+            return self.name
+        notes = [
+            *(["probability"] if self.quantity == "probability" else []),
+            *(["true class"] if self.true_class else []),
+        ]
+        note = f" ({', '.join(notes)})" if notes else ""
+        return f"{SUMMARIES[self.summary]} of {explainer_label(self.explainer)}{note}"
+
+
+def read_signal(name: str) -> Signal:
+    """Take a signal's name apart; parts joined by + are read together, and are `both` when they are of both kinds."""
+    parts = [part.strip() for part in name.split("+")]
+    if len(parts) > 1:
+        channels = {read_signal(part).channel for part in parts}
+        return Signal(name, channels.pop() if len(channels) == 1 else "both" if "other" not in channels else "other")
+    if name in OUTPUTS:
+        return Signal(name, "outputs")
+    match = EXPLANATION.fullmatch(name)
+    if match is None:
+        return Signal(name, "other")
+    quantity = "probability" if match["probability"] else "logit"
+    return Signal(name, "explanations", match["explainer"], quantity, bool(match["true"]), match["summary"])
+
+
+def explainer_label(explainer: str) -> str:
+    """Name an explainer in words; one without words of its own is named as the config does."""
+    return EXPLAINERS.get(explainer, explainer)

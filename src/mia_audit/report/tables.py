@@ -1,0 +1,198 @@
+"""The tables of an audit as data frames: settings, all attacks, differences over the same targets, null control."""
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from mia_audit.evaluation.summary import summarise
+from mia_audit.report.findings import (
+    Estimate,
+    Finding,
+    Findings,
+    Leak,
+    accuracy_difference,
+    difference,
+    reference,
+)
+from mia_audit.report.latex import render
+from mia_audit.report.results import Results, Setting, Spec
+from mia_audit.storage import write_table, write_text
+
+SETTING = {"dataset": pl.String, "architecture": pl.String, "mechanism": pl.String, "epsilon": pl.String}
+CHANNELS = {"outputs": "output", "explanations": "explanation", "both": "joint", "other": "signal"}
+PARTS = ("mean", "sd", "low", "high")
+
+
+def build(results: Results, findings: Findings) -> dict[str, pl.DataFrame]:
+    """Return all tables by name; null means unknown or, for a TPR, not resolvable."""
+    summary = _summary(results)
+    return {
+        "settings": _settings(findings),
+        "summary": summary.filter(~pl.col("null_control")).drop("null_control"),
+        "differences": _differences(findings, results.spec.confidence),
+        "null_control": _null_control(summary),
+    }
+
+
+def _identity(setting: Setting) -> dict[str, str]:
+    return {name: getattr(setting, name) for name in SETTING}
+
+
+def _parts(name: str, found: Estimate | None) -> dict[str, float | None]:
+    values = [getattr(found, part) if found else math.nan for part in PARTS]
+    return {f"{name}_{part}": None if math.isnan(value) else value for part, value in zip(PARTS, values, strict=True)}
+
+
+def _summary(results: Results) -> pl.DataFrame:
+    """Every attack × signal × variance on every setting, real and permuted, over targets."""
+    frames = []
+    for setting, metrics in zip(results.spec.settings, results.metrics, strict=True):
+        identity = [pl.lit(value).alias(name) for name, value in _identity(setting).items()]
+        frame = summarise(metrics, results.spec.confidence)
+        frames.append(frame.select(*identity, pl.all()))
+    return pl.concat(frames, how="diagonal")
+
+
+def _null_control(summary: pl.DataFrame) -> pl.DataFrame:
+    columns = [*SETTING, "attack", "signal", "variance", "targets", *(f"auc_{part}" for part in PARTS)]
+    null = summary.filter(pl.col("null_control")).select(columns)
+    return null.with_columns(
+        holds_half=pl.when(pl.col("auc_low").is_not_null()).then(
+            (pl.col("auc_low") <= 0.5) & (pl.col("auc_high") >= 0.5)
+        )
+    )
+
+
+def _settings(findings: Findings) -> pl.DataFrame:
+    rows = [_setting(found, findings.fpr) for found in findings.settings]
+    frame = pl.DataFrame(rows, schema=_settings_schema(), orient="row")
+    absent = [f"{prefix}_" for prefix in CHANNELS.values() if frame[f"{prefix}_attack"].is_null().all()]
+    return frame.drop(name for name in frame.columns if name.startswith(tuple(absent)))
+
+
+def _settings_schema() -> dict[str, Any]:
+    schema: dict[str, Any] = dict(SETTING)
+    schema |= dict.fromkeys(
+        ["delta", "epsilon_spent", "epsilon_spent_rdp", "noise_multiplier", "sampling_rate"], pl.Float64
+    )
+    schema |= dict.fromkeys(["accountant", "sampling", "clipping"], pl.String)
+    schema |= {"models": pl.Int32}
+    schema |= {f"{name}_{part}": pl.Float64 for name in ("train_accuracy", "test_accuracy") for part in PARTS}
+    schema |= {"fpr": pl.Float64}
+    for prefix in CHANNELS.values():
+        schema |= {f"{prefix}_{name}": pl.String for name in ("attack", "signal", "variance")}
+        schema |= {f"{prefix}_attacks_tried": pl.Int32}
+        schema |= {f"{prefix}_{metric}_{part}": pl.Float64 for metric in ("auc", "tpr_at_fpr") for part in PARTS}
+    return schema
+
+
+def _setting(found: Finding, fpr: float | None) -> dict[str, Any]:
+    setting = found.setting
+    row: dict[str, Any] = {
+        **_identity(setting),
+        "delta": setting.delta,
+        "accountant": setting.accountant,
+        "clipping": setting.clipping,
+        "fpr": fpr,
+        **_parts("train_accuracy", found.train_accuracy),
+        **_parts("test_accuracy", found.test_accuracy),
+        **_spent(found),
+    }
+    for channel, leak in found.strongest.items():
+        row |= _leak(CHANNELS[channel], leak)
+    row["models"] = len(found.shadows) if found.shadows is not None else _targets(found)
+    return {name: row.get(name) for name in _settings_schema()}
+
+
+def _targets(found: Finding) -> int | None:
+    return max((len(leak.targets) for leak in found.strongest.values()), default=None)
+
+
+def _spent(found: Finding) -> dict[str, Any]:
+    """The budget of the shadow that spent most, and how it was counted; nothing for a mechanism without DP."""
+    if found.shadows is None or not found.setting.private:
+        return {}
+    worst = found.shadows.sort("epsilon", descending=True).row(0, named=True)
+    names = {"epsilon_spent": "epsilon", "epsilon_spent_rdp": "epsilon_rdp"}
+    return {
+        name: worst[names.get(name, name)]
+        for name in ("epsilon_spent", "epsilon_spent_rdp", "noise_multiplier", "sampling_rate", "sampling")
+    }
+
+
+def _leak(prefix: str, leak: Leak) -> dict[str, Any]:
+    return {
+        f"{prefix}_attack": leak.attack,
+        f"{prefix}_signal": leak.signal,
+        f"{prefix}_variance": leak.variance,
+        f"{prefix}_attacks_tried": leak.tried,
+        **_parts(f"{prefix}_auc", leak.auc_estimate),
+        **_parts(f"{prefix}_tpr_at_fpr", leak.tpr_estimate),
+    }
+
+
+def _differences(findings: Findings, confidence: float) -> pl.DataFrame:
+    """Paired differences: each channel minus outputs within a setting, and each private setting minus its reference."""
+    rows = [
+        {**_identity(found.setting), **row}
+        for group in findings.groups().values()
+        for found in group
+        for row in _compare(found, reference(group), findings.fpr, confidence)
+    ]
+    schema = SETTING | {"metric": pl.String, "minuend": pl.String, "subtrahend": pl.String, "targets": pl.Int32}
+    return pl.DataFrame(rows, schema=schema | dict.fromkeys(PARTS, pl.Float64), orient="row")
+
+
+def _compare(found: Finding, base: Finding | None, fpr: float | None, confidence: float) -> Iterator[dict[str, Any]]:
+    metrics = {"auc": "auc", **({"tpr": f"tpr_at_fpr_{fpr:g}"} if fpr is not None else {})}
+    outputs = found.strongest.get("outputs")
+    for channel, leak in found.strongest.items():
+        for metric, column in metrics.items():
+            if outputs is not None and channel != "outputs":
+                yield _row(column, channel, "outputs", difference(leak, outputs, metric))
+            if base is not None and base is not found and channel in base.strongest:
+                yield _row(
+                    column, channel, f"{channel} of {_name(base)}", difference(leak, base.strongest[channel], metric)
+                )
+    if base is not None and base is not found and (gap := accuracy_difference(found, base, confidence)):
+        yield _row("test_accuracy", "test_accuracy", f"test_accuracy of {_name(base)}", gap)
+
+
+def _name(found: Finding) -> str:
+    return f"{found.setting.mechanism}-eps{found.setting.epsilon}"
+
+
+def _row(metric: str, minuend: str, subtrahend: str, found: Estimate) -> dict[str, Any]:
+    values = {part: value for part in PARTS if not math.isnan(value := getattr(found, part))}
+    return {"metric": metric, "minuend": minuend, "subtrahend": subtrahend, "targets": found.targets, **values}
+
+
+def write(tables: dict[str, pl.DataFrame], out: Path, spec: Spec) -> None:
+    """Write every table as Parquet (exact), CSV (six significant digits) and LaTeX (three decimals) into a folder."""
+    facts = {"audit": spec.audit, "config_hash": spec.config_hash, "confidence": spec.confidence}
+    for name, frame in tables.items():
+        write_table(out / f"{name}.parquet", frame.to_arrow(), name, len(frame), facts)
+        write_text(out / f"{name}.csv", to_csv(frame))
+        write_text(out / f"{name}.tex", render(name, frame, spec))
+
+
+def to_csv(frame: pl.DataFrame) -> str:
+    """Write a table as CSV; a TPR that the pool is too small for says so."""
+    floats = [name for name, kind in frame.schema.items() if kind == pl.Float64]
+    text = frame.with_columns(pl.col(floats).map_elements(lambda value: f"{value:.6g}", return_dtype=pl.String))
+    text = text.with_columns(
+        pl.when(frame[name].is_null() & known).then(pl.lit("not resolvable")).otherwise(pl.col(name)).alias(name)
+        for name, known in _resolvable(frame)
+    )
+    return text.write_csv()
+
+
+def _resolvable(frame: pl.DataFrame) -> Iterator[tuple[str, pl.Series]]:
+    """Yield the means of TPRs, and where an attack was made whose TPR is missing because the pool is too small."""
+    for name in frame.columns:
+        if "tpr_at_fpr" in name and name.endswith("_mean"):
+            prefix = name.partition("tpr_at_fpr")[0]
+            yield name, frame[f"{prefix}attack"].is_not_null()

@@ -1,0 +1,75 @@
+"""Numbers as people read them: three significant digits, percent and points in prose, and never more than is known."""
+
+import math
+
+from mia_audit.report.findings import Estimate
+from mia_audit.report.results import Setting
+
+
+def significant(value: float, digits: int = 3) -> str:
+    """Write a number with so many significant digits, without an exponent between 1e-6 and 1e6; inf is ∞ and NaN –."""
+    if math.isnan(value):
+        return "–"
+    if math.isinf(value):
+        return "∞" if value > 0 else "−∞"
+    if value == 0:
+        return "0"
+    rounded = float(f"{value:.{digits - 1}e}")
+    magnitude = math.floor(math.log10(abs(rounded)))
+    if not -6 <= magnitude < 6:
+        return f"{rounded:.{digits - 1}e}".replace("-", "−")
+    return f"{rounded:.{max(0, digits - 1 - magnitude)}f}".replace("-", "−")
+
+
+def fixed(value: float, decimals: int = 3) -> str:
+    """Write a number with so many decimals; NaN is –."""
+    return "–" if math.isnan(value) else f"{value + 0.0:.{decimals}f}".replace("-", "−")
+
+
+def percent(value: float) -> str:
+    """Write a fraction in percent, one decimal from 10 % on and three significant digits below."""
+    if math.isnan(value):
+        return "–"
+    return (
+        f"{fixed(value * 100, 1) if abs(value) >= 0.1 else significant(value * 100, 3 if abs(value) >= 0.01 else 2)} %"
+    )
+
+
+def points(value: float) -> str:
+    """Write a difference of fractions in points (hundredths) with one decimal, without its sign."""
+    return "–" if math.isnan(value) else fixed(abs(value) * 100, 1)
+
+
+def interval(found: Estimate, scale: float = 1.0, decimals: int = 3) -> str:
+    """Write an interval as low to high."""
+    if math.isnan(found.low):
+        return "one target, no interval"
+    return f"{fixed(found.low * scale, decimals)} to {fixed(found.high * scale, decimals)}"
+
+
+def plus_minus(found: Estimate, decimals: int = 3) -> str:
+    """Write mean ± standard deviation."""
+    spread = "" if math.isnan(found.sd) else f" ± {fixed(found.sd, decimals)}"
+    return f"{fixed(found.mean, decimals)}{spread}"
+
+
+def rate(fpr: float) -> str:
+    """Write a false-positive rate in percent, as it was configured."""
+    return f"{fpr * 100:g} %"
+
+
+def count(number: int, noun: str, plural: str | None = None) -> str:
+    """Write a number with its noun, thousands set apart."""
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}".replace(",", "\u202f")
+
+
+def protection(setting: Setting) -> str:
+    """Name what tells a setting from the others of its group: its mechanism and ε."""
+    if setting.private:
+        return f"{setting.mechanism}, ε = {setting.epsilon}"
+    return "no protection" if setting.mechanism == "none" else f"{setting.mechanism} (no guarantee)"
+
+
+def joined(words: list[str], last: str = "and") -> str:
+    """Join words as a sentence does."""
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} {last} {words[-1]}" if words else ""
