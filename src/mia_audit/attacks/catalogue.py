@@ -1,7 +1,46 @@
 """The registry of attacks."""
 
-from typing import Any
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from mia_audit.registry import Registry
 
-attacks: Registry[Any] = Registry("attack", "mia_audit.attacks.methods", "-")
+if TYPE_CHECKING:
+    import numpy as np
+    from jaxtyping import Bool, Float
+
+    from mia_audit.attacks.signal import Reading, Signal
+
+    Reads = Callable[[Sequence[Signal]], list[tuple[Signal, ...]]]
+    Score = Callable[[Sequence[Reading], Bool[np.ndarray, "N K"], str], Float[np.ndarray, "N K"]]
+
+
+@dataclass(frozen=True)
+class Attack:
+    """A way from signals to membership scores.
+
+    `reads` says which of the signals there are it reads, a tuple for each time it runs. `score` turns the readings of
+    one tuple, the membership and the name of a variance into scores, [N records, K targets], higher meaning member and
+    NaN meaning no score. `variances` is False for attacks that have no variance to choose; they are given `none`.
+    """
+
+    reads: Reads
+    score: Score
+    variances: bool
+
+
+attacks: Registry[Attack] = Registry("attack", "mia_audit.attacks.methods", "-", eager=True)
+"""Attacks by name; cheap to import, so a file may register a family of them."""
+
+
+def attack(name: str, reads: Reads, variances: bool = False) -> Callable[[Score], Score]:
+    """Register the decorated score function as an attack."""
+
+    def decorate(score: Score) -> Score:
+        attacks.register(name)(Attack(reads, score, variances))
+        return score
+
+    return decorate

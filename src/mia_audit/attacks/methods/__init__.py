@@ -1,1 +1,1 @@
-"""Attacks, one file each."""
+"""The attacks, registered under the names that configs use."""

@@ -1,0 +1,123 @@
+"""signals.parquet in, scores.parquet out: one signal in memory at a time, one row group per run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from mia_audit.attacks.run import Run
+from mia_audit.attacks.signal import Signal, describe
+from mia_audit.errors import UserError
+from mia_audit.storage import open_table, write_table
+
+if TYPE_CHECKING:
+    from jaxtyping import Bool, Float, Int
+
+LEAST_MODELS = 4
+"""Shadow models below which no leave-one-out attack makes sense."""
+
+KEYS = ("shadow", "record", "member", "label", "predicted")
+"""Columns of signals.parquet that are not signals."""
+
+
+class SignalsFile:
+    """A signals.parquet, column by column as matrices [N records, K models] (transposed views: models are contiguous)."""
+
+    def __init__(self, path: Path) -> None:
+        """Open the file and read who is a member; a file that is not K models × the same N records in order is a UserError."""
+        self._path = path
+        self._file = open_table(path, "signals", ["shadow", "record", "member"])
+        names = [name for name in self._file.schema_arrow.names if name not in KEYS]
+        self.signals = [describe(name) for name in names]
+        shadow, record = self._column("shadow"), self._column("record")
+        self.models = int(shadow[-1]) + 1 if len(shadow) else 0
+        if self.models < LEAST_MODELS:
+            raise UserError(f"{path}: {self.models} models; attacks need at least {LEAST_MODELS}")
+        self._records = len(shadow) // self.models
+        self.record: Int[np.ndarray, " N"] = record[: self._records]
+        if not (
+            np.array_equal(shadow, np.repeat(np.arange(self.models), self._records))
+            and np.array_equal(
+                record.reshape(self.models, -1), np.broadcast_to(self.record, (self.models, self._records))
+            )
+        ):
+            raise UserError(
+                f"{path}: expected the rows of every model one after the other, each with the same records in the same order"
+            )
+        self.member: Bool[np.ndarray, "N K"] = self._matrix("member").astype(bool)
+        check_membership(self.member, str(path))
+
+    def read(self, signal: Signal) -> Float[np.ndarray, "N K"]:
+        """Return a signal's values as float64; a cell that is not a finite number is a UserError that names it."""
+        values = self._matrix(signal.name).astype(np.float64)
+        check_finite(values, f"{self._path}: column '{signal.name}'")
+        return values
+
+    def _matrix(self, name: str) -> np.ndarray:
+        return self._column(name).reshape(self.models, self._records).T
+
+    def _column(self, name: str) -> np.ndarray:
+        try:
+            column: np.ndarray = self._file.read(columns=[name])[name].to_numpy()
+            return column
+        except (pa.ArrowInvalid, OSError) as error:
+            raise UserError(f"{self._path}: damaged ({str(error).splitlines()[0]}). Delete it and run again") from None
+
+
+def check_membership(member: Bool[np.ndarray, "N K"], where: str) -> None:
+    """Raise UserError unless every model has a member and a non-member."""
+    count = member.sum(axis=0)
+    for model in np.flatnonzero((count == 0) | (count == len(member))):
+        lacking = "non-member" if count[model] else "member"
+        raise UserError(f"{where}: model {model} has no {lacking}; every model needs both to be attacked")
+
+
+def check_finite(values: Float[np.ndarray, "N K"], where: str) -> None:
+    """Raise UserError unless every value is a finite number."""
+    if not np.isfinite(values.sum()) and not (finite := np.isfinite(values)).all():
+        record, model = np.argwhere(~finite)[0]
+        raise UserError(
+            f"{where}: {values[record, model]} at model {model}, record {record} ({(~finite).sum()} such cells); expected finite numbers"
+        )
+
+
+def write_scores(
+    path: Path,
+    scored: Iterable[tuple[Run, Bool[np.ndarray, "N K"], Float[np.ndarray, "N K"]]],
+    runs: int,
+    record: Sequence[int] | np.ndarray,
+    models: int,
+    facts: dict[str, Any],
+) -> None:
+    """Write scores.parquet: float32 scores, NaN where a record has none, one row group per run."""
+    write_table(path, score_tables(scored, record, models), "scores", runs * len(record) * models, facts)
+
+
+def score_tables(
+    scored: Iterable[tuple[Run, Bool[np.ndarray, "N K"], Float[np.ndarray, "N K"]]],
+    record: Sequence[int] | np.ndarray,
+    models: int,
+) -> Iterator[pa.Table]:
+    """Yield the rows of every run, sorted by target, then record."""
+    rows = len(record) * models
+    zeros = pa.array(np.zeros(rows, dtype=np.int32))
+    target = pa.array(np.repeat(np.arange(models, dtype=np.int32), len(record)))
+    records = pa.array(np.tile(np.asarray(record, dtype=np.int32), models))
+    for run, member, scores in scored:
+        yield pa.table(
+            {
+                **{
+                    name: pa.DictionaryArray.from_arrays(zeros, pa.array([value]))
+                    for name, value in (("attack", run.attack), ("signal", run.signal), ("variance", run.variance))
+                },
+                "null_control": pa.array(np.full(rows, run.null_control)),
+                "target": target,
+                "record": records,
+                "member": pa.array(member.T.ravel()),
+                "score": pa.array(scores.T.ravel().astype(np.float32)),
+            }
+        )

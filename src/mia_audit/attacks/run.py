@@ -1,0 +1,73 @@
+"""Which attacks run on which signals, and the scores of each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from mia_audit.attacks.catalogue import attacks
+from mia_audit.attacks.signal import Reading, Signal
+from mia_audit.seeds import generator
+
+if TYPE_CHECKING:
+    from jaxtyping import Bool, Float
+
+    Member = Bool[np.ndarray, "N K"]
+    Cells = Float[np.ndarray, "N K"]
+
+
+@dataclass(frozen=True)
+class Run:
+    """One attack on its signals with one variance, on the models' own membership or on a permuted one."""
+
+    attack: str
+    signals: tuple[Signal, ...]
+    variance: str
+    null_control: bool
+
+    @property
+    def signal(self) -> str:
+        """The names of the signals, joined by +."""
+        return "+".join(signal.name for signal in self.signals)
+
+
+def plan(methods: Sequence[str], signals: Sequence[Signal], variances: Sequence[str]) -> list[Run]:
+    """List the runs of the attacks on the signals there are, grouped by signals so that each is read once.
+
+    Attacks with variances run once for each; the first is the headline, and the one of the null control.
+    """
+    runs = []
+    for method in methods:
+        chosen = variances if attacks[method].variances else ("none",)
+        for group in attacks[method].reads(signals):
+            runs += [Run(method, group, variance, null_control=False) for variance in chosen]
+            runs.append(Run(method, group, chosen[0], null_control=True))
+    order = {signal: index for index, signal in enumerate(signals)}
+    return sorted(runs, key=lambda run: [order[signal] for signal in run.signals])
+
+
+def scores_of(
+    runs: Iterable[Run], read: Callable[[Signal], Cells], member: Member, null: Member
+) -> Iterator[tuple[Run, Member, Cells]]:
+    """Yield every run with the membership it was judged by and its scores, both [N records, K targets].
+
+    `read` gives the values of a signal, [N, K]; the last ones read are kept until other signals are asked for.
+    """
+    held: dict[Signal, Cells] = {}
+    for run in runs:
+        held = {signal: held[signal] if signal in held else read(signal) for signal in run.signals}
+        readings = [Reading(signal, values) for signal, values in held.items()]
+        judged = null if run.null_control else member
+        yield run, judged, attacks[run.attack].score(readings, judged, run.variance)
+
+
+def permuted_membership(member: Member, seed: int, dataset: str) -> Member:
+    """Permute the records of every model on its own: a membership that no signal knows, for the null control."""
+    columns = [
+        generator(seed, "null control", dataset, model).permutation(member[:, model])
+        for model in range(member.shape[1])
+    ]
+    return np.stack(columns).T

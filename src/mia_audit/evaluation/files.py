@@ -1,0 +1,79 @@
+"""scores.parquet in, metrics.parquet out: one row group, which is one attack on all targets, in memory at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+
+from mia_audit.errors import UserError
+from mia_audit.evaluation.metrics import target_metrics
+from mia_audit.storage import open_table
+
+if TYPE_CHECKING:
+    from jaxtyping import Bool, Float, Int
+
+KEYS = ("attack", "signal", "variance", "null_control")
+
+
+@dataclass(frozen=True)
+class Scored:
+    """The scores of one attack: `key` is (attack, signal, variance, null_control); matrices are [N records, K targets]."""
+
+    key: tuple[str, str, str, bool]
+    target: Int[np.ndarray, " K"]
+    record: Int[np.ndarray, " N"]
+    member: Bool[np.ndarray, "N K"]
+    score: Float[np.ndarray, "N K"]
+
+
+def read_scores(path: Path) -> Iterator[Scored]:
+    """Yield every row group of a scores.parquet; one that is not K targets × the same N records in order is a UserError."""
+    file = open_table(path, "scores", [*KEYS, "target", "record", "member", "score"])
+    for index in range(file.num_row_groups):
+        try:
+            rows = file.read_row_group(index)
+        except (pa.ArrowInvalid, OSError) as error:
+            raise UserError(f"{path}: damaged ({str(error).splitlines()[0]}). Delete it and run again") from None
+        keys = {name: rows[name].unique().to_pylist() for name in KEYS}
+        if any(len(values) != 1 for values in keys.values()):
+            raise UserError(
+                f"{path}: row group {index} mixes attacks; expected one row group per attack, signal and variance"
+            )
+        target, record = rows["target"].to_numpy(), rows["record"].to_numpy()
+        starts = np.flatnonzero(np.diff(target, prepend=target[0] - 1))
+        shape = (len(starts), len(target) // len(starts))
+        if (
+            len(target) % shape[0]
+            or (target.reshape(shape) != target[starts][:, None]).any()
+            or (record.reshape(shape) != record[: shape[1]]).any()
+        ):
+            raise UserError(
+                f"{path}: row group {index} does not hold the same records for every target, in the same order"
+            )
+        attack, signal, variance, null_control = (values[0] for values in keys.values())
+        yield Scored(
+            (attack, signal, variance, null_control),
+            target[starts],
+            record[: shape[1]],
+            rows["member"].to_numpy().reshape(shape).T,
+            rows["score"].to_numpy().reshape(shape).T,
+        )
+
+
+def metrics_table(scored: Iterator[Scored], fprs: Sequence[float], confidence: float) -> pl.DataFrame:
+    """Return metrics.parquet's rows: one per attack × signal × variance × null_control × target, in the order given."""
+    rows: list[dict[str, Any]] = []
+    for attack in scored:
+        for index, target in enumerate(attack.target):
+            metrics = target_metrics(attack.score[:, index], attack.member[:, index], fprs, confidence)
+            rows.append(dict(zip(KEYS, attack.key, strict=True)) | {"target": int(target)} | metrics)
+    counts = dict.fromkeys(("target", "members", "non_members", "unscored"), pl.Int32)
+    kinds = dict.fromkeys(KEYS, pl.String) | counts | {"null_control": pl.Boolean}
+    names = list(rows[0]) if rows else []
+    return pl.DataFrame(rows, schema={name: kinds.get(name, pl.Float64) for name in names})
