@@ -1,2 +1,4 @@
-# The workflow lives in workflow/; this file lets plain `snakemake` find it from the checkout's root.
 include: "workflow/Snakefile"
+
+
+workflow.default_target = "all"  # an included file's default target does not count

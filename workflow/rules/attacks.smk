@@ -7,6 +7,8 @@ rule attack:
         "<results>/logs/attack/{dataset}-{architecture}-{mechanism}-eps{eps}.log",
     benchmark:
         "<results>/benchmarks/attack/{dataset}-{architecture}-{mechanism}-eps{eps}.tsv"
+    conda:
+        "../../envs/environment.yaml"
     resources:
         mem_mb=4000,
     params:
@@ -24,6 +26,8 @@ rule evaluate:
         "<results>/logs/evaluate/{dataset}-{architecture}-{mechanism}-eps{eps}.log",
     benchmark:
         "<results>/benchmarks/evaluate/{dataset}-{architecture}-{mechanism}-eps{eps}.tsv"
+    conda:
+        "../../envs/environment.yaml"
     resources:
         mem_mb=4000,
     params:

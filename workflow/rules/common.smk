@@ -2,15 +2,16 @@ from dataclasses import asdict
 from pathlib import Path
 
 from mia_audit.config import settings as slices
-from mia_audit.config.load import parse
-from mia_audit.config.schema import Audit
+from mia_audit.config.load import check_audit
 from mia_audit.errors import UserError
 from mia_audit.explain.families import families
 from mia_audit.locks import release_stale_lock
 from mia_audit.report.outputs import TABLE_NAMES, TABLES, figure_names
 
 try:
-    AUDIT = parse(Audit, dict(config), "config")
+    AUDIT = check_audit(
+        dict(config), ", ".join(map(str, workflow.configfiles)) or "config"
+    )
 except UserError as error:
     raise WorkflowError(str(error)) from None
 

@@ -9,6 +9,8 @@ rule pool:
     benchmark:
         "<results>/benchmarks/pool/{dataset}.tsv"
     priority: 100
+    conda:
+        "../../envs/environment.yaml"
     params:
         spec=lambda w: slices.pool_slice(AUDIT, w.dataset),
         folder=subpath(output.records, parent=True),
@@ -26,6 +28,8 @@ rule membership:
     benchmark:
         "<results>/benchmarks/membership/{dataset}.tsv"
     priority: 100
+    conda:
+        "../../envs/environment.yaml"
     params:
         spec=lambda w: slices.membership_slice(AUDIT, w.dataset),
     shell:

@@ -13,11 +13,13 @@ rule tables:
         "<results>/logs/tables.log",
     benchmark:
         "<results>/benchmarks/tables.tsv"
+    conda:
+        "../../envs/environment.yaml"
     params:
         spec=slices.report_slice(AUDIT),
-        results=results,
+        results=subpath(output[0], ancestor=2),
     shell:
-        "mia-audit tables --results {params.results} --spec {params.spec:q} --out {params.results}/tables >{log} 2>&1"
+        "mia-audit tables --results {params.results} --spec {params.spec:q} --out {params.folder} >{log} 2>&1"
 
 
 rule figures:
@@ -36,11 +38,14 @@ rule figures:
         "<results>/logs/figures.log",
     benchmark:
         "<results>/benchmarks/figures.tsv"
+    conda:
+        "../../envs/environment.yaml"
     params:
         spec=slices.report_slice(AUDIT),
-        results=results,
+        results=subpath(output[0], ancestor=2),
+        folder=subpath(output[0], parent=True),
     shell:
-        "mia-audit figures --results {params.results} --spec {params.spec:q} --out {params.results}/figures >{log} 2>&1"
+        "mia-audit figures --results {params.results} --spec {params.spec:q} --out {params.folder} >{log} 2>&1"
 
 
 rule report:
@@ -63,8 +68,10 @@ rule report:
         "<results>/logs/report.log",
     benchmark:
         "<results>/benchmarks/report.tsv"
+    conda:
+        "../../envs/environment.yaml"
     params:
         spec=slices.report_slice(AUDIT),
-        results=results,
+        results=subpath(output.page, parent=True),
     shell:
         "mia-audit report --results {params.results} --spec {params.spec:q} --out {output.page} >{log} 2>&1"

@@ -8,6 +8,8 @@ rule architecture:
     benchmark:
         "<results>/benchmarks/architecture/{dataset}-{architecture}.tsv"
     priority: 100
+    conda:
+        "../../envs/environment.yaml"
     params:
         spec=lambda w: slices.architecture_slice(AUDIT, w.architecture),
         pool=subpath(input[0], parent=True),
@@ -28,6 +30,8 @@ rule pretrain:
         "<results>/logs/pretrain/{dataset}-{architecture}.log",
     benchmark:
         "<results>/benchmarks/pretrain/{dataset}-{architecture}.tsv"
+    conda:
+        "../../envs/environment.yaml"
     threads: AUDIT.compute.threads
     resources:
         mem_mb=2000,
@@ -52,6 +56,8 @@ rule train:
         "<results>/logs/train/{dataset}-{architecture}-{mechanism}-eps{eps}-{block}.log",
     benchmark:
         "<results>/benchmarks/train/{dataset}-{architecture}-{mechanism}-eps{eps}-{block}.tsv"
+    conda:
+        "../../envs/environment.yaml"
     threads: AUDIT.compute.threads
     resources:
         mem_mb=2000,
@@ -59,9 +65,10 @@ rule train:
         spec=lambda w: slices.training_slice(AUDIT, setting_of(w)),
         pool=subpath(input.records, parent=True),
         public=lambda w, input: f"--public {input.public}" if input.public else "",
+        batch=AUDIT.compute.batch,
     shell:
         "mia-audit train --pool {params.pool} --architecture {input.architecture} {params.public} --spec {params.spec:q}"
-        " --shadows {wildcards.block} --threads {threads} --batch {AUDIT.compute.batch} --out {output} >{log} 2>&1"
+        " --shadows {wildcards.block} --threads {threads} --batch {params.batch} --out {output} >{log} 2>&1"
 
 
 rule training:
@@ -73,6 +80,8 @@ rule training:
         "<results>/logs/training/{dataset}-{architecture}-{mechanism}-eps{eps}.log",
     benchmark:
         "<results>/benchmarks/training/{dataset}-{architecture}-{mechanism}-eps{eps}.tsv"
+    conda:
+        "../../envs/environment.yaml"
     params:
         tables=lambda w, input: [f"{block}/training.parquet" for block in input],
     shell:

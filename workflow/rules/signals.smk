@@ -10,15 +10,18 @@ rule signals:
         "<results>/logs/signals/{dataset}-{architecture}-{mechanism}-eps{eps}-{family}-{block}.log",
     benchmark:
         "<results>/benchmarks/signals/{dataset}-{architecture}-{mechanism}-eps{eps}-{family}-{block}.tsv"
+    conda:
+        "../../envs/environment.yaml"
     threads: AUDIT.compute.threads
     resources:
         mem_mb=2000,
     params:
         spec=lambda w: slices.signals_slice(AUDIT, w.dataset, FAMILIES[w.family]),
         pool=subpath(input.records, parent=True),
+        batch=AUDIT.compute.batch,
     shell:
         "mia-audit signals --pool {params.pool} --architecture {input.architecture} --models {input.models} --spec {params.spec:q}"
-        " --family {wildcards.family} --threads {threads} --batch {AUDIT.compute.batch} --out {output} >{log} 2>&1"
+        " --family {wildcards.family} --threads {threads} --batch {params.batch} --out {output} >{log} 2>&1"
 
 
 rule gather:
@@ -36,6 +39,8 @@ rule gather:
         "<results>/logs/gather/{dataset}-{architecture}-{mechanism}-eps{eps}.log",
     benchmark:
         "<results>/benchmarks/gather/{dataset}-{architecture}-{mechanism}-eps{eps}.tsv"
+    conda:
+        "../../envs/environment.yaml"
     params:
         families=lambda w, input: slices.by_family(input.signals, FAMILIES),
     shell:

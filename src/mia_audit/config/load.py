@@ -21,7 +21,12 @@ def load_audit(path: Path) -> Audit:
         raise UserError(f"{path}: no such file; an audit is one YAML file, see config/README.md") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise UserError(f"{path}: not YAML: {' '.join(str(error).split())}") from None
-    return parse(Audit, values, str(path))
+    return check_audit(values, str(path))
+
+
+def check_audit(values: Any, where: str) -> Audit:
+    """Check the mapping that an audit's YAML file holds; a mistake in it is a UserError that names `where` and the key."""
+    return parse(Audit, values, where)
 
 
 def parse(model: type[Model], values: Any, where: str) -> Model:
