@@ -57,6 +57,7 @@ def logarithm(reading: Reading) -> Float[np.ndarray, "N K"]:
             "and expects no negative value; declare the signal real"
         )
     if smallest == 0:
-        values = np.maximum(values, values.min(where=values > 0, initial=1.0))
+        least = values.min(where=values > 0, initial=np.inf)
+        values = np.maximum(values, least if np.isfinite(least) else 1.0)
     logs: Float[np.ndarray, "N K"] = np.log(values)
     return logs

@@ -1,0 +1,90 @@
+"""Which attacks run on which signals, and what the null control permutes."""
+
+import numpy as np
+import pytest
+
+from mia_audit.attacks import attacks
+from mia_audit.attacks.run import permuted_membership, plan, scores_of
+from mia_audit.attacks.signal import Reading, describe, logarithm
+from mia_audit.errors import UserError
+from mia_audit.evaluation import auc
+
+SIGNALS = [describe(name) for name in ("loss", "confidence", "ixg_l1", "ixg_variance", "ig_probability_l1")]
+
+
+def keys(runs):
+    return [(run.attack, run.signal, run.variance) for run in runs if not run.null_control]
+
+
+def test_each_attack_reads_its_signals():
+    assert keys(plan(["threshold"], SIGNALS, ["pooled"])) == [
+        ("threshold", name, "none") for name in ("loss", "ixg_l1", "ixg_variance", "ig_probability_l1")
+    ]
+    assert keys(plan(["loss-lira"], SIGNALS, ["pooled"])) == [("loss-lira", "confidence", "pooled")]
+    assert keys(plan(["l1-lrt", "l2-lrt"], SIGNALS, ["pooled", "shrunk"])) == [
+        ("l1-lrt", "ixg_l1", "pooled"),
+        ("l1-lrt", "ixg_l1", "shrunk"),
+        ("l1-lrt", "ig_probability_l1", "pooled"),
+        ("l1-lrt", "ig_probability_l1", "shrunk"),
+    ]
+
+
+def test_the_null_control_runs_once_per_attack_and_signal_with_the_first_variance():
+    runs = [run for run in plan(["threshold", "l1-lrt"], SIGNALS, ["shrunk", "pooled"]) if run.null_control]
+    assert len(runs) == 4 + 2
+    assert {run.variance for run in runs} == {"none", "shrunk"}
+
+
+def test_signals_are_read_once():
+    read = []
+    member = np.random.default_rng(0).random((30, 6)) < 0.5
+
+    def reader(signal):
+        read.append(signal.name)
+        return np.random.default_rng(1).random((30, 6)) + 1
+
+    runs = plan(["threshold", "loss-lira", "l1-lrt", "var-lrt"], SIGNALS, ["pooled", "per-record"])
+    assert len(list(scores_of(runs, reader, member, member))) == len(runs)
+    assert read == [signal.name for signal in SIGNALS]
+
+
+def test_scores_are_higher_for_members():
+    rng = np.random.default_rng(0)
+    member = rng.random((400, 9)) < 0.5
+    values = {
+        "loss": np.exp(rng.normal(size=(400, 9)) - member),
+        "confidence": rng.normal(size=(400, 9)) + member,
+        "ixg_l1": np.exp(rng.normal(size=(400, 9)) - member),
+    }
+    signals = [describe(name) for name in values]
+    runs = plan(["threshold", "loss-lira", "l1-lrt"], signals, ["pooled", "per-record", "shrunk"])
+    for run, judged, scores in scores_of(runs, lambda s: values[s.name], member, permuted_membership(member, 0, "d")):
+        scored = ~np.isnan(scores)
+        value = auc(scores[scored], judged[scored])
+        assert 0.46 < value < 0.54 if run.null_control else value > 0.6, (run, value)
+
+
+def test_permuted_membership_keeps_the_size_of_every_training_set_and_its_key():
+    member = np.random.default_rng(0).random((200, 5)) < 0.3
+    null = permuted_membership(member, 7, "digits")
+    np.testing.assert_array_equal(null.sum(0), member.sum(0))
+    np.testing.assert_array_equal(null, permuted_membership(member, 7, "digits"))
+    assert (null != permuted_membership(member, 8, "digits")).any()
+    assert abs(np.corrcoef(null.ravel(), member.ravel())[0, 1]) < 0.2
+
+
+def test_zeros_count_as_the_smallest_positive_value():
+    reading = Reading(describe("ixg_l1"), np.array([[0.0, 2.0], [4.0, 8.0]]))
+    np.testing.assert_allclose(logarithm(reading), np.log([[2.0, 2.0], [4.0, 8.0]]))
+    assert np.isfinite(logarithm(Reading(describe("ixg_l1"), np.zeros((2, 2))))).all()
+
+
+def test_a_negative_value_of_a_positive_signal_is_named():
+    with pytest.raises(UserError, match="'ixg_l1' is -4 at model 1, record 0"):
+        logarithm(Reading(describe("ixg_l1"), np.array([[1.0, -4.0], [4.0, 8.0]])))
+
+
+def test_an_unknown_attack_lists_the_known_ones():
+    with pytest.raises(UserError, match="did you mean 'l1-lrt'"):
+        plan(["l1-lr"], SIGNALS, ["pooled"])
+    assert {"threshold", "loss-lira", "var-lrt", "l1-lrt", "l2-lrt", "linf-lrt"} <= set(attacks.names())

@@ -1,0 +1,158 @@
+"""From a signals.parquet to metrics.parquet through the command line."""
+
+import json
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from mia_audit.attacks.likelihood import likelihood_ratio
+from mia_audit.cli import main
+from mia_audit.evaluation import target_metrics
+from mia_audit.storage import read_table, table_facts, write_table
+
+RECORDS, MODELS = 60, 6
+SPEC = json.dumps(
+    {
+        "seed": 3,
+        "dataset": "d",
+        "attacks": {"methods": ["threshold", "l1-lrt", "loss-lira"], "variances": ["shrunk", "pooled"]},
+    }
+)
+
+
+@pytest.fixture
+def values():
+    rng = np.random.default_rng(0)
+    member = rng.random((RECORDS, MODELS)) < 0.5
+    base = rng.normal(size=(RECORDS, 1)) + rng.normal(size=(RECORDS, MODELS)) + member
+    return {"member": member, "loss": np.exp(-base), "confidence": base, "ixg_l1": np.exp(-base * 0.9)}
+
+
+def write_signals(path, values):
+    def shadow(k):
+        columns = {
+            "shadow": pa.array(np.full(RECORDS, k, np.int32)),
+            "record": pa.array(np.arange(RECORDS, dtype=np.int32)),
+        }
+        for name, matrix in values.items():
+            columns[name] = pa.array(matrix[:, k] if name == "member" else matrix[:, k].astype(np.float32))
+        return pa.table(columns)
+
+    write_table(path, (shadow(k) for k in range(MODELS)), "signals", RECORDS * MODELS)
+    return path
+
+
+def attack(tmp_path, values):
+    return main(
+        [
+            "attack",
+            "--signals",
+            str(write_signals(tmp_path / "signals.parquet", values)),
+            "--spec",
+            SPEC,
+            "--out",
+            str(tmp_path / "scores.parquet"),
+        ]
+    )
+
+
+def test_scores_and_metrics_follow_the_contract(tmp_path, values):
+    assert attack(tmp_path, values) == 0
+    scores = pl.read_parquet(tmp_path / "scores.parquet")
+    assert scores.columns == ["attack", "signal", "variance", "null_control", "target", "record", "member", "score"]
+    assert scores["score"].dtype == pl.Float32
+    assert table_facts(tmp_path / "scores.parquet", "scores") == {"seed": 3, "dataset": "d"}
+    assert pq.ParquetFile(tmp_path / "scores.parquet").num_row_groups == 2 * 2 + 3 + 3
+    rows = scores.filter(pl.col("attack") == "l1-lrt", pl.col("variance") == "pooled", ~pl.col("null_control"))
+    stored = rows["score"].to_numpy().reshape(MODELS, RECORDS).T
+    l1 = values["ixg_l1"].astype(np.float32).astype(np.float64)
+    np.testing.assert_array_equal(stored, likelihood_ratio(np.log(l1), values["member"], "pooled").astype(np.float32))
+    np.testing.assert_array_equal(rows["target"], np.repeat(np.arange(MODELS), RECORDS))
+
+    evaluation = json.dumps({"fprs": [0.001, 0.1]})
+    assert (
+        main(
+            [
+                "evaluate",
+                "--scores",
+                str(tmp_path / "scores.parquet"),
+                "--spec",
+                evaluation,
+                "--out",
+                str(tmp_path / "metrics.parquet"),
+            ]
+        )
+        == 0
+    )
+    metrics = pl.from_arrow(read_table(tmp_path / "metrics.parquet", "metrics"))
+    assert len(metrics) == 10 * MODELS
+    row = metrics.filter(
+        pl.col("attack") == "l1-lrt", pl.col("variance") == "pooled", ~pl.col("null_control"), pl.col("target") == 2
+    )
+    expected = target_metrics(stored[:, 2], values["member"][:, 2], [0.001, 0.1])
+    assert {name: row[name][0] for name in expected} == expected
+    assert metrics["tpr_at_fpr_0.001"].dtype == pl.Float64 and metrics["tpr_at_fpr_0.001"].null_count() == len(metrics)
+
+
+def test_the_same_inputs_give_the_same_bytes(tmp_path, values):
+    attack(tmp_path, values)
+    first = (tmp_path / "scores.parquet").read_bytes()
+    attack(tmp_path, values)
+    assert (tmp_path / "scores.parquet").read_bytes() == first
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda v: v["ixg_l1"].__setitem__((3, 2), np.nan), "column 'ixg_l1': nan at model 2, record 3"),
+        (lambda v: v["loss"].__setitem__((0, 1), np.inf), "column 'loss': inf at model 1, record 0"),
+        (lambda v: v["ixg_l1"].__setitem__((5, 4), -1), "'ixg_l1' is -1 at model 4, record 5"),
+        (lambda v: v["member"].__setitem__((slice(None), 3), False), "model 3 has no member"),
+        (lambda v: v["member"].__setitem__((slice(None), 3), True), "model 3 has no non-member"),
+        (
+            lambda v: [v.pop(name) for name in ("loss", "confidence", "ixg_l1")],
+            "none of the attacks reads any of its signals",
+        ),
+    ],
+)
+def test_a_mistake_is_one_line_and_nothing_is_written(tmp_path, values, capsys, spoil, message):
+    spoil(values)
+    assert attack(tmp_path, values) == 2
+    error = capsys.readouterr().err
+    assert message in error and error.count("\n") == 1
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["signals.parquet"]
+
+
+def test_truncated_files_are_named(tmp_path, values, capsys):
+    attack(tmp_path, values)
+    scores = tmp_path / "scores.parquet"
+    scores.write_bytes(scores.read_bytes()[:-100])
+    assert main(["evaluate", "--scores", str(scores), "--spec", "{}", "--out", str(tmp_path / "metrics.parquet")]) == 2
+    assert "scores.parquet: truncated" in capsys.readouterr().err
+    assert not (tmp_path / "metrics.parquet").exists()
+
+
+def test_rows_out_of_order_are_refused(tmp_path, capsys):
+    order = np.arange(RECORDS * MODELS)[::-1].astype(np.int32)
+    table = pa.table(
+        {"shadow": pa.array(order // RECORDS), "record": pa.array(order % RECORDS), "member": pa.array(order % 2 == 0)}
+    )
+    write_table(tmp_path / "signals.parquet", table, "signals", len(order))
+    assert (
+        main(
+            [
+                "attack",
+                "--signals",
+                str(tmp_path / "signals.parquet"),
+                "--spec",
+                SPEC,
+                "--out",
+                str(tmp_path / "scores.parquet"),
+            ]
+        )
+        == 2
+    )
+    assert "signals.parquet: " in capsys.readouterr().err
