@@ -18,6 +18,7 @@ rule tables:
     params:
         spec=slices.report_slice(AUDIT),
         results=subpath(output[0], ancestor=2),
+        folder=subpath(output[0], parent=True),
     shell:
         "mia-audit tables --results {params.results} --spec {params.spec:q} --out {params.folder} >{log} 2>&1"
 
