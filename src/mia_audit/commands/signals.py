@@ -1,0 +1,80 @@
+"""`mia-audit signals`: compute one family of signals of a block of shadow models."""
+
+import argparse
+import json
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from mia_audit.errors import UserError
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    parser.add_argument("--pool", required=True, type=Path, help="folder of the pool")
+    parser.add_argument("--architecture", required=True, type=Path, help="architecture.json of the models")
+    parser.add_argument("--models", required=True, type=Path, help="folder of the block's shadow-{k}.safetensors")
+    parser.add_argument("--spec", required=True, help='JSON: {"seed", "dataset", "options": those of the family}')
+    parser.add_argument("--family", required=True, help="gradient, or the family of another explainer")
+    parser.add_argument("--threads", type=int, default=1, help="threads to compute with")
+    parser.add_argument("--batch", type=int, default=256, help="records in memory at once")
+    parser.add_argument("--out", required=True, type=Path, help="the signals, Parquet")
+
+
+def run(options: argparse.Namespace) -> None:
+    """Write the family's signals, one row group per shadow."""
+    weights = shadow_files(options.models)
+    import numpy as np
+    import pyarrow as pa
+    import torch
+
+    from mia_audit.models import load
+    from mia_audit.pools.files import read_records
+    from mia_audit.signals import Task, model_signals
+    from mia_audit.storage import write_table
+
+    torch.set_num_threads(options.threads)
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    spec = json.loads(options.spec)
+    task = Task(options.family, spec["options"], spec["seed"], options.batch)
+    pool = read_records(options.pool)
+    architecture = _architecture(options.architecture)
+    count = len(pool.labels)
+
+    def tables() -> Iterator[pa.Table]:
+        for shadow, path in weights.items():
+            start = time.perf_counter()
+            model = load(architecture, path).to(device)
+            try:
+                signals = model_signals(
+                    model, pool.data, pool.labels, pool.facts, tuple(architecture["input_shape"]), task
+                )
+            except UserError as error:
+                raise UserError(f"{path}: {error}") from None
+            rate = count / (time.perf_counter() - start)
+            print(f"shadow {shadow}: {count} records, {rate:,.0f} records/s", flush=True)
+            numbers = {"shadow": np.full(count, shadow, dtype=np.int32), "record": np.arange(count, dtype=np.int32)}
+            yield pa.table({name: pa.array(values) for name, values in (numbers | signals).items()})
+
+    write_table(options.out, tables(), "signals", count * len(weights))
+
+
+def shadow_files(folder: Path) -> dict[int, Path]:
+    """Return the weights of a block's shadows by number, in order; a folder without any is a UserError that names it."""
+    matches = [(re.fullmatch(r"shadow-(\d+)\.safetensors", path.name), path) for path in folder.glob("shadow-*")]
+    files = {int(match[1]): path for match, path in matches if match}
+    if not files:
+        raise UserError(
+            f"{folder}: no shadow-{{k}}.safetensors there; expected the weights of a block of shadow models"
+        )
+    return dict(sorted(files.items()))
+
+
+def _architecture(path: Path) -> dict[str, Any]:
+    try:
+        architecture: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path}: no readable JSON ({error}). Delete it and run again") from None
+    return architecture

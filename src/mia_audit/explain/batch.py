@@ -1,0 +1,90 @@
+"""A batch of records before one model: its logits, and the gradients that explainers are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from mia_audit.explain.quantity import QUANTITIES
+
+CLASSES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "predicted": lambda logits, _: logits.argmax(dim=1),
+    "true": lambda _, labels: labels,
+}
+"""What `explained_class` may say: from logits [B, C] and labels [B] to the class explained [B]."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Records as a model takes them, the class explained of each, and what came out of one pass over them.
+
+    `records` are the records' numbers in the pool, which random draws are keyed by. `gradients` hold the gradient of
+    every quantity at the inputs, where the pass was asked for them.
+    """
+
+    model: nn.Module
+    inputs: Float[Tensor, "B ..."]
+    records: Sequence[int]
+    seed: int
+    quantities: tuple[str, ...]
+    logits: Float[Tensor, "B C"]
+    classes: Int[Tensor, " B"]
+    gradients: Mapping[str, Float[Tensor, "B ..."]]
+
+    def gradients_at(self, points: Float[Tensor, "B ..."]) -> dict[str, Float[Tensor, "B ..."]]:
+        """Return the gradient of every quantity of the class explained, at other points than the inputs."""
+        points, logits = _forward(self.model, points)
+        return _backward(points, logits, self.classes, self.quantities)
+
+    def values(self, logits: Float[Tensor, "B C"]) -> dict[str, Float[Tensor, " B"]]:
+        """Return every quantity of the class explained, float64."""
+        return {name: QUANTITIES[name].value(logits.double(), self.classes) for name in self.quantities}
+
+
+def explained_batch(
+    model: nn.Module,
+    inputs: Float[Tensor, "B ..."],
+    labels: Int[Tensor, " B"],
+    records: Sequence[int],
+    options: Mapping[str, Any],
+    seed: int,
+    gradients: bool,
+) -> Batch:
+    """Run one forward pass and, where gradients are asked for, one backward pass per quantity of `options["explain"]`.
+
+    The model's parameters should be frozen: only the inputs' gradient is computed then.
+    """
+    quantities = tuple(options["explain"])
+    if gradients:
+        points, logits = _forward(model, inputs)
+        classes = CLASSES[options["explained_class"]](logits.detach(), labels)
+        at_inputs = _backward(points, logits, classes, quantities)
+    else:
+        with torch.no_grad():
+            logits = model(inputs)
+        classes = CLASSES[options["explained_class"]](logits, labels)
+        at_inputs = {}
+    return Batch(model, inputs, records, seed, quantities, logits.detach().double(), classes, at_inputs)
+
+
+def _forward(model: nn.Module, points: Tensor) -> tuple[Tensor, Tensor]:
+    with torch.enable_grad():
+        points = points.detach().requires_grad_()
+        logits = model(points)
+    return points, logits
+
+
+def _backward(points: Tensor, logits: Tensor, classes: Tensor, quantities: Sequence[str]) -> dict[str, Tensor]:
+    """Pull every quantity's derivative by the logits back through the one graph."""
+    outputs = logits.detach().double()
+    last = len(quantities) - 1
+    gradients = {}
+    for index, name in enumerate(quantities):
+        cotangent = QUANTITIES[name].gradient(outputs, classes).to(logits.dtype)
+        (gradients[name],) = torch.autograd.grad(logits, points, cotangent, retain_graph=index < last)
+    return gradients

@@ -1,0 +1,65 @@
+"""Families of signals: what one job computes, which options it depends on and how its columns are called."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from mia_audit.explain.catalogue import GRADIENT, explainers
+
+if TYPE_CHECKING:
+    from mia_audit.config.schema import Explainers
+
+SUMMARIES = ("variance", "l1", "l2", "linf")
+"""Summaries of an attribution, in the order of their columns."""
+
+OUTPUTS = ("label", "predicted", "loss", "confidence")
+"""Columns that come of the model's outputs alone; the gradient family has them."""
+
+
+def families(section: Explainers) -> dict[str, dict[str, Any]]:
+    """Return every family that the config asks for, with the options that it depends on and no others.
+
+    `gradient` comes first and is always there: it has the outputs, and input×gradient and saliency come out of the
+    same pass. Names are safe as file names.
+    """
+    of_family: dict[str, list[str]] = {GRADIENT: shared()}
+    for name in dict.fromkeys(section.methods):
+        family = explainers[name].family or _safe(name)
+        if family != GRADIENT:
+            of_family.setdefault(family, []).append(name)
+    return {family: {"explainers": names} | _options(section, names) for family, names in of_family.items()}
+
+
+def shared() -> list[str]:
+    """List the explainers of the gradient family."""
+    return [name for name in explainers.names() if explainers[name].family == GRADIENT]
+
+
+def columns(family: str, options: Mapping[str, Any]) -> list[str]:
+    """List a family's columns, in their order, without `shadow` and `record`; `options` are those of `families`."""
+    explained = [
+        f"{stem}_{summary}"
+        for explainer in options["explainers"]
+        for quantity in options["explain"]
+        for stem in [signal_stem(explainer, quantity, options["explained_class"])]
+        for summary in (*SUMMARIES, *(["completeness"] if explainers[explainer].complete else []))
+    ]
+    return [*(OUTPUTS if family == GRADIENT else ()), *explained]
+
+
+def signal_stem(explainer: str, quantity: str, explained_class: str) -> str:
+    """Return what stands before the summary in a column's name: `ixg`, `ixg_probability`, `ixg_probability_true`."""
+    quantity_word = "" if quantity == "logit" else f"_{quantity}"
+    class_word = "" if explained_class == "predicted" else f"_{explained_class}"
+    return f"{explainer}{quantity_word}{class_word}"
+
+
+def _options(section: Explainers, names: Iterable[str]) -> dict[str, Any]:
+    keys = ["explain", "explained_class", *(key for name in names for key in explainers[name].options)]
+    return section.model_dump(mode="json", include=set(keys))
+
+
+def _safe(name: str) -> str:
+    return re.sub(r"\W+", "-", name)
