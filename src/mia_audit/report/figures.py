@@ -1,0 +1,257 @@
+"""The figures for a paper: log-log ROC curves, attacks over ε, accuracy against leakage; the same inputs give the same bytes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from mia_audit.report.findings import Estimate, Finding, Findings
+from mia_audit.report.outputs import FIGURE_FORMATS, roc_name
+from mia_audit.report.series import PALETTE, Curve, Series, curves, series, strongest
+from mia_audit.report.words import fixed, protection, rate
+from mia_audit.storage import replacing
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from mia_audit.report.results import Results
+
+COLUMN = 3.4
+"""Width of one column of a paper, in inches."""
+STYLE: dict[str, Any] = {
+    "font.size": 7.5,
+    "axes.labelsize": 7.5,
+    "axes.titlesize": 7.5,
+    "axes.titlelocation": "left",
+    "xtick.labelsize": 7,
+    "ytick.labelsize": 7,
+    "legend.fontsize": 6.5,
+    "legend.frameon": False,
+    "legend.handlelength": 2.4,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.linewidth": 0.6,
+    "xtick.major.width": 0.6,
+    "ytick.major.width": 0.6,
+    "xtick.minor.width": 0.4,
+    "ytick.minor.width": 0.4,
+    "lines.linewidth": 1.2,
+    "pdf.fonttype": 42,
+    "svg.hashsalt": "mia-audit",
+}
+UNDATED: dict[str, dict[str, Any]] = {
+    "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
+    "svg": {"Date": None, "Creator": None},
+    "png": {"Software": None},
+}
+BANDS = 2
+"""More bands than these hide each other."""
+GUESSING: dict[str, Any] = {"color": "0.55", "linewidth": 0.8, "linestyle": (0, (3, 2)), "zorder": 1}
+
+
+@contextmanager
+def paper_style() -> Iterator[None]:
+    """Draw as in print, whatever the user's own matplotlib settings are."""
+    import matplotlib
+
+    with matplotlib.rc_context():
+        matplotlib.rcdefaults()
+        for name, value in STYLE.items():
+            matplotlib.rcParams[name] = value  # type: ignore[literal-required, index]
+        yield
+
+
+def save(figure: Figure, folder: Path, name: str) -> None:
+    """Write a figure as PDF, SVG and PNG without anything that changes from run to run."""
+    for suffix in FIGURE_FORMATS:
+        with replacing(folder / f"{name}.{suffix}") as partial:
+            figure.savefig(
+                partial, format=suffix, dpi=300, metadata=UNDATED[suffix], bbox_inches="tight", pad_inches=0.03
+            )
+
+
+def draw(results: Results, findings: Findings, folder: Path) -> None:
+    """Draw every figure of an audit into a folder; see `outputs.figure_names`."""
+    with paper_style():
+        for group in findings.groups().values():
+            drawn = series(group)
+            for found in group:
+                figure = roc_figure(found, curves(results, found, drawn, points=300))
+                save(figure, folder, roc_name(vars(found.setting)))
+        save(epsilon_figure(findings), folder, "attack_by_epsilon")
+        if any(found.test_accuracy for found in findings.settings):
+            save(tradeoff_figure(findings), folder, "tradeoff")
+
+
+def roc_figure(found: Finding, lines: Sequence[Curve]) -> Figure:
+    """Draw the log-log ROC curves of one setting: steps, not interpolated; the first two with ± one standard deviation."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(COLUMN, COLUMN * 1.08), layout="constrained")
+    axes = figure.add_subplot()
+    lowest = min((line.fpr[0] for line in lines), default=1e-3)
+    for order, line in enumerate(lines):
+        label = f"{line.series.name}, {fixed(line.leak.auc_estimate.mean)}"
+        style: dict[str, Any] = {"color": line.series.colour, "dashes": line.series.dash or (None, None)}
+        axes.plot(line.fpr, _drawable(line.mean), drawstyle="steps-post", label=label, zorder=9 - order, **style)
+        if order < BANDS:
+            low, high = (np.maximum(line.mean + sign * line.sd, lowest / 2) for sign in (-1, 1))
+            axes.fill_between(line.fpr, low, high, step="post", color=line.series.colour, alpha=0.15, linewidth=0)
+    axes.plot([lowest, 1], [lowest, 1], **GUESSING, label="guessing, 0.5")
+    axes.set(xscale="log", yscale="log", xlim=(lowest, 1), ylim=(lowest, 1.05))
+    axes.set(xlabel="false-positive rate", ylabel="true-positive rate")
+    setting = found.setting
+    axes.set_title(f"{setting.dataset}, {setting.architecture}, {protection(setting)}")
+    title = (
+        f"strongest attack on each, its AUC; band: ± 1 sd over {len(lines[0].leak.targets)} targets" if lines else None
+    )
+    figure.legend(loc="outside lower center", ncols=2, title=title, title_fontsize=6.5, columnspacing=1.2)
+    return figure
+
+
+def _drawable(values: np.ndarray) -> np.ndarray:
+    """A TPR of 0 has no place on a logarithmic axis."""
+    return np.where(values > 0, values, np.nan)
+
+
+def epsilon_figure(findings: Findings) -> Figure:
+    """Draw AUC and TPR of every series over the settings of a group, a column of panels per group."""
+    groups = list(findings.groups().values())
+    metrics: list[tuple[str, str, float]] = [("auc", "AUC", 0.5)]
+    if findings.fpr is not None:
+        metrics.append(("tpr", f"TPR at {rate(findings.fpr)} FPR", findings.fpr))
+    figure, panels = _panels(len(metrics), len(groups), height=1.75)
+    for column, group in enumerate(groups):
+        drawn = series(group)
+        for row, (metric, label, chance) in enumerate(metrics):
+            axes = panels[row][column]
+            _over_settings(axes, group, drawn, metric)
+            axes.axhline(chance, **GUESSING)
+            axes.set_xticks(range(len(group)), [_tick(found, group) for found in group])
+            axes.set_xlim(-0.5, len(group) - 0.5)
+            if row == 0:
+                axes.set_title(f"{group[0].setting.dataset}, {group[0].setting.architecture}")
+            if column == 0:
+                axes.set_ylabel(label)
+    _shared_legend(figure, panels)
+    return figure
+
+
+def _over_settings(axes: Axes, group: list[Finding], drawn: list[Series], metric: str) -> None:
+    chosen = [strongest(found) for found in group]
+    slots = len(drawn) + 1
+    for slot, one in enumerate(drawn):
+        known = [
+            (x, getattr(found[one.name], f"{metric}_estimate")) for x, found in enumerate(chosen) if one.name in found
+        ]
+        offset = (slot - (slots - 1) / 2) * 0.7 / slots
+        _errorbars(axes, [(x + offset, value) for x, value in known], one.colour, "os^Dv"[slot % 5], one.name)
+    if metric == "auc":
+        controls = [(x, found.null.headline) for x, found in enumerate(group) if found.null and found.null.headline]
+        offset = (slots - 1 - (slots - 1) / 2) * 0.7 / slots
+        values = [(x + offset, next(iter(headline.values()))) for x, headline in controls]
+        _errorbars(axes, values, "0.45", "x", "null control")
+
+
+def _errorbars(axes: Axes, values: list[tuple[float, Estimate]], colour: str, marker: str, label: str) -> None:
+    if not values:
+        return
+    x = [position for position, _ in values]
+    mean = [value.mean for _, value in values]
+    errors = [
+        [_half(value.mean - value.low) for _, value in values],
+        [_half(value.high - value.mean) for _, value in values],
+    ]
+    style: dict[str, Any] = {
+        "elinewidth": 0.9,
+        "capsize": 1.8,
+        "capthick": 0.9,
+        "markersize": 3.4,
+        "markeredgewidth": 0.9,
+    }
+    axes.errorbar(x, mean, yerr=errors, fmt=marker, color=colour, label=label, **style)
+
+
+def _half(width: float) -> float:
+    return 0.0 if math.isnan(width) else width
+
+
+def tradeoff_figure(findings: Findings) -> Figure:
+    """Draw AUC against test accuracy, a line per channel through the settings of a group, a panel per group."""
+    groups = [[found for found in group if found.test_accuracy] for group in findings.groups().values()]
+    groups = [group for group in groups if group]
+    figure, panels = _panels(1, len(groups), height=2.3)
+    names = {
+        "outputs": "outputs",
+        "explanations": "explanations",
+        "both": "outputs and explanations",
+        "other": "signals",
+    }
+    for axes, group in zip(panels[0], groups, strict=True):
+        for (channel, name), colour, marker in zip(names.items(), PALETTE, "osD^", strict=False):
+            placed = [(found, found.strongest[channel].auc_estimate) for found in group if channel in found.strongest]
+            _tradeoff_line(axes, placed, colour, marker, name)
+        _label_settings(axes, group)
+        axes.axhline(0.5, **GUESSING)
+        axes.margins(x=0.22, y=0.12)
+        axes.set_xlabel("test accuracy")
+        axes.set_title(f"{group[0].setting.dataset}, {group[0].setting.architecture}")
+    panels[0][0].set_ylabel("AUC of the strongest attack")
+    _shared_legend(figure, panels)
+    return figure
+
+
+def _tradeoff_line(axes: Axes, placed: list[tuple[Finding, Estimate]], colour: str, marker: str, name: str) -> None:
+    known = [(found.test_accuracy, leak) for found, leak in placed if found.test_accuracy]
+    if not known:
+        return
+    x, y = [accuracy.mean for accuracy, _ in known], [leak.mean for _, leak in known]
+    x_errors = [[_half(a.mean - a.low) for a, _ in known], [_half(a.high - a.mean) for a, _ in known]]
+    y_errors = [[_half(v.mean - v.low) for _, v in known], [_half(v.high - v.mean) for _, v in known]]
+    axes.plot(x, y, color=colour, linewidth=0.8, alpha=0.5)
+    style: dict[str, Any] = {"elinewidth": 0.9, "capsize": 1.8, "capthick": 0.9, "markersize": 3.6}
+    axes.errorbar(x, y, xerr=x_errors, yerr=y_errors, fmt=marker, color=colour, label=name, **style)
+
+
+def _label_settings(axes: Axes, group: list[Finding]) -> None:
+    """Write each setting's name beside its topmost point, on the side that its lines do not leave from."""
+    known = [(found, found.test_accuracy) for found in group if found.test_accuracy]
+    most = max(accuracy.mean for _, accuracy in known)
+    for found, accuracy in known:
+        top = max(leak.auc_estimate.mean for leak in found.strongest.values())
+        side = 1 if accuracy.mean == most else -1
+        place = (accuracy.mean + side * _half(accuracy.high - accuracy.mean), top)
+        style: dict[str, Any] = {"ha": "left" if side > 0 else "right", "va": "center", "fontsize": 7}
+        axes.annotate(_tick(found, group), place, xytext=(4 * side, 0), textcoords="offset points", **style)
+
+
+def _tick(found: Finding, group: list[Finding]) -> str:
+    """Name a setting as shortly as its group allows."""
+    private = {other.setting.mechanism for other in group if other.setting.private}
+    setting = found.setting
+    if not setting.private:
+        return "no DP" if setting.mechanism == "none" else f"{setting.mechanism}\n(no guarantee)"
+    return f"ε = {setting.epsilon}" if len(private) == 1 else f"{setting.mechanism}\nε = {setting.epsilon}"
+
+
+def _panels(rows: int, columns: int, height: float) -> tuple[Figure, Any]:
+    from matplotlib.figure import Figure
+
+    width = COLUMN if columns == 1 else max(2 * COLUMN + 0.2, 2.3 * columns)
+    figure = Figure(figsize=(width, height * rows), layout="constrained")
+    return figure, figure.subplots(rows, columns, squeeze=False, sharex="col")
+
+
+def _shared_legend(figure: Figure, panels: Any) -> None:
+    found: dict[str, Any] = {}
+    for axes in panels.flat:
+        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
+            found.setdefault(label, handle)
+    columns = 3 if figure.get_figwidth() < 2 * COLUMN else 6
+    figure.legend(found.values(), found.keys(), loc="outside lower center", ncols=columns, columnspacing=1.2)
