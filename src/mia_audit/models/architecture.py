@@ -1,5 +1,6 @@
 """From an architecture's section of the config to a model, and from the facts on disk back to the same model."""
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -60,6 +61,15 @@ def build(model: str, parameters: Parameters, shape: tuple[int, ...], classes: i
 def construct(architecture: Mapping[str, Any], seed: int) -> nn.Module:
     """Build the model of an architecture.json, initialised from the seed."""
     return _seeded(_family(architecture["model"]), architecture["model"], architecture["arguments"], seed)
+
+
+def read_architecture(path: Path) -> dict[str, Any]:
+    """Read an architecture.json; a missing or damaged file is a UserError that names it."""
+    try:
+        architecture: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path}: no readable JSON ({error}). Delete it and run again") from None
+    return architecture
 
 
 def load(architecture: Mapping[str, Any], weights: Path) -> nn.Module:

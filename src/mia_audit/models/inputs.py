@@ -17,7 +17,7 @@ def to_input(
     `facts` are those of records.parquet: kind (image | table), and for images mean and sd of pixels in [0, 1] (a number,
     or one per channel). Tables (float32 [B, d]) pass through.
     """
-    values = torch.from_numpy(np.ascontiguousarray(records)).to(device)
+    values = torch.from_numpy(np.array(records)).to(device)  # a copy: a memory map is read-only
     if facts["kind"] == "table":
         return values.float()
     mean, sd = (

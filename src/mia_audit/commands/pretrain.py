@@ -1,0 +1,61 @@
+"""`mia-audit pretrain`: train the public model that shadow models start from."""
+
+import argparse
+import json
+from pathlib import Path
+
+from mia_audit.config.load import parse
+from mia_audit.config.schema import Mechanism, Training
+from mia_audit.errors import UserError
+from mia_audit.pools.files import read_records
+from mia_audit.storage import write_json
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    parser.add_argument("--pool", required=True, type=Path, help="folder of the pool")
+    parser.add_argument("--architecture", required=True, type=Path, help="architecture.json")
+    parser.add_argument(
+        "--spec", required=True, help='JSON: {"seed", "dataset", "architecture", "pretraining": the section}'
+    )
+    parser.add_argument("--threads", type=int, default=1, help="threads of this process")
+    parser.add_argument("--out", required=True, type=Path, help="public.safetensors; public.json goes beside it")
+
+
+def run(options: argparse.Namespace) -> None:
+    """Write the public model's weights and how well it does."""
+    import numpy as np
+    import torch
+
+    from mia_audit.models import read_architecture, save_weights, to_input
+    from mia_audit.training.device import device_for
+    from mia_audit.training.progress import reporter
+    from mia_audit.training.shadows import Recipe, train_shadow
+
+    spec = json.loads(options.spec)
+    training = parse(Training, spec["pretraining"], f"architectures.{spec['architecture']}.pretraining")
+    architecture = read_architecture(options.architecture)
+    public = read_records(options.pool, "public")
+    count = len(public.labels)
+    if count == 0:
+        raise UserError(
+            f"architectures.{spec['architecture']}.pretrained: no public records to train on:"
+            f" set datasets.{spec['dataset']}.public to a number of records"
+        )
+    device = device_for(options.threads)
+    inputs = to_input(public.data, public.facts, architecture["input_shape"], device)
+    labels = torch.from_numpy(public.labels).long().to(device)
+    key = (spec["seed"], "pretrain", spec["dataset"], spec["architecture"])
+    recipe = Recipe(architecture, None, Mechanism(mechanism="none"), training, float("inf"), training.batch, key)
+    with reporter() as report:
+        report.begin("public model", training.epochs, count)
+        trained = train_shadow(recipe, 0, inputs, labels, np.ones(count, dtype=bool), report.step)
+        report.end(f"accuracy {trained.train_accuracy:.3f} on {count} public records")
+    facts = {
+        "records": count,
+        "train_accuracy": trained.train_accuracy,
+        "loss": trained.epochs[-1].loss,
+        "steps": trained.epochs[-1].steps,
+    }
+    save_weights(trained.model, options.out)
+    write_json(options.out.with_suffix(".json"), facts)

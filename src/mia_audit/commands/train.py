@@ -1,0 +1,96 @@
+"""`mia-audit train`: train a block of shadow models."""
+
+import argparse
+import json
+import shutil
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from mia_audit.config.load import parse
+from mia_audit.config.schema import Mechanism, Training
+from mia_audit.errors import UserError
+from mia_audit.pools.files import read_membership, read_records
+from mia_audit.storage import write_table
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    parser.add_argument("--pool", required=True, type=Path, help="folder of the pool")
+    parser.add_argument("--architecture", required=True, type=Path, help="architecture.json")
+    parser.add_argument("--public", type=Path, help="weights to start from")
+    parser.add_argument(
+        "--spec",
+        required=True,
+        help='JSON: {"seed", "dataset", "architecture", "mechanism": the section, "mechanism_name", "epsilon", "training"}',
+    )
+    parser.add_argument("--shadows", required=True, help="first and last shadow model, such as 0-8")
+    parser.add_argument("--threads", type=int, default=1, help="threads of this process")
+    parser.add_argument(
+        "--batch", type=int, default=256, help="records in memory at once, per-record gradients included"
+    )
+    parser.add_argument("--out", required=True, type=Path, help="folder of the block")
+
+
+def run(options: argparse.Namespace) -> None:
+    """Write shadow-{k}.safetensors for every shadow model of the block, and training.parquet."""
+    import torch
+
+    from mia_audit.models import load, read_architecture, save_weights, to_input
+    from mia_audit.training.device import device_for
+    from mia_audit.training.progress import reporter
+    from mia_audit.training.shadows import Recipe, train_shadow, training_table
+
+    spec = json.loads(options.spec)
+    shadows = _range(options.shadows)
+    mechanism = parse(Mechanism, spec["mechanism"], f"mechanisms.{spec['mechanism_name']}")
+    training = parse(Training, spec["training"], "training")
+    architecture = read_architecture(options.architecture)
+    records = read_records(options.pool)
+    membership = read_membership(options.pool / "membership.parquet", shadows)
+    public = load(architecture, options.public) if options.public else None
+    device = device_for(options.threads)
+    inputs = to_input(records.data, records.facts, architecture["input_shape"], device)
+    labels = torch.from_numpy(records.labels).long().to(device)
+    names = (spec["dataset"], spec["architecture"], spec["mechanism_name"], spec["epsilon"])
+    epsilon = float(spec["epsilon"])
+    recipe = Recipe(architecture, public, mechanism, training, epsilon, options.batch, (spec["seed"], "train", *names))
+    tables = []
+    with _whole_folder(options.out) as folder, reporter() as report:
+        for column, shadow in enumerate(shadows):
+            members = membership[:, column]
+            report.begin(f"shadow {shadow} of {options.shadows}", training.epochs, int(members.sum()))
+            trained = train_shadow(recipe, shadow, inputs, labels, members, report.step)
+            report.end(
+                f"train accuracy {trained.train_accuracy:.3f}, test accuracy {trained.test_accuracy:.3f},"
+                f" ε {trained.epsilon:.4g} at δ {trained.terms.delta:g}"
+            )
+            save_weights(trained.model, folder / f"shadow-{shadow}.safetensors")
+            tables.append(training_table(shadow, trained))
+        if any(table["delta"][0].as_py() * table["records"][0].as_py() >= 1 for table in tables):
+            print(
+                f"warning: mechanisms.{spec['mechanism_name']}.delta is not below 1/(training records)", file=sys.stderr
+            )
+        write_table(folder / "training.parquet", iter(tables), "training", len(shadows) * training.epochs)
+
+
+def _range(text: str) -> range:
+    first, _, last = text.partition("-")
+    if not (first.isdigit() and last.isdigit() and int(first) <= int(last)):
+        raise UserError(f"--shadows: first-last was expected, such as 0-8, not '{text}'")
+    return range(int(first), int(last) + 1)
+
+
+@contextmanager
+def _whole_folder(path: Path) -> Iterator[Path]:
+    """Yield a folder beside `path` that takes its place on success, and is gone otherwise."""
+    partial = path.parent / f".{path.name}.partial"
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    try:
+        yield partial
+        shutil.rmtree(path, ignore_errors=True)
+        partial.rename(path)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)

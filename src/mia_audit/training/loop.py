@@ -1,0 +1,83 @@
+"""The training loop that all mechanisms share."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor, nn
+
+from mia_audit.config.schema import Training
+from mia_audit.seeds import seed_for
+from mia_audit.training.catalogue import Job, Protection
+
+OPTIMIZERS: dict[str, Callable[[list[nn.Parameter], Training], torch.optim.Optimizer]] = {
+    "adamw": lambda parameters, training: torch.optim.AdamW(parameters, **_options(training)),
+    "adam": lambda parameters, training: torch.optim.Adam(parameters, **_options(training)),
+    "sgd": lambda parameters, training: torch.optim.SGD(parameters, momentum=0.9, **_options(training)),
+}
+
+SCHEDULES: dict[str, Callable[[float], float]] = {
+    "constant": lambda progress: 1.0,
+    "cosine": lambda progress: (1 + math.cos(math.pi * progress)) / 2,
+}
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """The mean loss of the records of one epoch (as they were when drawn; NaN where none was), and the steps taken so far."""
+
+    loss: float
+    steps: int
+
+
+Progress = Callable[[int, int], None]
+"""Told after every step how many records it held, and which epoch it belongs to (from 1)."""
+
+
+def fit(
+    job: Job, protection: Protection, inputs: Tensor, labels: Int[Tensor, " n"], progress: Progress = lambda *_: None
+) -> list[Epoch]:
+    """Train the job's model in place on the training set [n, …]; what its layers draw is keyed by the job's key."""
+    training = job.training
+    optimizer = OPTIMIZERS[training.optimizer]([p for p in job.model.parameters() if p.requires_grad], training)
+    schedule = SCHEDULES[training.schedule]
+    planned = training.epochs * protection.steps_per_epoch
+    epochs: list[Epoch] = []
+    steps = 0
+    job.model.train()
+    with torch.random.fork_rng():
+        torch.manual_seed(seed_for(*job.key, "layers"))
+        for number in range(1, training.epochs + 1):
+            losses, seen = inputs.new_zeros(()), 0
+            for batch in protection.batches():
+                for group in optimizer.param_groups:
+                    group["lr"] = training.learning_rate * schedule(steps / planned)
+                chosen = batch.to(inputs.device)
+                losses += protection.backward(inputs[chosen], labels[chosen])
+                optimizer.step()
+                steps += 1
+                seen += len(batch)
+                progress(len(batch), number)
+            epochs.append(Epoch(losses.item() / seen if seen else math.nan, steps))
+    job.model.eval()
+    return epochs
+
+
+@torch.no_grad()
+def correct(model: nn.Module, inputs: Tensor, labels: Int[Tensor, " n"], micro_batch: int) -> Bool[Tensor, " n"]:
+    """Tell which records the model, in eval mode, classifies rightly."""
+    parts = zip(torch.split(inputs, micro_batch), torch.split(labels, micro_batch), strict=True)
+    return torch.cat([model(records).argmax(dim=1) == truth for records, truth in parts])
+
+
+def share(hits: Bool[np.ndarray, " n"]) -> float:
+    """Return the share of hits; NaN where there is nothing to count."""
+    return float(hits.mean()) if hits.size else math.nan
+
+
+def _options(training: Training) -> dict[str, Any]:
+    return {"lr": training.learning_rate, "weight_decay": training.weight_decay, "fused": True}

@@ -1,0 +1,74 @@
+"""`dp-sgd`: Poisson sampling, per-record clipping, Gaussian noise on the sum (Abadi et al. 2016; Bu et al. 2023)."""
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from mia_audit.config.schema import Mechanism
+from mia_audit.errors import UserError
+from mia_audit.models import batch_norm_layers
+from mia_audit.training.accounting import epsilon_spent, noise_multiplier_for
+from mia_audit.training.catalogue import Job, Terms, generator_for, mechanisms
+from mia_audit.training.clipping import CLIPPINGS
+from mia_audit.training.per_record import ClippedSum
+
+
+class DPSGD:
+    """The noisy clipped sum of a Poisson batch, divided by the expected batch size.
+
+    The noise multiplier z is calibrated to the budget for this training set's sampling rate q = B/n and all steps; the
+    noise on the sum has standard deviation z times the sensitivity of the clipped sum.
+    """
+
+    def __init__(self, section: Mechanism, job: Job) -> None:
+        check_private(job)
+        self.job = job
+        self.delta = section.delta
+        self.steps_per_epoch = max(1, round(job.records / job.training.batch))
+        self.rate = job.training.batch / job.records
+        steps = job.training.epochs * self.steps_per_epoch
+        noise_multiplier = noise_multiplier_for(job.epsilon, self.rate, steps, self.delta, section.accountant)
+        clipping = CLIPPINGS[section.clipping](section.clip_norm)
+        self.terms = Terms(self.delta, noise_multiplier, self.rate, section.accountant, "poisson", clipping.name)
+        self._sum = ClippedSum(job.model, clipping, job.micro_batch)
+        self._draws = generator_for(job, "batches")
+        self._noise = generator_for(job, "noise", next(job.model.parameters()).device)
+
+    def batches(self) -> Iterator[Tensor]:
+        """Draw every record independently at rate q, for every step."""
+        for _ in range(self.steps_per_epoch):
+            drawn = torch.rand(self.job.records, generator=self._draws, dtype=torch.float64) < self.rate
+            yield drawn.nonzero().squeeze(1)
+
+    def backward(self, inputs: Tensor, labels: Tensor) -> Tensor:
+        """Set `grad` to (Σ clipped gradients + noise) / B, B being the expected batch size; an empty batch is noise alone."""
+        total, losses = self._sum(inputs, labels)
+        deviation = self.terms.noise_multiplier * self._sum.clipping.sensitivity
+        noise = torch.randn(total.shape, generator=self._noise, dtype=total.dtype, device=total.device)
+        self._sum.assign((total + deviation * noise) / self.job.training.batch)
+        return losses
+
+    def spent(self, steps: int) -> tuple[float, float]:
+        """ε at δ of the steps really taken."""
+        terms = self.terms
+        own, rdp = (
+            epsilon_spent(terms.noise_multiplier, self.rate, steps, self.delta, accountant)
+            for accountant in (terms.accountant, "rdp")
+        )
+        return own, rdp
+
+
+def check_private(job: Job) -> None:
+    """Refuse what per-record gradients or the accountant's assumptions do not hold for."""
+    layers = batch_norm_layers(job.model)
+    if layers:
+        raise UserError(
+            f"layer '{layers[0]}' ({len(layers)} in all) is a BatchNorm, which mixes the records of a batch and cannot be"
+            " trained under dp-sgd: choose a model with LayerNorm or GroupNorm"
+        )
+    if job.epsilon == float("inf"):
+        raise UserError("mechanism 'dp-sgd' needs a finite budget: list mechanisms.*.epsilon, such as [8, 2]")
+
+
+mechanisms.register("dp-sgd")(DPSGD)

@@ -1,0 +1,44 @@
+"""`none`: plain mini-batch training, the model that nothing protects."""
+
+import math
+from collections.abc import Iterator
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from mia_audit.config.schema import Mechanism
+from mia_audit.training.catalogue import Job, Terms, generator_for, mechanisms
+
+
+class Unprotected:
+    """Shuffled mini-batches, the mean of their gradients."""
+
+    def __init__(self, section: Mechanism, job: Job) -> None:
+        self.job = job
+        self.steps_per_epoch = math.ceil(job.records / job.training.batch)
+        rate = min(1.0, job.training.batch / job.records)
+        self.terms = Terms(0.0, 0.0, rate, accountant="none", sampling="shuffled", clipping="none")
+        self._draws = generator_for(job, "batches")
+
+    def batches(self) -> Iterator[Tensor]:
+        """Cut a random order of the training set into batches."""
+        yield from torch.split(torch.randperm(self.job.records, generator=self._draws), self.job.training.batch)
+
+    def backward(self, inputs: Tensor, labels: Tensor) -> Tensor:
+        """Set `grad` to the gradient of the mean loss, accumulated over micro-batches."""
+        self.job.model.zero_grad()
+        losses = inputs.new_zeros(())
+        parts = zip(torch.split(inputs, self.job.micro_batch), torch.split(labels, self.job.micro_batch), strict=True)
+        for records, truth in parts:
+            loss = F.cross_entropy(self.job.model(records), truth, reduction="sum")
+            (loss / len(labels)).backward()  # type: ignore[no-untyped-call]
+            losses += loss.detach()
+        return losses
+
+    def spent(self, steps: int) -> tuple[float, float]:
+        """Nothing is promised."""
+        return math.inf, math.inf
+
+
+mechanisms.register("none")(Unprotected)

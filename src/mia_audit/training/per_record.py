@@ -1,0 +1,79 @@
+"""Exact per-record gradients of every trainable parameter, and their clipped sum in bounded memory."""
+
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.func import functional_call, grad_and_value, vmap
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from mia_audit.training.clipping import Clipping
+
+Gradients = dict[str, Float[Tensor, "b ..."]]
+
+
+def per_record_gradients(model: nn.Module) -> Callable[[Tensor, Tensor], tuple[Gradients, Float[Tensor, " b"]]]:
+    """Return a function from inputs [B, …] and labels [B] to every trainable parameter's gradients [B, …] and losses [B].
+
+    torch.func's vmap over grad of the cross-entropy of one record: exact for every parameter of any model that treats
+    records apart; layers that draw randomness draw it anew for every record.
+    """
+    trainable = {name: value for name, value in model.named_parameters() if value.requires_grad}
+
+    def loss(parameters: dict[str, Tensor], record: Tensor, label: Tensor) -> Tensor:
+        logits = functional_call(model, parameters, (record[None],))
+        return F.cross_entropy(logits, label[None])
+
+    batched = vmap(grad_and_value(loss), in_dims=(None, 0, 0), randomness="different")
+
+    def gradients(inputs: Tensor, labels: Tensor) -> tuple[Gradients, Tensor]:
+        parameters = {name: value.detach() for name, value in trainable.items()}
+        with sdpa_kernel(SDPBackend.MATH):  # vmap cannot batch the fused attention kernels
+            found: tuple[Gradients, Tensor] = batched(parameters, inputs, labels)
+        return found
+
+    return gradients
+
+
+def clip_and_sum(gradients: Gradients, clipping: Clipping) -> Float[Tensor, " p"]:
+    """Sum clipped per-record gradients over records; all parameters in one vector, in the order of the mapping.
+
+    A record's norm is over all parameters together. A record whose gradient is not finite adds nothing, so that it
+    cannot make itself known by destroying the sum.
+    """
+    rows = [value.flatten(1) for value in gradients.values()]
+    norms = torch.stack([torch.linalg.vector_norm(row, dim=1) for row in rows]).norm(dim=0)
+    finite = norms.isfinite()
+    if not finite.all():
+        rows, norms = [row[finite] for row in rows], norms[finite]
+    factors = clipping.factors(norms)
+    return torch.cat([factors @ row for row in rows])
+
+
+class ClippedSum:
+    """The sum of a batch's clipped per-record gradients, accumulated over micro-batches that fit in memory."""
+
+    def __init__(self, model: nn.Module, clipping: Clipping, micro_batch: int) -> None:
+        self.parameters = [value for value in model.parameters() if value.requires_grad]
+        self.clipping = clipping
+        self.micro_batch = micro_batch
+        self._gradients = per_record_gradients(model)
+
+    def __call__(self, inputs: Tensor, labels: Int[Tensor, " b"]) -> tuple[Float[Tensor, " p"], Float[Tensor, ""]]:
+        """Return the sum over all parameters in one vector (zero for an empty batch), and the sum of the losses."""
+        total = inputs.new_zeros(sum(value.numel() for value in self.parameters))
+        losses = inputs.new_zeros(())
+        for start in range(0, len(labels), self.micro_batch):
+            part = slice(start, start + self.micro_batch)
+            gradients, loss = self._gradients(inputs[part], labels[part])
+            total += clip_and_sum(gradients, self.clipping)
+            losses += loss.sum()
+        return total, losses
+
+    def assign(self, vector: Float[Tensor, " p"]) -> None:
+        """Cut a vector over all parameters into their `grad`."""
+        pieces = torch.split(vector, [value.numel() for value in self.parameters])
+        for value, piece in zip(self.parameters, pieces, strict=True):
+            value.grad = piece.view_as(value)

@@ -1,0 +1,134 @@
+"""One shadow model from start to finish: built or fine-tuned, trained under a mechanism, measured."""
+
+import copy
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor, nn
+
+from mia_audit.config.schema import Mechanism, Training
+from mia_audit.errors import UserError
+from mia_audit.models import construct
+from mia_audit.seeds import seed_for
+from mia_audit.training.catalogue import Job, Terms, mechanisms
+from mia_audit.training.loop import Epoch, Progress, correct, fit, share
+
+SCHEMA = pa.schema(
+    {
+        "shadow": pa.int32(),
+        "epoch": pa.int32(),
+        "loss": pa.float32(),
+        "train_accuracy": pa.float32(),
+        "test_accuracy": pa.float32(),
+        "records": pa.int32(),
+        "steps": pa.int32(),
+        "epsilon": pa.float64(),
+        "epsilon_rdp": pa.float64(),
+        "delta": pa.float64(),
+        "noise_multiplier": pa.float64(),
+        "sampling_rate": pa.float64(),
+        "accountant": pa.string(),
+        "sampling": pa.string(),
+        "clipping": pa.string(),
+    }
+)
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What all shadow models of a setting share; `public` is the pre-trained model they start from, if any."""
+
+    architecture: Mapping[str, Any]
+    public: nn.Module | None
+    mechanism: Mechanism
+    training: Training
+    epsilon: float
+    micro_batch: int
+    key: tuple[int | str, ...]
+
+
+@dataclass(frozen=True)
+class Shadow:
+    """A trained model and how it came about; ε is of the whole training, by the mechanism's accountant and by RDP."""
+
+    model: nn.Module
+    records: int
+    epochs: list[Epoch]
+    terms: Terms
+    epsilon: float
+    epsilon_rdp: float
+    train_accuracy: float
+    test_accuracy: float
+
+
+def train_shadow(
+    recipe: Recipe,
+    shadow: int,
+    inputs: Tensor,
+    labels: Int[Tensor, " n"],
+    members: Bool[np.ndarray, " n"],
+    progress: Progress = lambda *_: None,
+) -> Shadow:
+    """Train shadow model number `shadow` on its members of the pool [n, …]; test accuracy is over the others.
+
+    Everything random is keyed by the recipe's key and the shadow's number. Raises UserError where the batch exceeds the
+    training set, or the mechanism cannot be applied.
+    """
+    key = (*recipe.key, shadow)
+    model = _start(recipe, key).to(inputs.device)
+    inside = torch.from_numpy(np.flatnonzero(members)).to(inputs.device)
+    check_batch(recipe.training, len(inside))
+    job = Job(model, len(inside), recipe.epsilon, recipe.training, recipe.micro_batch, key)
+    protection = mechanisms[recipe.mechanism.mechanism](recipe.mechanism, job)
+    epochs = fit(job, protection, inputs[inside], labels[inside], progress)
+    hits = correct(model, inputs, labels, recipe.micro_batch).cpu().numpy()
+    own, rdp = protection.spent(epochs[-1].steps)
+    return Shadow(model, len(inside), epochs, protection.terms, own, rdp, share(hits[members]), share(hits[~members]))
+
+
+def check_batch(training: Training, records: int) -> None:
+    """Refuse a batch that is larger than the training set."""
+    if training.batch > records:
+        raise UserError(
+            f"training.batch: {training.batch} records a step, but the training set has {records}: at most {records}"
+        )
+
+
+def training_table(shadow: int, trained: Shadow) -> pa.Table:
+    """Tell a shadow model's training, a row an epoch; accuracies and ε are of the last."""
+    count, terms = len(trained.epochs), trained.terms
+    last: dict[str, Any] = {
+        "train_accuracy": trained.train_accuracy,
+        "test_accuracy": trained.test_accuracy,
+        "epsilon": trained.epsilon,
+        "epsilon_rdp": trained.epsilon_rdp,
+    }
+    same: dict[str, Any] = {
+        "shadow": shadow,
+        "records": trained.records,
+        "delta": terms.delta,
+        "noise_multiplier": terms.noise_multiplier,
+        "sampling_rate": terms.sampling_rate,
+        "accountant": terms.accountant,
+        "sampling": terms.sampling,
+        "clipping": terms.clipping,
+    }
+    columns: dict[str, list[Any]] = {
+        "epoch": list(range(1, count + 1)),
+        "loss": [epoch.loss for epoch in trained.epochs],
+        "steps": [epoch.steps for epoch in trained.epochs],
+        **{name: [None] * (count - 1) + [value] for name, value in last.items()},
+        **{name: [value] * count for name, value in same.items()},
+    }
+    return pa.table(columns, schema=SCHEMA)
+
+
+def _start(recipe: Recipe, key: tuple[int | str, ...]) -> nn.Module:
+    if recipe.public is not None:
+        return copy.deepcopy(recipe.public).requires_grad_(True)
+    return construct(recipe.architecture, seed_for(*key, "initial weights"))
