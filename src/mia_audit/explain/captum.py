@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
@@ -65,12 +66,14 @@ def _attribute(names: Sequence[str], batch: Batch, quantity: str) -> Tensor:
 def _run(names: Sequence[str], method: Any, inputs: Tensor, classes: Tensor) -> Tensor:
     import torch
 
-    arguments = {"inputs": inputs.detach().clone(), "target": classes}
+    arguments = {"inputs": inputs.detach().clone().requires_grad_(), "target": classes}
     required = _required(type(method).attribute)
     if "baselines" in required or (WRAPPER in _required(type(method)) and names[-1] in _with_baselines()):
         arguments["baselines"] = torch.zeros_like(inputs[:1]).expand(2, *inputs.shape[1:]).contiguous()
     try:
-        attributions: Tensor = method.attribute(**arguments)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # that it hooks activations, at every call
+            attributions: Tensor = method.attribute(**arguments)
     except Exception as error:  # whatever captum raises for models that a method is not made for
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise UserError(f"explainer 'captum:{'+'.join(names)}' refuses this model: {reason}") from None

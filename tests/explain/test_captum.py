@@ -1,0 +1,91 @@
+"""captum's methods by name."""
+
+from typing import Any
+
+import captum.attr
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from mia_audit.errors import UserError
+from mia_audit.explain.attribute import attribute
+
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning:captum")
+
+OPTIONS = {"explain": ["logit", "probability"], "explained_class": "true"}
+RECORDS = [3, 1, 4, 15, 9, 2, 6]
+
+
+def explain(subject: Any, name: str, rows: slice = slice(None), seed: int = 0) -> dict[str, Tensor]:
+    return attribute(
+        subject.model, subject.inputs[rows], subject.labels[rows], RECORDS[rows], f"captum:{name}", OPTIONS, seed
+    )
+
+
+@pytest.mark.parametrize("name", ["Saliency", "InputXGradient", "DeepLift", "GuidedBackprop", "FeatureAblation"])
+def test_is_captums_own_method(name: str, convolution: Any) -> None:
+    for quantity, model in (
+        ("logit", convolution.model),
+        ("probability", nn.Sequential(convolution.model, nn.Softmax(1))),
+    ):
+        theirs = getattr(captum.attr, name)(model).attribute(
+            convolution.inputs.clone().requires_grad_(), target=convolution.labels
+        )
+        torch.testing.assert_close(explain(convolution, name)[quantity], theirs.detach())
+
+
+def test_layer_methods_read_the_last_convolution(convolution: Any) -> None:
+    theirs = captum.attr.LayerGradCam(convolution.model, convolution.model[2]).attribute(
+        convolution.inputs.clone().requires_grad_(), target=convolution.labels
+    )
+    torch.testing.assert_close(explain(convolution, "LayerGradCam")["logit"], theirs.detach())
+
+
+def test_registered_explainers_agree_with_the_named_ones(subject: Any) -> None:
+    named = explain(subject, "InputXGradient")
+    ours = attribute(subject.model, subject.inputs, subject.labels, RECORDS, "ixg", OPTIONS, 0)
+    for quantity in OPTIONS["explain"]:
+        torch.testing.assert_close(
+            named[quantity], ours[quantity], rtol=1e-4, atol=1e-5 * ours[quantity].abs().max().item()
+        )
+
+
+@pytest.mark.parametrize("name", ["NoiseTunnel+Saliency", "GradientShap", "DeepLiftShap", "NoiseTunnel+DeepLift"])
+def test_random_methods_are_keyed_by_seed_and_record(name: str, convolution: Any) -> None:
+    whole = explain(convolution, name)["logit"]
+    torch.manual_seed(123)
+    np.random.seed(123)  # noqa: NPY002
+    part = explain(convolution, name, slice(2, 5))["logit"]
+    torch.testing.assert_close(part, whole[2:5])
+
+
+def test_random_methods_change_with_the_seed_and_leave_global_state_alone(convolution: Any) -> None:
+    torch.manual_seed(5)
+    expected = torch.rand(3)
+    torch.manual_seed(5)
+    first, second = (explain(convolution, "NoiseTunnel+Saliency", seed=seed)["logit"] for seed in (0, 1))
+    assert torch.equal(torch.rand(3), expected)
+    assert not torch.allclose(first, second)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("DeepLyft", r"unknown explainer 'captum:DeepLyft': did you mean 'DeepLift'"),
+        ("Occlusion", r"unknown explainer 'captum:Occlusion'.*FeatureAblation"),
+        ("FeaturePermutation", "unknown explainer"),
+        ("Saliency+NoiseTunnel", "write the wrapper .NoiseTunnel. first"),
+        ("NoiseTunnel", "write the wrapper"),
+    ],
+)
+def test_names_that_cannot_run_are_one_line(name: str, message: str, convolution: Any) -> None:
+    with pytest.raises(UserError, match=message) as error:
+        explain(convolution, name)
+    assert "\n" not in str(error.value)
+
+
+def test_a_model_that_a_method_refuses_is_one_line(convolution: Any) -> None:
+    table = convolution._replace(model=nn.Sequential(nn.Flatten(), nn.Linear(64, 5)).double().requires_grad_(False))
+    with pytest.raises(UserError, match="'captum:LayerGradCam' reads a model's last convolution"):
+        explain(table, "LayerGradCam")
