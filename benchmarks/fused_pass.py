@@ -1,0 +1,102 @@
+"""One pass for all signals of the gradient family, against the plain captum loop; both sides in one run, on one thread.
+
+    python benchmarks/fused_pass.py                                          a small transformer, 8×8 pixels (seconds)
+    python benchmarks/fused_pass.py --model vit_small_patch16_224 --records 16 --batch 8         224×224 (a minute)
+
+The plain loop is what an audit would write with captum alone: a forward pass for logits, loss and confidence, then
+InputXGradient and Saliency for every quantity, all on a model whose parameters are left as training leaves them.
+Both sides end in the same columns; the largest relative difference between them is printed beside the ratio.
+"""
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+
+import captum.attr
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from mia_audit.explain.families import shared, signal_stem
+from mia_audit.explain.summaries import summarise
+from mia_audit.models import build, to_input
+from mia_audit.signals import Task, confidence, loss, model_signals
+
+SMALL = {"img_size": 8, "patch_size": 2, "embed_dim": 48, "depth": 2, "num_heads": 4}
+FACTS = {"kind": "image", "mean": 0.5, "sd": 0.5}
+CLASSES = 10
+CAPTUM = {"ixg": captum.attr.InputXGradient, "saliency": captum.attr.Saliency}
+
+Signals = dict[str, np.ndarray]
+
+
+def plain(model: nn.Module, records: np.ndarray, labels: np.ndarray, task: Task) -> Signals:
+    """The same columns by one captum call per explainer and quantity."""
+    forwards: dict[str, Any] = {"logit": model, "probability": lambda inputs: model(inputs).softmax(dim=1)}
+    parts: list[dict[str, Tensor]] = []
+    for start in range(0, len(records), task.batch):
+        inputs = to_input(records[start : start + task.batch], FACTS)
+        truth = torch.from_numpy(labels[start : start + task.batch])
+        with torch.no_grad():
+            logits = model(inputs)
+        signals = {"loss": loss(logits, truth), "confidence": confidence(logits, truth)}
+        for name in task.options["explainers"]:
+            for quantity in task.options["explain"]:
+                method = CAPTUM[name](forwards[quantity])
+                attributions = method.attribute(inputs.requires_grad_(), target=logits.argmax(dim=1)).detach()
+                stem = signal_stem(name, quantity, "predicted")
+                signals |= {f"{stem}_{summary}": values for summary, values in summarise(attributions).items()}
+        parts.append(signals)
+    return {name: torch.cat([part[name] for part in parts]).float().numpy() for name in parts[0]}
+
+
+def seconds(sides: dict[str, Callable[[], Signals]], repeats: int) -> dict[str, float]:
+    """Return each side's median, the sides taking turns after one unmeasured round."""
+    times: dict[str, list[float]] = {name: [] for name in sides}
+    for _ in range(repeats + 1):
+        for name, side in sides.items():
+            start = time.perf_counter()
+            side()
+            times[name].append(time.perf_counter() - start)
+    return {name: statistics.median(values[1:]) for name, values in times.items()}
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(
+        "--model", default="vision_transformer", help="any timm model; the default is a small transformer"
+    )
+    parser.add_argument("--records", type=int, default=1200)
+    parser.add_argument("--batch", type=int, default=128)
+    parser.add_argument("--repeats", type=int, default=5)
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    small = options.model == "vision_transformer"
+    shape = (1, 8, 8) if small else (3, 224, 224)
+    random = np.random.default_rng(0)
+    records = random.integers(0, 256, (options.records, *shape)).astype(np.uint8)
+    labels = random.integers(0, CLASSES, options.records)
+    trained, frozen = (build(options.model, SMALL if small else {}, shape, CLASSES, seed=0).eval() for _ in range(2))
+    frozen.requires_grad_(False)
+    print(f"{options.model}, {options.records} records of {'×'.join(map(str, shape))}, batch {options.batch}")
+    for explain in (["logit"], ["logit", "probability"]):
+        choices = {"explainers": shared(), "explain": explain, "explained_class": "predicted"}
+        task = Task("gradient", choices, seed=0, batch=options.batch)
+        sides = {
+            "plain": lambda task=task: plain(trained, records, labels, task),
+            "fused": lambda task=task: model_signals(frozen, records, labels, FACTS, shape, task),
+        }
+        reference, ours = sides["plain"](), sides["fused"]()
+        difference = max(float(np.max(np.abs(ours[name] / reference[name] - 1))) for name in reference)
+        taken = seconds(sides, options.repeats)
+        print(
+            f"  {' + '.join(explain):18}  plain captum {taken['plain']:.3f} s   one pass {taken['fused']:.3f} s"
+            f"   ratio {taken['plain'] / taken['fused']:.2f}   largest relative difference {difference:.1e}"
+        )
+
+
+if __name__ == "__main__":
+    main()
