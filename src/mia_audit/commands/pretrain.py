@@ -44,7 +44,7 @@ def run(options: argparse.Namespace) -> None:
         )
     device = device_for(options.threads)
     inputs = to_input(public.data, public.facts, architecture["input_shape"], device)
-    labels = torch.from_numpy(public.labels).long().to(device)
+    labels = torch.tensor(public.labels, dtype=torch.long, device=device)
     key = (spec["seed"], "pretrain", spec["dataset"], spec["architecture"])
     recipe = Recipe(architecture, None, Mechanism(mechanism="none"), training, float("inf"), training.batch, key)
     with reporter() as report:

@@ -52,7 +52,7 @@ def run(options: argparse.Namespace) -> None:
     public = load(architecture, options.public) if options.public else None
     device = device_for(options.threads)
     inputs = to_input(records.data, records.facts, architecture["input_shape"], device)
-    labels = torch.from_numpy(records.labels).long().to(device)
+    labels = torch.tensor(records.labels, dtype=torch.long, device=device)
     names = (spec["dataset"], spec["architecture"], spec["mechanism_name"], spec["epsilon"])
     epsilon = float(spec["epsilon"])
     recipe = Recipe(architecture, public, mechanism, training, epsilon, options.batch, (spec["seed"], "train", *names))
