@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -24,23 +24,23 @@ class Attack:
 
     `reads` says which of the signals there are it reads, a tuple for each time it runs. `score` turns the readings of
     one tuple, the membership and the name of a variance into scores, [N records, K targets], higher meaning member and
-    NaN meaning no score. `variances` is False for attacks that have no variance to choose; they are given `none`.
+    NaN meaning no score. `variances` are those it knows, its default first; attacks without any are given `none`.
     """
 
     reads: Reads
     score: Score
-    variances: bool
+    variances: tuple[str, ...]
 
 
 attacks: Registry[Attack] = Registry("attack", "mia_audit.attacks.methods", "-", eager=True)
 """Attacks by name; cheap to import, so a file may register a family of them."""
 
 
-def attack(name: str, reads: Reads, variances: bool = False) -> Callable[[Score], Score]:
+def attack(name: str, reads: Reads, variances: Iterable[str] = ()) -> Callable[[Score], Score]:
     """Register the decorated score function as an attack."""
 
     def decorate(score: Score) -> Score:
-        attacks.register(name)(Attack(reads, score, variances))
+        attacks.register(name)(Attack(reads, score, tuple(variances)))
         return score
 
     return decorate

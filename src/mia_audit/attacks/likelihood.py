@@ -9,8 +9,7 @@ are centred first, and processed in blocks that stay in the processor's cache.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -21,8 +20,8 @@ if TYPE_CHECKING:
     Cells = Float[np.ndarray, "N K"]
     Member = Bool[np.ndarray, "N K"]
 
-BLOCK_CELLS = 1 << 16
-"""Cells processed at a time."""
+BLOCK_CELLS, BLOCK_RECORDS = 1 << 14, 1 << 8
+"""Cells processed at a time; but not fewer records than that."""
 
 PRIOR = 20.0
 """Degrees of freedom ν of the prior of `shrunk`."""
@@ -30,15 +29,47 @@ PRIOR = 20.0
 RESOLUTION = float(np.finfo(np.float64).eps)
 
 
-@dataclass(frozen=True, slots=True)
 class Side:
     """What the other models on one side (in or out) say of a record, for every target: arrays [B, K]."""
 
-    count: Cells
-    squares: Cells
-    """Sum of squared deviations from their mean."""
-    distance: Cells
-    """Squared distance of the target's value from their mean."""
+    def __init__(self, values: Cells, here: Cells) -> None:
+        """Leave each target out of the side on which `here` is 1; `values` are centred."""
+        count = here.sum(axis=1, keepdims=True)
+        mean = (values * here).sum(axis=1, keepdims=True) / np.maximum(count, 1)
+        self.count: Cells = count - here
+        self.deviation: Cells = values - mean
+        """The target's value less the others' mean."""
+        self._own = self.deviation * here
+        self.deviation += self._own / np.maximum(count - 1, 1)
+
+    @property
+    def squares(self) -> Cells:
+        """The others' sum of squared deviations from their mean."""
+        total = np.square(self._own).sum(axis=1, keepdims=True)
+        squares: Cells = np.maximum(total - self._own * self.deviation, 0)
+        return squares
+
+
+class Block:
+    """Some of the records, with every target left out of its own side: arrays [B, K], and [B, 1] where models share the value."""
+
+    def __init__(self, rows: slice, signal: Cells, member: Member) -> None:
+        """Centre the records: large offsets cancel catastrophically otherwise."""
+        raw = np.asarray(signal[rows], dtype=np.float64)
+        here = member[rows].astype(np.float64)
+        self.rows = rows
+        self.mean = raw.mean(axis=1, keepdims=True)
+        self.values: Cells = raw - self.mean
+        self.inside, self.outside = Side(self.values, here), Side(self.values, 1 - here)
+
+    @property
+    def floor(self) -> np.ndarray:
+        """The least variance, [B, 1], that rounding leaves meaningful: of the values themselves, and of removing one of them."""
+        spread = np.maximum(self.values.max(axis=1, keepdims=True), -self.values.min(axis=1, keepdims=True))
+        largest = RESOLUTION * (np.abs(self.mean) + spread)
+        rounding = np.maximum(largest**2, 16 * RESOLUTION * spread**2)
+        floor: np.ndarray = np.maximum(rounding, np.finfo(np.float64).tiny)
+        return floor
 
 
 class Scale(NamedTuple):
@@ -86,75 +117,51 @@ def likelihood_ratio(signal: Cells, member: Member, variance: str = "pooled") ->
     `signal` and `member` are [N records, K models]; so are the scores. NaN where a side has too few other models.
     """
     estimate, least = VARIANCES[variance]
-    pool_in, pool_out = pooled_variances(signal, member)
-    scores = np.empty(signal.shape, dtype=np.float64, order="F")
+    pool_in, pool_out = pooled_variances(blocks(signal, member), signal.shape[1])
+    scores = np.empty(signal.shape, order="F")
     with np.errstate(divide="ignore", invalid="ignore"):
-        for rows, inside, outside, floor in sides(signal, member):
-            score = _log_density(inside, estimate(inside, pool_in), floor)
-            score -= _log_density(outside, estimate(outside, pool_out), floor)
-            score[(inside.count < least) | (outside.count < least)] = np.nan
-            scores[rows] = score
+        for block in blocks(signal, member):
+            floor = block.floor
+            score = log_density(block.inside, estimate(block.inside, pool_in), floor)
+            score -= log_density(block.outside, estimate(block.outside, pool_out), floor)
+            score[(block.inside.count < least) | (block.outside.count < least)] = np.nan
+            scores[block.rows] = score
     return scores
 
 
-def pooled_variances(signal: Cells, member: Member) -> tuple[np.ndarray, np.ndarray]:
+def pooled_variances(over: Iterable[Block], models: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the pooled variances in and out, [1, K]: for every target, ΣSS/Σ(n − 1) over records, without the target."""
-    squares, freedom = np.zeros((2, signal.shape[1])), np.zeros((2, signal.shape[1]))
-    with np.errstate(divide="ignore", invalid="ignore"):
-        for _, *both, _ in sides(signal, member):
-            for index, side in enumerate(both):
-                squares[index] += side.squares.sum(0, where=side.count > 0)
-                freedom[index] += np.maximum(side.count - 1, 0).sum(0)
+    squares, freedom = np.zeros((2, models)), np.zeros((2, models))
+    for block in over:
+        for index, side in enumerate((block.inside, block.outside)):
+            squares[index] += side.squares.sum(axis=0)
+            freedom[index] += np.maximum(side.count - 1, 0).sum(axis=0)
     inside, outside = squares / np.maximum(freedom, 1)
     return inside[None], outside[None]
 
 
-def sides(signal: Cells, member: Member) -> Iterator[tuple[slice, Side, Side, np.ndarray]]:
-    """Yield, block by block, its rows, the in and the out side of every cell, and the least variance float64 resolves, [B, 1]."""
+def blocks(signal: Cells, member: Member) -> Iterator[Block]:
+    """Yield all records, block by block."""
     records, models = signal.shape
-    step = max(1, BLOCK_CELLS // models)
+    step = max(BLOCK_RECORDS, BLOCK_CELLS // models)
     for start in range(0, records, step):
-        rows = slice(start, start + step)
-        raw = np.asarray(signal[rows], dtype=np.float64)
-        values = raw - raw.mean(axis=1, keepdims=True)  # large offsets cancel catastrophically otherwise
-        inside = member[rows].astype(np.float64)
-        floor = _resolved(raw, values)
-        yield rows, _side(values, inside), _side(values, 1 - inside), floor
+        yield Block(slice(start, start + step), signal, member)
 
 
-def _resolved(raw: Cells, values: Cells) -> np.ndarray:
-    """Return the least variance that rounding leaves meaningful, [B, 1]: of the values themselves, and of removing one of them."""
-    offset = RESOLUTION * np.abs(raw).max(axis=1, keepdims=True)
-    spread = np.square(values).max(axis=1, keepdims=True)
-    least: np.ndarray = np.maximum(np.maximum(offset**2, 16 * RESOLUTION * spread), np.finfo(np.float64).tiny)
-    return least
-
-
-def _side(values: Cells, here: Cells) -> Side:
-    """Leave each target out of the side on which `here` is 1."""
-    count = here.sum(axis=1, keepdims=True)
-    mean = (values * here).sum(axis=1, keepdims=True) / np.maximum(count, 1)
-    distance = values - mean
-    distance *= distance
-    own = distance * here
-    squares = own.sum(axis=1, keepdims=True)
-    weight = count / np.maximum(count - 1, 1)
-    return Side(count - here, np.maximum(squares - weight * own, 0), distance + (weight * weight - 1) * own)
-
-
-def _log_density(side: Side, scale: Scale, floor: np.ndarray) -> Cells:
+def log_density(side: Side, scale: Scale, floor: np.ndarray) -> Cells:
+    """Return the log density of the targets' values on that side, [B, K]; no variance counts as less than `floor`."""
     variance = np.maximum(scale.variance, floor)
     if scale.prior is None:
-        tail = -0.5 * (side.distance / variance + math.log(2 * math.pi))
-    else:
-        freedom = side.count + scale.prior
-        tail = -0.5 * (freedom + 1) * np.log1p(side.distance / (freedom * variance))
-        tail += _student_constants(side.count.shape[1], scale.prior)[side.count.astype(np.intp)]
-    density: Cells = tail - 0.5 * np.log(variance)
+        density: Cells = -0.5 * (side.deviation**2 / variance + np.log(variance) + math.log(2 * math.pi))
+        return density
+    return student(side.deviation, variance, side.count, scale.prior)
+
+
+def student(deviation: Cells, variance: np.ndarray, count: Cells, prior: float) -> Cells:
+    """Return the log density of a Student-t of scale √variance with count + prior degrees of freedom, [B, K]."""
+    freedom = count + prior
+    density: Cells = -0.5 * (freedom + 1) * np.log(1 + deviation**2 / (freedom * variance)) - 0.5 * np.log(variance)
+    freedoms = np.arange(count.shape[1] + 1) + prior
+    constants = [math.lgamma((nu + 1) / 2) - math.lgamma(nu / 2) - math.log(nu * math.pi) / 2 for nu in freedoms]
+    density += np.array(constants)[count.astype(np.intp)]
     return density
-
-
-def _student_constants(models: int, prior: float) -> np.ndarray:
-    """Return the logarithm of the Student-t density's constant at 0 … models values, with that many + prior degrees of freedom."""
-    freedoms = np.arange(models + 1) + prior
-    return np.array([math.lgamma((nu + 1) / 2) - math.lgamma(nu / 2) - math.log(nu * math.pi) / 2 for nu in freedoms])

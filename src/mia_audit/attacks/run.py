@@ -10,6 +10,7 @@ import numpy as np
 
 from mia_audit.attacks.catalogue import attacks
 from mia_audit.attacks.signal import Reading, Signal
+from mia_audit.errors import UserError, suggest
 from mia_audit.seeds import generator
 
 if TYPE_CHECKING:
@@ -37,16 +38,30 @@ class Run:
 def plan(methods: Sequence[str], signals: Sequence[Signal], variances: Sequence[str]) -> list[Run]:
     """List the runs of the attacks on the signals there are, grouped by signals so that each is read once.
 
-    Attacks with variances run once for each; the first is the headline, and the one of the null control.
+    A method may name its signals, as in `joint-lrt:confidence+ixg_l1`. Attacks with variances run once for each that
+    they know (with their default where they know none of them); the first is the headline, and the one of the null control.
     """
     runs = []
-    for method in methods:
-        chosen = variances if attacks[method].variances else ("none",)
-        for group in attacks[method].reads(signals):
+    for method, groups in (_resolve(method, signals) for method in methods):
+        known = attacks[method].variances
+        chosen = [name for name in variances if name in known] or known[:1] or ["none"]
+        for group in groups:
             runs += [Run(method, group, variance, null_control=False) for variance in chosen]
             runs.append(Run(method, group, chosen[0], null_control=True))
     order = {signal: index for index, signal in enumerate(signals)}
     return sorted(runs, key=lambda run: [order[signal] for signal in run.signals])
+
+
+def _resolve(method: str, signals: Sequence[Signal]) -> tuple[str, list[tuple[Signal, ...]]]:
+    """Split `attack:signal+signal` into the attack and the signals it is to read; without signals the attack decides."""
+    name, explicit, wanted = method.partition(":")
+    if not explicit:
+        return name, attacks[name].reads(signals)
+    by_name = {signal.name: signal for signal in signals}
+    for signal in (words := wanted.split("+")):
+        if signal not in by_name:
+            raise UserError(f"attack '{method}': no signal '{signal}': {suggest(signal, by_name)}")
+    return name, [tuple(by_name[signal] for signal in words)]
 
 
 def scores_of(

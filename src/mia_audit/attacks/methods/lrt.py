@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from mia_audit.attacks.catalogue import attack
-from mia_audit.attacks.likelihood import likelihood_ratio
+from mia_audit.attacks.ratios import RATIOS
 from mia_audit.attacks.signal import logarithm
 
 if TYPE_CHECKING:
@@ -30,13 +30,13 @@ def every(summary: str) -> Callable[[Sequence[Signal]], list[tuple[Signal, ...]]
     return lambda signals: [(signal,) for signal in signals if signal.summary == summary]
 
 
-@attack("loss-lira", reads=only_confidence, variances=True)
-@attack("var-lrt", reads=every("variance"), variances=True)
-@attack("l1-lrt", reads=every("l1"), variances=True)
-@attack("l2-lrt", reads=every("l2"), variances=True)
-@attack("linf-lrt", reads=every("linf"), variances=True)
+@attack("loss-lira", reads=only_confidence, variances=RATIOS)
+@attack("var-lrt", reads=every("variance"), variances=RATIOS)
+@attack("l1-lrt", reads=every("l1"), variances=RATIOS)
+@attack("l2-lrt", reads=every("l2"), variances=RATIOS)
+@attack("linf-lrt", reads=every("linf"), variances=RATIOS)
 def online(readings: Sequence[Reading], member: Bool[np.ndarray, "N K"], variance: str) -> Float[np.ndarray, "N K"]:
     """Score by log p(x | in) − log p(x | out); positive signals enter by their logarithm, being heavy-tailed."""
     (reading,) = readings
     values = logarithm(reading) if reading.signal.scale == "positive" else reading.values
-    return likelihood_ratio(values, member, variance)
+    return RATIOS[variance](values, member)

@@ -1,0 +1,120 @@
+"""The likelihood ratio for few shadow models: an empirical-Bayes shift between a record's in and out means.
+
+With few models the difference d between a record's two means is mostly noise. Records with like means r shift alike, so
+d is shrunk towards the shift D(r) that is expected there, by as much as its sampling variance outweighs the spread T(r)
+of shifts between records. Both functions are learned from all records, for every target without that target's values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from mia_audit.attacks.likelihood import PRIOR, Block, Side, blocks, pooled_variances, student
+
+if TYPE_CHECKING:
+    from jaxtyping import Bool, Float
+
+    Cells = Float[np.ndarray, "N K"]
+    Member = Bool[np.ndarray, "N K"]
+
+BINS = 20
+"""Quantile bins of r in which D and T are estimated."""
+
+RECORDS_PER_BIN = 50
+"""Smaller pools have fewer bins."""
+
+STEPS = 512
+"""Resolution with which D(r) and T(r) are tabulated."""
+
+
+def hierarchical_ratio(signal: Cells, member: Member) -> Cells:
+    """Score records by log p(x | in) − log p(x | out) with a shrunk shift; a record without models on one side has a score too.
+
+    `signal` and `member` are [N records, K models]; so are the scores.
+    """
+    centred = (signal - np.median(signal, axis=0)).T
+    order = np.argsort(centred.mean(axis=0), kind="stable")
+    centred, sorted_member = centred.take(order, axis=1).T, member.T.take(order, axis=1).T
+    models = signal.shape[1]
+    others = models - 1
+    pools, shift, spread = _prior(centred, sorted_member)
+    scores = np.empty(signal.shape, order="F")
+    with np.errstate(divide="ignore", invalid="ignore"):
+        for block in blocks(centred, sorted_member):
+            inside, outside = block.inside, block.outside
+            means = block.mean - block.values / others  # over the other models
+            expected, variation = shift(means), spread(means)
+            noise = pools[0] / inside.count + pools[1] / outside.count
+            found = outside.deviation - inside.deviation
+            found -= expected
+            found *= variation / np.maximum(variation + noise, np.finfo(np.float64).tiny)
+            found[~np.isfinite(noise)] = 0.0  # a side without models says nothing of the shift
+            found += expected
+            # The other models' values sum to −x: the centred values of a record sum to zero.
+            from_out = block.values + (block.values + inside.count * found) / others
+            floor = block.floor
+            score = _predictive(inside, from_out - found, pools[0], floor)
+            score -= _predictive(outside, from_out, pools[1], floor)
+            scores[order[block.rows]] = score
+    return scores
+
+
+def _predictive(side: Side, deviation: Cells, pool: np.ndarray, floor: np.ndarray) -> Cells:
+    """Return the log density at a deviation from a mean that all other models estimate, with the side's shrunk variance."""
+    count = np.maximum(side.count - 1, 0)
+    variance = (PRIOR * pool + side.squares) / (PRIOR + count)
+    variance *= 1 + 1 / (variance.shape[1] - 1)
+    return student(deviation, np.maximum(variance, floor), count, PRIOR)
+
+
+class _Curves:
+    """Functions of r, one per target: linear between points, and tabulated on an even grid, because cells are many."""
+
+    def __init__(self, means: np.ndarray, points: np.ndarray, values: np.ndarray, known: np.ndarray) -> None:
+        """Join the `values` at `points`, [bins, K], where they are `known`; `means`, sorted, tell where cells will be."""
+        low, high = np.quantile(means, [0.005, 0.995])
+        self._low, self._width = low, (high - low) / STEPS or 1.0
+        grid = low + (np.arange(STEPS) + 0.5) * self._width
+        self._table = np.zeros((values.shape[1], STEPS))
+        for target in np.flatnonzero(known.any(axis=0)):
+            here = known[:, target]
+            self._table[target] = np.interp(grid, points[here], values[here, target])
+
+    def __call__(self, means: Cells) -> Cells:
+        """Return the functions at the means of every target, [B, K]."""
+        step = np.clip((means - self._low) / self._width, 0, STEPS - 1).astype(np.intp)
+        step += STEPS * np.arange(len(self._table))
+        values: Cells = self._table.take(step)
+        return values
+
+
+def _prior(signal: Cells, member: Member) -> tuple[tuple[np.ndarray, np.ndarray], _Curves, _Curves]:
+    """Return the pooled variances, D and T, by the method of moments, from records sorted by their mean."""
+    means = signal.mean(axis=1)
+    bins = np.array_split(np.arange(len(means)), int(np.clip(len(means) // RECORDS_PER_BIN, 1, BINS)))
+    models = signal.shape[1]
+    count, shift, square, over_in, over_out = np.zeros((5, len(bins), models))
+
+    def tallied() -> Iterator[Block]:
+        for index, rows in enumerate(bins):
+            for block in blocks(signal[rows[0] : rows[-1] + 1], member[rows[0] : rows[-1] + 1]):
+                inside, outside = block.inside, block.outside
+                known = (inside.count > 0) & (outside.count > 0)
+                found = (outside.deviation - inside.deviation) * known
+                count[index] += known.sum(axis=0)
+                shift[index] += found.sum(axis=0)
+                square[index] += np.square(found).sum(axis=0)
+                over_in[index] += (known / np.maximum(inside.count, 1)).sum(axis=0)
+                over_out[index] += (known / np.maximum(outside.count, 1)).sum(axis=0)
+                yield block
+
+    pools = pooled_variances(tallied(), models)
+    known = count > 0
+    for total in (shift, square, over_in, over_out):
+        total /= np.maximum(count, 1)
+    spread = np.maximum(square - shift**2 - pools[0] * over_in - pools[1] * over_out, 0)
+    centres = np.array([means[rows].mean() for rows in bins])
+    return pools, _Curves(means, centres, shift, known), _Curves(means, centres, spread, known)
