@@ -198,14 +198,16 @@ class Attacks(Section):
     """Which membership scores."""
 
     methods: tuple[str, ...] = ("threshold", "loss-lira", "var-lrt", "l1-lrt", "l2-lrt", "linf-lrt")
-    """Attack names."""
-    variances: tuple[Literal["pooled", "per-record", "shrunk"], ...] = ("pooled", "per-record", "shrunk")
+    """Attack names; `attack:signal` or `attack:signal+signal` names the signals it reads."""
+    variances: tuple[Literal["hierarchical", "pooled", "per-record", "shrunk"], ...] = ("hierarchical", "pooled")
     """Variances of the likelihood ratios; the first is the headline."""
 
     @field_validator("methods")
     @classmethod
     def _methods(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple(_known(attacks, name) for name in value)
+        for name in value:
+            _known(attacks, name.partition(":")[0])
+        return value
 
 
 class Evaluation(Section):
