@@ -45,8 +45,8 @@ def run(options: argparse.Namespace) -> None:
 
     def tables() -> Iterator[pa.Table]:
         for shadow, path in weights.items():
-            start = time.perf_counter()
             model = load(architecture, path).to(device)
+            start = time.perf_counter()
             try:
                 signals = model_signals(
                     model, pool.data, pool.labels, pool.facts, tuple(architecture["input_shape"]), task
