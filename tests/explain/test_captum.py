@@ -60,6 +60,11 @@ def test_random_methods_are_keyed_by_seed_and_record(name: str, convolution: Any
     torch.testing.assert_close(part, whole[2:5])
 
 
+def test_a_name_as_columns_write_it_is_the_same_explainer(convolution: Any) -> None:
+    written, column = (explain(convolution, name)["logit"] for name in ("NoiseTunnel+Saliency", "NoiseTunnel-Saliency"))
+    assert torch.equal(written, column)
+
+
 def test_random_methods_change_with_the_seed_and_leave_global_state_alone(convolution: Any) -> None:
     torch.manual_seed(5)
     expected = torch.rand(3)

@@ -65,6 +65,8 @@ def test_captum_names_are_families_with_safe_names() -> None:
     assert list(found) == ["gradient", "captum-DeepLift", "captum-NoiseTunnel-Saliency"]
     assert found["captum-DeepLift"]["explainers"] == ["captum:DeepLift"]
     assert "captum:DeepLift_l1" in columns("captum-DeepLift", found["captum-DeepLift"])
+    family = "captum-NoiseTunnel-Saliency"
+    assert "captum:NoiseTunnel-Saliency_l1" in columns(family, found[family])
 
 
 @pytest.mark.parametrize("name", ["captum:", "captum:Deep Lift", "captum:A+", "captom:DeepLift", "igg"])

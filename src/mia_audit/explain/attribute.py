@@ -22,7 +22,7 @@ def attribute(
     options: Mapping[str, Any],
     seed: int,
 ) -> dict[str, Float[Tensor, "B ..."]]:
-    """Return the attributions of every quantity of `options["explain"]`, shaped as the inputs.
+    """Return the attributions of every quantity of `options["explain"]`, shaped as the inputs (a layer's: as the layer).
 
     `model` is in eval mode with frozen parameters, `inputs` are as it takes them, `records` the records' numbers in the
     pool; `options` are the config's `explainers` section or a family's part of it, `seed` is the audit's. Raises

@@ -20,8 +20,11 @@ if TYPE_CHECKING:
 GRADIENT = "gradient"
 """The family whose members share the pass that gives the outputs: they read `Batch.gradients`."""
 
-CAPTUM = re.compile(r"captum:(?P<names>\w+(?:\+\w+)*)")
-"""Any method of captum by its class, or several that wrap one another: `captum:NoiseTunnel+Saliency`."""
+CAPTUM = re.compile(r"captum:(?P<names>\w+(?:[+-]\w+)*)")
+"""Any method of captum by its class, or several that wrap one another: `captum:NoiseTunnel+Saliency`.
+
+Columns write - for +, which joins the names of signals that are read together; either is understood.
+"""
 
 
 @dataclass(frozen=True)
@@ -50,7 +53,7 @@ class Explainers(Registry[Explainer]):
         if match := CAPTUM.fullmatch(name):
             from mia_audit.explain.captum import captum_explainer
 
-            return captum_explainer(match["names"].split("+"))
+            return captum_explainer(re.split("[+-]", match["names"]))
         return super().__getitem__(name)
 
 

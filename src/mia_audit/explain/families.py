@@ -53,7 +53,7 @@ def signal_stem(explainer: str, quantity: str, explained_class: str) -> str:
     """Return what stands before the summary in a column's name: `ixg`, `ixg_probability`, `ixg_probability_true`."""
     quantity_word = "" if quantity == "logit" else f"_{quantity}"
     class_word = "" if explained_class == "predicted" else f"_{explained_class}"
-    return f"{explainer}{quantity_word}{class_word}"
+    return f"{explainer.replace('+', '-')}{quantity_word}{class_word}"
 
 
 def _options(section: Explainers, names: Iterable[str]) -> dict[str, Any]:
