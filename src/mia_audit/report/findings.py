@@ -104,12 +104,13 @@ def headline_fpr(tables: Sequence[pl.DataFrame]) -> float | None:
 
 
 def candidates(metrics: pl.DataFrame, channel: str, variance: str) -> pl.DataFrame:
-    """Return the rows of the real attacks on one channel, with the headline's variance or none."""
+    """Return the rows of the real attacks on one channel, each attack with the headline's variance if it knows that one."""
     channels = {signal: read_signal(signal).channel for signal in metrics["signal"].unique()}
     wanted = [signal for signal, found in channels.items() if found == channel]
-    real = metrics.filter(~pl.col("null_control") & pl.col("signal").is_in(wanted) & pl.col("auc").is_not_null())
-    headline = real.filter(pl.col("variance").is_in([variance, "none"]))
-    return headline if len(headline) else real
+    rows = metrics.filter(~pl.col("null_control") & pl.col("signal").is_in(wanted) & pl.col("auc").is_not_null())
+    known = pl.col("variance").is_in([variance]).any().over("attack", "signal")
+    first = pl.col("variance").first().over("attack", "signal")
+    return rows.filter(pl.col("variance") == pl.when(known).then(pl.lit(variance)).otherwise(first))
 
 
 def leaks(metrics: pl.DataFrame, channel: str, headline: str, fpr: float | None, confidence: float) -> list[Leak]:

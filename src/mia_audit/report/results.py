@@ -81,6 +81,16 @@ def _known(kind: type[Any], values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
+class Matrices:
+    """One attack's scores [N, K], NaN where a record has none, and membership [N, K], of records [N] and targets [K]."""
+
+    records: np.ndarray
+    targets: np.ndarray
+    scores: np.ndarray
+    member: np.ndarray
+
+
+@dataclass(frozen=True)
 class Results:
     """The files of an audit below `root`, read when asked for."""
 
@@ -120,10 +130,8 @@ class Results:
             )
         return frame
 
-    def score_matrices(
-        self, setting: Setting, attack: str, signal: str, variance: str
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return records [N], scores [N, K] and membership [N, K] of one attack; NaN where a record has no score."""
+    def matrices(self, setting: Setting, attack: str, signal: str, variance: str) -> Matrices:
+        """Return the scores of one attack as a matrix."""
         frame = self.scores(setting, attack, signal, variance)
         records, row = np.unique(frame["record"].to_numpy(), return_inverse=True)
         targets, column = np.unique(frame["target"].to_numpy(), return_inverse=True)
@@ -131,7 +139,7 @@ class Results:
         member = np.zeros((len(records), len(targets)), dtype=bool)
         scores[row, column] = frame["score"].to_numpy()
         member[row, column] = frame["member"].to_numpy()
-        return records, scores, member
+        return Matrices(records, targets, scores, member)
 
     def pool_facts(self, dataset: str) -> dict[str, Any] | None:
         """Return the facts of a pool and its membership design; None where the audit has no pool."""

@@ -7,7 +7,7 @@ import numpy as np
 from mia_audit.evaluation.roc import log_grid, mean_log_roc
 from mia_audit.report.findings import Finding, Leak
 from mia_audit.report.results import Results
-from mia_audit.report.signals import explainer_label, read_signal
+from mia_audit.report.signals import read_signal
 
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#C0689A", "#927600", "#5B5FC7")
 """After Okabe and Ito: told apart with any colour vision, and at least 3:1 against both white and a dark page."""
@@ -28,7 +28,7 @@ def series_of(leak: Leak) -> str:
     """Name the series that an attack belongs to."""
     signal = read_signal(leak.signal)
     if signal.explainer is not None:
-        return explainer_label(signal.explainer)
+        return signal.explainer_label
     if signal.channel == "outputs":
         return "outputs, no shadow models" if leak.attack == "threshold" else "outputs"
     return "outputs and explanations" if signal.channel == "both" else signal.name
@@ -76,8 +76,8 @@ def curves(results: Results, found: Finding, drawn: list[Series], points: int) -
         if one.name not in chosen:
             continue
         leak = chosen[one.name]
-        _, scores, member = results.score_matrices(found.setting, *leak.key)
-        columns = [(scores[:, k], member[:, k]) for k in range(scores.shape[1])]
+        matrices = results.matrices(found.setting, *leak.key)
+        columns = list(zip(matrices.scores.T, matrices.member.T, strict=True))
         columns = [(values, inside) for values, inside in columns if _both(inside[~np.isnan(values)])]
         grid = log_grid(max(int((~inside & ~np.isnan(values)).sum()) for values, inside in columns), points)
         made.append(Curve(one, leak, grid, *mean_log_roc(columns, grid)))

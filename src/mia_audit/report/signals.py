@@ -29,15 +29,17 @@ class Signal:
 
     @property
     def label(self) -> str:
-        """The signal in words, such as 'L1 norm of input × gradient (probability)'."""
+        """The signal in words, such as 'L1 norm of input × gradient, probability'."""
         if self.explainer is None or self.summary is None:
             return self.name
-        notes = [
-            *(["probability"] if self.quantity == "probability" else []),
-            *(["true class"] if self.true_class else []),
-        ]
-        note = f" ({', '.join(notes)})" if notes else ""
-        return f"{SUMMARIES[self.summary]} of {explainer_label(self.explainer)}{note}"
+        quantity = ", probability" if self.quantity == "probability" else ""
+        true_class = ", true class" if self.true_class else ""
+        return f"{SUMMARIES[self.summary]} of {self.explainer_label}{quantity}{true_class}"
+
+    @property
+    def explainer_label(self) -> str:
+        """The explainer in words; one without words of its own is named as the config does."""
+        return EXPLAINERS.get(self.explainer or "", (self.explainer or "").removeprefix("captum:"))
 
 
 def read_signal(name: str) -> Signal:
@@ -53,8 +55,3 @@ def read_signal(name: str) -> Signal:
         return Signal(name, "other")
     quantity = "probability" if match["probability"] else "logit"
     return Signal(name, "explanations", match["explainer"], quantity, bool(match["true"]), match["summary"])
-
-
-def explainer_label(explainer: str) -> str:
-    """Name an explainer in words; one without words of its own is named as the config does."""
-    return EXPLAINERS.get(explainer, explainer)

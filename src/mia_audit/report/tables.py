@@ -18,6 +18,7 @@ from mia_audit.report.findings import (
     reference,
 )
 from mia_audit.report.latex import render
+from mia_audit.report.provenance import guarantee
 from mia_audit.report.results import Results, Setting, Spec
 from mia_audit.storage import write_table, write_text
 
@@ -99,7 +100,7 @@ def _setting(found: Finding, fpr: float | None) -> dict[str, Any]:
         "fpr": fpr,
         **_parts("train_accuracy", found.train_accuracy),
         **_parts("test_accuracy", found.test_accuracy),
-        **_spent(found),
+        **guarantee(found),
     }
     for channel, leak in found.strongest.items():
         row |= _leak(CHANNELS[channel], leak)
@@ -109,18 +110,6 @@ def _setting(found: Finding, fpr: float | None) -> dict[str, Any]:
 
 def _targets(found: Finding) -> int | None:
     return max((len(leak.targets) for leak in found.strongest.values()), default=None)
-
-
-def _spent(found: Finding) -> dict[str, Any]:
-    """The budget of the shadow that spent most, and how it was counted; nothing for a mechanism without DP."""
-    if found.shadows is None or not found.setting.private:
-        return {}
-    worst = found.shadows.sort("epsilon", descending=True).row(0, named=True)
-    names = {"epsilon_spent": "epsilon", "epsilon_spent_rdp": "epsilon_rdp"}
-    return {
-        name: worst[names.get(name, name)]
-        for name in ("epsilon_spent", "epsilon_spent_rdp", "noise_multiplier", "sampling_rate", "sampling")
-    }
 
 
 def _leak(prefix: str, leak: Leak) -> dict[str, Any]:

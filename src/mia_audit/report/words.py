@@ -30,9 +30,7 @@ def percent(value: float) -> str:
     """Write a fraction in percent, one decimal from 10 % on and three significant digits below."""
     if math.isnan(value):
         return "–"
-    return (
-        f"{fixed(value * 100, 1) if abs(value) >= 0.1 else significant(value * 100, 3 if abs(value) >= 0.01 else 2)} %"
-    )
+    return f"{fixed(value * 100, 1) if abs(value) >= 0.1 else significant(value * 100, 3 if abs(value) >= 0.01 else 2)}\u00a0%"
 
 
 def points(value: float) -> str:
@@ -55,7 +53,7 @@ def plus_minus(found: Estimate, decimals: int = 3) -> str:
 
 def rate(fpr: float) -> str:
     """Write a false-positive rate in percent, as it was configured."""
-    return f"{fpr * 100:g} %"
+    return f"{fpr * 100:g}\u00a0%"
 
 
 def count(number: int, noun: str, plural: str | None = None) -> str:
@@ -63,11 +61,28 @@ def count(number: int, noun: str, plural: str | None = None) -> str:
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}".replace(",", "\u202f")
 
 
+def power(value: float) -> str:
+    """Write a small probability, as a power of ten where it is one."""
+    mantissa, exponent = f"{value:.1e}".split("e")
+    superscript = str(int(exponent)).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
+    digits = mantissa.removesuffix(".0")
+    return f"10{superscript}" if digits == "1" else f"{digits} · 10{superscript}"
+
+
 def protection(setting: Setting) -> str:
     """Name what tells a setting from the others of its group: its mechanism and ε."""
     if setting.private:
         return f"{setting.mechanism}, ε = {setting.epsilon}"
     return "no protection" if setting.mechanism == "none" else f"{setting.mechanism} (no guarantee)"
+
+
+def protected(setting: Setting) -> str:
+    """Say under which protection, as a part of a sentence."""
+    if setting.private:
+        return f"with {setting.mechanism} at ε = {setting.epsilon}"
+    return (
+        "without protection" if setting.mechanism == "none" else f"with {setting.mechanism}, which guarantees nothing"
+    )
 
 
 def joined(words: list[str], last: str = "and") -> str:

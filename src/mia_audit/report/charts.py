@@ -1,0 +1,225 @@
+"""The page's interactive charts, as Vega-Lite: log-log ROC, attacks over settings, accuracy against leakage."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from mia_audit.report.findings import Estimate, Finding
+from mia_audit.report.series import PALETTE, Curve, Series, strongest
+from mia_audit.report.words import rate
+
+if TYPE_CHECKING:
+    import altair as alt
+
+CHANNELS = {
+    "outputs": "outputs",
+    "explanations": "explanations",
+    "both": "outputs and explanations",
+    "other": "signals",
+}
+POINTS = 72
+"""FPRs at which a curve of the page is drawn."""
+
+
+def roc_chart(lines: dict[str, list[Curve]], drawn: Sequence[Series]) -> dict[str, Any]:
+    """Draw log-log ROC curves, one setting at a time; `lines` are the curves by the setting's name."""
+    import altair as alt
+
+    rows = [row for setting, curves in lines.items() for curve in curves for row in _curve_rows(setting, curve)]
+    lowest = min(row["fpr"] for row in rows)
+    chosen = alt.param(name="setting", value=next(iter(lines)), bind=_choice(list(lines)))
+    legend = alt.selection_point(name="shown", fields=["series"], bind="legend")
+    hover = alt.selection_point(name="at", on="pointerover", nearest=True, fields=["fpr", "series"], empty=False)
+    base = alt.Chart(alt.InlineData(values=rows)).transform_filter("datum.setting === setting")
+    x = alt.X("fpr:Q").scale(type="log", domain=[lowest, 1], nice=False).title("False-positive rate")
+    y = alt.Y("tpr:Q").scale(type="log", domain=[lowest, 1], nice=False, clamp=True).title("True-positive rate")
+    faded = alt.condition(legend, alt.value(1), alt.value(0.12))
+    band = base.transform_filter("datum.banded").mark_area(interpolate="step-after", opacity=0.14)
+    band = band.encode(x, alt.Y("low:Q"), alt.Y2("high:Q"), _colour(drawn, lines=True)).transform_filter(legend)
+    line = base.transform_filter("datum.tpr > 0").mark_line(interpolate="step-after", strokeWidth=2)
+    line = line.encode(x, y, _colour(drawn, lines=True), _dash(drawn), opacity=faded).add_params(chosen, legend)
+    tooltip = [
+        alt.Tooltip("series:N", title="read"),
+        alt.Tooltip("attack:N", title="attack"),
+        alt.Tooltip("fpr:Q", title="false-positive rate", format=".3~p"),
+        alt.Tooltip("tpr:Q", title="true-positive rate", format=".3~p"),
+        alt.Tooltip("sd:Q", title="± over targets", format=".2~p"),
+        alt.Tooltip("auc:Q", title="AUC", format=".3f"),
+    ]
+    point = base.transform_filter("datum.tpr > 0").mark_point(filled=True, size=55)
+    point = point.encode(
+        x, y, _colour(drawn, lines=True), tooltip=tooltip, opacity=alt.condition(hover, alt.value(1), alt.value(0))
+    )
+    ends = alt.InlineData(values=[{"fpr": lowest, "tpr": lowest}, {"fpr": 1, "tpr": 1}])
+    diagonal = alt.Chart(ends).mark_line(strokeDash=[5, 4], strokeWidth=1, color="#8a8a8a").encode(x, y)
+    described = (
+        "Log-log ROC curves: true-positive rate over false-positive rate, mean over targets, for one setting at a time."
+    )
+    return _finish(diagonal + band + line + point.add_params(hover), described, 400)
+
+
+def _choice(names: list[str]) -> Any:
+    import altair as alt
+
+    kind = alt.binding_radio if len(names) <= 4 else alt.binding_select
+    return kind(options=names, name="")
+
+
+def _curve_rows(setting: str, curve: Curve) -> list[dict[str, Any]]:
+    facts = {
+        "setting": setting,
+        "series": curve.series.name,
+        "attack": f"{curve.leak.attack} on {curve.leak.signal}",
+        "auc": _short(curve.leak.auc_estimate.mean),
+        "banded": curve.series.colour in PALETTE[:2],
+    }
+    floor = float(curve.fpr[0]) / 2
+    rows = [
+        facts
+        | {
+            "fpr": _short(fpr),
+            "tpr": _short(tpr),
+            "sd": _short(sd),
+            "low": _short(max(tpr - sd, floor)),
+            "high": _short(min(tpr + sd, 1)),
+        }
+        for fpr, tpr, sd in zip(curve.fpr.tolist(), curve.mean.tolist(), curve.sd.tolist(), strict=True)
+    ]
+    # Of a run of equal rates the first and the last draw the same step.
+    return [row for i, row in enumerate(rows) if i in (0, len(rows) - 1) or row["tpr"] != rows[i - 1]["tpr"]]
+
+
+def leak_chart(
+    group: Sequence[tuple[str, Finding]], drawn: Sequence[Series], metric: str, fpr: float | None
+) -> dict[str, Any]:
+    """Draw AUC, or TPR at the headline FPR, of every series over the named settings of a group, with intervals."""
+    import altair as alt
+
+    title, chance = ("AUC", 0.5) if metric == "auc" else (f"TPR at {rate(fpr or 0)} FPR", fpr or 0)
+    rows = [
+        {
+            "setting": name,
+            "series": one.name,
+            "attack": f"{leak.attack} on {leak.signal}",
+            **_estimate(getattr(leak, f"{metric}_estimate")),
+        }
+        for name, found in group
+        for one in drawn
+        if (leak := strongest(found).get(one.name))
+    ]
+    base = alt.Chart(alt.InlineData(values=rows)).encode(
+        alt.X("setting:N").sort([name for name, _ in group]).title(None).axis(labelAngle=0, labelLimit=140),
+        alt.XOffset("series:N").sort([one.name for one in drawn]),
+        _colour(drawn),
+        tooltip=[
+            alt.Tooltip("setting:N"),
+            alt.Tooltip("series:N", title="read"),
+            alt.Tooltip("attack:N"),
+            alt.Tooltip("mean:Q", title=title, format=".3~f"),
+            alt.Tooltip("low:Q", title="interval from", format=".3~f"),
+            alt.Tooltip("high:Q", title="to", format=".3~f"),
+        ],
+    )
+    y = alt.Y("low:Q").scale(zero=False, padding=10).title(title)
+    bars = base.mark_rule(strokeWidth=2).encode(y, alt.Y2("high:Q"))
+    dots = base.mark_point(filled=True, size=46, opacity=1).encode(
+        alt.Y("mean:Q").scale(zero=False).title(title), _shape(drawn)
+    )
+    return _finish(
+        _guessing(chance) + bars + dots, f"{title} of the strongest attacks in every setting, with intervals.", 240
+    )
+
+
+def tradeoff_chart(group: Sequence[tuple[str, Finding]]) -> dict[str, Any]:
+    """Draw AUC of the strongest attack per channel against test accuracy, with intervals, over the named settings."""
+    import altair as alt
+
+    rows = [
+        {
+            "setting": name,
+            "order": order,
+            "series": CHANNELS[channel],
+            **_estimate(leak.auc_estimate),
+            **_estimate(found.test_accuracy, "accuracy_"),
+        }
+        for order, (name, found) in enumerate(group)
+        if found.test_accuracy
+        for channel, leak in found.strongest.items()
+    ]
+    channels = [name for name in CHANNELS.values() if any(row["series"] == name for row in rows)]
+    drawn = [Series(*parts) for parts in zip(channels, PALETTE, [()] * len(channels), strict=False)]
+    base = alt.Chart(alt.InlineData(values=rows)).encode(_colour(drawn))
+    x = alt.X("accuracy_mean:Q").scale(zero=False, padding=72).title("Test accuracy")
+    y = alt.Y("mean:Q").scale(zero=False, padding=12).title("AUC of the strongest attack")
+    tooltip = [
+        alt.Tooltip("setting:N"),
+        alt.Tooltip("series:N", title="read"),
+        alt.Tooltip("mean:Q", title="AUC", format=".3~f"),
+        alt.Tooltip("accuracy_mean:Q", title="test accuracy", format=".3~f"),
+    ]
+    line = base.mark_line(strokeWidth=1, opacity=0.55).encode(x, y, alt.Order("order:Q"))
+    across = base.mark_rule(strokeWidth=2).encode(alt.X("accuracy_low:Q"), alt.X2("accuracy_high:Q"), y)
+    upright = base.mark_rule(strokeWidth=2).encode(x, alt.Y("low:Q"), alt.Y2("high:Q"))
+    dots = base.mark_point(filled=True, size=60, opacity=1).encode(x, y, _shape(drawn), tooltip=tooltip)
+    names = base.transform_filter(f"datum.series === '{channels[0]}'").mark_text(dx=-6, align="right")
+    names = names.encode(alt.X("accuracy_low:Q"), y, alt.Text("setting:N"), color=alt.value("#7d7d7d"))
+    layers = _guessing(0.5) + line + across + upright + dots + names
+    return _finish(layers, "AUC of the strongest attack against test accuracy, with intervals, for every setting.", 280)
+
+
+def _guessing(chance: float) -> Any:
+    import altair as alt
+
+    rule = alt.Chart(alt.InlineData(values=[{"guessing": chance}])).mark_rule(strokeDash=[5, 4], color="#8a8a8a")
+    return rule.encode(alt.Y("guessing:Q"))
+
+
+def _colour(drawn: Sequence[Series], lines: bool = False) -> alt.Color:
+    import altair as alt
+
+    scale = alt.Scale(domain=[one.name for one in drawn], range=[one.colour for one in drawn])
+    return alt.Color("series:N", scale=scale, legend=_legend(lines))
+
+
+def _dash(drawn: Sequence[Series]) -> alt.StrokeDash:
+    import altair as alt
+
+    dashes = [[2 * length for length in one.dash] or [1, 0] for one in drawn]
+    return alt.StrokeDash(
+        "series:N", scale=alt.Scale(domain=[one.name for one in drawn], range=dashes), legend=_legend(lines=True)
+    )
+
+
+def _shape(drawn: Sequence[Series]) -> alt.Shape:
+    import altair as alt
+
+    shapes = ["circle", "square", "triangle-up", "diamond", "triangle-down", "cross", "triangle-right"]
+    scale = alt.Scale(domain=[one.name for one in drawn], range=shapes[: len(drawn)])
+    return alt.Shape("series:N", scale=scale, legend=_legend())
+
+
+def _legend(lines: bool = False) -> alt.Legend:
+    import altair as alt
+
+    columns = alt.ExprRef("width < 420 ? 2 : 4")
+    symbols = {"symbolType": "stroke", "symbolSize": 400} if lines else {}
+    return alt.Legend(orient="bottom", direction="horizontal", columns=columns, title=None, labelLimit=260, **symbols)
+
+
+def _finish(chart: Any, description: str, height: int) -> dict[str, Any]:
+    finished = chart.properties(width="container", height=height, description=description)
+    finished = finished.configure(background="transparent", font="system-ui, sans-serif").configure_view(stroke=None)
+    finished = finished.configure_axis(labelFontSize=12, titleFontSize=12, titleFontWeight="normal", gridOpacity=0.35)
+    made: dict[str, Any] = finished.configure_legend(labelFontSize=12, symbolStrokeWidth=2, symbolOpacity=1).to_dict()
+    return made
+
+
+def _estimate(found: Estimate | None, prefix: str = "") -> dict[str, float | None]:
+    values = {part: getattr(found, part) for part in ("mean", "low", "high")} if found else {}
+    return {f"{prefix}{part}": None if math.isnan(value) else _short(value) for part, value in values.items()}
+
+
+def _short(value: float) -> float:
+    return float(f"{value:.4g}")

@@ -1,0 +1,124 @@
+"""Sentences around the answer: what was audited, what the null control says, what a guarantee means."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from mia_audit.report.findings import Finding, Findings, Leak
+from mia_audit.report.results import Results
+from mia_audit.report.signals import read_signal
+from mia_audit.report.words import count, fixed, joined, power, protected, rate, significant
+
+DESIGNS = {
+    "half": "each trained on its own random half of them",
+    "bernoulli": "each trained on the records that a fair coin chose for it",
+}
+
+
+def scope(results: Results, findings: Findings) -> str:
+    """Say in a sentence or two what was audited."""
+    spec = results.spec
+    datasets = dict.fromkeys(setting.dataset for setting in spec.settings)
+    pools = {dataset: results.pool_facts(dataset) for dataset in datasets}
+    named = [f"{name} ({count(facts['records'], 'record')})" if facts else name for name, facts in pools.items()]
+    models = count(most_targets(findings), "model") + (" per setting" if len(spec.settings) > 1 else "")
+    attacked = "Every model was attacked in turn, with the help of the others."
+    if not any(setting.trained for setting in spec.settings):
+        return f"{joined(named)}: signals and membership of {models} were given. {attacked}"
+    how = DESIGNS.get(design_of(results) or "")
+    settings = f"{count(len(spec.settings), 'setting')}, " if len(spec.settings) > 1 else ""
+    return f"{joined(named)}: {settings}{models}{', ' + how if how else ''}. {attacked}"
+
+
+def most_targets(findings: Findings) -> int:
+    """Return the largest number of targets of any attack."""
+    return max((len(leak.targets) for found in findings.settings for leak in found.strongest.values()), default=0)
+
+
+def design_of(results: Results) -> str | None:
+    """Return the membership design, as far as the audit's pools or its config know it."""
+    for setting in results.spec.settings:
+        facts = results.pool_facts(setting.dataset)
+        if facts and "membership" in facts:
+            return str(facts["membership"].get("design"))
+    section = results.spec.config.get("membership")
+    return section.get("design") if isinstance(section, Mapping) else None
+
+
+def null_sentence(group: Sequence[Finding]) -> str:
+    """Say whether the null control of these settings holds; nothing where there is none."""
+    controls = [(found, found.null) for found in group if found.null]
+    if not controls:
+        return ""
+    holding = sum(null.holding for _, null in controls)
+    total = count(sum(null.intervals for _, null in controls), "interval")
+    share = f"Of all attacks, {holding} of {total} hold 0.5; by chance about 95 in 100 do."
+    missed = [
+        f"{channel} {protected(found.setting)}"
+        for found, null in controls
+        for channel, one in null.headline.items()
+        if one.excludes(0.5)
+    ]
+    if not all(null.sound for _, null in controls):
+        failure = f"the strongest attacks do not come out at 0.5 ({joined(missed)}), by more than chance explains"
+        return f"Against a shuffled membership {failure}: do not rely on this audit before the cause is found. {share}"
+    if missed:
+        chance = f"which one in twenty does by chance: {joined(missed)}"
+        return f"Against a shuffled membership an interval just misses 0.5, {chance}. {share}"
+    passed = "the strongest attacks do no better than guessing, as they must: every interval holds 0.5"
+    return f"Against a shuffled membership {passed}. {share}"
+
+
+def null_ceiling(findings: Findings) -> str:
+    """Say how high the strongest of so many attacks comes where there is nothing to find."""
+    controls = [found.null for found in findings.settings if found.null]
+    highest = max(controls, key=lambda null: null.strongest)
+    tried = count(highest.intervals, "attack")
+    return f"The best-looking of {tried}, every variance counted, reaches an AUC of {fixed(highest.strongest)} where there is nothing to find: so much says nothing."
+
+
+def guarantee_sentence(found: Finding, facts: Mapping[str, Any]) -> str:
+    """Say what a private setting's ε means: how much was spent, by which accountant, under which assumption."""
+    setting = found.setting
+    delta = power(setting.delta) if setting.delta else "unknown"
+    if not facts:
+        return f"{protected(setting)}, δ = {delta}; how much was spent is not known"
+    spent = f"at most ε = {significant(facts['epsilon_spent'])} spent at δ = {delta}"
+    accountants = (
+        f"by the {(setting.accountant or '').upper()} accountant ({significant(facts['epsilon_spent_rdp'])} by RDP)"
+    )
+    noise = f"noise multiplier {significant(facts['noise_multiplier'])}, {setting.clipping} clipping per record"
+    sampling = f"{facts['sampling']} sampling at rate {significant(facts['sampling_rate'])}, {facts['steps']} steps"
+    return f"{protected(setting)}: {spent} {accountants}, {sampling}, {noise}"
+
+
+def exposed_sentences(found: Finding, leak: Leak, records: int, maps: bool, bars: bool) -> str:
+    """Introduce the most exposed records, and say how to read their attributions where there are any."""
+    described = f"{leak.attack} on {read_signal(leak.signal).label}"
+    where = protected(found.setting) if found.setting.trained else "in these signals"
+    score = f"whose membership score ({described}) rises most when they are trained on"
+    text = f"The {count(records, 'record')} {score}, {where}: those with most to lose."
+    explained = found.strongest.get("explanations")
+    if explained is None or not (maps or bars):
+        return text
+    signal = read_signal(explained.signal)
+    side = (
+        "orange counts for the class, blue against it"
+        if maps
+        else "bars to the right count for the class, to the left against it"
+    )
+    what = (
+        f"{signal.explainer_label} of the {signal.quantity} of the {'true' if signal.true_class else 'predicted'} class"
+    )
+    models = "by a model that was trained on the record and by one that was not, on one scale"
+    return f"{text} Beside each its {what}, {models}: {side}. The difference is what attacks on explanations live on."
+
+
+def caught_sentences(
+    caught: int, inside: int, false_alarms: int, outside: int, percentile: float, fpr: float | None
+) -> str:
+    """Say how often a record is named, rightly and wrongly."""
+    above = f"Trained on, it scores above {fixed(percentile * 100, 1)}\u00a0% of all records on average."
+    if fpr is None:
+        return above
+    named = f"{caught} of the {count(inside, 'model')} trained on it give it away at {rate(fpr)} false alarms"
+    return f"{named}; {false_alarms} of the {outside} others accuse it wrongly. {above}"
