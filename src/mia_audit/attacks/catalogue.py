@@ -24,23 +24,25 @@ class Attack:
 
     `reads` says which of the signals there are it reads, a tuple for each time it runs. `score` turns the readings of
     one tuple, the membership and the name of a variance into scores, [N records, K targets], higher meaning member and
-    NaN meaning no score. `variances` are those it knows, its default first; attacks without any are given `none`.
+    NaN meaning no score. `variances` are those it knows, its default first; attacks without any are given `none`. An
+    attack that `learns` depends on the membership of the other models, and so has a null control.
     """
 
     reads: Reads
     score: Score
     variances: tuple[str, ...]
+    learns: bool
 
 
 attacks: Registry[Attack] = Registry("attack", "mia_audit.attacks.methods", "-", eager=True)
 """Attacks by name; cheap to import, so a file may register a family of them."""
 
 
-def attack(name: str, reads: Reads, variances: Iterable[str] = ()) -> Callable[[Score], Score]:
+def attack(name: str, reads: Reads, variances: Iterable[str] = (), learns: bool = True) -> Callable[[Score], Score]:
     """Register the decorated score function as an attack."""
 
     def decorate(score: Score) -> Score:
-        attacks.register(name)(Attack(reads, score, tuple(variances)))
+        attacks.register(name)(Attack(reads, score, tuple(variances), learns))
         return score
 
     return decorate

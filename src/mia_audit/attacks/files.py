@@ -23,6 +23,9 @@ LEAST_MODELS = 4
 KEYS = ("shadow", "record", "member", "label", "predicted")
 """Columns of signals.parquet that are not signals."""
 
+QUERY = "@"
+"""Joins a signal's name and the number of a further query (augmentation) of the same records: `loss`, `loss@2`, `loss@3`."""
+
 
 class SignalsFile:
     """A signals.parquet, column by column as matrices [N records, K models] (transposed views: models are contiguous)."""
@@ -31,8 +34,11 @@ class SignalsFile:
         """Open the file and read who is a member; a file that is not K models × the same N records in order is a UserError."""
         self._path = path
         self._file = open_table(path, "signals", ["shadow", "record", "member"])
-        names = [name for name in self._file.schema_arrow.names if name not in KEYS]
-        self.signals = [describe(name) for name in names]
+        self._queries: dict[str, list[str]] = {}
+        for name in self._file.schema_arrow.names:
+            if name not in KEYS:
+                self._queries.setdefault(name.partition(QUERY)[0], []).append(name)
+        self.signals = [describe(name) for name in self._queries]
         shadow, record = self._column("shadow"), self._column("record")
         self.models = int(shadow[-1]) + 1 if len(shadow) else 0
         if self.models < LEAST_MODELS:
@@ -51,11 +57,12 @@ class SignalsFile:
         self.member: Bool[np.ndarray, "N K"] = self._matrix("member").astype(bool)
         check_membership(self.member, str(path))
 
-    def read(self, signal: Signal) -> Float[np.ndarray, "N K"]:
-        """Return a signal's values as float64; a cell that is not a finite number is a UserError that names it."""
-        values = self._matrix(signal.name).astype(np.float64)
-        check_finite(values, f"{self._path}: column '{signal.name}'")
-        return values
+    def read(self, signal: Signal) -> list[Float[np.ndarray, "N K"]]:
+        """Return a signal's values as float64, for every query; a cell that is not a finite number is a UserError that names it."""
+        queries = {name: self._matrix(name).astype(np.float64) for name in self._queries[signal.name]}
+        for name, values in queries.items():
+            check_finite(values, f"{self._path}: column '{name}'")
+        return list(queries.values())
 
     def _matrix(self, name: str) -> np.ndarray:
         return self._column(name).reshape(self.models, self._records).T

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
@@ -45,9 +45,14 @@ class Side:
     @property
     def squares(self) -> Cells:
         """The others' sum of squared deviations from their mean."""
-        total = np.square(self._own).sum(axis=1, keepdims=True)
-        squares: Cells = np.maximum(total - self._own * self.deviation, 0)
+        squares: Cells = np.maximum(self.products(self), 0)
         return squares
+
+    def products(self, other: Side) -> Cells:
+        """Return the others' sum of products of deviations from the means of two signals."""
+        total = (self._own * other._own).sum(axis=1, keepdims=True)
+        products: Cells = total - self._own * other.deviation
+        return products
 
 
 class Block:
@@ -127,6 +132,41 @@ def likelihood_ratio(signal: Cells, member: Member, variance: str = "pooled") ->
             score[(block.inside.count < least) | (block.outside.count < least)] = np.nan
             scores[block.rows] = score
     return scores
+
+
+def offline_ratio(signal: Cells, member: Member, variance: str, members: Literal["low", "high", "either"]) -> Cells:
+    """Score records by how unlikely the target's value is among the other models that did not train on them.
+
+    `low`, `high`: −log of the tail probability on the side where members lie, which ranks as the log cdf of Carlini et
+    al. 2022 and keeps its resolution in the tail. `either`: −log p(x | out), as in their code. Shapes and NaN as in
+    `likelihood_ratio`.
+    """
+    estimate, least = VARIANCES[variance]
+    _, pool = pooled_variances(blocks(signal, member), signal.shape[1])
+    scores = np.empty(signal.shape, order="F")
+    with np.errstate(divide="ignore", invalid="ignore"):
+        for block in blocks(signal, member):
+            side, floor = block.outside, block.floor
+            scale = estimate(side, pool)
+            if members == "either":
+                score = -log_density(side, scale, floor)
+            else:
+                sign = 1.0 if members == "high" else -1.0
+                score = -_log_tail(sign * side.deviation / np.sqrt(np.maximum(scale.variance, floor)), side, scale)
+            score[side.count < least] = np.nan
+            scores[block.rows] = score
+    return scores
+
+
+def _log_tail(distance: Cells, side: Side, scale: Scale) -> Cells:
+    """Return the log probability of more than the distance, in units of the scale."""
+    from scipy.special import log_ndtr, stdtr
+
+    if scale.prior is None:
+        tail: Cells = log_ndtr(-distance)
+        return tail
+    tail = np.log(np.maximum(stdtr(side.count + scale.prior, -distance), np.finfo(np.float64).tiny))
+    return tail
 
 
 def pooled_variances(over: Iterable[Block], models: int) -> tuple[np.ndarray, np.ndarray]:

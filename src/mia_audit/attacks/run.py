@@ -47,7 +47,8 @@ def plan(methods: Sequence[str], signals: Sequence[Signal], variances: Sequence[
         chosen = [name for name in variances if name in known] or known[:1] or ["none"]
         for group in groups:
             runs += [Run(method, group, variance, null_control=False) for variance in chosen]
-            runs.append(Run(method, group, chosen[0], null_control=True))
+            if attacks[method].learns:
+                runs.append(Run(method, group, chosen[0], null_control=True))
     order = {signal: index for index, signal in enumerate(signals)}
     return sorted(runs, key=lambda run: [order[signal] for signal in run.signals])
 
@@ -65,16 +66,16 @@ def _resolve(method: str, signals: Sequence[Signal]) -> tuple[str, list[tuple[Si
 
 
 def scores_of(
-    runs: Iterable[Run], read: Callable[[Signal], Cells], member: Member, null: Member
+    runs: Iterable[Run], read: Callable[[Signal], Sequence[Cells]], member: Member, null: Member
 ) -> Iterator[tuple[Run, Member, Cells]]:
     """Yield every run with the membership it was judged by and its scores, both [N records, K targets].
 
-    `read` gives the values of a signal, [N, K]; the last ones read are kept until other signals are asked for.
+    `read` gives the values of a signal, [N, K] for every query; the last ones read are kept until other signals are asked for.
     """
-    held: dict[Signal, Cells] = {}
+    held: dict[Signal, Sequence[Cells]] = {}
     for run in runs:
         held = {signal: held[signal] if signal in held else read(signal) for signal in run.signals}
-        readings = [Reading(signal, values) for signal, values in held.items()]
+        readings = [Reading(signal, queries) for signal, queries in held.items()]
         judged = null if run.null_control else member
         yield run, judged, attacks[run.attack].score(readings, judged, run.variance)
 

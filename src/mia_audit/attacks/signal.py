@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
@@ -10,7 +11,11 @@ import numpy as np
 from mia_audit.errors import UserError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from jaxtyping import Float
+
+    Reads = Callable[[Sequence["Signal"]], list[tuple["Signal", ...]]]
 
 SUMMARIES = ("variance", "l1", "l2", "linf")
 """Summaries of an attribution: a signal `{explainer}_{summary}` is one."""
@@ -32,10 +37,25 @@ class Signal:
 
 
 class Reading(NamedTuple):
-    """A signal and its values, [N records, K models] float64."""
+    """A signal and its values: a matrix [N records, K models] of float64 for every query of the records (augmentations)."""
 
     signal: Signal
-    values: Float[np.ndarray, "N K"]
+    queries: Sequence[Float[np.ndarray, "N K"]]
+
+    @property
+    def values(self) -> Float[np.ndarray, "N K"]:
+        """The mean over queries."""
+        return _mean(self.queries)
+
+    @property
+    def scaled(self) -> Float[np.ndarray, "N K"]:
+        """The mean over queries on the scale on which the signal is closest to a Gaussian: the logarithm of a positive one.
+
+        The mean is all that a Gaussian ratio needs of queries that are alike (exchangeable).
+        """
+        if self.signal.scale == "real":
+            return self.values
+        return _mean([logarithm(self.signal, values) for values in self.queries])
 
 
 def describe(name: str) -> Signal:
@@ -43,17 +63,36 @@ def describe(name: str) -> Signal:
     return Signal(name, "real", "high") if name == "confidence" else Signal(name, "positive", "low")
 
 
-def logarithm(reading: Reading) -> Float[np.ndarray, "N K"]:
+def named(name: str) -> Reads:
+    """Read the signal of that name."""
+    return lambda signals: [(signal,) for signal in signals if signal.name == name]
+
+
+def every(summary: str) -> Reads:
+    """Read the summary of every explanation there is."""
+    return lambda signals: [(signal,) for signal in signals if signal.summary == summary]
+
+
+def all_but(name: str) -> Reads:
+    """Read every signal but the one of that name."""
+    return lambda signals: [(signal,) for signal in signals if signal.name != name]
+
+
+def others(signals: Sequence[Signal]) -> list[tuple[Signal, ...]]:
+    """Read the signals that are neither outputs (loss, confidence) nor summaries of an attribution."""
+    return [(signal,) for signal in signals if signal.name not in ("loss", "confidence") and signal.summary is None]
+
+
+def logarithm(signal: Signal, values: Float[np.ndarray, "N K"]) -> Float[np.ndarray, "N K"]:
     """Return the logarithm of a positive signal; zeros count as the smallest positive value there is.
 
     Raises UserError on a negative value.
     """
-    values = reading.values
     smallest = values.min(initial=np.inf)
     if smallest < 0:
         record, model = np.argwhere(values == smallest)[0]
         raise UserError(
-            f"signal '{reading.signal.name}' is {smallest:g} at model {model}, record {record}: its attack takes the logarithm "
+            f"signal '{signal.name}' is {smallest:g} at model {model}, record {record}: its attack takes the logarithm "
             "and expects no negative value; declare the signal real"
         )
     if smallest == 0:
@@ -61,3 +100,7 @@ def logarithm(reading: Reading) -> Float[np.ndarray, "N K"]:
         values = np.maximum(values, least if np.isfinite(least) else 1.0)
     logs: Float[np.ndarray, "N K"] = np.log(values)
     return logs
+
+
+def _mean(queries: Sequence[Float[np.ndarray, "N K"]]) -> Float[np.ndarray, "N K"]:
+    return queries[0] if len(queries) == 1 else sum(queries[1:], start=queries[0]) / len(queries)

@@ -1,0 +1,27 @@
+"""A likelihood ratio of several signals together: does an explanation tell more than the confidence already does?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from mia_audit.attacks.catalogue import attack
+from mia_audit.attacks.joint import joint_ratio
+
+if TYPE_CHECKING:
+    import numpy as np
+    from jaxtyping import Bool, Float
+
+    from mia_audit.attacks.signal import Reading, Signal
+
+
+def confidence_and_l1(signals: Sequence[Signal]) -> list[tuple[Signal, ...]]:
+    """Read the confidence with the L1 norm of every explanation; name signals to read any other set."""
+    confidence = [signal for signal in signals if signal.name == "confidence"]
+    return [(*confidence, signal) for signal in signals if confidence and signal.summary == "l1"]
+
+
+@attack("joint-lrt", reads=confidence_and_l1, variances=["pooled"])
+def joint_lrt(readings: Sequence[Reading], member: Bool[np.ndarray, "N K"], variance: str) -> Float[np.ndarray, "N K"]:
+    """Score by log p(x | in) − log p(x | out) of Gaussian vectors with pooled covariances."""
+    return joint_ratio([reading.scaled for reading in readings], member)

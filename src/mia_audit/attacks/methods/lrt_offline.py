@@ -1,0 +1,44 @@
+"""The likelihood ratios of one signal without in models: how unlikely its value is among the out models.
+
+`-offline` is one-sided, the paper's form (Carlini et al. 2022, section VI-D); `-offline-two-sided` is −log p(x | out),
+the form of their code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from mia_audit.attacks.catalogue import attack
+from mia_audit.attacks.likelihood import VARIANCES, offline_ratio
+from mia_audit.attacks.signal import every, named, others
+
+if TYPE_CHECKING:
+    import numpy as np
+    from jaxtyping import Bool, Float
+
+    from mia_audit.attacks.signal import Reading
+
+
+@attack("loss-lira-offline", reads=named("confidence"), variances=VARIANCES)
+@attack("var-lrt-offline", reads=every("variance"), variances=VARIANCES)
+@attack("l1-lrt-offline", reads=every("l1"), variances=VARIANCES)
+@attack("l2-lrt-offline", reads=every("l2"), variances=VARIANCES)
+@attack("linf-lrt-offline", reads=every("linf"), variances=VARIANCES)
+@attack("lrt-offline", reads=others, variances=VARIANCES)
+def one_sided(readings: Sequence[Reading], member: Bool[np.ndarray, "N K"], variance: str) -> Float[np.ndarray, "N K"]:
+    """Score by −log P(an out model's value is more like a member's than x)."""
+    (reading,) = readings
+    return offline_ratio(reading.scaled, member, variance, reading.signal.members)
+
+
+@attack("loss-lira-offline-two-sided", reads=named("confidence"), variances=VARIANCES)
+@attack("var-lrt-offline-two-sided", reads=every("variance"), variances=VARIANCES)
+@attack("l1-lrt-offline-two-sided", reads=every("l1"), variances=VARIANCES)
+@attack("l2-lrt-offline-two-sided", reads=every("l2"), variances=VARIANCES)
+@attack("linf-lrt-offline-two-sided", reads=every("linf"), variances=VARIANCES)
+@attack("lrt-offline-two-sided", reads=others, variances=VARIANCES)
+def two_sided(readings: Sequence[Reading], member: Bool[np.ndarray, "N K"], variance: str) -> Float[np.ndarray, "N K"]:
+    """Score by −log p(x | out)."""
+    (reading,) = readings
+    return offline_ratio(reading.scaled, member, variance, "either")

@@ -1,0 +1,41 @@
+"""A classifier trained on the shadow models' signals to tell members (Shokri et al. 2017): one for all records."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from mia_audit.attacks.catalogue import attack
+
+if TYPE_CHECKING:
+    from jaxtyping import Bool, Float
+
+    from mia_audit.attacks.signal import Reading, Signal
+
+
+def together(signals: Sequence[Signal]) -> list[tuple[Signal, ...]]:
+    """Read all signals at once."""
+    return [tuple(signals)] if signals else []
+
+
+@attack("shadow-classifier", reads=together)
+def shadow_classifier(
+    readings: Sequence[Reading], member: Bool[np.ndarray, "N K"], variance: str
+) -> Float[np.ndarray, "N K"]:
+    """Score by the logit of a logistic regression on the standardised signals, fitted to all other models."""
+    from sklearn.linear_model import LogisticRegression
+
+    features = np.stack([reading.scaled.T for reading in readings], axis=-1)  # [K, N, S]
+    features -= features.mean(axis=(0, 1))
+    features /= np.maximum(features.std(axis=(0, 1)), np.finfo(np.float64).tiny)
+    models, records, size = features.shape
+    labels = member.T
+    scores = np.empty((models, records))
+    classifier = LogisticRegression(warm_start=True, max_iter=1000)
+    for target in range(models):
+        others = np.arange(models) != target
+        classifier.fit(features[others].reshape(-1, size), labels[others].ravel())
+        scores[target] = classifier.decision_function(features[target])
+    return scores.T
