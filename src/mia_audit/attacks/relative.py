@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 GAMMA = 1.0
 """How much surer a record must be than another to count (γ); more than 1 only makes ties, since shares rank within a target as ratios do."""
 
+SLOPE = 0.33
+"""The offline correction's a: p̄_in is taken to be a p̄_out + 1 − a."""
+
 
 def log_mean_of_others(likelihood: Cells, here: Member | None = None) -> Cells:
     """Return the log of the mean of exp(likelihood) over all models but the target (of those on the side `here`), [N, K].
