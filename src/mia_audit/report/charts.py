@@ -204,7 +204,7 @@ def _legend(lines: bool = False) -> alt.Legend:
     import altair as alt
 
     columns = alt.ExprRef("width < 420 ? 2 : 4")
-    symbols = {"symbolType": "stroke", "symbolSize": 400} if lines else {}
+    symbols: dict[str, Any] = {"symbolType": "stroke", "symbolSize": 400} if lines else {}
     return alt.Legend(orient="bottom", direction="horizontal", columns=columns, title=None, labelLimit=260, **symbols)
 
 

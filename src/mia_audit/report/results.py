@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from mia_audit.errors import UserError
@@ -116,19 +117,23 @@ class Results:
         ]
 
     def scores(self, setting: Setting, attack: str, signal: str, variance: str) -> pl.DataFrame:
-        """Return target, record, member and score of one attack, reading its row groups alone."""
+        """Return target, record, member and score of one attack on the true membership, reading its row group alone."""
         path = self._file(setting, "scores.parquet")
-        file = open_table(path, "scores", ("attack", "signal", "variance", "target", "record", "member", "score"))
-        wanted = [index for index in range(file.num_row_groups) if _holds(file, index, (attack, signal, variance))]
-        table = file.read_row_groups(wanted)
-        for name, value in zip(("attack", "signal", "variance"), (attack, signal, variance), strict=True):
+        key = {"attack": attack, "signal": signal, "variance": variance, "null_control": False}
+        columns = ["target", "record", "member", "score"]
+        file = open_table(path, "scores", [*key, *columns])
+        groups = [index for index in range(file.num_row_groups) if _holds(file.metadata.row_group(index), key)]
+        try:
+            table = file.read_row_groups(groups)
+        except (pa.ArrowInvalid, OSError) as error:
+            raise UserError(f"{path}: damaged ({str(error).splitlines()[0]}). Delete it and run again") from None
+        for name, value in key.items():
             table = table.filter(pc.equal(table[name], value))
-        frame = pl.DataFrame(pl.from_arrow(table.select(["target", "record", "member", "score"])))
-        if frame.is_empty():
+        if not len(table):
             raise UserError(
-                f"{path}: no scores of {attack} on {signal} ({variance}), which metrics.parquet beside it has"
+                f"{path}: no scores of {attack} on {signal} ({variance}), of which metrics.parquet has metrics"
             )
-        return frame
+        return pl.DataFrame(pl.from_arrow(table.select(columns)))
 
     def matrices(self, setting: Setting, attack: str, signal: str, variance: str) -> Matrices:
         """Return the scores of one attack as a matrix."""
@@ -176,14 +181,11 @@ def _frame(path: Path, kind: str) -> pl.DataFrame:
     return pl.DataFrame(pl.from_arrow(read_table(path, kind)))
 
 
-def _holds(file: Any, index: int, names: tuple[str, ...]) -> bool:
-    """Whether a row group may hold the attack, by the statistics of its first three columns."""
-    group = file.metadata.row_group(index)
+def _holds(group: Any, key: Mapping[str, Any]) -> bool:
+    """Whether a row group may hold the attack, by the statistics of its columns: it is one attack's alone."""
     for position in range(group.num_columns):
         column = group.column(position)
-        wanted = dict(zip(("attack", "signal", "variance"), names, strict=True)).get(column.path_in_schema)
-        if wanted is None or column.statistics is None or not column.statistics.has_min_max:
-            continue
-        if not str(column.statistics.min) <= wanted <= str(column.statistics.max):
+        wanted, found = key.get(column.path_in_schema), column.statistics
+        if wanted is not None and found is not None and found.has_min_max and not found.min <= wanted <= found.max:
             return False
     return True

@@ -72,8 +72,8 @@ def null_ceiling(findings: Findings) -> str:
     """Say how high the strongest of so many attacks comes where there is nothing to find."""
     controls = [found.null for found in findings.settings if found.null]
     highest = max(controls, key=lambda null: null.strongest)
-    tried = count(highest.intervals, "attack")
-    return f"The best-looking of {tried}, every variance counted, reaches an AUC of {fixed(highest.strongest)} where there is nothing to find: so much says nothing."
+    best = f"The best-looking of {count(highest.intervals, 'attack')} reaches an AUC of {fixed(highest.strongest)}"
+    return f"{best} where there is nothing to find: so much says nothing."
 
 
 def guarantee_sentence(found: Finding, facts: Mapping[str, Any]) -> str:
