@@ -1,0 +1,164 @@
+"""A small audit on disk: an image pool, a setting that leaks, one at ε = 8 that leaks less and one at ε = 1 that does not."""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from mia_audit.evaluation.files import metrics_table, read_scores
+from mia_audit.report.findings import Findings, find
+from mia_audit.report.results import Results, parse_spec
+from mia_audit.storage import write_table
+
+RECORDS, MODELS = 300, 12
+EXPOSED = 17
+"""The record that is planted as the most exposed one."""
+ATTACKS = [
+    ("threshold", "loss", "none", 0.3),
+    ("loss-lira", "confidence", "pooled", 0.9),
+    ("loss-lira", "confidence", "shrunk", 1.0),
+    ("var-lrt", "ixg_variance", "pooled", 0.4),
+    ("l1-lrt", "ig_probability_l1", "pooled", 0.6),
+]
+SETTINGS = {("none", "inf"): 1.0, ("dp-sgd", "8"): 0.4, ("dp-sgd", "1"): 0.0}
+DP = {"delta": 1e-5, "accountant": "prv", "clipping": "automatic"}
+
+
+def _scores(strength: float, member: np.ndarray, random: np.random.Generator) -> pa.Table:
+    """Yield one row group per attack and per null control."""
+    rows = member.size
+    for attack, signal, variance, power in ATTACKS:
+        score = random.normal(size=member.shape) + strength * power * member
+        score[EXPOSED] += 5 * strength * power * member[EXPOSED]
+        for null_control in (False, True):
+            judged = random.permuted(member, axis=0) if null_control else member
+            names = {"attack": attack, "signal": signal, "variance": variance}
+            yield pa.table(
+                {
+                    **{name: pa.array([value] * rows).dictionary_encode() for name, value in names.items()},
+                    "null_control": pa.array([null_control] * rows),
+                    "target": pa.array(np.repeat(np.arange(MODELS), RECORDS), pa.int32()),
+                    "record": pa.array(np.tile(np.arange(RECORDS), MODELS), pa.int32()),
+                    "member": pa.array(judged.T.ravel()),
+                    "score": pa.array(score.T.ravel().astype(np.float32)),
+                }
+            )
+
+
+def _training(mechanism: str, epsilon: str, random: np.random.Generator) -> pa.Table:
+    """Two epochs a shadow; accuracies in the last one only."""
+    private = mechanism != "none"
+    test = {"inf": 0.9, "8": 0.85, "1": 0.7}[epsilon]
+    rows = [
+        {
+            "shadow": shadow,
+            "epoch": epoch,
+            "loss": 1.0 / epoch,
+            "train_accuracy": min(1.0, test + 0.08) if epoch == 2 else None,
+            "test_accuracy": test + 0.01 * random.normal() if epoch == 2 else None,
+            "records": RECORDS // 2,
+            "steps": 10 * epoch,
+            "epsilon": float(epsilon) * epoch / 2 - 0.01 * (shadow + 1) if private else np.inf,
+            "epsilon_rdp": 1.1 * float(epsilon) if private else np.inf,
+            "delta": 1e-5 if private else None,
+            "noise_multiplier": 1.5 if private else 0.0,
+            "sampling_rate": 0.1,
+            "accountant": "prv" if private else "none",
+            "sampling": "poisson" if private else "shuffled",
+            "clipping": "automatic" if private else "none",
+        }
+        for shadow in range(MODELS)
+        for epoch in (1, 2)
+    ]
+    return pa.Table.from_pylist(rows)
+
+
+def _pool(folder: Path, member: np.ndarray, random: np.random.Generator) -> None:
+    folder.mkdir(parents=True)
+    np.save(folder / "records.npy", random.integers(0, 256, (RECORDS, 1, 8, 8), dtype=np.uint8))
+    records = pa.table({"record": pa.array(np.arange(RECORDS), pa.int32()), "label": pa.array(np.arange(RECORDS) % 3, pa.int32())})
+    facts = {"kind": "image", "shape": [1, 8, 8], "classes": ["cat", "dog", "hen"], "features": None, "mean": 0.5, "sd": 0.5, "duplicates": 4}
+    write_table(folder / "records.parquet", records, "records", RECORDS, facts)
+    columns = {"record": np.arange(RECORDS, dtype=np.int32), **{str(k): member[:, k] for k in range(MODELS)}}
+    write_table(folder / "membership.parquet", pa.table(columns), "membership", RECORDS, {"design": "half", "seed": 0})
+
+
+@dataclass(frozen=True)
+class Small:
+    """The small audit: its folder and its spec."""
+
+    root: Path
+    spec: dict[str, Any]
+
+    def results(self, **changes: Any) -> Results:
+        """Open it, with other values in its spec."""
+        return Results(self.root, parse_spec(json.dumps(self.spec | changes)))
+
+
+def _write(root: Path, settings: dict[tuple[str, str], float], pool: bool) -> Small:
+    random = np.random.default_rng(5)
+    member = np.zeros((RECORDS, MODELS), dtype=bool)
+    for k in range(MODELS):
+        member[random.permutation(RECORDS)[: RECORDS // 2], k] = True
+    if pool:
+        _pool(root / "pools" / "toy", member, random)
+    described = []
+    for (mechanism, epsilon), strength in settings.items():
+        folder = root / "toy" / "net" / f"{mechanism}-eps{epsilon}"
+        rows = 2 * len(ATTACKS) * member.size
+        write_table(folder / "scores.parquet", _scores(strength, member, random), "scores", rows)
+        metrics = metrics_table(read_scores(folder / "scores.parquet"), (0.001, 0.01, 0.1), 0.95)
+        write_table(folder / "metrics.parquet", metrics.to_arrow(), "metrics", len(metrics))
+        training = _training(mechanism, epsilon, random)
+        write_table(folder / "training.parquet", training, "training", len(training))
+        private = mechanism != "none"
+        setting = {"dataset": "toy", "architecture": "net", "mechanism": mechanism, "epsilon": epsilon, "private": private}
+        described.append(setting | (DP if private else {}))
+    explainers = {"methods": ["ixg", "ig"], "explain": ["logit", "probability"], "explained_class": "predicted", "ig_nodes": 5}
+    spec = {
+        "audit": "toy",
+        "title": "A toy",
+        "exposed": 3,
+        "settings": described,
+        "variance": "pooled",
+        "evaluation": {"fprs": [0.001, 0.01, 0.1], "confidence": 0.95},
+        "explainers": explainers,
+        "config": {"audit": "toy", "seed": 3, "membership": {"design": "half", "models": MODELS}},
+        "config_hash": "c0ffee" * 10,
+    }
+    return Small(root, spec)
+
+
+@pytest.fixture(scope="session")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Small:
+    """The small audit; treat it as read-only."""
+    return _write(tmp_path_factory.mktemp("small"), SETTINGS, pool=True)
+
+
+@pytest.fixture
+def written(tmp_path: Path) -> Callable[..., Small]:
+    """Write a small audit with the given settings and strengths."""
+    return lambda settings, pool=False: _write(tmp_path / "audit", settings, pool)
+
+
+@pytest.fixture(scope="session")
+def findings(small: Small) -> Findings:
+    """What the small audit found."""
+    return find(small.results())
+
+
+@pytest.fixture(scope="session")
+def imported(tmp_path_factory: pytest.TempPathFactory) -> Small:
+    """Somebody else's signals: one setting in the root folder, without training, pool, config or ε."""
+    small = _write(tmp_path_factory.mktemp("imported"), {("none", "inf"): 1.0}, pool=False)
+    folder = small.root / "toy" / "net" / "none-epsinf"
+    for name in ("scores.parquet", "metrics.parquet"):
+        (folder / name).rename(small.root / name)
+    (folder / "training.parquet").unlink()
+    setting = {"dataset": "scores", "architecture": "given", "mechanism": "none", "epsilon": "inf", "trained": False, "folder": "."}
+    return Small(small.root, {"audit": "imported", "exposed": 3, "settings": [setting], "variance": "pooled"})

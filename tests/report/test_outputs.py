@@ -1,0 +1,28 @@
+import subprocess
+import sys
+
+from mia_audit.report.figures import draw
+from mia_audit.report.findings import find
+from mia_audit.report.outputs import TABLES, figure_names
+from mia_audit.report.tables import build, write
+
+
+def test_the_names_are_those_of_the_files_that_are_written(small, findings, tmp_path):
+    results = small.results()
+    draw(results, findings, tmp_path / "figures")
+    write(build(results, findings), tmp_path / "tables", results.spec)
+    assert sorted(path.name for path in (tmp_path / "figures").iterdir()) == sorted(figure_names(small.spec["settings"]))
+    assert sorted(path.name for path in (tmp_path / "tables").iterdir()) == sorted(TABLES)
+
+
+def test_the_names_without_training(imported, tmp_path):
+    results = imported.results()
+    draw(results, find(results), tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(figure_names(imported.spec["settings"]))
+    assert "tradeoff.pdf" not in figure_names(imported.spec["settings"])
+
+
+def test_a_workflow_reads_the_names_without_importing_anything_heavy():
+    code = "import sys, mia_audit.report.outputs; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert not {"torch", "matplotlib", "numpy", "polars", "pyarrow"} & set(loaded)
