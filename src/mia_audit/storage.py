@@ -50,12 +50,17 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def write_table(
-    path: Path, tables: pa.Table | Iterator[pa.Table], kind: str, rows: int, facts: dict[str, Any] | None = None
+    path: Path,
+    tables: pa.Table | Iterator[pa.Table],
+    kind: str,
+    rows: int,
+    facts: dict[str, Any] | None = None,
+    **encoding: Any,
 ) -> None:
     """Write a Parquet table of the given kind (`signals`, `scores` …), one row group per table of the iterator.
 
     `rows` is the expected row count, checked on write; `facts` are kept in the file's metadata beside the kind and the
-    schema's version. Raises ValueError when the count differs; then nothing has been written.
+    schema's version; `encoding` goes to Parquet's writer. Raises ValueError when the count differs; then nothing has been written.
     """
     parts = iter([tables]) if isinstance(tables, pa.Table) else tables
     first = next(parts)
@@ -67,7 +72,7 @@ def write_table(
     schema = first.schema.with_metadata(metadata)
     written = 0
     with replacing(path) as partial:
-        with pq.ParquetWriter(partial, schema, compression="zstd") as writer:
+        with pq.ParquetWriter(partial, schema, compression="zstd", **encoding) as writer:
             for table in chain([first], parts):
                 writer.write_table(table.cast(schema), row_group_size=max(len(table), 1))
                 written += len(table)
