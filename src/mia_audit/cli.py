@@ -21,6 +21,7 @@ COMMANDS = {
     "tables": "write the tables of an audit (CSV, Parquet, LaTeX)",
     "figures": "draw the figures of an audit (PDF, SVG, PNG)",
     "report": "write the self-contained HTML report",
+    "audit": "audit score matrices of your own: attacks, metrics, figures and report in one step",
     "schema": "write config/schema.json and the key table of config/README.md",
 }
 

@@ -58,3 +58,10 @@ def test_rows_keep_their_order_and_intervals_stay_within_zero_and_one():
     table = summarise(pl.concat([metrics([0.5, 1.0], [0.0, 1.0], attack) for attack in ("threshold", "l1-lrt")]))
     assert table["attack"].to_list() == ["threshold", "l1-lrt"]
     assert table["auc_high"].max() == 1.0 and table["tpr_at_fpr_0.001_low"].min() == 0.0
+
+
+def test_the_null_control_s_interval_allows_for_targets_that_share_their_models():
+    real = metrics([0.49, 0.52, 0.5, 0.51], [0.1] * 4)
+    table = summarise(pl.concat([real, real.with_columns(null_control=True)]))
+    width = (table["auc_high"] - table["auc_low"]).to_list()
+    assert width[1] == pytest.approx(3**0.5 * width[0])

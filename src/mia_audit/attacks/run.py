@@ -70,6 +70,7 @@ def scores_of(
 ) -> Iterator[tuple[Run, Member, Cells]]:
     """Yield every run with the membership it was judged by and its scores, both [N records, K targets].
 
+    A run that cannot score a single record of some target is a UserError.
     `read` gives the values of a signal, [N, K] for every query; the last ones read are kept until other signals are asked for.
     """
     held: dict[Signal, Sequence[Cells]] = {}
@@ -77,7 +78,13 @@ def scores_of(
         held = {signal: held[signal] if signal in held else read(signal) for signal in run.signals}
         readings = [Reading(signal, queries) for signal, queries in held.items()]
         judged = null if run.null_control else member
-        yield run, judged, attacks[run.attack].score(readings, judged, run.variance)
+        scores = attacks[run.attack].score(readings, judged, run.variance)
+        for target in np.flatnonzero(np.isnan(scores).all(axis=0)):
+            raise UserError(
+                f"{run.attack} on {run.signal}: no record of target {target} has enough other models on each side for the "
+                f"variance '{run.variance}' ({member.shape[1]} models); give more models or choose another variance"
+            )
+        yield run, judged, scores
 
 
 def permuted_membership(member: Member, seed: int, dataset: str) -> Member:

@@ -3,10 +3,11 @@
 import argparse
 import json
 from pathlib import Path
+from typing import Any
 
 from mia_audit.config.load import parse
 from mia_audit.config.schema import Evaluation
-from mia_audit.evaluation.files import metrics_table, read_scores
+from mia_audit.evaluation.files import metric_rows, metrics_table, read_scores
 from mia_audit.storage import table_facts, write_table
 
 
@@ -21,5 +22,8 @@ def run(options: argparse.Namespace) -> None:
     """Write metrics.parquet."""
     section = parse(Evaluation, json.loads(options.spec), "evaluation")
     facts = table_facts(options.scores, "scores") | {"confidence": section.confidence}
-    metrics = metrics_table(read_scores(options.scores), section.fprs, section.confidence)
+    rows: list[dict[str, Any]] = []
+    for scored in read_scores(options.scores):
+        rows += metric_rows(scored, section.fprs, section.confidence)
+    metrics = metrics_table(rows)
     write_table(options.out, metrics.to_arrow(), "metrics", len(metrics), facts)

@@ -32,8 +32,11 @@ class Scored:
     score: Float[np.ndarray, "N K"]
 
 
-def read_scores(path: Path) -> Iterator[Scored]:
-    """Yield every row group of a scores.parquet; one that is not K targets × the same N records in order is a UserError."""
+def read_scores(path: Path, *wanted: str) -> Iterator[Scored]:
+    """Yield every row group of a scores.parquet, or those of one attack, signal and variance on the true membership.
+
+    A row group that is not K targets × the same N records, in order, is a UserError.
+    """
     file = open_table(path, "scores", [*KEYS, "target", "record", "member", "score"])
     for index in range(file.num_row_groups):
         try:
@@ -41,6 +44,8 @@ def read_scores(path: Path) -> Iterator[Scored]:
         except (pa.ArrowInvalid, OSError) as error:
             raise UserError(f"{path}: damaged ({str(error).splitlines()[0]}). Delete it and run again") from None
         keys = {name: rows[name].unique().to_pylist() for name in KEYS}
+        if wanted and [keys[name] for name in KEYS] != [*([value] for value in wanted), [False]]:
+            continue
         if any(len(values) != 1 for values in keys.values()):
             raise UserError(
                 f"{path}: row group {index} mixes attacks; expected one row group per attack, signal and variance"
@@ -66,13 +71,19 @@ def read_scores(path: Path) -> Iterator[Scored]:
         )
 
 
-def metrics_table(scored: Iterator[Scored], fprs: Sequence[float], confidence: float) -> pl.DataFrame:
-    """Return metrics.parquet's rows: one per attack × signal × variance × null_control × target, in the order given."""
-    rows: list[dict[str, Any]] = []
-    for attack in scored:
-        for index, target in enumerate(attack.target):
-            metrics = target_metrics(attack.score[:, index], attack.member[:, index], fprs, confidence)
-            rows.append(dict(zip(KEYS, attack.key, strict=True)) | {"target": int(target)} | metrics)
+def metric_rows(scored: Scored, fprs: Sequence[float], confidence: float) -> list[dict[str, Any]]:
+    """Return one attack's rows of metrics.parquet, one per target."""
+    key = dict(zip(KEYS, scored.key, strict=True))
+    return [
+        key
+        | {"target": int(target)}
+        | target_metrics(scored.score[:, index], scored.member[:, index], fprs, confidence)
+        for index, target in enumerate(scored.target)
+    ]
+
+
+def metrics_table(rows: list[dict[str, Any]]) -> pl.DataFrame:
+    """Return metrics.parquet from its rows, one per attack × signal × variance × null_control × target, in the order given."""
     counts = dict.fromkeys(("target", "members", "non_members", "unscored"), pl.Int32)
     kinds = dict.fromkeys(KEYS, pl.String) | counts | {"null_control": pl.Boolean}
     names = list(rows[0]) if rows else []
