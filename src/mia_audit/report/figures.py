@@ -69,11 +69,11 @@ def paper_style() -> Iterator[None]:
 
 def save(figure: Figure, folder: Path, name: str) -> None:
     """Write a figure as PDF, SVG and PNG without anything that changes from run to run."""
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")  # laid out once for all formats
     for suffix in FIGURE_FORMATS:
         with replacing(folder / f"{name}.{suffix}") as partial:
-            figure.savefig(
-                partial, format=suffix, dpi=300, metadata=UNDATED[suffix], bbox_inches="tight", pad_inches=0.03
-            )
+            figure.savefig(partial, format=suffix, dpi=300, metadata=UNDATED[suffix])
 
 
 def draw(results: Results, findings: Findings, folder: Path) -> None:
@@ -253,5 +253,5 @@ def _shared_legend(figure: Figure, panels: Any) -> None:
     for axes in panels.flat:
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
             found.setdefault(label, handle)
-    columns = 3 if figure.get_figwidth() < 2 * COLUMN else 6
+    columns = 2 if figure.get_figwidth() < 2 * COLUMN else 4
     figure.legend(found.values(), found.keys(), loc="outside lower center", ncols=columns, columnspacing=1.2)
