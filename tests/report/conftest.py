@@ -1,7 +1,7 @@
 """A small audit on disk: an image pool, a setting that leaks, one at ε = 8 that leaks less and one at ε = 1 that does not."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from scipy.stats import rankdata
 
-from mia_audit.evaluation.files import metrics_table, read_scores
 from mia_audit.report.findings import Findings, find
 from mia_audit.report.results import Results, parse_spec
 from mia_audit.storage import write_table
@@ -29,7 +29,7 @@ SETTINGS = {("none", "inf"): 1.0, ("dp-sgd", "8"): 0.4, ("dp-sgd", "1"): 0.0}
 DP = {"delta": 1e-5, "accountant": "prv", "clipping": "automatic"}
 
 
-def _scores(strength: float, member: np.ndarray, random: np.random.Generator) -> pa.Table:
+def _scores(strength: float, member: np.ndarray, random: np.random.Generator) -> Iterator[pa.Table]:
     """Yield one row group per attack and per null control."""
     rows = member.size
     for attack, signal, variance, power in ATTACKS:
@@ -48,6 +48,47 @@ def _scores(strength: float, member: np.ndarray, random: np.random.Generator) ->
                     "score": pa.array(score.T.ravel().astype(np.float32)),
                 }
             )
+
+
+FPRS = (0.001, 0.01, 0.1)
+
+
+def _metrics(scores: pa.Table) -> pa.Table:
+    """Per target AUC and TPRs of untied scores, with made-up intervals."""
+    rows = []
+    keys = ("attack", "signal", "variance", "null_control")
+    score, member = (scores[name].to_numpy().reshape(-1, RECORDS) for name in ("score", "member"))
+    names = [scores[name].to_numpy()[::RECORDS] for name in (*keys, "target")]
+    for index, (*key, target) in enumerate(zip(*names, strict=True)):
+        inside, outside = score[index][member[index]], np.sort(score[index][~member[index]])[::-1]
+        ranks = rankdata(score[index])[member[index]]
+        auc = (ranks.sum() - len(inside) * (len(inside) + 1) / 2) / (len(inside) * len(outside))
+        row = dict(zip(keys, key, strict=True)) | {
+            "target": target,
+            "members": len(inside),
+            "non_members": len(outside),
+            "unscored": 0,
+        }
+        row |= {"auc": auc, "auc_low": auc - 0.05, "auc_high": auc + 0.05, "balanced_accuracy": max(0.5, auc)}
+        for fpr in FPRS:
+            allowed = int(fpr * len(outside) + 1e-9)
+            tpr = float((inside > outside[allowed]).mean()) if fpr * len(outside) >= 1 else None
+            bounds = (None, None) if tpr is None else (max(tpr - 0.05, 0), min(tpr + 0.05, 1))
+            row |= dict(
+                zip(
+                    (f"tpr_at_fpr_{fpr:g}", f"tpr_at_fpr_{fpr:g}_low", f"tpr_at_fpr_{fpr:g}_high"),
+                    (tpr, *bounds),
+                    strict=True,
+                )
+            )
+        rows.append(row)
+    table = pa.Table.from_pylist(rows)
+    kinds = dict.fromkeys(("target", "members", "non_members", "unscored"), pa.int32())
+    fields = [
+        (name, kinds.get(name, pa.float64() if name.startswith("tpr") else table.schema.field(name).type))
+        for name in table.column_names
+    ]
+    return table.cast(pa.schema(fields))
 
 
 def _training(mechanism: str, epsilon: str, random: np.random.Generator) -> pa.Table:
@@ -81,8 +122,18 @@ def _training(mechanism: str, epsilon: str, random: np.random.Generator) -> pa.T
 def _pool(folder: Path, member: np.ndarray, random: np.random.Generator) -> None:
     folder.mkdir(parents=True)
     np.save(folder / "records.npy", random.integers(0, 256, (RECORDS, 1, 8, 8), dtype=np.uint8))
-    records = pa.table({"record": pa.array(np.arange(RECORDS), pa.int32()), "label": pa.array(np.arange(RECORDS) % 3, pa.int32())})
-    facts = {"kind": "image", "shape": [1, 8, 8], "classes": ["cat", "dog", "hen"], "features": None, "mean": 0.5, "sd": 0.5, "duplicates": 4}
+    records = pa.table(
+        {"record": pa.array(np.arange(RECORDS), pa.int32()), "label": pa.array(np.arange(RECORDS) % 3, pa.int32())}
+    )
+    facts = {
+        "kind": "image",
+        "shape": [1, 8, 8],
+        "classes": ["cat", "dog", "hen"],
+        "features": None,
+        "mean": 0.5,
+        "sd": 0.5,
+        "duplicates": 4,
+    }
     write_table(folder / "records.parquet", records, "records", RECORDS, facts)
     columns = {"record": np.arange(RECORDS, dtype=np.int32), **{str(k): member[:, k] for k in range(MODELS)}}
     write_table(folder / "membership.parquet", pa.table(columns), "membership", RECORDS, {"design": "half", "seed": 0})
@@ -111,15 +162,27 @@ def _write(root: Path, settings: dict[tuple[str, str], float], pool: bool) -> Sm
     for (mechanism, epsilon), strength in settings.items():
         folder = root / "toy" / "net" / f"{mechanism}-eps{epsilon}"
         rows = 2 * len(ATTACKS) * member.size
-        write_table(folder / "scores.parquet", _scores(strength, member, random), "scores", rows)
-        metrics = metrics_table(read_scores(folder / "scores.parquet"), (0.001, 0.01, 0.1), 0.95)
-        write_table(folder / "metrics.parquet", metrics.to_arrow(), "metrics", len(metrics))
+        tables = list(_scores(strength, member, random))
+        write_table(folder / "scores.parquet", iter(tables), "scores", rows)
+        metrics = _metrics(pa.concat_tables(tables).combine_chunks())
+        write_table(folder / "metrics.parquet", metrics, "metrics", len(metrics))
         training = _training(mechanism, epsilon, random)
         write_table(folder / "training.parquet", training, "training", len(training))
         private = mechanism != "none"
-        setting = {"dataset": "toy", "architecture": "net", "mechanism": mechanism, "epsilon": epsilon, "private": private}
+        setting = {
+            "dataset": "toy",
+            "architecture": "net",
+            "mechanism": mechanism,
+            "epsilon": epsilon,
+            "private": private,
+        }
         described.append(setting | (DP if private else {}))
-    explainers = {"methods": ["ixg", "ig"], "explain": ["logit", "probability"], "explained_class": "predicted", "ig_nodes": 5}
+    explainers = {
+        "methods": ["ixg", "ig"],
+        "explain": ["logit", "probability"],
+        "explained_class": "predicted",
+        "ig_nodes": 5,
+    }
     spec = {
         "audit": "toy",
         "title": "A toy",
@@ -160,5 +223,12 @@ def imported(tmp_path_factory: pytest.TempPathFactory) -> Small:
     for name in ("scores.parquet", "metrics.parquet"):
         (folder / name).rename(small.root / name)
     (folder / "training.parquet").unlink()
-    setting = {"dataset": "scores", "architecture": "given", "mechanism": "none", "epsilon": "inf", "trained": False, "folder": "."}
+    setting = {
+        "dataset": "scores",
+        "architecture": "given",
+        "mechanism": "none",
+        "epsilon": "inf",
+        "trained": False,
+        "folder": ".",
+    }
     return Small(small.root, {"audit": "imported", "exposed": 3, "settings": [setting], "variance": "pooled"})

@@ -60,8 +60,13 @@ def test_an_interval_that_holds_guessing_is_no_leak():
 
 
 def test_the_strongest_of_many_attacks_is_judged_as_such():
-    conclusion, items = told(finding(NONE, {"outputs": leak(0.7), "explanations": leak(0.51, "ixg_variance", tried=200)}))
-    assert "no more than the strongest of so many attacks reaches by chance: not distinguishable from guessing" in items["Explanations"]
+    conclusion, items = told(
+        finding(NONE, {"outputs": leak(0.7), "explanations": leak(0.51, "ixg_variance", tried=200)})
+    )
+    assert (
+        "no more than the strongest of so many attacks reaches by chance: not distinguishable from guessing"
+        in items["Explanations"]
+    )
     assert conclusion.endswith("; its explanations do not, as far as the attacks tried can tell.")
 
 
@@ -80,14 +85,18 @@ def test_what_a_budget_buys_and_costs():
     )
     text = items["ε = 8 (dp-sgd)"]
     assert "The outputs leak 20.0 points (20.0 to 20.0) less, leaving AUC 0.550" in text
-    assert "the explanations leak 19.8 points (19.8 to 19.8) less" in text and "not distinguishable from guessing." in text
+    assert (
+        "the explanations leak 19.8 points (19.8 to 19.8) less" in text and "not distinguishable from guessing." in text
+    )
     assert "It costs 8.0 points (8.0 to 8.0) of test accuracy: 82.0\u00a0% instead of 90.0\u00a0%." in text
 
 
 def test_a_budget_that_closes_everything_and_costs_nothing():
     none = finding(NONE, {"outputs": leak(0.75)})
     conclusion, _ = told(none, finding(EIGHT, {"outputs": leak(0.501)}, accuracy=0.9))
-    assert conclusion.endswith("With dp-sgd at ε = 8, no attack that was tried does better than guessing, at no measurable cost in accuracy.")
+    assert conclusion.endswith(
+        "With dp-sgd at ε = 8, no attack that was tried does better than guessing, at no measurable cost in accuracy."
+    )
 
 
 def test_protection_that_makes_it_worse_is_said_to():
@@ -109,7 +118,9 @@ def test_no_measurable_change():
 def test_somebody_elses_signals_and_unresolvable_rates():
     given = replace(NONE, trained=False)
     conclusion, items = told(finding(given, {"explanations": leak(0.7, "ixg_l1")}, accuracy=None), fpr=None)
-    assert conclusion.startswith("In these signals, the model's explanations (20.0 points of AUC above guessing) give away")
+    assert conclusion.startswith(
+        "In these signals, the model's explanations (20.0 points of AUC above guessing) give away"
+    )
     assert "too small to resolve" in items["Explanations"]
 
 

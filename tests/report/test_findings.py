@@ -84,15 +84,23 @@ def test_each_attack_is_read_with_the_headlines_variance_or_its_own_first():
         ]
     )
     found = leaks(table, "outputs", "pooled", 0.01, 0.95)
-    assert [(one.attack, one.variance) for one in found] == [("joint-lrt", "shrunk"), ("loss-lira", "pooled"), ("threshold", "none")]
+    assert [(one.attack, one.variance) for one in found] == [
+        ("joint-lrt", "shrunk"),
+        ("loss-lira", "pooled"),
+        ("threshold", "none"),
+    ]
     assert {one.tried for one in found} == {3}
     assert candidates(table, "explanations", "pooled")["auc"].to_list() == [0.98]
 
 
 def test_the_headline_fpr_is_the_smallest_that_all_targets_resolve():
     resolved = metrics([("a", "loss", "none", False, 0, 0.6, 0.1, 0.2)])
-    unresolved = metrics([("a", "loss", "none", False, 0, 0.6, 0.1, 0.2), ("a", "loss", "none", False, 1, 0.6, None, 0.2)])
-    unscored = metrics([("a", "loss", "none", False, 0, 0.6, 0.1, 0.2), ("b", "loss", "none", False, 0, None, None, None)])
+    unresolved = metrics(
+        [("a", "loss", "none", False, 0, 0.6, 0.1, 0.2), ("a", "loss", "none", False, 1, 0.6, None, 0.2)]
+    )
+    unscored = metrics(
+        [("a", "loss", "none", False, 0, 0.6, 0.1, 0.2), ("b", "loss", "none", False, 0, None, None, None)]
+    )
     assert headline_fpr([resolved]) == 0.01
     assert headline_fpr([resolved, unresolved]) == 0.1
     assert headline_fpr([resolved, unscored]) == 0.01

@@ -11,7 +11,9 @@ def test_the_names_are_those_of_the_files_that_are_written(small, findings, tmp_
     results = small.results()
     draw(results, findings, tmp_path / "figures")
     write(build(results, findings), tmp_path / "tables", results.spec)
-    assert sorted(path.name for path in (tmp_path / "figures").iterdir()) == sorted(figure_names(small.spec["settings"]))
+    assert sorted(path.name for path in (tmp_path / "figures").iterdir()) == sorted(
+        figure_names(small.spec["settings"])
+    )
     assert sorted(path.name for path in (tmp_path / "tables").iterdir()) == sorted(TABLES)
 
 

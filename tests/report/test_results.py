@@ -1,15 +1,17 @@
 import json
 
 import numpy as np
+import polars as pl
 import pytest
 
 from mia_audit.errors import UserError
-from mia_audit.evaluation.files import read_scores
 from mia_audit.report.results import Results, Setting, parse_spec
 
 
 def test_a_spec_is_read_and_unknown_keys_are_left_alone():
-    spec = parse_spec('{"audit": "a", "extra": 1, "settings": [{"dataset": "d", "architecture": "m", "mechanism": "dp-sgd", "epsilon": "8", "x": 2}]}')
+    spec = parse_spec(
+        '{"audit": "a", "extra": 1, "settings": [{"dataset": "d", "architecture": "m", "mechanism": "dp-sgd", "epsilon": "8", "x": 2}]}'
+    )
     assert spec.settings == (Setting("d", "m", "dp-sgd", "8"),)
     assert spec.settings[0].path == "d/m/dp-sgd-eps8"
     assert spec.confidence == 0.95
@@ -37,12 +39,12 @@ def test_a_spec_that_is_wrong_is_one_line(text, named):
 def test_matrices_are_the_scores_on_the_true_membership(small):
     results = small.results()
     found = results.matrices(results.spec.settings[0], "loss-lira", "confidence", "shrunk")
-    path = small.root / "toy" / "net" / "none-epsinf" / "scores.parquet"
-    (expected,) = [one for one in read_scores(path) if one.key == ("loss-lira", "confidence", "shrunk", False)]
-    assert np.array_equal(found.records, expected.record)
-    assert np.array_equal(found.targets, expected.target)
-    assert np.array_equal(found.scores, expected.score)
-    assert np.array_equal(found.member, expected.member)
+    rows = pl.read_parquet(small.root / "toy" / "net" / "none-epsinf" / "scores.parquet").filter(
+        pl.col("attack") == "loss-lira", pl.col("variance") == "shrunk", ~pl.col("null_control")
+    )
+    assert np.array_equal(found.records, np.arange(300)) and np.array_equal(found.targets, np.arange(12))
+    assert np.array_equal(found.scores, rows["score"].to_numpy().reshape(12, 300).T)
+    assert np.array_equal(found.member, rows["member"].to_numpy().reshape(12, 300).T)
 
 
 def test_an_attack_without_scores_names_the_file(small):

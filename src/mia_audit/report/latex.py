@@ -21,6 +21,7 @@ ESCAPES = str.maketrans(
         "\\": r"\textbackslash{}",
         "×": r"$\times$",
         "ε": r"$\varepsilon$",
+        "\u00a0": "~",
     }
 )
 SETTING = ("dataset", "architecture", "mechanism")
@@ -95,7 +96,7 @@ def _setting_cells(row: dict[str, object]) -> list[str]:
 def _settings(frame: pl.DataFrame, spec: Spec) -> str:
     present = [prefix for prefix in CHANNELS if f"{prefix}_attack" in frame.columns]
     fpr = frame["fpr"].drop_nulls().first()
-    at = f"TPR at {rate(float(fpr))} FPR".replace("%", r"\%") if isinstance(fpr, float) else "TPR"
+    at = escape(f"TPR at {rate(float(fpr))} FPR") if isinstance(fpr, float) else "TPR"
     groups = "".join(rf" & \multicolumn{{2}}{{c}}{{{CHANNELS[prefix]}}}" for prefix in present)
     rules = "".join(rf" \cmidrule(lr){{{9 + 2 * i}-{10 + 2 * i}}}" for i in range(len(present)))
     second = [
@@ -152,7 +153,7 @@ def _summary(frame: pl.DataFrame, spec: Spec) -> str:
     ]
     titles = [
         "AUC",
-        *(f"TPR at {rate(float(name.removeprefix('tpr_at_fpr_')))}".replace("%", r"\%") for name in metrics[1:]),
+        *(escape(f"TPR at {rate(float(name.removeprefix('tpr_at_fpr_')))}") for name in metrics[1:]),
     ]
     head = [
         " & ".join(["Data set", "Architecture", "Mechanism", r"$\varepsilon$", "Attack", "Signal", "Variance", *titles])
