@@ -182,7 +182,9 @@ def _read_csv(path: Path, key: str) -> np.ndarray:
             raise UserError(f"{path}: more than {MOST_MODELS} columns; expected records × models, one column a model")
         if not first.strip():
             raise UserError(f"{path}: empty; expected records × models")
-    header = not all(_is_number(cell) for cell in cells)
+    numbers = [_number(cell) for cell in cells if _is_number(cell)]
+    numbered = len(numbers) > 1 and numbers in (list(range(len(cells))), list(range(1, len(cells) + 1)))
+    header = numbered or len(numbers) < len(cells)
     unnamed = header and not cells[0].strip().strip('"')  # the index that pandas writes
     try:
         return np.loadtxt(

@@ -39,6 +39,8 @@ def read_scores(path: Path, *wanted: str) -> Iterator[Scored]:
     """
     file = open_table(path, "scores", [*KEYS, "target", "record", "member", "score"])
     for index in range(file.num_row_groups):
+        if not all(_may_hold(file.metadata.row_group(index), *pair) for pair in zip(KEYS, wanted, strict=False)):
+            continue
         try:
             rows = file.read_row_group(index)
         except (pa.ArrowInvalid, OSError) as error:
@@ -69,6 +71,13 @@ def read_scores(path: Path, *wanted: str) -> Iterator[Scored]:
             rows["member"].to_numpy().reshape(shape).T,
             rows["score"].to_numpy().reshape(shape).T,
         )
+
+
+def _may_hold(group: Any, name: str, value: str) -> bool:
+    """Whether a row group may hold a value, by the statistics of the column."""
+    columns = [group.column(index) for index in range(group.num_columns)]
+    statistics = next(column.statistics for column in columns if column.path_in_schema == name)
+    return not (statistics and statistics.has_min_max) or statistics.min <= value <= statistics.max
 
 
 def metric_rows(scored: Scored, fprs: Sequence[float], confidence: float) -> list[dict[str, Any]]:

@@ -97,7 +97,9 @@ def auc_interval(
 
 def _placements(inside: Scores, outside: Scores) -> tuple[np.ndarray, np.ndarray]:
     """Return, per member, how many non-members score below it and how many score at most the same; both inputs sorted."""
-    return np.searchsorted(outside, inside, side="left"), np.searchsorted(outside, inside, side="right")
+    below = np.searchsorted(outside, inside, side="left")
+    tied = outside[np.minimum(below, len(outside) - 1)] == inside
+    return below, np.searchsorted(outside, inside, side="right") if tied.any() else below
 
 
 def _auc(below: np.ndarray, up_to: np.ndarray, non_members: int) -> tuple[float, float]:

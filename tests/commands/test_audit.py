@@ -1,0 +1,163 @@
+"""An audit of somebody's matrices through the command line, and what hostile ones get."""
+
+import shutil
+
+import numpy as np
+import polars as pl
+import pytest
+
+from mia_audit.cli import main
+
+RECORDS, MODELS = 120, 8
+
+
+@pytest.fixture
+def folder(tmp_path):
+    rng = np.random.default_rng(0)
+    member = rng.random((RECORDS, MODELS)) < 0.5
+    base = rng.normal(size=(RECORDS, 1)) + rng.normal(size=(RECORDS, MODELS)) * 0.5 + member
+    np.save(tmp_path / "member.npy", member.astype(np.uint8))
+    np.save(tmp_path / "loss.npy", np.exp(-base))
+    np.savetxt(tmp_path / "l1.csv", np.exp(-base + rng.normal(size=base.shape)), delimiter=",")
+    np.savez(tmp_path / "more.npz", gap=base + rng.normal(size=base.shape))
+    return tmp_path
+
+
+def audit(folder, *more, membership="member.npy", loss="loss.npy"):
+    return main(
+        [
+            "audit",
+            "--membership",
+            str(folder / membership),
+            "--signal",
+            f"loss={folder / loss}",
+            "--out",
+            str(folder / "out"),
+            "--threads",
+            "2",
+            *more,
+        ]
+    )
+
+
+def test_an_audit_is_complete(folder):
+    more = ["--signal", f"ixg_l1={folder / 'l1.csv'}", "--signal", f"gap:real:high={folder / 'more.npz'}:gap"]
+    assert audit(folder, *more, "--fprs", "0.001", "0.01", "0.1") == 0
+    out = folder / "out"
+    assert {path.name for path in out.iterdir()} >= {
+        "scores.parquet", "metrics.parquet", "metrics.csv", "summary.csv", "exposure.csv", "figures", "report.html"
+    }  # fmt: skip
+    metrics = pl.read_csv(out / "metrics.csv")
+    assert {"attack", "signal", "variance", "target", "auc", "tpr_at_fpr_0.001", "tpr_at_fpr_0.01"} <= set(
+        metrics.columns
+    )
+    real = metrics.filter(~pl.col("null_control"))
+    assert set(real.select(pl.concat_str("attack", "signal", "variance", separator=" ")).to_series()) == {
+        "threshold loss none", "threshold ixg_l1 none", "threshold gap none",
+        "l1-lrt ixg_l1 hierarchical", "lrt gap hierarchical", "loss-lira confidence hierarchical",
+    }  # fmt: skip
+    assert len(real) == 6 * MODELS and real["auc"].mean() > 0.6
+    summary = pl.read_csv(out / "summary.csv")
+    assert len(summary) == 9 and {"auc_mean", "auc_sd", "auc_low", "auc_high"} <= set(summary.columns)
+    exposure = pl.read_csv(out / "exposure.csv")
+    assert exposure["rank"].to_list() == list(range(1, RECORDS + 1)) and exposure["gap"][0] == exposure["gap"].max()
+    assert "<html" in (out / "report.html").read_text()[:500]
+
+
+def test_threads_change_no_byte(folder):
+    made = []
+    for threads in ("1", "3"):
+        assert audit(folder, "--signal", f"ixg_l1={folder / 'l1.csv'}", "--no-report", "--threads", threads) == 0
+        made.append({path.name: path.read_bytes() for path in (folder / "out").iterdir()})
+        shutil.rmtree(folder / "out")
+    assert made[0] == made[1]
+
+
+def spoil(array, position, value):
+    array = array.astype(float)
+    array[position] = value
+    return array
+
+
+@pytest.mark.parametrize(
+    ("name", "make", "message"),
+    [
+        ("loss.npy", lambda a: a[:, :-1], "120 × 7 where"),
+        ("loss.npy", lambda a: a[:-1], "119 × 8 where"),
+        ("loss.npy", lambda a: spoil(a, (3, 2), np.nan), "nan at model 2, record 3"),
+        ("loss.npy", lambda a: spoil(a, (3, 2), np.inf), "inf at model 2, record 3"),
+        ("loss.npy", lambda a: spoil(a, (4, 1), -0.5), "-0.5 at model 1, record 4, but 'loss' is positive"),
+        ("loss.npy", lambda a: a.astype(str), "not numbers"),
+        ("loss.npy", lambda a: np.array([[{}]], dtype=object), "damaged, empty or not a matrix of numbers"),
+        ("loss.npy", lambda a: a[0], "expected records × models"),
+        ("member.npy", lambda a: spoil(a, (5, 0), 2), "2.0 at model 0, record 5; membership is 0 or 1"),
+        ("member.npy", lambda a: spoil(a, (slice(None), 3), 0), "model 3 has no member"),
+        ("member.npy", lambda a: a[:, :3], "3 models; attacks need at least 4"),
+        ("member.npy", lambda a: np.zeros((3, 10**6), np.uint8), "more than 10000 models"),
+    ],
+)
+def test_a_hostile_matrix_is_one_line_and_nothing_is_written(folder, capsys, name, make, message):
+    np.save(folder / name, make(np.load(folder / name)))
+    assert audit(folder) == 2
+    error = capsys.readouterr().err
+    assert message in error and name in error and error.count("\n") == 1
+    assert not (folder / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("empty.csv", b"", "empty"),
+        ("empty.npy", b"", "damaged, empty"),
+        ("empty.parquet", b"", "damaged, empty"),
+        ("empty.npz", b"", "damaged, empty"),
+        ("text.csv", b"1,2\n3,four\n", "not a matrix of numbers"),
+        ("ragged.csv", b"1,2\n3\n", "not a matrix of numbers"),
+        ("wide.csv", b",".join([b"0"] * 10**6) + b"\n", "more than 10000 columns"),
+        ("binary.csv", bytes(range(256)), "expected records"),
+        ("matrix.pickle", b"cos\nsystem\n", "unknown kind of file"),
+    ],
+)
+def test_a_hostile_file_is_one_line_and_nothing_is_written(folder, capsys, name, content, message):
+    (folder / name).write_bytes(content)
+    assert audit(folder, loss=name) == 2
+    error = capsys.readouterr().err
+    assert name in error and error.count("\n") == 1, error
+    assert message in error or name == "binary.csv"
+    assert not (folder / "out").exists()
+
+
+def test_truncated_files_are_named(folder, capsys):
+    whole = (folder / "loss.npy").read_bytes()
+    (folder / "loss.npy").write_bytes(whole[: len(whole) // 2])
+    assert audit(folder) == 2
+    assert "loss.npy: damaged" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (["--attacks", "l1-lr"], "did you mean 'l1-lrt'"),
+        (["--attacks", "l1-lrt"], "reads any of the signals"),
+        (["--variances", "poled"], "variances"),
+        (["--fprs", "5"], "FPRs are fractions"),
+        (["--signal", "loss=again.npy"], "given twice"),
+        (["--signal", "what=x.npy"], "say its scale"),
+        (["--signal", "ixg_l1=none.npy"], "no such file"),
+    ],
+)
+def test_a_wrong_option_is_one_line_and_nothing_is_written(folder, capsys, more, message):
+    assert audit(folder, *more) == 2
+    error = capsys.readouterr().err
+    assert message in error and error.count("\n") == 1
+    assert not (folder / "out").exists()
+
+
+def test_too_few_models_for_a_variance(folder, capsys):
+    member = np.zeros((RECORDS, 4), dtype=bool)
+    member[::2, :2], member[1::2, 2:] = True, True
+    np.save(folder / "member.npy", member)
+    np.save(folder / "loss.npy", np.load(folder / "loss.npy")[:, :4])
+    assert audit(folder, "--variances", "per-record") == 2
+    assert "enough other models on each side for the variance 'per-record' (4 models)" in capsys.readouterr().err
+    assert not (folder / "out").exists()
