@@ -1,6 +1,7 @@
 import json
 import re
 from html.parser import HTMLParser
+from itertools import pairwise
 
 import pytest
 
@@ -114,7 +115,7 @@ def test_pictures_have_texts_and_headings_are_in_order(page):
     assert all(a.get("aria-label") for tag, a in page.elements if tag == "svg")
     levels = [int(tag[1]) for tag, _ in page.elements if re.fullmatch(r"h[1-6]", tag)]
     assert levels[0] == 1 and levels.count(1) == 1
-    assert all(later <= earlier + 1 for earlier, later in zip(levels, levels[1:], strict=False))
+    assert all(later <= earlier + 1 for earlier, later in pairwise(levels))
     assert [a for tag, a in page.elements if tag == "meta" and a.get("name") == "viewport"]
     assert [a for tag, a in page.elements if tag == "html"] == [{"lang": "en"}]
 
