@@ -5,6 +5,8 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
+from keyword import iskeyword
+from types import ModuleType
 
 from mia_audit.errors import UserError
 
@@ -22,6 +24,7 @@ COMMANDS = {
     "figures": "draw the figures of an audit (PDF, SVG, PNG)",
     "report": "write the self-contained HTML report",
     "audit": "audit score matrices of your own: attacks, metrics, figures and report in one step",
+    "import": "read published score files into a signals.parquet",
     "schema": "write config/schema.json and the key table of config/README.md",
 }
 
@@ -37,10 +40,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     for command, line in COMMANDS.items():
         subparser = subparsers.add_parser(command, help=line, description=f"{line[0].upper()}{line[1:]}.")
         if command == name:  # the others' arguments, and what they import, are not needed
-            importlib.import_module(f"mia_audit.commands.{command}").add_arguments(subparser)
+            _module(command).add_arguments(subparser)
     options = parser.parse_args(arguments)
     try:
-        importlib.import_module(f"mia_audit.commands.{options.command}").run(options)
+        _module(options.command).run(options)
     except UserError as error:
         print(f"mia-audit: {error}", file=sys.stderr)
         return 2
@@ -48,6 +51,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     return 0
+
+
+def _module(command: str) -> ModuleType:
+    """Import a subcommand's file; one whose name Python keeps for itself has an underscore behind it."""
+    return importlib.import_module(f"mia_audit.commands.{command}{'_' * iskeyword(command)}")
 
 
 if __name__ == "__main__":
