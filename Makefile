@@ -16,7 +16,7 @@ audit: $(READY)
 	@snakemake --cores $(CORES) --configfile $(CONFIG)
 
 test: check
-	pytest -n 2 --dist worksteal
+	pytest -n 2 --dist loadgroup
 
 check: $(READY)
 	ruff check src tests benchmarks
