@@ -17,7 +17,18 @@ from mia_audit.report.findings import (
     reference,
 )
 from mia_audit.report.signals import read_signal
-from mia_audit.report.words import count, fixed, interval, joined, percent, points, protected, protection, rate
+from mia_audit.report.words import (
+    count,
+    fixed,
+    interval,
+    joined,
+    percent,
+    percent_interval,
+    points,
+    protected,
+    protection,
+    rate,
+)
 
 NAMES = {
     "outputs": "the model's outputs",
@@ -63,7 +74,7 @@ def answer(group: list[Finding], findings: Findings, confidence: float) -> Answe
 def _conclusion(group: list[Finding], base: Finding, confidence: float) -> Iterator[str]:
     leaking = {channel: leak for channel, leak in base.strongest.items() if leak.beats_guessing}
     silent = [channel for channel in base.strongest if channel not in leaking]
-    start = _capital(protected(base.setting)) if base.setting.trained else "In these signals"
+    start = _capital(protected(base.setting))
     if not leaking:
         yield f"{start}, no leak could be measured: no attack that was tried tells better than guessing who was in the training set."
         return
@@ -157,7 +168,7 @@ def _recognised(leak: Leak, fpr: float | None) -> Iterator[str]:
         yield "The pool is too small to resolve the true-positive rate at any of the false-positive rates asked for."
         return
     found = leak.tpr_estimate
-    recognised = f"{percent(found.mean)} of the training records ({interval(found, 100, 1)}\u00a0%)"
+    recognised = f"{percent(found.mean)} of the training records ({percent_interval(found)})"
     told = f"Allowed to be wrong about {rate(fpr)} of the records that were not trained on, it recognises {recognised}"
     if found.low > fpr:
         yield f"{told}, {points(found.mean - fpr)} points more than guessing."

@@ -29,7 +29,8 @@ def roc_chart(lines: dict[str, list[Curve]], drawn: Sequence[Series]) -> dict[st
 
     rows = [row for setting, curves in lines.items() for curve in curves for row in _curve_rows(setting, curve)]
     lowest = min(row["fpr"] for row in rows)
-    chosen = alt.param(name="setting", value=next(iter(lines)), bind=_choice(list(lines)))
+    choice = {"bind": _choice(list(lines))} if len(lines) > 1 else {}
+    chosen = alt.param(name="setting", value=next(iter(lines)), **choice)
     legend = alt.selection_point(name="shown", fields=["series"], bind="legend")
     hover = alt.selection_point(name="at", on="pointerover", nearest=True, fields=["fpr", "series"], empty=False)
     base = alt.Chart(alt.InlineData(values=rows)).transform_filter("datum.setting === setting")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -37,6 +37,11 @@ class Estimate:
     def excludes(self, value: float) -> bool:
         """Whether the interval says that the mean is not `value`."""
         return self.low > value or self.high < value
+
+    def as_rate(self) -> Estimate:
+        """Return the same with its interval cut to [0, 1]."""
+        low, high = (value if math.isnan(value) else min(max(value, 0.0), 1.0) for value in (self.low, self.high))
+        return replace(self, low=low, high=high)
 
 
 def estimate(values: Sequence[float] | np.ndarray, confidence: float, comparisons: int = 1) -> Estimate:
@@ -74,12 +79,12 @@ class Leak:
     @property
     def auc_estimate(self) -> Estimate:
         """AUC over targets."""
-        return estimate(self.auc, self.confidence)
+        return estimate(self.auc, self.confidence).as_rate()
 
     @property
     def tpr_estimate(self) -> Estimate:
         """TPR at the headline FPR over targets."""
-        return estimate(self.tpr, self.confidence)
+        return estimate(self.tpr, self.confidence).as_rate()
 
     @property
     def beats_guessing(self) -> bool:
@@ -263,4 +268,4 @@ def accuracy_difference(first: Finding, second: Finding, confidence: float) -> E
 
 def _accuracy(shadows: pl.DataFrame | None, name: str, confidence: float) -> Estimate | None:
     values = shadows[name].drop_nulls().cast(pl.Float64).to_numpy() if shadows is not None else np.empty(0)
-    return estimate(values, confidence) if len(values) else None
+    return estimate(values, confidence).as_rate() if len(values) else None

@@ -8,7 +8,7 @@ from typing import Any
 from mia_audit.report import charts
 from mia_audit.report.answer import TITLES, answer
 from mia_audit.report.exposed import most_exposed
-from mia_audit.report.findings import CHANNELS, Estimate, Finding, Findings, Leak, reference
+from mia_audit.report.findings import CHANNELS, Finding, Findings, Leak, reference
 from mia_audit.report.provenance import guarantee
 from mia_audit.report.results import Results
 from mia_audit.report.series import curves, series
@@ -29,6 +29,7 @@ from mia_audit.report.words import (
     interval,
     joined,
     percent,
+    percent_interval,
     plus_minus,
     power,
     protection,
@@ -153,7 +154,7 @@ def _row(found: Finding, present: Sequence[str], bounds: tuple[float, float]) ->
         "name": _capital(protection(found.setting)),
         "cells": [_cell(channel, found.strongest.get(channel), bounds) for channel in present],
         "accuracy": percent(accuracy.mean) if accuracy else "",
-        "accuracy_interval": _percent_interval(accuracy) if accuracy else "",
+        "accuracy_interval": percent_interval(accuracy) if accuracy else "",
     }
 
 
@@ -166,10 +167,6 @@ def _cell(channel: str, leak: Leak | None, bounds: tuple[float, float]) -> dict[
     places = {"chance": 0.5, "low": low, "mean": found.mean, "high": high}
     cell |= {name: f"{100 * (value - bounds[0]) / (bounds[1] - bounds[0]):.1f}" for name, value in places.items()}
     return cell | {"auc": fixed(found.mean), "interval": interval(found), "leaks": leak.beats_guessing}
-
-
-def _percent_interval(found: Estimate) -> str:
-    return "" if math.isnan(found.low) else f"{interval(found, 100, 1)}\u00a0%"
 
 
 def _charts(
@@ -224,7 +221,7 @@ def _training_cells(found: Finding) -> list[dict[str, str]]:
         {"main": significant(spent), "note": delta} if spent is not None else {"main": "∞", "note": "no guarantee"}
     ]
     for accuracy in (found.train_accuracy, found.test_accuracy):
-        known = {"main": percent(accuracy.mean), "note": _percent_interval(accuracy)} if accuracy else None
+        known = {"main": percent(accuracy.mean), "note": percent_interval(accuracy)} if accuracy else None
         cells.append(known or {"main": "unknown", "note": ""})
     return cells
 
@@ -236,7 +233,7 @@ def _leak_cells(leak: Leak | None, fpr: float | None) -> list[dict[str, str]]:
     named = {"main": fixed(auc.mean), "note": f"{interval(auc)}"}
     if fpr is None:
         return [named, {"main": "not resolvable", "note": ""}]
-    return [named, {"main": percent(tpr.mean), "note": _percent_interval(tpr)}]
+    return [named, {"main": percent(tpr.mean), "note": percent_interval(tpr)}]
 
 
 def _all_attacks(group: Sequence[Finding]) -> Iterator[dict[str, Any]]:
@@ -341,4 +338,4 @@ def _yaml(config: Mapping[str, Any]) -> str:
 
 
 def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:] if text.startswith(("no ", "with")) else text
+    return text[:1].upper() + text[1:] if text.startswith(("no ", "given", "with")) else text

@@ -1,5 +1,6 @@
 """Sentences around the answer: what was audited, what the null control says, what a guarantee means."""
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,6 +14,9 @@ DESIGNS = {
     "bernoulli": "each trained on the records that a fair coin chose for it",
 }
 
+MANY = 10
+"""Attacks from which on the strongest of them is worth a warning."""
+
 
 def scope(results: Results, findings: Findings) -> str:
     """Say in a sentence or two what was audited."""
@@ -23,10 +27,17 @@ def scope(results: Results, findings: Findings) -> str:
     models = count(most_targets(findings), "model") + (" per setting" if len(spec.settings) > 1 else "")
     attacked = "Every model was attacked in turn, with the help of the others."
     if not any(setting.trained for setting in spec.settings):
+        named = [f"{name} ({count(_judged(results), 'record')})" for name in datasets]
         return f"{joined(named)}: signals and membership of {models} were given. {attacked}"
     how = DESIGNS.get(design_of(results) or "")
     settings = f"{count(len(spec.settings), 'setting')}, " if len(spec.settings) > 1 else ""
     return f"{joined(named)}: {settings}{models}{', ' + how if how else ''}. {attacked}"
+
+
+def _judged(results: Results) -> int:
+    """Return how many records the first attack judges."""
+    first = results.metrics[0].row(0, named=True)
+    return int(first["members"] + first["non_members"] + first["unscored"])
 
 
 def most_targets(findings: Findings) -> int:
@@ -51,27 +62,25 @@ def null_sentence(group: Sequence[Finding]) -> str:
         return ""
     holding = sum(null.holding for _, null in controls)
     total = count(sum(null.intervals for _, null in controls), "interval")
-    share = f"Of all attacks, {holding} of {total} hold 0.5; by chance about 95 in 100 do."
-    missed = [
-        f"{channel} {protected(found.setting)}"
-        for found, null in controls
-        for channel, one in null.headline.items()
-        if one.excludes(0.5)
-    ]
+    headline = [(found, channel, one) for found, null in controls for channel, one in null.headline.items()]
+    told = f"Of all attacks, {holding} of {total} hold 0.5; by chance about 95 in 100 do."
+    share = told if sum(null.intervals for _, null in controls) > len(headline) else ""
+    missed = [f"{channel} {protected(found.setting)}" for found, channel, one in headline if one.excludes(0.5)]
     if not all(null.sound for _, null in controls):
         failure = f"the strongest attacks do not come out at 0.5 ({joined(missed)}), by more than chance explains"
-        return f"Against a shuffled membership {failure}: do not rely on this audit before the cause is found. {share}"
+        return f"Against a shuffled membership {failure}: do not rely on this audit before the cause is found. {share}".rstrip()
     if missed:
         chance = f"which one in twenty does by chance: {joined(missed)}"
-        return f"Against a shuffled membership an interval just misses 0.5, {chance}. {share}"
+        return f"Against a shuffled membership an interval just misses 0.5, {chance}. {share}".rstrip()
     passed = "the strongest attacks do no better than guessing, as they must: every interval holds 0.5"
-    return f"Against a shuffled membership {passed}. {share}"
+    return f"Against a shuffled membership {passed}. {share}".rstrip()
 
 
 def null_ceiling(findings: Findings) -> str:
-    """Say how high the strongest of so many attacks comes where there is nothing to find."""
-    controls = [found.null for found in findings.settings if found.null]
-    highest = max(controls, key=lambda null: null.strongest)
+    """Say how high the strongest of many attacks comes where there is nothing to find; nothing where they are few."""
+    highest = max((found.null for found in findings.settings if found.null), key=lambda null: null.strongest)
+    if highest.intervals < MANY:
+        return ""
     best = f"The best-looking of {count(highest.intervals, 'attack')} reaches an AUC of {fixed(highest.strongest)}"
     return f"{best} where there is nothing to find: so much says nothing."
 
@@ -94,9 +103,8 @@ def guarantee_sentence(found: Finding, facts: Mapping[str, Any]) -> str:
 def exposed_sentences(found: Finding, leak: Leak, records: int, maps: bool, bars: bool) -> str:
     """Introduce the most exposed records, and say how to read their attributions where there are any."""
     described = f"{leak.attack} on {read_signal(leak.signal).label}"
-    where = protected(found.setting) if found.setting.trained else "in these signals"
     score = f"whose membership score ({described}) rises most when they are trained on"
-    text = f"The {count(records, 'record')} {score}, {where}: those with most to lose."
+    text = f"The {count(records, 'record')} {score}, {protected(found.setting)}: those with most to lose."
     explained = found.strongest.get("explanations")
     if explained is None or not (maps or bars):
         return text
@@ -117,7 +125,7 @@ def caught_sentences(
     caught: int, inside: int, false_alarms: int, outside: int, percentile: float, fpr: float | None
 ) -> str:
     """Say how often a record is named, rightly and wrongly."""
-    above = f"Trained on, it scores above {fixed(percentile * 100, 1)}\u00a0% of all records on average."
+    above = f"Trained on, it scores above {math.floor(percentile * 1000) / 10:.1f}\u00a0% of all records on average."
     if fpr is None:
         return above
     named = f"{caught} of the {count(inside, 'model')} trained on it give it away at {rate(fpr)} false alarms"

@@ -27,10 +27,17 @@ def fixed(value: float, decimals: int = 3) -> str:
 
 
 def percent(value: float) -> str:
-    """Write a fraction in percent, one decimal from 10 % on and three significant digits below."""
-    if math.isnan(value):
-        return "–"
-    return f"{fixed(value * 100, 1) if abs(value) >= 0.1 else significant(value * 100, 3 if abs(value) >= 0.01 else 2)}\u00a0%"
+    """Write a fraction in percent, to three significant digits but never more than three decimals."""
+    return "–" if math.isnan(value) else f"{fixed(value * 100, _decimals(value))}\u00a0%"
+
+
+def percent_interval(found: Estimate) -> str:
+    """Write an interval in percent, with as many decimals as `percent` gives its mean; nothing for a single target."""
+    return "" if math.isnan(found.low) else f"{interval(found, 100, _decimals(found.mean))}\u00a0%"
+
+
+def _decimals(fraction: float) -> int:
+    return 1 if abs(fraction) >= 0.1 else 2 if abs(fraction) >= 0.01 else 3
 
 
 def points(value: float) -> str:
@@ -73,6 +80,8 @@ def protection(setting: Setting) -> str:
     """Name what tells a setting from the others of its group: its mechanism and ε."""
     if setting.private:
         return f"{setting.mechanism}, ε = {setting.epsilon}"
+    if not setting.trained:
+        return "given signals"
     return "no protection" if setting.mechanism == "none" else f"{setting.mechanism} (no guarantee)"
 
 
@@ -80,6 +89,8 @@ def protected(setting: Setting) -> str:
     """Say under which protection, as a part of a sentence."""
     if setting.private:
         return f"with {setting.mechanism} at ε = {setting.epsilon}"
+    if not setting.trained:
+        return "in these signals"
     return (
         "without protection" if setting.mechanism == "none" else f"with {setting.mechanism}, which guarantees nothing"
     )
