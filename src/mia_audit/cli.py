@@ -25,6 +25,7 @@ COMMANDS = {
     "report": "write the self-contained HTML report",
     "audit": "audit score matrices of your own: attacks, metrics, figures and report in one step",
     "import": "read published score files into a signals.parquet",
+    "reproduce": "the paper's Table 3 beside what its published score matrices say",
     "schema": "write config/schema.json and the key table of config/README.md",
 }
 

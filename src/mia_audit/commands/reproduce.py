@@ -1,0 +1,38 @@
+"""`mia-audit reproduce`: the paper's Table 3 beside what its published score matrices say."""
+
+import argparse
+from pathlib import Path
+
+from mia_audit.attacks.layouts import LAYOUTS
+from mia_audit.errors import UserError
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    parser.add_argument("scores", type=Path, help="folder of the published score matrices")
+    parser.add_argument("--out", required=True, type=Path, help="folder for the table and the figures")
+    parser.add_argument("--models", action="store_true", help="also measure what fewer shadow models cost (a minute)")
+
+
+def run(options: argparse.Namespace) -> None:
+    """Print the table; write it as CSV and LaTeX, with its log-log figure."""
+    from mia_audit.report.figures import paper_style, save
+    from mia_audit.reproduction.figures import curves_figure, models_figure
+    from mia_audit.reproduction.models import measure
+    from mia_audit.reproduction.table import latex, plain, rows, table
+    from mia_audit.storage import write_text
+
+    if not options.scores.is_dir():
+        raise UserError(f"{options.scores}: no such folder; expected the published score matrices")
+    published = LAYOUTS["per-model-csv"](options.scores, {})
+    lines = list(rows(published))
+    write_text(options.out / "table.csv", table(lines).write_csv())
+    write_text(options.out / "table.tex", latex(lines))
+    with paper_style():
+        save(curves_figure(lines, published.member), options.out, "curves")
+    print(plain(lines))
+    if options.models:
+        measured = measure(published)
+        write_text(options.out / "models.csv", measured.write_csv())
+        with paper_style():
+            save(models_figure(measured), options.out, "models")

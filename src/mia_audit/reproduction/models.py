@@ -1,0 +1,62 @@
+"""What fewer shadow models cost: AUC and TPR of every variance with some of the models, chosen at random."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from mia_audit.attacks.layouts import Published
+from mia_audit.attacks.ratios import RATIOS
+from mia_audit.attacks.signal import Reading, describe
+from mia_audit.evaluation.metrics import target_metrics
+from mia_audit.seeds import generator
+
+COUNTS = (4, 8, 12, 16, 24, 32)
+METRICS = ("auc", "tpr_at_fpr_0.001", "tpr_at_fpr_0.01")
+
+
+def measure(published: Published, seed: int = 0) -> pl.DataFrame:
+    """Return means and standard deviations over all targets, each with its own random shadow models, and the share scored.
+
+    A record without a score is given the score of ignorance, 0: the attacks are compared on the same records.
+    """
+    models = published.member.shape[1]
+    measured = []
+    for name in published.signals:
+        if name == "loss":
+            continue  # it enters as the confidence
+        signal = Reading(describe(name), [published.signals[name]]).scaled
+        for count in (count for count in COUNTS if count < models):
+            chosen = [_models(seed, target, count, models) for target in range(models)]
+            for variance, ratio in RATIOS.items():
+                scores = np.stack([ratio(signal[:, c], published.member[:, c])[:, 0] for c in chosen], axis=1)
+                scored = float(np.mean(~np.isnan(scores)))
+                stored = np.nan_to_num(scores, nan=0.0).astype(np.float32)
+                measured.append(
+                    {
+                        "signal": name if describe(name).scale == "real" else f"log {name}",
+                        "variance": variance,
+                        "models": count,
+                        "scored": scored,
+                    }
+                    | _summary(stored, published.member)
+                )
+    return pl.DataFrame(measured)
+
+
+def _models(seed: int, target: int, count: int, models: int) -> np.ndarray:
+    """Return the target and its shadow models, nested: fewer models are among the more."""
+    others = generator(seed, "shadow models", target).permutation(np.delete(np.arange(models), target))
+    return np.concatenate([[target], others[:count]])
+
+
+def _summary(scores: np.ndarray, member: np.ndarray) -> dict[str, Any]:
+    rows = [target_metrics(column, here, (0.001, 0.01)) for column, here in zip(scores.T, member.T, strict=True)]
+    columns = {name: np.array([row[name] for row in rows], dtype=float) for name in METRICS}
+    return {
+        f"{name}_{part}": float(value)
+        for name, column in columns.items()
+        for part, value in (("mean", column.mean()), ("sd", column.std(ddof=1)))
+    }

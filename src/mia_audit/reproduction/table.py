@@ -1,0 +1,145 @@
+"""The table: every attack of the paper's Table 3 that the matrices allow, as printed and as the matrices say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import polars as pl
+
+from mia_audit.attacks import attacks
+from mia_audit.attacks.layouts import Published
+from mia_audit.attacks.signal import Reading, describe
+from mia_audit.evaluation.metrics import target_metrics
+from mia_audit.reproduction.published import FPRS, PRINTED, their_read_out, their_score
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+
+METRICS = ("tpr_at_fpr_0.001", "tpr_at_fpr_0.01", "auc")
+
+THEIRS, DEFAULT, BEST = (
+    "authors' score, exact ROC",
+    "hierarchical variance (default)",
+    "joint with the confidence (best)",
+)
+
+VARIANCES = {
+    "pooled variance": "pooled",
+    "per-record variance": "per-record",
+    "shrunk variance": "shrunk",
+    DEFAULT: "hierarchical",
+}
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line: the paper's name of the attack, how it is done here, on what, and its scores [N, K] where it has any."""
+
+    attack: str
+    done: str
+    signal: str
+    values: Float[np.ndarray, "3 K"]
+    """The metrics of every target, or mean and standard deviation as printed ([3, 2])."""
+    scores: Float[np.ndarray, "N K"] | None = None
+
+    @property
+    def mean(self) -> np.ndarray:
+        """The three metrics' means."""
+        return self.values[:, 0] if self.scores is None and self.values.shape[1] == 2 else self.values.mean(axis=1)
+
+    @property
+    def sd(self) -> np.ndarray:
+        """Their standard deviations over targets."""
+        return (
+            self.values[:, 1] if self.scores is None and self.values.shape[1] == 2 else self.values.std(axis=1, ddof=1)
+        )
+
+
+def rows(published: Published) -> Iterator[Row]:
+    """Yield the lines of the table, attack by attack in the order of the paper."""
+    for kind, (attack, printed) in PRINTED.items():
+        for name in (name for name in published.signals if name == kind or describe(name).summary == kind):
+            yield Row(attack, "as printed", name, np.array(printed))
+            yield from _read(published, attack, name)
+
+
+def _read(published: Published, attack: str, name: str) -> Iterator[Row]:
+    signals, member = published.signals, published.member
+    theirs = their_score(signals[name], member)
+    read = [their_read_out(column, here) for column, here in zip(theirs.T, member.T, strict=True)]
+    values = np.array([[*tprs, auc] for tprs, auc in read]).T
+    yield Row(attack, "authors' score, authors' read-out", name, values)
+    yield _row(published, attack, THEIRS, name, theirs)
+    method = (
+        "loss-lira"
+        if name == "loss"
+        else f"{ {'variance': 'var'}.get(kind := describe(name).summary or '', kind) }-lrt"
+    )
+    scaled = "confidence" if name == "loss" else name
+    label = scaled if name == "loss" else f"log {name}"
+    yield _row(published, attack, "threshold", name, _scores(published, "threshold", [name]))
+    yield _row(published, attack, "pooled variance", name, _scores(published, f"{method}-raw", [name], "pooled"))
+    for done, variance in VARIANCES.items():
+        yield _row(published, attack, done, label, _scores(published, method, [scaled], variance))
+    if name != "loss" and "confidence" in signals:
+        joint = _scores(published, "joint-lrt", ["confidence", name], "pooled")
+        yield _row(published, attack, BEST, f"confidence + {label}", joint)
+
+
+def _scores(published: Published, method: str, names: list[str], variance: str = "none") -> Float[np.ndarray, "N K"]:
+    readings = [Reading(describe(name), [published.signals[name]]) for name in names]
+    return attacks[method].score(readings, published.member, variance)
+
+
+def _row(published: Published, attack: str, done: str, signal: str, scores: Float[np.ndarray, "N K"]) -> Row:
+    stored = scores.astype(np.float32)
+    metrics = [target_metrics(column, here, FPRS) for column, here in zip(stored.T, published.member.T, strict=True)]
+    values = np.array([[row[name] for row in metrics] for name in METRICS])
+    return Row(attack, done, signal, values, stored)
+
+
+def table(lines: list[Row]) -> pl.DataFrame:
+    """Return the table: means and standard deviations over targets."""
+    columns = {
+        "attack": [line.attack for line in lines],
+        "way": [line.done for line in lines],
+        "signal": [line.signal for line in lines],
+    }
+    numbers = {
+        f"{name}_{part}": [float(getattr(line, part)[index]) for line in lines]
+        for index, name in enumerate(METRICS)
+        for part in ("mean", "sd")
+    }
+    return pl.DataFrame(columns | numbers)
+
+
+def latex(lines: list[Row]) -> str:
+    """Return the table as a LaTeX tabular (booktabs)."""
+    body, last = [], ""
+    for line in lines:
+        if line.attack != last:
+            body.append(rf"\midrule \multicolumn{{5}}{{l}}{{{line.attack}}} \\")
+            last = line.attack
+        cells = [rf"${mean:.4f} \pm {sd:.4f}$" for mean, sd in zip(line.mean, line.sd, strict=True)]
+        if line.done == "as printed":
+            cells = [rf"${mean:.3f} \pm {sd:.3f}$" for mean, sd in zip(line.mean, line.sd, strict=True)]
+        body.append(rf"{line.done} & {line.signal.replace('_', ' ')} & {' & '.join(cells)} \\")
+    head = r"way & signal & TPR at 0.1\,\% FPR & TPR at 1\,\% FPR & AUC \\"
+    return "\n".join([r"\begin{tabular}{llrrr}", r"\toprule", head, *body, r"\bottomrule", r"\end{tabular}", ""])
+
+
+def plain(lines: list[Row]) -> str:
+    """Return the table as text for a terminal."""
+    width = max(len(line.done) for line in lines)
+    wide = max(len(line.signal) for line in lines)
+    text, last = [], ""
+    for line in lines:
+        if line.attack != last:
+            text.append(f"\n{line.attack:{width + wide + 2}}  TPR@0.1%  TPR@1%   AUC")
+            last = line.attack
+        tenth, one, auc = line.mean
+        text.append(f"  {line.done:{width}}  {line.signal:{wide}}  {tenth:.4f}  {one:.4f}  {auc:.4f}")
+    return "\n".join(text).lstrip("\n")
