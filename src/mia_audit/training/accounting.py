@@ -29,10 +29,32 @@ def epsilon_spent(noise_multiplier: float, sampling_rate: float, steps: int, del
 
 @cache
 def noise_multiplier_for(epsilon: float, sampling_rate: float, steps: int, delta: float, accountant: str) -> float:
-    """Return a noise multiplier that spends at most ε (and at least ε − 0.01) over `steps` steps.
+    """Return a noise multiplier that spends at most ε over `steps` steps, and hardly less (0.01, or 1 % of a small ε).
 
     Raises UserError for an ε that no multiplier below 10⁵ reaches.
     """
+    slack = min(0.01, epsilon / 100)
+    rdp = _by_rdp(epsilon, sampling_rate, steps, delta, slack)
+    if accountant == "rdp":
+        return rdp
+
+    def spent(noise_multiplier: float) -> float:
+        return epsilon_spent(noise_multiplier, sampling_rate, steps, delta, accountant)
+
+    # tighter accountants need less noise than RDP: log ε is nearly linear in log z, so a secant is there in a few steps
+    high, low = rdp, 0.7 * rdp
+    while spent(high) > epsilon:
+        low, high = high, 1.2 * high
+    while spent(low) <= epsilon:
+        low, high = 0.7 * low, low
+    while epsilon - spent(high) > slack:
+        share = math.log((epsilon - slack / 2) / spent(high)) / math.log(spent(low) / spent(high))
+        middle = high * (low / high) ** share
+        low, high = (low, middle) if spent(middle) <= epsilon else (middle, high)
+    return high
+
+
+def _by_rdp(epsilon: float, sampling_rate: float, steps: int, delta: float, slack: float) -> float:
     guard()
     from opacus.accountants.utils import get_noise_multiplier
 
@@ -44,8 +66,8 @@ def noise_multiplier_for(epsilon: float, sampling_rate: float, steps: int, delta
                 target_delta=delta,
                 sample_rate=sampling_rate,
                 steps=steps,
-                accountant=accountant,
-                epsilon_tolerance=min(0.01, epsilon / 100),
+                accountant="rdp",
+                epsilon_tolerance=slack,
             )
     except ValueError:
         found = math.inf

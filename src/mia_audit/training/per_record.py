@@ -1,5 +1,6 @@
 """Exact per-record gradients of every trainable parameter, and their clipped sum in bounded memory."""
 
+import math
 from collections.abc import Callable
 
 import torch
@@ -10,6 +11,9 @@ from torch.func import functional_call, grad_and_value, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from mia_audit.training.clipping import Clipping
+
+HELD = {"cpu": 2**27, "cuda": 2**32}
+"""Bytes of per-record gradients held at once: on a CPU, more than this leaves the caches and costs time."""
 
 Gradients = dict[str, Float[Tensor, "b ..."]]
 
@@ -53,21 +57,27 @@ def clip_and_sum(gradients: Gradients, clipping: Clipping) -> Float[Tensor, " p"
 
 
 class ClippedSum:
-    """The sum of a batch's clipped per-record gradients, accumulated over micro-batches that fit in memory."""
+    """The sum of a batch's clipped per-record gradients, accumulated over micro-batches.
+
+    A micro-batch holds at most `micro_batch` records, and at most as many gradients as fit in memory well.
+    """
 
     def __init__(self, model: nn.Module, clipping: Clipping, micro_batch: int) -> None:
         self.parameters = [value for value in model.parameters() if value.requires_grad]
+        self.size = sum(value.numel() for value in self.parameters)
         self.clipping = clipping
-        self.micro_batch = micro_batch
+        held = HELD[self.parameters[0].device.type] // (4 * self.size)
+        self.micro_batch = max(1, min(micro_batch, max(held, 4)))
         self._gradients = per_record_gradients(model)
 
     def __call__(self, inputs: Tensor, labels: Int[Tensor, " b"]) -> tuple[Float[Tensor, " p"], Float[Tensor, ""]]:
         """Return the sum over all parameters in one vector (zero for an empty batch), and the sum of the losses."""
-        total = inputs.new_zeros(sum(value.numel() for value in self.parameters))
+        total = inputs.new_zeros(self.size)
         losses = inputs.new_zeros(())
-        for start in range(0, len(labels), self.micro_batch):
-            part = slice(start, start + self.micro_batch)
-            gradients, loss = self._gradients(inputs[part], labels[part])
+        parts = math.ceil(len(labels) / self.micro_batch)
+        cuts = zip(torch.tensor_split(inputs, parts), torch.tensor_split(labels, parts), strict=True) if parts else ()
+        for records, truth in cuts:
+            gradients, loss = self._gradients(records, truth)
             total += clip_and_sum(gradients, self.clipping)
             losses += loss.sum()
         return total, losses

@@ -1,0 +1,108 @@
+"""Models are built by name, refuse what does not fit, and come back from disk as they were."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from mia_audit.errors import UserError
+from mia_audit.models import build, construct, describe, load, save_weights
+
+VIT = {"img_size": 8, "patch_size": 2, "embed_dim": 16, "depth": 1, "num_heads": 2}
+SMALL = {"patch_size": 4, "embed_dim": 16, "depth": 1, "num_heads": 2}
+
+
+@pytest.mark.parametrize(
+    ("model", "parameters", "shape", "input_shape"),
+    [
+        ("vision_transformer", VIT, (1, 8, 8), [1, 8, 8]),
+        ("vision_transformer", {**VIT, "img_size": 16}, (1, 8, 8), [1, 16, 16]),
+        ("vision_transformer", SMALL, (3, 12, 12), [3, 12, 12]),
+        ("beit_base_patch16_224", {**SMALL, "img_size": 8}, (3, 8, 8), [3, 8, 8]),
+        ("vit_relpos_base_patch16_224", {**SMALL, "img_size": 8}, (1, 8, 8), [1, 8, 8]),
+        ("vit_tiny_patch16_224", {"depth": 1}, (3, 8, 8), [3, 224, 224]),
+        ("resnet10t", {}, (3, 32, 32), [3, 32, 32]),
+        ("mlp", {"width": 8}, (5,), [5]),
+    ],
+)
+def test_any_model_is_built_on_the_pools_shape(
+    model: str, parameters: dict[str, int], shape: tuple[int, ...], input_shape: list[int]
+) -> None:
+    facts = json.loads(json.dumps(describe("name", model, parameters, shape, 3)))
+    built = construct(facts, seed=0)
+    assert facts["input_shape"] == input_shape
+    assert facts["parameters"] == sum(parameter.numel() for parameter in built.parameters())
+    assert built.eval()(torch.zeros(2, *input_shape)).shape == (2, 3)
+
+
+def test_batch_norm_layers_are_named() -> None:
+    facts = describe("name", "resnet10t", {}, (3, 32, 32), 3)
+    assert facts["batch_norm"] and "conv1.1" in facts["batch_norm_layers"]
+    assert describe("name", "mlp", {}, (5,), 3)["batch_norm"] is False
+
+
+@pytest.mark.parametrize(
+    ("model", "parameters", "shape", "mend"),
+    [
+        ("vit_tny_patch16_224", {}, (3, 8, 8), "did you mean 'vit_tiny_patch16_224'?"),
+        ("qqqqqq", {}, (3, 8, 8), "known: mlp, vision_transformer"),
+        (
+            "vision_transformer",
+            {**VIT, "img_size": 9},
+            (1, 8, 8),
+            "img_size 9 does not hold whole patches of 2 pixels: 8 fits",
+        ),
+        ("vit_tiny_patch16_224", {"img_size": 8}, (3, 8, 8), "16 fits"),
+        ("vision_transformer", {**VIT, "img_size": 8.5}, (1, 8, 8), "whole number of pixels"),
+        ("vision_transformer", {**VIT, "num_heads": 3}, (1, 8, 8), "divisible"),
+        ("vision_transformer", {"dept": 1}, (1, 8, 8), "did you mean 'depth'?"),
+        ("vision_transformer", {}, (30,), "choose a table model such as 'mlp'"),
+        ("vit_tiny_patch16_224", {"no_such": 1}, (3, 8, 8), "no_such"),
+        ("mlp", {}, (1, 8, 8), "choose an image model"),
+        ("mlp", {"widht": 3}, (5,), "did you mean 'width'?"),
+        ("mlp", {"width": "wide"}, (5,), "width=wide"),
+    ],
+)
+def test_what_does_not_fit_is_one_line(
+    model: str, parameters: dict[str, object], shape: tuple[int, ...], mend: str
+) -> None:
+    with pytest.raises(UserError) as raised:
+        describe("name", model, parameters, shape, 3)  # type: ignore[arg-type]
+    assert mend in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_initial_weights_are_keyed_by_the_seed_alone() -> None:
+    torch.manual_seed(5)
+    before = torch.random.get_rng_state()
+    one, same, other = (build("mlp", {"width": 8}, (5,), 2, seed) for seed in (1, 1, 2))
+    assert torch.equal(before, torch.random.get_rng_state())
+    assert torch.equal(one[0].weight, same[0].weight)
+    assert not torch.equal(one[0].weight, other[0].weight)
+
+
+def test_weights_return_frozen_and_in_eval_mode(tmp_path: Path) -> None:
+    facts = describe("name", "vision_transformer", VIT, (1, 8, 8), 3)
+    model = construct(facts, seed=3)
+    save_weights(model, tmp_path / "a.safetensors")
+    save_weights(model, tmp_path / "b.safetensors")
+    loaded = load(facts, tmp_path / "a.safetensors")
+    assert (tmp_path / "a.safetensors").read_bytes() == (tmp_path / "b.safetensors").read_bytes()
+    assert not loaded.training and not any(parameter.requires_grad for parameter in loaded.parameters())
+    records = torch.randn(2, 1, 8, 8)
+    assert torch.equal(loaded(records), model.eval()(records))
+
+
+@pytest.mark.parametrize("damage", ["truncated", "foreign", "missing", "other"])
+def test_bad_weights_are_one_line_that_names_the_file(tmp_path: Path, damage: str) -> None:
+    facts = describe("name", "mlp", {"width": 8}, (5,), 3)
+    path = tmp_path / "w.safetensors"
+    if damage == "other":
+        save_weights(build("mlp", {"width": 9}, (5,), 3, 0), path)
+    elif damage != "missing":
+        save_weights(construct(facts, seed=0), path)
+        path.write_bytes(path.read_bytes()[:-7] if damage == "truncated" else b"not weights at all")
+    with pytest.raises(UserError, match=r"w\.safetensors") as raised:
+        load(facts, path)
+    assert "\n" not in str(raised.value)

@@ -1,0 +1,87 @@
+"""The loop against hand-written training."""
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from mia_audit.config.schema import Mechanism, Training
+from mia_audit.models import build
+from mia_audit.training import mechanisms
+from mia_audit.training.catalogue import Job
+from mia_audit.training.loop import correct, fit
+
+
+def job_for(model: nn.Module, training: Training, micro_batch: int = 64) -> Job:
+    return Job(model, 40, math.inf, training, micro_batch, (0, "test"))
+
+
+@pytest.mark.parametrize("schedule", ["constant", "cosine"])
+def test_plain_training_is_plain_training(mlp: nn.Module, table: tuple[Tensor, Tensor], schedule: str) -> None:
+    inputs, labels = table
+    training = Training(epochs=3, batch=16, optimizer="sgd", learning_rate=0.1, weight_decay=0.01, schedule=schedule)  # type: ignore[arg-type]
+    job = job_for(mlp, training)
+    protection = mechanisms["none"](Mechanism(), job)
+    reference = build("mlp", {"width": 8}, (5,), 3, 0)
+    optimizer = torch.optim.SGD(reference.parameters(), lr=0.1, momentum=0.9, weight_decay=0.01)
+    same = mechanisms["none"](Mechanism(), job)  # the same key draws the same batches
+    losses = []
+    for step, batch in enumerate(batch for _ in range(3) for batch in same.batches()):
+        optimizer.param_groups[0]["lr"] = 0.1 * (
+            1 if schedule == "constant" else 0.5 * (1 + math.cos(math.pi * step / 9))
+        )
+        optimizer.zero_grad()
+        loss = F.cross_entropy(reference(inputs[batch]), labels[batch])
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item() * len(batch))
+    epochs = fit(job, protection, inputs, labels)
+    assert [epoch.steps for epoch in epochs] == [3, 6, 9]
+    assert epochs[2].loss == pytest.approx(sum(losses[6:]) / 40, rel=1e-5)
+    for ours, theirs in zip(mlp.parameters(), reference.parameters(), strict=True):
+        assert torch.allclose(ours, theirs, atol=1e-6)
+
+
+def test_micro_batches_of_plain_training_change_nothing(table: tuple[Tensor, Tensor]) -> None:
+    models = [build("mlp", {"width": 8}, (5,), 3, 0) for _ in range(2)]
+    for model, micro_batch in zip(models, (64, 5), strict=True):
+        job = job_for(model, Training(epochs=2, batch=16, optimizer="sgd", learning_rate=0.1), micro_batch)
+        fit(job, mechanisms["none"](Mechanism(), job), *table)
+    for one, other in zip(models[0].parameters(), models[1].parameters(), strict=True):
+        assert torch.allclose(one, other, atol=1e-6)
+
+
+def test_plain_batches_cut_the_training_set_once_an_epoch(mlp: nn.Module) -> None:
+    protection = mechanisms["none"](Mechanism(), job_for(mlp, Training(batch=16)))
+    first, second = (torch.cat(list(protection.batches())) for _ in range(2))
+    assert first.sort().values.tolist() == second.sort().values.tolist() == list(range(40))
+    assert not torch.equal(first, second)
+    assert protection.spent(9) == (math.inf, math.inf)
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "adam", "sgd"])
+def test_every_optimizer_learns(mlp: nn.Module, table: tuple[Tensor, Tensor], optimizer: str) -> None:
+    inputs, labels = table
+    job = job_for(mlp, Training(epochs=60, batch=16, optimizer=optimizer, learning_rate=0.02))  # type: ignore[arg-type]
+    epochs = fit(job, mechanisms["none"](Mechanism(), job), inputs, labels)
+    assert epochs[-1].loss < 0.5 * epochs[0].loss
+    assert correct(mlp, inputs, labels, 7).float().mean() > 0.8
+
+
+def test_global_random_state_is_left_alone(table: tuple[Tensor, Tensor]) -> None:
+    model = build("mlp", {"width": 8, "dropout": 0.5}, (5,), 3, 0)
+    before = torch.random.get_rng_state()
+    job = job_for(model, Training(epochs=1))
+    fit(job, mechanisms["none"](Mechanism(), job), *table)
+    assert torch.equal(before, torch.random.get_rng_state())
+
+
+def test_progress_is_told_of_every_record(mlp: nn.Module, table: tuple[Tensor, Tensor]) -> None:
+    told: list[tuple[int, int]] = []
+    job = job_for(mlp, Training(epochs=2, batch=16))
+    fit(
+        job, mechanisms["none"](Mechanism(), job), *table, progress=lambda records, epoch: told.append((records, epoch))
+    )
+    assert told == [(16, 1), (16, 1), (8, 1), (16, 2), (16, 2), (8, 2)]

@@ -1,0 +1,97 @@
+"""Clipped sums of per-record gradients against a loop over batches of one record."""
+
+import warnings
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from mia_audit.models import build
+from mia_audit.training.clipping import Clipping, automatic, flat
+from mia_audit.training.per_record import ClippedSum, clip_and_sum, per_record_gradients
+
+
+def records_for(shape: tuple[int, ...], count: int) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(2)
+    return torch.randn(count, *shape, generator=generator), torch.randint(3, (count,), generator=generator)
+
+
+def loop(model: nn.Module, inputs: Tensor, labels: Tensor, clipping: Clipping) -> Tensor:
+    """Sum of clipped gradients, by plain autograd on one record at a time."""
+    parameters = [value for value in model.parameters() if value.requires_grad]
+    total = torch.zeros(sum(value.numel() for value in parameters), dtype=torch.float64)
+    for record, label in zip(inputs, labels, strict=True):
+        found = torch.autograd.grad(F.cross_entropy(model(record[None]), label[None]), parameters)
+        gradient = torch.cat([value.flatten().double() for value in found])
+        total += clipping.factors(gradient.norm()[None]) * gradient
+    return total
+
+
+@pytest.mark.parametrize("clipping", [automatic(1.0), flat(0.3)], ids=lambda clipping: clipping.name)
+def test_equals_a_loop_over_single_records(
+    model_and_shape: tuple[nn.Module, tuple[int, ...]], clipping: Clipping
+) -> None:
+    model, shape = model_and_shape
+    inputs, labels = records_for(shape, 7)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # fused attention falls back without a warning
+        found, losses = ClippedSum(model, clipping, micro_batch=7)(inputs, labels)
+    expected = loop(model, inputs, labels, clipping)
+    assert torch.allclose(found.double(), expected, rtol=0, atol=1e-5 * expected.norm().item())
+    assert losses.item() == pytest.approx(F.cross_entropy(model(inputs), labels, reduction="sum").item(), rel=1e-5)
+
+
+def test_every_trainable_parameter_is_covered(model_and_shape: tuple[nn.Module, tuple[int, ...]]) -> None:
+    model, shape = model_and_shape
+    inputs, labels = records_for(shape, 3)
+    gradients, _ = per_record_gradients(model)(inputs, labels)
+    expected = {name: (3, *value.shape) for name, value in model.named_parameters()}
+    assert {name: tuple(value.shape) for name, value in gradients.items()} == expected
+    summed = ClippedSum(model, automatic(1.0), 3)
+    summed.assign(summed(inputs, labels)[0])
+    assert all(value.grad is not None and value.grad.shape == value.shape for value in model.parameters())
+
+
+def test_micro_batches_change_nothing(model_and_shape: tuple[nn.Module, tuple[int, ...]]) -> None:
+    model, shape = model_and_shape
+    inputs, labels = records_for(shape, 9)
+    whole, _ = ClippedSum(model, automatic(1.0), 9)(inputs, labels)
+    for micro_batch in (1, 2, 4):
+        parts, _ = ClippedSum(model, automatic(1.0), micro_batch)(inputs, labels)
+        assert torch.allclose(parts, whole, rtol=0, atol=1e-5 * whole.norm().item())
+
+
+def test_an_empty_batch_sums_to_zero(mlp: nn.Module) -> None:
+    total, losses = ClippedSum(mlp, automatic(1.0), 4)(torch.zeros(0, 5), torch.zeros(0, dtype=torch.long))
+    assert total.count_nonzero() == 0 and losses == 0 and len(total) == sum(p.numel() for p in mlp.parameters())
+
+
+def test_frozen_parameters_have_no_gradient(mlp: nn.Module) -> None:
+    inputs, labels = records_for((5,), 4)
+    mlp.requires_grad_(False)
+    mlp[-1].requires_grad_(True)
+    gradients, _ = per_record_gradients(mlp)(inputs, labels)
+    assert list(gradients) == ["6.weight", "6.bias"]
+    found, _ = ClippedSum(mlp, flat(1.0), 4)(inputs, labels)
+    assert torch.allclose(found.double(), loop(mlp, inputs, labels, flat(1.0)), atol=1e-6)
+
+
+def test_the_norm_is_over_all_parameters_together() -> None:
+    gradients = {"a": torch.tensor([[3.0]]), "b": torch.tensor([[0.0, 4.0]])}
+    assert torch.allclose(clip_and_sum(gradients, flat(1.0)), torch.tensor([0.6, 0.0, 0.8]))
+
+
+@pytest.mark.parametrize("value", [float("inf"), float("nan"), 1e30])
+def test_a_record_whose_gradient_is_not_finite_adds_nothing(value: float) -> None:
+    gradients = {"a": torch.tensor([[3.0, 4.0], [value, 0.0]])}
+    assert torch.allclose(clip_and_sum(gradients, flat(1.0)), torch.tensor([0.6, 0.8]))
+
+
+def test_dropout_is_drawn_for_every_record_apart() -> None:
+    model = build("mlp", {"width": 64, "dropout": 0.5}, (5,), 3, 0).train()
+    same = torch.ones(2, 5)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        gradients, _ = per_record_gradients(model)(same, torch.zeros(2, dtype=torch.long))
+    assert not torch.equal(gradients["0.weight"][0], gradients["0.weight"][1])
