@@ -1,0 +1,186 @@
+"""From a pool on disk to a block of shadow models: whole, repeatable, and independent of how it is cut into jobs."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from mia_audit.cli import main
+from mia_audit.storage import read_table, write_table
+
+COUNT, PUBLIC = 24, 16
+ARCHITECTURE = {"model": "mlp", "parameters": {"width": 8}}
+TRAINING = {
+    "epochs": 2,
+    "batch": 4,
+    "optimizer": "sgd",
+    "learning_rate": 0.05,
+    "weight_decay": 0.0,
+    "schedule": "cosine",
+}
+
+
+@pytest.fixture
+def pool(tmp_path: Path) -> Path:
+    """A table of 24 records of 5 features, 16 public ones, and a half design of 3 shadows."""
+    folder = tmp_path / "pool"
+    folder.mkdir()
+    random = np.random.default_rng(0)
+    facts = {"name": "toy", "kind": "table", "shape": [5], "classes": ["a", "b", "c"], "features": list("vwxyz")}
+    for stem, count in (("records", COUNT), ("public", PUBLIC)):
+        np.save(folder / f"{stem}.npy", random.normal(size=(count, 5)).astype(np.float32))
+        labels = pa.array(random.integers(0, 3, count).astype(np.int32))
+        table = pa.table({"record": pa.array(np.arange(count, dtype=np.int32)), "label": labels})
+        write_table(folder / f"{stem}.parquet", table, "records", count, facts)
+    columns = {"record": pa.array(np.arange(COUNT, dtype=np.int32))}
+    for shadow in range(3):
+        members = np.zeros(COUNT, dtype=bool)
+        members[random.permutation(COUNT)[: COUNT // 2]] = True
+        columns[str(shadow)] = pa.array(members)
+    write_table(folder / "membership.parquet", pa.table(columns), "membership", COUNT)
+    assert architecture(folder) == 0
+    return folder
+
+
+def architecture(pool: Path, section: dict[str, object] = ARCHITECTURE, private: bool = True) -> int:
+    spec = {"name": "net", "architecture": section, "private": private, "seed": 0}
+    return main(
+        [
+            "architecture",
+            "--pool",
+            str(pool),
+            "--spec",
+            json.dumps(spec),
+            "--out",
+            str(pool.parent / "architecture.json"),
+        ]
+    )
+
+
+def train(
+    pool: Path,
+    out: Path,
+    shadows: str = "0-1",
+    mechanism: str = "dp-sgd",
+    epsilon: str = "8",
+    public: Path | None = None,
+    **training: object,
+) -> int:
+    spec = {
+        "seed": 0,
+        "dataset": "toy",
+        "architecture": "net",
+        "mechanism": {"mechanism": mechanism},
+        "mechanism_name": mechanism,
+        "epsilon": epsilon,
+        "training": {**TRAINING, **training},
+    }
+    start = ["--public", str(public)] if public else []
+    return main(
+        [
+            "train",
+            "--pool",
+            str(pool),
+            "--architecture",
+            str(pool.parent / "architecture.json"),
+            *start,
+            "--spec",
+            json.dumps(spec),
+            "--shadows",
+            shadows,
+            "--threads",
+            "1",
+            "--batch",
+            "64",
+            "--out",
+            str(out),
+        ]
+    )
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+@pytest.mark.parametrize(("mechanism", "epsilon"), [("none", "inf"), ("dp-sgd", "8")])
+def test_a_block_has_weights_and_a_table_and_the_same_bytes_again(
+    pool: Path, tmp_path: Path, mechanism: str, epsilon: str
+) -> None:
+    for out in ("a", "b"):
+        assert train(pool, tmp_path / out, mechanism=mechanism, epsilon=epsilon) == 0
+    assert contents(tmp_path / "a") == contents(tmp_path / "b")
+    assert set(contents(tmp_path / "a")) == {"shadow-0.safetensors", "shadow-1.safetensors", "training.parquet"}
+    rows = read_table(tmp_path / "a" / "training.parquet", "training").to_pylist()
+    assert [(row["shadow"], row["epoch"], row["steps"]) for row in rows] == [(0, 1, 3), (0, 2, 6), (1, 1, 3), (1, 2, 6)]
+    assert all(row["records"] == 12 and row["sampling_rate"] == pytest.approx(1 / 3) for row in rows)
+    assert [row["train_accuracy"] is None for row in rows] == [True, False, True, False]
+    last = rows[-1]
+    if mechanism == "none":
+        assert last["epsilon"] == last["epsilon_rdp"] == float("inf") and last["noise_multiplier"] == 0
+    else:
+        assert 7.98 <= last["epsilon"] <= 8 < last["epsilon_rdp"]
+        assert (last["delta"], last["accountant"], last["sampling"], last["clipping"]) == (
+            1e-5,
+            "prv",
+            "poisson",
+            "automatic",
+        )
+
+
+def test_a_shadow_does_not_depend_on_its_block(pool: Path, tmp_path: Path) -> None:
+    assert train(pool, tmp_path / "together", "0-2") == 0
+    assert train(pool, tmp_path / "alone", "2-2") == 0
+    name = "shadow-2.safetensors"
+    assert contents(tmp_path / "together")[name] == contents(tmp_path / "alone")[name]
+    assert len({value for key, value in contents(tmp_path / "together").items() if key.startswith("shadow")}) == 3
+
+
+def test_fine_tuning_starts_from_the_public_model(pool: Path, tmp_path: Path) -> None:
+    spec = {"seed": 0, "dataset": "toy", "architecture": "net", "pretraining": {**TRAINING, "epochs": 30}}
+    arguments = ["--pool", str(pool), "--architecture", str(tmp_path / "architecture.json"), "--spec", json.dumps(spec)]
+    for out in ("public", "again"):
+        assert main(["pretrain", *arguments, "--out", str(tmp_path / f"{out}.safetensors")]) == 0
+    assert (tmp_path / "public.safetensors").read_bytes() == (tmp_path / "again.safetensors").read_bytes()
+    assert json.loads((tmp_path / "public.json").read_text())["records"] == PUBLIC
+    still = {"learning_rate": 1e-30, "mechanism": "none", "epsilon": "inf"}
+    assert train(pool, tmp_path / "tuned", public=tmp_path / "public.safetensors", **still) == 0  # type: ignore[arg-type]
+    assert contents(tmp_path / "tuned")["shadow-0.safetensors"] == (tmp_path / "public.safetensors").read_bytes()
+
+
+def test_mistakes_are_one_line_and_leave_what_was_there(
+    pool: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "block"
+    assert train(pool, out) == 0
+    before = contents(out)
+    mistakes = [
+        ({"batch": 13}, "training.batch: 13 records a step, but the training set has 12"),
+        ({"mechanism": "none", "epsilon": "inf", "batch": 13}, "training.batch"),
+        ({"epsilon": "inf"}, "finite budget"),
+        ({"epsilon": "1e-9"}, "cannot be reached"),
+        ({"mechanism": "dp-sdg"}, "did you mean 'dp-sgd'?"),
+        ({"shadows": "2-1"}, "--shadows"),
+        ({"shadows": "0-3"}, "no column '3'"),
+        ({"public": tmp_path / "none.safetensors"}, "none.safetensors"),
+    ]
+    for arguments, mend in mistakes:
+        capsys.readouterr()
+        assert train(pool, out, **arguments) == 2  # type: ignore[arg-type]
+        line = capsys.readouterr().err.strip()
+        assert mend in line and line.count("\n") == 0
+    assert contents(out) == before
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
+
+
+def test_batch_norm_is_refused_before_anything_is_trained(pool: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    facts = {"name": "toy", "kind": "image", "shape": [3, 32, 32], "classes": ["a", "b"], "features": []}
+    table = pa.table({"record": pa.array([0], pa.int32()), "label": pa.array([0], pa.int32())})
+    write_table(pool / "records.parquet", table, "records", 1, facts)
+    kept = (pool.parent / "architecture.json").read_bytes()
+    capsys.readouterr()
+    assert architecture(pool, {"model": "resnet10t"}) == 2
+    assert "'conv1.1' of 'resnet10t'" in capsys.readouterr().err
+    assert (pool.parent / "architecture.json").read_bytes() == kept
+    assert architecture(pool, {"model": "resnet10t"}, private=False) == 0
