@@ -7,18 +7,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from mia_audit.report.findings import Estimate, Finding
-from mia_audit.report.series import PALETTE, Curve, Series, strongest
+from mia_audit.report.series import CHANNELS, PALETTE, Curve, Series, strongest
 from mia_audit.report.words import rate
 
 if TYPE_CHECKING:
     import altair as alt
 
-CHANNELS = {
-    "outputs": "outputs",
-    "explanations": "explanations",
-    "both": "outputs and explanations",
-    "other": "signals",
-}
 POINTS = 72
 """FPRs at which a curve of the page is drawn."""
 
@@ -204,7 +198,7 @@ def _shape(drawn: Sequence[Series]) -> alt.Shape:
 def _legend(lines: bool = False) -> alt.Legend:
     import altair as alt
 
-    columns = alt.ExprRef("width < 420 ? 2 : 4")
+    columns = alt.ExprRef("width < 320 ? 1 : width < 560 ? 2 : 4")
     symbols: dict[str, Any] = {"symbolType": "stroke", "symbolSize": 400} if lines else {}
     return alt.Legend(orient="bottom", direction="horizontal", columns=columns, title=None, labelLimit=260, **symbols)
 

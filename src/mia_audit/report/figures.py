@@ -12,7 +12,7 @@ import numpy as np
 
 from mia_audit.report.findings import Estimate, Finding, Findings
 from mia_audit.report.outputs import FIGURE_FORMATS, roc_name
-from mia_audit.report.series import PALETTE, Curve, Series, curves, series, strongest
+from mia_audit.report.series import CHANNELS, PALETTE, Curve, Series, curves, series, strongest
 from mia_audit.report.words import fixed, protection, rate
 from mia_audit.storage import replacing
 
@@ -187,14 +187,8 @@ def tradeoff_figure(findings: Findings) -> Figure:
     groups = [[found for found in group if found.test_accuracy] for group in findings.groups().values()]
     groups = [group for group in groups if group]
     figure, panels = _panels(1, len(groups), height=2.3)
-    names = {
-        "outputs": "outputs",
-        "explanations": "explanations",
-        "both": "outputs and explanations",
-        "other": "signals",
-    }
     for axes, group in zip(panels[0], groups, strict=True):
-        for (channel, name), colour, marker in zip(names.items(), PALETTE, "osD^", strict=False):
+        for (channel, name), colour, marker in zip(CHANNELS.items(), PALETTE, "osD^", strict=False):
             placed = [(found, found.strongest[channel].auc_estimate) for found in group if channel in found.strongest]
             _tradeoff_line(axes, placed, colour, marker, name)
         _label_settings(axes, group)

@@ -1,40 +1,31 @@
 """report.html: one file that loads nothing, with the answer first."""
 
 import json
-import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from mia_audit.report import charts
 from mia_audit.report.answer import TITLES, answer
 from mia_audit.report.exposed import most_exposed
-from mia_audit.report.findings import CHANNELS, Finding, Findings, Leak, reference
+from mia_audit.report.findings import Finding, Findings, reference
+from mia_audit.report.listings import answer_table, attacks_table, null_table, present_channels, settings_table
 from mia_audit.report.provenance import guarantee
 from mia_audit.report.results import Results
 from mia_audit.report.series import curves, series
-from mia_audit.report.signals import read_signal
 from mia_audit.report.statements import (
     caught_sentences,
     design_of,
     exposed_sentences,
     guarantee_sentence,
-    most_targets,
-    null_ceiling,
     null_sentence,
     scope,
 )
 from mia_audit.report.words import (
+    capital,
     count,
-    fixed,
-    interval,
     joined,
-    percent,
-    percent_interval,
-    plus_minus,
-    power,
     protection,
     rate,
-    significant,
 )
 
 ROC_CAPTION = (
@@ -65,7 +56,7 @@ def render(results: Results, findings: Findings, sources: Mapping[str, Any]) -> 
         for index, group in enumerate(findings.groups().values())
     ]
     exposed = list(_exposed(results, findings))
-    null = _null(findings)
+    null = null_table(findings)
     spec = results.spec
     private = [found for found in findings.settings if found.setting.private]
     return template.render(
@@ -79,7 +70,7 @@ def render(results: Results, findings: Findings, sources: Mapping[str, Any]) -> 
         private=bool(private),
         sampling=joined(sorted({str(facts["sampling"]) for found in private if (facts := guarantee(found))})),
         groups=groups,
-        settings=_settings(findings),
+        settings=settings_table(findings),
         exposed=exposed,
         null=null,
         facts=list(_facts(results, findings, sources)),
@@ -123,8 +114,6 @@ def _group(
     results: Results, findings: Findings, group: list[Finding], index: int, specifications: dict[str, dict[str, Any]]
 ) -> dict[str, Any]:
     """Describe one data set and architecture; its charts' specifications are added to `specifications` by their id."""
-    present = [channel for channel in CHANNELS if any(channel in found.strongest for found in group)]
-    bounds = _bounds(group)
     figures = []
     for name, label, caption, chart in _charts(results, findings, group):
         specifications[f"chart-{index}-{name}"] = chart
@@ -132,41 +121,13 @@ def _group(
     return {
         "name": ", ".join(group[0].setting.group),
         "answer": answer(group, findings, results.spec.confidence),
-        "channels": [TITLES[channel] for channel in present],
+        "channels": [TITLES[channel] for channel in present_channels(group)],
         "trained": any(found.test_accuracy for found in group),
-        "rows": [_row(found, present, bounds) for found in group],
+        "rows": answer_table(group),
         "null_sentence": null_sentence(group),
         "figures": figures,
-        "attacks": list(_all_attacks(group)),
+        "attacks": list(attacks_table(group)),
     }
-
-
-def _bounds(group: Sequence[Finding]) -> tuple[float, float]:
-    found = [leak.auc_estimate for one in group for leak in one.strongest.values()]
-    values = [0.5, *(value for one in found for value in (one.mean, one.low, one.high) if not math.isnan(value))]
-    margin = 0.06 * (max(values) - min(values)) or 0.01
-    return min(values) - margin, max(values) + margin
-
-
-def _row(found: Finding, present: Sequence[str], bounds: tuple[float, float]) -> dict[str, Any]:
-    accuracy = found.test_accuracy
-    return {
-        "name": _capital(protection(found.setting)),
-        "cells": [_cell(channel, found.strongest.get(channel), bounds) for channel in present],
-        "accuracy": percent(accuracy.mean) if accuracy else "",
-        "accuracy_interval": percent_interval(accuracy) if accuracy else "",
-    }
-
-
-def _cell(channel: str, leak: Leak | None, bounds: tuple[float, float]) -> dict[str, Any]:
-    cell: dict[str, Any] = {"channel": TITLES[channel], "kind": channel, "known": leak is not None}
-    if leak is None:
-        return cell
-    found = leak.auc_estimate
-    low, high = (found.mean if math.isnan(value) else value for value in (found.low, found.high))
-    places = {"chance": 0.5, "low": low, "mean": found.mean, "high": high}
-    cell |= {name: f"{100 * (value - bounds[0]) / (bounds[1] - bounds[0]):.1f}" for name, value in places.items()}
-    return cell | {"auc": fixed(found.mean), "interval": interval(found), "leaks": leak.beats_guessing}
 
 
 def _charts(
@@ -174,7 +135,7 @@ def _charts(
 ) -> Iterator[tuple[str, str, str, dict[str, Any]]]:
     """Yield id, label, caption and specification of the charts of a group."""
     drawn = series(group)
-    named = [(_capital(protection(found.setting)), found) for found in group]
+    named = [(capital(protection(found.setting)), found) for found in group]
     lines = {name: curves(results, found, drawn, charts.POINTS) for name, found in named}
     if any(lines.values()):
         yield "roc", "Log-log ROC curves", ROC_CAPTION, charts.roc_chart(lines, drawn)
@@ -185,67 +146,6 @@ def _charts(
             yield "tpr", "TPR in every setting", caption, charts.leak_chart(named, drawn, "tpr", findings.fpr)
         if sum(found.test_accuracy is not None for found in group) > 1:
             yield "tradeoff", "Accuracy against leakage", TRADEOFF_CAPTION, charts.tradeoff_chart(named)
-
-
-def _settings(findings: Findings) -> dict[str, Any]:
-    """Describe the table of settings: one head over AUC and TPR of each channel, a row per setting, a note per guarantee."""
-    present = [channel for channel in CHANNELS if any(channel in found.strongest for found in findings.settings)]
-    trained = any(found.shadows is not None for found in findings.settings)
-    rows = []
-    for found in findings.settings:
-        cells = _training_cells(found) if trained else []
-        for channel in present:
-            cells += _leak_cells(found.strongest.get(channel), findings.fpr)
-        rows.append({"name": _setting_name(found, findings), "cells": cells})
-    private = [found for found in findings.settings if found.setting.private]
-    return {
-        "models": count(most_targets(findings), "model"),
-        "trained": trained,
-        "heads": [TITLES[channel] for channel in present],
-        "tpr": "TPR" if findings.fpr is None else f"TPR at {rate(findings.fpr)} FPR",
-        "rows": rows,
-        "notes": [f"{_capital(guarantee_sentence(found, guarantee(found)))}." for found in private],
-    }
-
-
-def _setting_name(found: Finding, findings: Findings) -> str:
-    """Name a setting among all, not only among those of its group."""
-    name = protection(found.setting)
-    return _capital(name) if len(findings.groups()) == 1 else f"{', '.join(found.setting.group)}: {name}"
-
-
-def _training_cells(found: Finding) -> list[dict[str, str]]:
-    spent = guarantee(found).get("epsilon_spent")
-    delta = f"δ = {power(found.setting.delta)}" if found.setting.delta else ""
-    cells = [
-        {"main": significant(spent), "note": delta} if spent is not None else {"main": "∞", "note": "no guarantee"}
-    ]
-    for accuracy in (found.train_accuracy, found.test_accuracy):
-        known = {"main": percent(accuracy.mean), "note": percent_interval(accuracy)} if accuracy else None
-        cells.append(known or {"main": "unknown", "note": ""})
-    return cells
-
-
-def _leak_cells(leak: Leak | None, fpr: float | None) -> list[dict[str, str]]:
-    if leak is None:
-        return [{"main": "–", "note": ""}] * 2
-    auc, tpr = leak.auc_estimate, leak.tpr_estimate
-    named = {"main": fixed(auc.mean), "note": f"{interval(auc)}"}
-    if fpr is None:
-        return [named, {"main": "not resolvable", "note": ""}]
-    return [named, {"main": percent(tpr.mean), "note": percent_interval(tpr)}]
-
-
-def _all_attacks(group: Sequence[Finding]) -> Iterator[dict[str, Any]]:
-    """Yield a row per attack and signal, strongest first in the reference setting."""
-    by_setting = [{leak.key: leak for listed in found.leaks.values() for leak in listed} for found in group]
-    base = reference(group) or group[0]
-    first = by_setting[group.index(base)]
-    keys = list(dict.fromkeys(key for found in (first, *by_setting) for key in found))
-    keys.sort(key=lambda key: -first[key].auc.mean() if key in first else 0.0)
-    for key in keys:
-        cells = [plus_minus(found[key].auc_estimate) if key in found else "–" for found in by_setting]
-        yield {"attack": key[0], "signal": read_signal(key[1]).label, "cells": cells}
 
 
 def _exposed(results: Results, findings: Findings) -> Iterator[dict[str, Any]]:
@@ -274,26 +174,6 @@ def _exposed(results: Results, findings: Findings) -> Iterator[dict[str, Any]]:
         }
 
 
-def _null(findings: Findings) -> dict[str, Any] | None:
-    rows = [
-        {
-            "name": _setting_name(found, findings),
-            "channel": TITLES[channel].lower(),
-            "attack": f"{leak.attack} on {read_signal(leak.signal).label}",
-            "real": fixed(leak.auc_estimate.mean),
-            "real_interval": interval(leak.auc_estimate),
-            "null": fixed(one.mean),
-            "null_interval": interval(one),
-            "holds": "no" if one.excludes(0.5) else "yes",
-        }
-        for found in findings.settings
-        if found.null
-        for channel, one in found.null.headline.items()
-        for leak in [found.strongest[channel]]
-    ]
-    return {"text": f"{null_sentence(findings.settings)} {null_ceiling(findings)}", "rows": rows} if rows else None
-
-
 def _facts(results: Results, findings: Findings, sources: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     yield "Audit", f"{sources['audit']}" + (f", seed {sources['seed']}" if sources["seed"] is not None else "")
     if sources["config_sha256"]:
@@ -316,7 +196,7 @@ def _facts(results: Results, findings: Findings, sources: Mapping[str, Any]) -> 
     private = [found for found in findings.settings if found.setting.private]
     if private:
         told = "; ".join(guarantee_sentence(found, guarantee(found)) for found in private)
-        yield "Guarantees", f"{_capital(told)}. Adjacency: one record added or removed."
+        yield "Guarantees", f"{capital(told)}. Adjacency: one record added or removed."
     yield "Read-out", READ_OUT.format(variance=results.spec.variance)
     yield "Versions", ", ".join(f"{name} {version}" for name, version in sources["versions"].items())
 
@@ -335,7 +215,3 @@ def _yaml(config: Mapping[str, Any]) -> str:
     import yaml
 
     return str(yaml.safe_dump(dict(config), sort_keys=False, allow_unicode=True)) if config else ""
-
-
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:] if text.startswith(("no ", "given", "with")) else text

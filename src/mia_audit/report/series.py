@@ -11,6 +11,13 @@ from mia_audit.report.signals import read_signal
 
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#C0689A", "#927600", "#5B5FC7")
 """After Okabe and Ito: told apart with any colour vision, and at least 3:1 against both white and a dark page."""
+CHANNELS = {
+    "outputs": "outputs",
+    "explanations": "explanations",
+    "both": "outputs and explanations",
+    "other": "signals",
+}
+"""What the lines over channels are called."""
 BASELINE = "#7A7A7A"
 MOST = len(PALETTE)
 

@@ -99,3 +99,8 @@ def protected(setting: Setting) -> str:
 def joined(words: list[str], last: str = "and") -> str:
     """Join words as a sentence does."""
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} {last} {words[-1]}" if words else ""
+
+
+def capital(text: str) -> str:
+    """Begin a sentence or a cell with a capital, but leave the name of a mechanism as it is written."""
+    return text[:1].upper() + text[1:] if text.startswith(("no ", "given", "with", "in ")) else text
