@@ -23,9 +23,12 @@ COMMANDS = {
     "tables": "write the tables of an audit (CSV, Parquet, LaTeX)",
     "figures": "draw the figures of an audit (PDF, SVG, PNG)",
     "report": "write the self-contained HTML report",
+    "bound": "lower bounds on ε that the attacks prove",
+    "compare": "is one attack better than another on the same targets?",
     "audit": "audit score matrices of your own: attacks, metrics, figures and report in one step",
     "import": "read published score files into a signals.parquet",
     "reproduce": "the paper's Table 3 beside what its published score matrices say",
+    "epsilon": "what a noise multiplier promises, or which one a budget needs",
     "schema": "write config/schema.json and the key table of config/README.md",
 }
 

@@ -45,7 +45,7 @@ def test_an_audit_is_complete(folder):
     assert audit(folder, *more, "--fprs", "0.001", "0.01", "0.1") == 0
     out = folder / "out"
     assert {path.name for path in out.iterdir()} >= {
-        "scores.parquet", "metrics.parquet", "metrics.csv", "summary.csv", "exposure.csv", "figures", "report.html"
+        "scores.parquet", "metrics.parquet", "metrics.csv", "summary.csv", "exposure.csv", "epsilon.csv", "figures", "report.html"
     }  # fmt: skip
     metrics = pl.read_csv(out / "metrics.csv")
     assert {"attack", "signal", "variance", "target", "auc", "tpr_at_fpr_0.001", "tpr_at_fpr_0.01"} <= set(
@@ -61,6 +61,7 @@ def test_an_audit_is_complete(folder):
     assert len(summary) == 9 and {"auc_mean", "auc_sd", "auc_low", "auc_high"} <= set(summary.columns)
     exposure = pl.read_csv(out / "exposure.csv")
     assert exposure["rank"].to_list() == list(range(1, RECORDS + 1)) and exposure["gap"][0] == exposure["gap"].max()
+    assert pl.read_csv(out / "epsilon.csv")["method"].to_list() == ["clopper-pearson", "gaussian"]
     assert "<html" in (out / "report.html").read_text()[:500]
 
 
@@ -112,7 +113,7 @@ def test_a_hostile_matrix_is_one_line_and_nothing_is_written(folder, capsys, nam
         ("empty.parquet", b"", "damaged, empty"),
         ("empty.npz", b"", "damaged, empty"),
         ("text.csv", b"1,2\n3,four\n", "not a matrix of numbers"),
-        ("ragged.csv", b"1,2\n3\n", "not a matrix of numbers"),
+        ("ragged.csv", b"0.5,2\n3\n", "not a matrix of numbers"),
         ("wide.csv", b",".join([b"0"] * 10**6) + b"\n", "more than 10000 columns"),
         ("binary.csv", bytes(range(256)), "expected records"),
         ("matrix.pickle", b"cos\nsystem\n", "unknown kind of file"),
@@ -140,6 +141,7 @@ def test_truncated_files_are_named(folder, capsys):
         (["--attacks", "l1-lr"], "did you mean 'l1-lrt'"),
         (["--attacks", "l1-lrt"], "reads any of the signals"),
         (["--variances", "poled"], "variances"),
+        (["--delta", "2"], "between 0 and 1"),
         (["--fprs", "5"], "FPRs are fractions"),
         (["--signal", "loss=again.npy"], "given twice"),
         (["--signal", "what=x.npy"], "say its scale"),
@@ -161,3 +163,28 @@ def test_too_few_models_for_a_variance(folder, capsys):
     assert audit(folder, "--variances", "per-record") == 2
     assert "enough other models on each side for the variance 'per-record' (4 models)" in capsys.readouterr().err
     assert not (folder / "out").exists()
+
+
+def test_bounds_and_comparisons_of_an_audit(folder, capsys):
+    assert audit(folder, "--no-report") == 0
+    out = folder / "out"
+    assert (
+        main(
+            [
+                "bound",
+                "--scores",
+                str(out / "scores.parquet"),
+                "--design",
+                "bernoulli",
+                "--out",
+                str(out / "bounds.csv"),
+            ]
+        )
+        == 0
+    )
+    table = pl.read_csv(out / "bounds.csv")
+    assert set(table["method"]) == {"clopper-pearson", "gaussian", "one-run"} and len(table) == 3 * 3
+    attacks = ["--first", "loss-lira", "confidence", "hierarchical", "--second", "threshold", "loss", "none"]
+    assert main(["compare", "--metrics", str(out / "metrics.parquet"), *attacks]) == 0
+    shown = pl.read_csv(capsys.readouterr().out.encode())
+    assert shown["metric"][0] == "auc" and shown["difference"][0] > 0 and shown["p"][0] < 0.05

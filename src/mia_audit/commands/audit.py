@@ -13,6 +13,7 @@ from mia_audit.audit import exposure_table, judge, strongest
 from mia_audit.config.load import parse
 from mia_audit.config.schema import Attacks, Evaluation
 from mia_audit.errors import UserError
+from mia_audit.evaluation.bounds import bounds, bounds_table
 from mia_audit.evaluation.files import metrics_table, read_scores
 from mia_audit.evaluation.summary import summarise
 from mia_audit.storage import write_table, write_text
@@ -42,6 +43,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--fprs", nargs="+", type=float, default=[0.001, 0.01, 0.1], metavar="FPR", help="default: 0.001 0.01 0.1"
     )
     parser.add_argument("--confidence", type=float, default=0.95, help="level of the intervals (0.95)")
+    parser.add_argument("--delta", type=float, default=1e-5, help="δ of the lower bounds on ε (1e-5)")
+    parser.add_argument(
+        "--design",
+        choices=["half", "bernoulli"],
+        default="half",
+        help="how membership was drawn; bernoulli allows one-run bounds (half)",
+    )
     parser.add_argument("--seed", type=int, default=0, help="seed of the null control (0)")
     parser.add_argument("--name", default="audit", help="what the audit is called (audit)")
     parser.add_argument(
@@ -57,7 +65,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Write scores.parquet, metrics.parquet, metrics.csv, summary.csv, exposure.csv, figures/ and report.html."""
+    """Write scores.parquet, metrics.parquet, metrics.csv, summary.csv, exposure.csv, epsilon.csv, figures/ and report.html."""
+    if not 0 < options.delta < 1:
+        raise UserError(f"--delta {options.delta:g}: expected a number between 0 and 1")
     attacks = parse(Attacks, {"methods": options.attacks, "variances": options.variances}, "audit")
     evaluation = parse(Evaluation, {"fprs": options.fprs, "confidence": options.confidence}, "audit")
     source = MatrixFiles(options.membership, [parse_given(text) for text in options.signal])
@@ -99,6 +109,8 @@ def _write(
     write_text(out / "summary.csv", summarise(metrics, evaluation.confidence).write_csv())
     best = next(read_scores(out / "scores.parquet", *strongest(metrics)))
     write_text(out / "exposure.csv", exposure_table(best).write_csv())
+    proved = bounds(best, options.delta, evaluation.confidence, options.design == "bernoulli")
+    write_text(out / "epsilon.csv", bounds_table(proved).write_csv())
     if not options.no_report:
         _report(options, attacks, evaluation)
 

@@ -1,0 +1,34 @@
+"""`mia-audit bound`: lower bounds on ε that the attacks on a setting prove."""
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from mia_audit.errors import UserError
+from mia_audit.evaluation.bounds import bounds, bounds_table
+from mia_audit.evaluation.files import read_scores
+from mia_audit.storage import write_text
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    parser.add_argument("--scores", required=True, type=Path, help="scores.parquet")
+    parser.add_argument("--delta", type=float, default=1e-5, help="δ of the bounds (1e-5)")
+    parser.add_argument("--confidence", type=float, default=0.95, help="confidence of each bound (0.95)")
+    parser.add_argument(
+        "--design", choices=["half", "bernoulli"], default="half", help="how membership was drawn (half)"
+    )
+    parser.add_argument("--out", required=True, type=Path, help="a CSV file")
+
+
+def run(options: argparse.Namespace) -> None:
+    """Write a row per attack and method."""
+    for name in ("delta", "confidence"):
+        if not 0 < getattr(options, name) < 1:
+            raise UserError(f"--{name} {getattr(options, name):g}: expected a number between 0 and 1")
+    rows: list[dict[str, Any]] = []
+    for scored in read_scores(options.scores):
+        if len(scored.target) < 2:
+            raise UserError(f"{options.scores}: one target; bounds choose thresholds on some targets and need others")
+        rows += bounds(scored, options.delta, options.confidence, options.design == "bernoulli")
+    write_text(options.out, bounds_table(rows).write_csv())

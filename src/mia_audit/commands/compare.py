@@ -1,0 +1,28 @@
+"""`mia-audit compare`: is one attack better than another on the same targets?"""
+
+import argparse
+from pathlib import Path
+
+import polars as pl
+
+from mia_audit.errors import UserError
+from mia_audit.evaluation.comparison import compare
+from mia_audit.storage import read_table
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    parser.add_argument("--metrics", required=True, type=Path, help="metrics.parquet")
+    for name in ("first", "second"):
+        parser.add_argument(
+            f"--{name}", required=True, nargs=3, metavar=("ATTACK", "SIGNAL", "VARIANCE"), help="an attack in the table"
+        )
+    parser.add_argument("--confidence", type=float, default=0.95, help="level of the interval (0.95)")
+
+
+def run(options: argparse.Namespace) -> None:
+    """Print the paired difference of every metric as CSV."""
+    if not 0 < options.confidence < 1:
+        raise UserError(f"--confidence {options.confidence:g}: expected a number between 0 and 1")
+    metrics = pl.DataFrame(pl.from_arrow(read_table(options.metrics, "metrics")))
+    print(compare(metrics, tuple(options.first), tuple(options.second), options.confidence).write_csv(), end="")
