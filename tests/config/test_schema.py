@@ -79,6 +79,10 @@ def test_epsilon_is_carried_as_the_user_wrote_it(written: object, carried: str) 
             "evaluation.fprs: 1 is not a fraction between 0 and 1: FPRs are fractions, 1 % is written 0.01",
         ),
         ("architectures/mlp/pretrained", "public", ""),
+        ("architectures", {}, "missing key 'architectures': an audit needs datasets, architectures and mechanisms"),
+        ("imported/digits", {"signals": "s.parquet"}, "imported.digits: datasets has that name too"),
+        ("imported/other", {"signals": "s.parquet", "epsilon": 8}, "imported.other: an ε goes with a δ"),
+        ("imported/other", {"signals": "s.parquet", "delta": 1e-5}, "imported.other: an ε goes with a δ"),
         ("datasets/digits/standardise", "private", "datasets.digits.standardise: input should be 'none' or 'public'"),
     ],
 )

@@ -28,6 +28,13 @@ def test_settings_are_all_combinations_in_the_order_of_the_config() -> None:
     ]
 
 
+def test_imported_signals_are_settings_of_their_own() -> None:
+    imported = {"theirs": {"signals": "s.parquet", "epsilon": 3, "delta": 1e-6}}
+    found = slices.settings(parse(Audit, {"audit": "tiny", "imported": imported}, "tiny.yaml"))
+    assert [(setting.path, setting.trained) for setting in found] == [("theirs/imported/imported-eps3", False)]
+    assert [setting.trained for setting in slices.settings(audit(imported=imported))] == [True, True, True, False]
+
+
 @pytest.mark.parametrize(
     ("models", "size", "expected"),
     [(17, 9, ["000-008", "009-016"]), (4, 9, ["000-003"]), (4, 1, ["000-000", "001-001", "002-002", "003-003"])],

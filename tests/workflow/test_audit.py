@@ -51,6 +51,17 @@ def test_every_stage_leaves_its_files(finished: Any) -> None:
     assert (results / "report.html").read_text().startswith("<!DOCTYPE html>")
 
 
+def test_imported_signals_are_attacked_without_training(finished: Any, workflow: Any, tiny: dict[str, Any]) -> None:
+    own = finished.results / "digits/vit/none-epsinf"
+    after = {key: tiny[key] for key in ("audit", "attacks", "evaluation", "report")}
+    workflow.configure(after | {"imported": {"digits": {"signals": str(own / "signals.parquet")}}})
+    result = workflow.run()
+    assert result.returncode == 0, result.stdout
+    given = workflow.results / "digits/imported/imported-epsinf"
+    assert pl.read_parquet(given / "scores.parquet").equals(pl.read_parquet(own / "scores.parquet"))
+    assert "<h1" in (workflow.results / "report.html").read_text()
+
+
 def test_membership_is_shared_by_all_settings(finished: Any) -> None:
     columns = [
         pl.read_parquet(finished.results / "digits" / "vit" / name / "signals.parquet")["member"]

@@ -21,15 +21,23 @@ if workflow.is_main_process:
 results = f"results/{AUDIT.audit}"
 SETTINGS = slices.settings(AUDIT)
 BLOCKS = slices.blocks(AUDIT)
+TRAINED = [setting for setting in SETTINGS if setting.trained]
 FAMILIES = families(AUDIT.explainers)
 FIGURES = figure_names([asdict(setting) for setting in SETTINGS])
 
 
 wildcard_constraints:
-    dataset="|".join(map(re.escape, AUDIT.datasets)),
-    architecture="|".join(map(re.escape, AUDIT.architectures)),
-    mechanism="|".join(map(re.escape, AUDIT.mechanisms)),
-    eps="|".join(sorted({re.escape(setting.epsilon) for setting in SETTINGS})),
+    **{
+        field: "|".join(
+            sorted({re.escape(getattr(setting, name)) for setting in SETTINGS})
+        )
+        for field, name in dict(
+            dataset="dataset",
+            architecture="architecture",
+            mechanism="mechanism",
+            eps="epsilon",
+        ).items()
+    },
     block="|".join(BLOCKS),
     family="|".join(map(re.escape, FAMILIES)),
 
@@ -45,5 +53,7 @@ def public_weights(wildcards):
     return "<architecture>/public.safetensors" if pretrained else []
 
 
-def of_every_setting(name):
-    return [f"<results>/{setting.path}/{name}" for setting in SETTINGS]
+def below(settings, *names):
+    return [
+        f"<results>/{setting.path}/{name}" for setting in settings for name in names
+    ]

@@ -1,7 +1,7 @@
 rule tables:
     input:
-        of_every_setting("metrics.parquet"),
-        of_every_setting("training.parquet"),
+        below(SETTINGS, "metrics.parquet"),
+        below(TRAINED, "training.parquet"),
     output:
         report(
             expand("<results>/tables/{name}.csv", name=TABLE_NAMES),
@@ -25,9 +25,9 @@ rule tables:
 
 rule figures:
     input:
-        of_every_setting("metrics.parquet"),
-        of_every_setting("scores.parquet"),
-        of_every_setting("training.parquet"),
+        below(SETTINGS, "metrics.parquet"),
+        below(SETTINGS, "scores.parquet"),
+        below(TRAINED, "training.parquet"),
     output:
         report(
             [f"<results>/figures/{name}" for name in FIGURES if name.endswith(".svg")],
@@ -51,15 +51,11 @@ rule figures:
 
 rule report:
     input:
-        of_every_setting("metrics.parquet"),
-        of_every_setting("scores.parquet"),
-        of_every_setting("training.parquet"),
-        of_every_setting("signals.parquet"),
-        [
-            f"<results>/{setting.path}/models/{block}"
-            for setting in SETTINGS
-            for block in BLOCKS
-        ],
+        below(SETTINGS, "metrics.parquet"),
+        below(SETTINGS, "scores.parquet"),
+        below(TRAINED, "training.parquet"),
+        below(SETTINGS, "signals.parquet"),
+        below(TRAINED, *[f"models/{block}" for block in BLOCKS]),
     output:
         page=report(
             "<results>/report.html", caption="../report/page.rst", category="Report"

@@ -39,9 +39,28 @@ rule gather:
         "<results>/logs/gather/{dataset}-{architecture}-{mechanism}-eps{eps}.log",
     benchmark:
         "<results>/benchmarks/gather/{dataset}-{architecture}-{mechanism}-eps{eps}.tsv"
+    wildcard_constraints:
+        dataset="|".join(map(re.escape, AUDIT.datasets)),
     conda:
         "../../envs/environment.yaml"
     params:
         families=lambda w, input: slices.by_family(input.signals, FAMILIES),
     shell:
         "mia-audit gather {params.families} --membership {input.membership} --out {output} >{log} 2>&1"
+
+
+rule imported:
+    input:
+        lambda w: AUDIT.imported[w.dataset].signals,
+    output:
+        "<setting>/signals.parquet",
+    log:
+        "<results>/logs/imported/{dataset}-{architecture}-{mechanism}-eps{eps}.log",
+    benchmark:
+        "<results>/benchmarks/imported/{dataset}-{architecture}-{mechanism}-eps{eps}.tsv"
+    wildcard_constraints:
+        dataset="|".join(map(re.escape, AUDIT.imported)),
+    conda:
+        "../../envs/environment.yaml"
+    shell:
+        "cp {input:q} {output} >{log} 2>&1"

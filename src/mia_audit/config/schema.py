@@ -101,6 +101,23 @@ class Membership(Section):
     """Shadow models per setting; each is the target once. At least 4."""
 
 
+class Imported(Section):
+    """Somebody else's models, of which only the signals are at hand."""
+
+    signals: str
+    """A signals.parquet, for example one that `mia-audit import` wrote."""
+    epsilon: Epsilon = "inf"
+    """The privacy budget that the models were trained with."""
+    delta: Probability | None = None
+    """δ of that budget."""
+
+    @model_validator(mode="after")
+    def _delta(self) -> Self:
+        if (self.epsilon == "inf") != (self.delta is None):
+            raise ValueError("an ε goes with a δ: give both epsilon and delta, or neither")
+        return self
+
+
 class Training(Section):
     """How one model is trained."""
 
@@ -116,6 +133,8 @@ class Training(Section):
     """Decoupled for adamw, L2 otherwise."""
     schedule: Literal["constant", "cosine"] = "cosine"
     """`cosine` falls to zero over all steps."""
+    train: Literal["all", "head", "bias"] = "all"
+    """Parameters that are trained: all, the classifier alone, or the bias terms alone (BiTFiT); the rest keep their start."""
 
 
 class TrainingOverrides(Section):
@@ -133,6 +152,8 @@ class TrainingOverrides(Section):
     """Overrides training.weight_decay."""
     schedule: Literal["constant", "cosine"] | None = None
     """Overrides training.schedule."""
+    train: Literal["all", "head", "bias"] | None = None
+    """Overrides training.train."""
 
 
 class Architecture(Section):
@@ -254,16 +275,18 @@ class Audit(Section):
     """Name of the audit: results go to results/{audit}."""
     seed: int = Field(0, ge=0)
     """Everything random is keyed by it."""
-    datasets: dict[Name, Dataset] = Field(min_length=1)
+    datasets: dict[Name, Dataset] = {}
     """Data sets by name."""
     membership: Membership = Membership()
     """Membership design, shared by all settings of a data set."""
-    architectures: dict[Name, Architecture] = Field(min_length=1)
+    architectures: dict[Name, Architecture] = {}
     """Architectures by name."""
     training: Training = Training()
     """How shadow models are trained."""
-    mechanisms: dict[Name, Mechanism] = Field(min_length=1)
+    mechanisms: dict[Name, Mechanism] = {}
     """Mechanisms by name."""
+    imported: dict[Name, Imported] = {}
+    """Signals by name that are attacked beside those of the models trained here, or instead."""
     explainers: Explainers = Explainers()
     """Explanations whose leakage is measured."""
     attacks: Attacks = Attacks()
@@ -274,6 +297,18 @@ class Audit(Section):
     """Report."""
     compute: Compute = Compute()
     """Jobs."""
+
+    @model_validator(mode="after")
+    def _complete(self) -> Self:
+        sections = {"datasets": self.datasets, "architectures": self.architectures, "mechanisms": self.mechanisms}
+        missing = [name for name, section in sections.items() if not section]
+        if missing and (len(missing) < len(sections) or not self.imported):
+            raise ValueError(
+                f"missing key '{missing[0]}': an audit needs datasets, architectures and mechanisms, or imported signals"
+            )
+        if twice := sorted(set(self.datasets) & set(self.imported)):
+            raise ValueError(f"imported.{twice[0]}: datasets has that name too; choose another one")
+        return self
 
     @model_validator(mode="after")
     def _epsilons(self) -> Self:

@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from mia_audit.config.schema import Architecture, Audit, Mechanism, Training
@@ -17,6 +17,8 @@ class Setting:
     architecture: str
     mechanism: str
     epsilon: str
+    trained: bool = True
+    """False where the signals were imported."""
 
     @property
     def path(self) -> str:
@@ -35,6 +37,8 @@ def _settings(audit: Audit) -> Iterator[Setting]:
             for name, mechanism in audit.mechanisms.items():
                 for epsilon in mechanism.epsilon or ("inf",):
                     yield Setting(dataset, architecture, name, epsilon)
+    for name, imported in audit.imported.items():
+        yield Setting(name, "imported", "imported", imported.epsilon, trained=False)
 
 
 def blocks(audit: Audit) -> list[str]:
@@ -154,13 +158,12 @@ def report_slice(audit: Audit) -> str:
 
 
 def _report_setting(audit: Audit, setting: Setting) -> dict[str, Any]:
+    if not setting.trained:
+        delta = audit.imported[setting.dataset].delta
+        return asdict(setting) | {"private": delta is not None, "delta": delta}
     mechanism = resolved_mechanism(audit, setting.mechanism)
     private = mechanism.mechanism != "none"
-    return {
-        "dataset": setting.dataset,
-        "architecture": setting.architecture,
-        "mechanism": setting.mechanism,
-        "epsilon": setting.epsilon,
+    return asdict(setting) | {
         "private": private,
         "delta": mechanism.delta if private else None,
         "accountant": mechanism.accountant if private else None,
