@@ -11,6 +11,7 @@ from pydantic import (
     ConfigDict,
     Field,
     PositiveInt,
+    WithJsonSchema,
     field_validator,
     model_validator,
 )
@@ -58,7 +59,11 @@ def _name(value: str) -> str:
 
 
 Name = Annotated[str, AfterValidator(_name)]
-Epsilon = Annotated[str, BeforeValidator(_epsilon)]
+Epsilon = Annotated[
+    str,
+    BeforeValidator(_epsilon),
+    WithJsonSchema({"anyOf": [{"type": "number", "exclusiveMinimum": 0}, {"const": "inf"}]}),
+]
 Probability = Annotated[float, Field(gt=0, lt=1)]
 
 
