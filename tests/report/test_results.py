@@ -36,21 +36,21 @@ def test_a_spec_that_is_wrong_is_one_line(text, named):
     assert "\n" not in str(caught.value)
 
 
-def test_matrices_are_the_scores_on_the_true_membership(small):
+def test_scores_are_those_on_the_true_membership(small):
     results = small.results()
-    found = results.matrices(results.spec.settings[0], "loss-lira", "confidence", "shrunk")
+    found = results.scored(results.spec.settings[0], "loss-lira", "confidence", "shrunk")
     rows = pl.read_parquet(small.root / "toy" / "net" / "none-epsinf" / "scores.parquet").filter(
         pl.col("attack") == "loss-lira", pl.col("variance") == "shrunk", ~pl.col("null_control")
     )
-    assert np.array_equal(found.records, np.arange(300)) and np.array_equal(found.targets, np.arange(12))
-    assert np.array_equal(found.scores, rows["score"].to_numpy().reshape(12, 300).T)
+    assert np.array_equal(found.record, np.arange(300)) and np.array_equal(found.target, np.arange(12))
+    assert np.array_equal(found.score, rows["score"].to_numpy().reshape(12, 300).T)
     assert np.array_equal(found.member, rows["member"].to_numpy().reshape(12, 300).T)
 
 
 def test_an_attack_without_scores_names_the_file(small):
     results = small.results()
     with pytest.raises(UserError, match=r"scores\.parquet: no scores of rmia on confidence"):
-        results.matrices(results.spec.settings[0], "rmia", "confidence", "none")
+        results.scored(results.spec.settings[0], "rmia", "confidence", "none")
 
 
 def test_a_missing_or_foreign_table_names_the_file(small, tmp_path):

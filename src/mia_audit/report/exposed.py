@@ -60,8 +60,8 @@ def most_exposed(results: Results, found: Finding, fpr: float | None) -> tuple[L
     if not ranked or not results.spec.exposed:
         return None
     leak = ranked[0]
-    matrices = results.matrices(found.setting, *leak.key)
-    records, scores, member = matrices.records, matrices.scores, matrices.member
+    scored = results.scored(found.setting, *leak.key)
+    records, scores, member = scored.record, scored.score, scored.member
     columns = exposure(scores, member)
     called = _called(scores, member, fpr) if fpr is not None else np.zeros_like(member)
     order = np.argsort(columns["rank"])[: results.spec.exposed]
@@ -79,7 +79,7 @@ def most_exposed(results: Results, found: Finding, fpr: float | None) -> tuple[L
         )
         for i in order
     ]
-    membership = {int(records[i]): dict(zip(matrices.targets.tolist(), member[i].tolist(), strict=True)) for i in order}
+    membership = {int(records[i]): dict(zip(scored.target.tolist(), member[i].tolist(), strict=True)) for i in order}
     _illustrate(results, found, exposed, membership)
     return leak, exposed
 

@@ -7,12 +7,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import polars as pl
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from mia_audit.errors import UserError
+from mia_audit.evaluation.files import Scored, read_scores
 from mia_audit.storage import open_table, read_table, table_facts
 
 
@@ -82,16 +80,6 @@ def _known(kind: type[Any], values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class Matrices:
-    """One attack's scores [N, K], NaN where a record has none, and membership [N, K], of records [N] and targets [K]."""
-
-    records: np.ndarray
-    targets: np.ndarray
-    scores: np.ndarray
-    member: np.ndarray
-
-
-@dataclass(frozen=True)
 class Results:
     """The files of an audit below `root`, read when asked for."""
 
@@ -116,35 +104,15 @@ class Results:
             for setting in self.spec.settings
         ]
 
-    def scores(self, setting: Setting, attack: str, signal: str, variance: str) -> pl.DataFrame:
-        """Return target, record, member and score of one attack on the true membership, reading its row group alone."""
+    def scored(self, setting: Setting, attack: str, signal: str, variance: str) -> Scored:
+        """Return the scores of one attack on the true membership."""
         path = self._file(setting, "scores.parquet")
-        key = {"attack": attack, "signal": signal, "variance": variance, "null_control": False}
-        columns = ["target", "record", "member", "score"]
-        file = open_table(path, "scores", [*key, *columns])
-        groups = [index for index in range(file.num_row_groups) if _holds(file.metadata.row_group(index), key)]
-        try:
-            table = file.read_row_groups(groups)
-        except (pa.ArrowInvalid, OSError) as error:
-            raise UserError(f"{path}: damaged ({str(error).splitlines()[0]}). Delete it and run again") from None
-        for name, value in key.items():
-            table = table.filter(pc.equal(table[name], value))
-        if not len(table):
+        found = next(read_scores(path, attack, signal, variance), None)
+        if found is None:
             raise UserError(
                 f"{path}: no scores of {attack} on {signal} ({variance}), of which metrics.parquet has metrics"
             )
-        return pl.DataFrame(pl.from_arrow(table.select(columns)))
-
-    def matrices(self, setting: Setting, attack: str, signal: str, variance: str) -> Matrices:
-        """Return the scores of one attack as a matrix."""
-        frame = self.scores(setting, attack, signal, variance)
-        records, row = np.unique(frame["record"].to_numpy(), return_inverse=True)
-        targets, column = np.unique(frame["target"].to_numpy(), return_inverse=True)
-        scores = np.full((len(records), len(targets)), np.nan)
-        member = np.zeros((len(records), len(targets)), dtype=bool)
-        scores[row, column] = frame["score"].to_numpy()
-        member[row, column] = frame["member"].to_numpy()
-        return Matrices(records, targets, scores, member)
+        return found
 
     def pool_facts(self, dataset: str) -> dict[str, Any] | None:
         """Return the facts of a pool and its membership design; None where the audit has no pool."""
@@ -179,13 +147,3 @@ class Results:
 
 def _frame(path: Path, kind: str) -> pl.DataFrame:
     return pl.DataFrame(pl.from_arrow(read_table(path, kind)))
-
-
-def _holds(group: Any, key: Mapping[str, Any]) -> bool:
-    """Whether a row group may hold the attack, by the statistics of its columns: it is one attack's alone."""
-    for position in range(group.num_columns):
-        column = group.column(position)
-        wanted, found = key.get(column.path_in_schema), column.statistics
-        if wanted is not None and found is not None and found.has_min_max and not found.min <= wanted <= found.max:
-            return False
-    return True

@@ -83,8 +83,8 @@ def curves(results: Results, found: Finding, drawn: list[Series], points: int) -
         if one.name not in chosen:
             continue
         leak = chosen[one.name]
-        matrices = results.matrices(found.setting, *leak.key)
-        columns = list(zip(matrices.scores.T, matrices.member.T, strict=True))
+        scored = results.scored(found.setting, *leak.key)
+        columns = list(zip(scored.score.T, scored.member.T, strict=True))
         columns = [(values, inside) for values, inside in columns if _both(inside[~np.isnan(values)])]
         grid = log_grid(max(int((~inside & ~np.isnan(values)).sum()) for values, inside in columns), points)
         made.append(Curve(one, leak, grid, *mean_log_roc(columns, grid)))
