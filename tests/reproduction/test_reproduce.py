@@ -1,0 +1,71 @@
+"""The published table, cell by cell, from the published files (skipped where they are not) through the command line."""
+
+import os
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from mia_audit.attacks.layouts import read_per_model_csv
+from mia_audit.cli import main
+from mia_audit.reproduction.models import measure
+
+FOLDER = os.environ.get("MIA_AUDIT_PUBLISHED_SCORES", "")
+
+published = pytest.mark.skipif(
+    not Path(FOLDER, "indices_CIFAR10").is_dir(),
+    reason="the published score matrices are not here: set MIA_AUDIT_PUBLISHED_SCORES to their folder",
+)
+
+TABLE = {
+    ("L1-LRT", "authors' score, authors' read-out", "ixg_l1"): (0.0922, 0.1562, 0.6380),
+    ("L1-LRT", "authors' score, exact ROC", "ixg_l1"): (0.0118, 0.0622, 0.6380),
+    ("L1-LRT", "threshold", "ixg_l1"): (0.0012, 0.0107, 0.5590),
+    ("L1-LRT", "pooled variance", "ixg_l1"): (0.0129, 0.0652, 0.6325),
+    ("L1-LRT", "pooled variance", "log ixg_l1"): (0.0211, 0.0755, 0.6407),
+    ("L1-LRT", "per-record variance", "log ixg_l1"): (0.0120, 0.0568, 0.6313),
+    ("L1-LRT", "shrunk variance", "log ixg_l1"): (0.0258, 0.0797, 0.6393),
+    ("L1-LRT", "hierarchical variance (default)", "log ixg_l1"): (0.0265, 0.0818, 0.6445),
+    ("L1-LRT", "joint with the confidence (best)", "confidence + log ixg_l1"): (0.0394, 0.0951, 0.6506),
+    ("Loss LiRA", "authors' score, authors' read-out", "loss"): (0.0543, 0.0946, 0.5696),
+    ("Loss LiRA", "authors' score, exact ROC", "loss"): (0.0094, 0.0302, 0.5696),
+    ("Loss LiRA", "threshold", "loss"): (0.0010, 0.0103, 0.5643),
+    ("Loss LiRA", "pooled variance", "loss"): (0.0134, 0.0415, 0.5959),
+    ("Loss LiRA", "pooled variance", "confidence"): (0.0380, 0.0915, 0.6460),
+    ("Loss LiRA", "per-record variance", "confidence"): (0.0105, 0.0637, 0.6414),
+    ("Loss LiRA", "shrunk variance", "confidence"): (0.0397, 0.0932, 0.6469),
+    ("Loss LiRA", "hierarchical variance (default)", "confidence"): (0.0400, 0.0934, 0.6473),
+}
+
+
+@published
+def test_every_cell_comes_out(tmp_path, capsys):
+    assert main(["reproduce", FOLDER, "--out", str(tmp_path)]) == 0
+    shown = capsys.readouterr().out
+    assert "L1-LRT" in shown and "0.0922" in shown
+    table = pl.read_csv(tmp_path / "table.csv")
+    found = {tuple(row[:3]): (row[3], row[5], row[7]) for row in table.rows() if row[1] != "as printed"}
+    assert set(found) == set(TABLE)
+    for key, expected in TABLE.items():
+        assert found[key] == pytest.approx(expected, abs=2e-4), key
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "table.csv",
+        "table.tex",
+        *(f"curves.{kind}" for kind in ("pdf", "svg", "png")),
+    }
+
+
+@published
+def test_sixteen_models_suffice(monkeypatch):
+    monkeypatch.setattr("mia_audit.reproduction.models.COUNTS", (16, 32))
+    full = read_per_model_csv(Path(FOLDER), {})
+    full.signals.pop("loss"), full.signals.pop("confidence")
+    table = measure(full)
+    auc = {(row["variance"], row["models"]): row["auc_mean"] for row in table.iter_rows(named=True)}
+    assert auc["hierarchical", 16] >= auc["pooled", 32] > auc["pooled", 16]
+    assert max(auc, key=auc.__getitem__) == ("hierarchical", 32)
+
+
+def test_a_folder_that_is_not_there_is_named(tmp_path, capsys):
+    assert main(["reproduce", str(tmp_path / "none"), "--out", str(tmp_path / "out")]) == 2
+    assert "no such folder" in capsys.readouterr().err and not (tmp_path / "out").exists()
