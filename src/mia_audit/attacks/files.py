@@ -23,6 +23,9 @@ LEAST_MODELS = 4
 KEYS = ("shadow", "record", "member", "label", "predicted")
 """Columns of signals.parquet that are not signals."""
 
+DIAGNOSTIC = "_completeness"
+"""Ends the columns that say how well an explanation was computed: nobody ships them, so nothing attacks them."""
+
 ENCODING: dict[str, Any] = {
     "use_dictionary": ["attack", "signal", "variance", "target"],
     "column_encoding": {"record": "DELTA_BINARY_PACKED"},
@@ -45,7 +48,7 @@ class SignalsFile:
         self._file = open_table(path, "signals", ["shadow", "record", "member"])
         self._queries: dict[str, list[str]] = {}
         for name in self._file.schema_arrow.names:
-            if name not in KEYS:
+            if name not in KEYS and not name.endswith(DIAGNOSTIC):
                 self._queries.setdefault(name.partition(QUERY)[0], []).append(name)
         told = table_facts(path, "signals").get("signals", {})
         self.signals = [Signal(name, **told[name]) if name in told else describe(name) for name in self._queries]

@@ -58,8 +58,8 @@ def hierarchical_ratio(signal: Cells, member: Member) -> Cells:
             floor = block.floor
             score = _predictive(inside, from_out - found, pools[0], floor)
             score -= _predictive(outside, from_out, pools[1], floor)
-            scores[order[block.rows]] = score
-    return scores
+            scores[block.rows] = score
+    return scores.T.take(np.argsort(order), axis=1).T
 
 
 def _predictive(side: Side, deviation: Cells, pool: np.ndarray, floor: np.ndarray) -> Cells:

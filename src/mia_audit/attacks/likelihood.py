@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator
+from functools import cache
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
@@ -200,8 +201,18 @@ def log_density(side: Side, scale: Scale, floor: np.ndarray) -> Cells:
 def student(deviation: Cells, variance: np.ndarray, count: Cells, prior: float) -> Cells:
     """Return the log density of a Student-t of scale √variance with count + prior degrees of freedom, [B, K]."""
     freedom = count + prior
-    density: Cells = -0.5 * (freedom + 1) * np.log(1 + deviation**2 / (freedom * variance)) - 0.5 * np.log(variance)
-    freedoms = np.arange(count.shape[1] + 1) + prior
-    constants = [math.lgamma((nu + 1) / 2) - math.lgamma(nu / 2) - math.log(nu * math.pi) / 2 for nu in freedoms]
-    density += np.array(constants)[count.astype(np.intp)]
+    density: Cells = deviation**2
+    density /= freedom * variance
+    density += 1
+    np.log(density, out=density)
+    density *= -0.5 * (freedom + 1)
+    density -= 0.5 * np.log(variance)
+    density += _constants(count.shape[1], prior)[count.astype(np.intp)]
     return density
+
+
+@cache
+def _constants(models: int, prior: float) -> np.ndarray:
+    """Return the logarithm of the Student-t density's constant for 0 … models values and that prior."""
+    freedoms = np.arange(models + 1) + prior
+    return np.array([math.lgamma((nu + 1) / 2) - math.lgamma(nu / 2) - math.log(nu * math.pi) / 2 for nu in freedoms])
