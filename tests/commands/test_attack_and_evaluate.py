@@ -59,6 +59,11 @@ def attack(tmp_path, values):
     )
 
 
+def test_how_well_an_explanation_was_computed_is_not_attacked(tmp_path, values):
+    assert attack(tmp_path, values | {"ig_completeness": np.abs(values["confidence"])}) == 0
+    assert "ig_completeness" not in pl.read_parquet(tmp_path / "scores.parquet")["signal"].unique()
+
+
 def test_scores_and_metrics_follow_the_contract(tmp_path, values):
     assert attack(tmp_path, values) == 0
     scores = pl.read_parquet(tmp_path / "scores.parquet")
