@@ -102,7 +102,7 @@ def test_every_term_is_explained_and_guarantees_are_complete(page):
     ):
         assert term in words, term
     assert (
-        "at most ε = 7.99 spent at δ = 10⁻⁵ by the PRV accountant (8.80 by RDP), poisson sampling at rate 0.100"
+        "at most ε = 7.99 spent at δ = 10⁻⁵ by the PRV accountant (8.80 by RDP), Poisson sampling at rate 0.100"
         in words
     )
     assert "4 duplicates dropped" in words and "lower bound" in words

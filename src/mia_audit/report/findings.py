@@ -16,12 +16,15 @@ import numpy as np
 import polars as pl
 
 from mia_audit.errors import UserError
+from mia_audit.evaluation.summary import NULL_WIDENING
 from mia_audit.report.signals import read_signal
 
 if TYPE_CHECKING:
     from mia_audit.report.results import Results, Setting
 
 ATTACK = ("attack", "signal", "variance")
+ALARM = 0.999
+"""Level of the intervals by which the null control tells a reader not to rely on an audit."""
 
 
 @dataclass(frozen=True)
@@ -44,8 +47,13 @@ class Estimate:
         return replace(self, low=low, high=high)
 
 
-def estimate(values: Sequence[float] | np.ndarray, confidence: float, comparisons: int = 1) -> Estimate:
-    """Estimate the mean over targets; `comparisons` widens the interval so that it holds for the largest of so many (Bonferroni)."""
+def estimate(
+    values: Sequence[float] | np.ndarray, confidence: float, comparisons: int = 1, widening: float = 1.0
+) -> Estimate:
+    """Estimate the mean over targets; `comparisons` widens the interval so that it holds for the largest of so many (Bonferroni).
+
+    `widening` is a further factor, for targets whose errors go together.
+    """
     from scipy.special import stdtrit
 
     values = np.asarray(values, dtype=np.float64)
@@ -54,6 +62,7 @@ def estimate(values: Sequence[float] | np.ndarray, confidence: float, comparison
         return Estimate(mean, math.nan, math.nan, math.nan, len(values))
     sd = float(values.std(ddof=1))
     half = float(stdtrit(len(values) - 1, 1 - (1 - confidence) / comparisons / 2)) * sd / math.sqrt(len(values))
+    half *= widening
     return Estimate(mean, sd, mean - half, mean + half, len(values))
 
 
@@ -161,7 +170,7 @@ class NullControl:
     headline: dict[str, Estimate]
     """By channel: the null control of that channel's strongest attack."""
     sound: bool
-    """Whether every headline interval holds ½ once widened for their number in the whole audit."""
+    """Whether every headline interval holds ½ at the level `ALARM`, once widened for their number in the whole audit."""
 
 
 def null_control(
@@ -177,14 +186,16 @@ def null_control(
     }
     if not values:
         return None
-    found = {key: estimate(aucs, confidence) for key, aucs in values.items()}
+    found = {key: estimate(aucs, confidence, widening=NULL_WIDENING) for key, aucs in values.items()}
     headline = {channel: leak.key for channel, leak in strongest.items() if leak.key in found}
     return NullControl(
         intervals=len(found),
         holding=sum(not one.excludes(0.5) for one in found.values()),
         strongest=max(one.mean for one in found.values()),
         headline={channel: found[key] for channel, key in headline.items()},
-        sound=not any(estimate(values[key], confidence, comparisons).excludes(0.5) for key in headline.values()),
+        sound=not any(
+            estimate(values[key], ALARM, comparisons, NULL_WIDENING).excludes(0.5) for key in headline.values()
+        ),
     )
 
 

@@ -135,7 +135,7 @@ def null_table(findings: Findings) -> dict[str, Any] | None:
             "real_interval": interval(leak.auc_estimate),
             "null": fixed(one.mean),
             "null_interval": interval(one),
-            "holds": "no" if one.excludes(0.5) else "yes",
+            "holds": f"no, by {significant(max(one.low - 0.5, 0.5 - one.high), 1)}" if one.excludes(0.5) else "yes",
         }
         for found in findings.settings
         if found.null

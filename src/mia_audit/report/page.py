@@ -18,6 +18,7 @@ from mia_audit.report.statements import (
     exposed_sentences,
     guarantee_sentence,
     null_sentence,
+    sampling_name,
     scope,
 )
 from mia_audit.report.words import (
@@ -68,7 +69,7 @@ def render(results: Results, findings: Findings, sources: Mapping[str, Any]) -> 
         fpr=rate(findings.fpr) if findings.fpr is not None else "",
         channels={channel for found in findings.settings for channel in found.strongest},
         private=bool(private),
-        sampling=joined(sorted({str(facts["sampling"]) for found in private if (facts := guarantee(found))})),
+        sampling=joined(sorted({sampling_name(facts) for found in private if (facts := guarantee(found))})),
         groups=groups,
         settings=settings_table(findings),
         exposed=exposed,

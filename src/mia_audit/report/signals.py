@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 OUTPUTS = frozenset({"loss", "confidence"})
 EXPLANATION = re.compile(
-    r"(?P<explainer>.+?)(?P<probability>_probability)?(?P<true>_true)?_(?P<summary>variance|l1|l2|linf)"
+    r"(?P<explainer>.+?)(?P<probability>_probability)?(?P<true>_true)?_(?P<summary>variance|l1|l2|linf|completeness)"
 )
 EXPLAINERS = {
     "ixg": "input × gradient",
@@ -13,7 +13,13 @@ EXPLAINERS = {
     "ig": "integrated gradients",
     "gradient_shap": "GradientSHAP",
 }
-SUMMARIES = {"variance": "variance", "l1": "L1 norm", "l2": "L2 norm", "linf": "largest value"}
+SUMMARIES = {
+    "variance": "variance",
+    "l1": "L1 norm",
+    "l2": "L2 norm",
+    "linf": "largest value",
+    "completeness": "completeness error",
+}
 
 
 @dataclass(frozen=True)

@@ -63,7 +63,7 @@ def null_sentence(group: Sequence[Finding]) -> str:
     holding = sum(null.holding for _, null in controls)
     total = count(sum(null.intervals for _, null in controls), "interval")
     headline = [(found, channel, one) for found, null in controls for channel, one in null.headline.items()]
-    told = f"Of all attacks, {holding} of {total} hold 0.5; by chance about 95 in 100 do."
+    told = f"Of all attacks, {holding} of {total} hold 0.5. About 95 in 100 do by chance, but not independently: all share one shuffle."
     share = told if sum(null.intervals for _, null in controls) > len(headline) else ""
     missed = [f"{channel} {protected(found.setting)}" for found, channel, one in headline if one.excludes(0.5)]
     if not all(null.sound for _, null in controls):
@@ -85,6 +85,11 @@ def null_ceiling(findings: Findings) -> str:
     return f"{best} where there is nothing to find: so much says nothing."
 
 
+def sampling_name(facts: Mapping[str, Any]) -> str:
+    """Name the sampling of batches that a guarantee assumes."""
+    return str(facts["sampling"]).replace("poisson", "Poisson")
+
+
 def guarantee_sentence(found: Finding, facts: Mapping[str, Any]) -> str:
     """Say what a private setting's ε means: how much was spent, by which accountant, under which assumption."""
     setting = found.setting
@@ -96,7 +101,7 @@ def guarantee_sentence(found: Finding, facts: Mapping[str, Any]) -> str:
         f"by the {(setting.accountant or '').upper()} accountant ({significant(facts['epsilon_spent_rdp'])} by RDP)"
     )
     noise = f"noise multiplier {significant(facts['noise_multiplier'])}, {setting.clipping} clipping per record"
-    sampling = f"{facts['sampling']} sampling at rate {significant(facts['sampling_rate'])}, {facts['steps']} steps"
+    sampling = f"{sampling_name(facts)} sampling at rate {significant(facts['sampling_rate'])}, {facts['steps']} steps"
     return f"{protected(setting)}: {spent} {accountants}, {sampling}, {noise}"
 
 
