@@ -5,6 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+from mia_audit.evaluation.summary import summarise
 from mia_audit.report.findings import (
     Leak,
     accuracy_difference,
@@ -118,6 +119,15 @@ def test_the_null_control_tells_chance_from_a_broken_audit():
         assert found.intervals == 1 and found.strongest == pytest.approx(values.mean())
         assert found.headline["outputs"].mean == pytest.approx(values.mean())
     assert null_control(metrics(rows).filter(~pl.col("null_control")), strongest, 0.95, 1) is None
+
+
+def test_the_null_control_has_the_intervals_of_the_summary():
+    """Targets' errors go together there: intervals as if they were independent would accuse sound audits."""
+    values = 0.5 + 0.01 * np.random.default_rng(3).normal(size=17)
+    rows = [("loss-lira", "confidence", "pooled", True, k, value, 0.1, 0.2) for k, value in enumerate(values)]
+    found = null_control(metrics(rows), {"outputs": leak(np.full(17, 0.7))}, 0.95, comparisons=1).headline["outputs"]
+    summary = summarise(metrics(rows)).row(0, named=True)
+    assert (found.low, found.high) == pytest.approx((summary["auc_low"], summary["auc_high"]))
 
 
 def test_what_the_small_audit_found(findings):
