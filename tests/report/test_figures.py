@@ -46,7 +46,7 @@ def test_series_keep_their_colours_over_the_settings_of_a_group(findings):
         "outputs",
         "integrated gradients",
         "input × gradient",
-        "outputs, no shadow models",
+        "outputs by threshold",
     ]
     assert drawn[0].colour == PALETTE[0] and len({one.colour for one in drawn}) == len(drawn) <= MOST + 1
     assert strongest(findings.settings[0])["integrated gradients"].attack == "l1-lrt"

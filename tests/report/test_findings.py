@@ -126,7 +126,8 @@ def test_the_null_control_has_the_intervals_of_the_summary():
     values = 0.5 + 0.01 * np.random.default_rng(3).normal(size=17)
     rows = [("loss-lira", "confidence", "pooled", True, k, value, 0.1, 0.2) for k, value in enumerate(values)]
     found = null_control(metrics(rows), {"outputs": leak(np.full(17, 0.7))}, 0.95, comparisons=1).headline["outputs"]
-    summary = summarise(metrics(rows)).row(0, named=True)
+    counts = {"members": 600, "non_members": 600, "unscored": 0, "balanced_accuracy": 0.5}
+    summary = summarise(metrics(rows).with_columns(**{k: pl.lit(v) for k, v in counts.items()})).row(0, named=True)
     assert (found.low, found.high) == pytest.approx((summary["auc_low"], summary["auc_high"]))
 
 

@@ -198,9 +198,8 @@ def _shape(drawn: Sequence[Series]) -> alt.Shape:
 def _legend(lines: bool = False) -> alt.Legend:
     import altair as alt
 
-    columns = alt.ExprRef("width < 320 ? 1 : width < 560 ? 2 : 4")
     symbols: dict[str, Any] = {"symbolType": "stroke", "symbolSize": 400} if lines else {}
-    return alt.Legend(orient="bottom", direction="horizontal", columns=columns, title=None, labelLimit=260, **symbols)
+    return alt.Legend(orient="bottom", direction="horizontal", title=None, labelLimit=260, **symbols)
 
 
 def _finish(chart: Any, description: str, height: int) -> dict[str, Any]:

@@ -50,6 +50,8 @@ UNDATED: dict[str, dict[str, Any]] = {
     "svg": {"Date": None, "Creator": None},
     "png": {"Software": None},
 }
+HALF = 28
+"""Letters of a legend that fit into half a column."""
 BANDS = 2
 """More bands than these hide each other."""
 GUESSING: dict[str, Any] = {"color": "0.55", "linewidth": 0.8, "linestyle": (0, (3, 2)), "zorder": 1}
@@ -111,7 +113,8 @@ def roc_figure(found: Finding, lines: Sequence[Curve]) -> Figure:
     title = (
         f"strongest attack on each, its AUC; band: ± 1 sd over {len(lines[0].leak.targets)} targets" if lines else None
     )
-    figure.legend(loc="outside lower center", ncols=2, title=title, title_fontsize=6.5, columnspacing=1.2)
+    columns = 2 if max(len(text) for text in axes.get_legend_handles_labels()[1]) <= HALF else 1
+    figure.legend(loc="outside lower center", ncols=columns, title=title, title_fontsize=6.5, columnspacing=1.2)
     return figure
 
 

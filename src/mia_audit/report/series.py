@@ -37,7 +37,7 @@ def series_of(leak: Leak) -> str:
     if signal.explainer is not None:
         return signal.explainer_label
     if signal.channel == "outputs":
-        return "outputs, no shadow models" if leak.attack == "threshold" else "outputs"
+        return "outputs by threshold" if leak.attack == "threshold" else "outputs"
     return "outputs and explanations" if signal.channel == "both" else signal.name
 
 
@@ -56,7 +56,7 @@ def series(group: list[Finding]) -> list[Series]:
     for found in group:
         for name, leak in strongest(found).items():
             best[name] = max(best.get(name, 0.0), float(leak.auc.mean()))
-    baseline = "outputs, no shadow models"
+    baseline = "outputs by threshold"
     ranked = sorted((name for name in best if name not in ("outputs", baseline)), key=lambda name: -best[name])
     names = [*(["outputs"] if "outputs" in best else []), *ranked][:MOST]
     dashes: list[tuple[float, ...]] = [(), (), (4, 1.5), (1.5, 1.2), (5, 1.5, 1, 1.5), (8, 2)]
