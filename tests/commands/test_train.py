@@ -77,27 +77,14 @@ def train(
         "epsilon": epsilon,
         "training": {**TRAINING, **training},
     }
-    start = ["--public", str(public)] if public else []
-    return main(
-        [
-            "train",
-            "--pool",
-            str(pool),
-            "--architecture",
-            str(pool.parent / "architecture.json"),
-            *start,
-            "--spec",
-            json.dumps(spec),
-            "--shadows",
-            shadows,
-            "--threads",
-            "1",
-            "--batch",
-            "64",
-            "--out",
-            str(out),
-        ]
-    )
+    arguments = {
+        "--pool": pool,
+        "--architecture": pool.parent / "architecture.json",
+        "--spec": json.dumps(spec),
+        "--out": out,
+    }
+    arguments |= {"--shadows": shadows, "--threads": 1, "--batch": 64} | ({"--public": public} if public else {})
+    return main(["train", *(str(word) for pair in arguments.items() for word in pair)])
 
 
 def contents(folder: Path) -> dict[str, bytes]:

@@ -10,6 +10,11 @@ from mia_audit.models.torchvision_guard import guard
 UNREACHABLE = 1e5
 
 
+def steps_per_epoch(records: int, batch: int) -> int:
+    """Return how many Poisson batches of `batch` expected records make one expected pass over the training set."""
+    return max(1, round(records / batch))
+
+
 @cache
 def epsilon_spent(noise_multiplier: float, sampling_rate: float, steps: int, delta: float, accountant: str) -> float:
     """Return ε at δ after `steps` steps, by the `prv` or `rdp` accountant; inf without noise, 0 without a step."""

@@ -70,7 +70,7 @@ class _Bar:
 
     def end(self, remark: str) -> None:
         self.display.remove_task(self.task)
-        self.display.print(f"{self.what}: {remark}")
+        self.display.print(f"{self.what}: {remark}", highlight=False)
 
 
 @contextmanager

@@ -1,6 +1,5 @@
 """One shadow model from start to finish: built or fine-tuned, trained under a mechanism, measured."""
 
-import copy
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +16,7 @@ from mia_audit.models import construct
 from mia_audit.seeds import seed_for
 from mia_audit.training.catalogue import Job, Terms, mechanisms
 from mia_audit.training.loop import Epoch, Progress, correct, fit, share
+from mia_audit.training.parts import PARTS
 
 SCHEMA = pa.schema(
     {
@@ -129,6 +129,8 @@ def training_table(shadow: int, trained: Shadow) -> pa.Table:
 
 
 def _start(recipe: Recipe, key: tuple[int | str, ...]) -> nn.Module:
+    model = construct(recipe.architecture, seed_for(*key, "initial weights"))
     if recipe.public is not None:
-        return copy.deepcopy(recipe.public).requires_grad_(True)
-    return construct(recipe.architecture, seed_for(*key, "initial weights"))
+        model.load_state_dict(recipe.public.state_dict())
+    PARTS[recipe.training.train](model)
+    return model

@@ -8,7 +8,7 @@ from torch import Tensor
 from mia_audit.config.schema import Mechanism
 from mia_audit.errors import UserError
 from mia_audit.models import batch_norm_layers
-from mia_audit.training.accounting import epsilon_spent, noise_multiplier_for
+from mia_audit.training.accounting import epsilon_spent, noise_multiplier_for, steps_per_epoch
 from mia_audit.training.catalogue import Job, Terms, generator_for, mechanisms
 from mia_audit.training.clipping import CLIPPINGS
 from mia_audit.training.per_record import ClippedSum
@@ -25,13 +25,13 @@ class DPSGD:
         check_private(job)
         self.job = job
         self.delta = section.delta
-        self.steps_per_epoch = max(1, round(job.records / job.training.batch))
+        self.steps_per_epoch = steps_per_epoch(job.records, job.training.batch)
         self.rate = job.training.batch / job.records
         steps = job.training.epochs * self.steps_per_epoch
         noise_multiplier = noise_multiplier_for(job.epsilon, self.rate, steps, self.delta, section.accountant)
         clipping = CLIPPINGS[section.clipping](section.clip_norm)
         self.terms = Terms(self.delta, noise_multiplier, self.rate, section.accountant, "poisson", clipping.name)
-        self._sum = ClippedSum(job.model, clipping, job.micro_batch)
+        self.clipped_sum = ClippedSum(job.model, clipping, job.micro_batch)
         self._draws = generator_for(job, "batches")
         self._noise = generator_for(job, "noise", next(job.model.parameters()).device)
 
@@ -43,10 +43,10 @@ class DPSGD:
 
     def backward(self, inputs: Tensor, labels: Tensor) -> Tensor:
         """Set `grad` to (Σ clipped gradients + noise) / B, B being the expected batch size; an empty batch is noise alone."""
-        total, losses = self._sum(inputs, labels)
-        deviation = self.terms.noise_multiplier * self._sum.clipping.sensitivity
+        total, losses = self.clipped_sum(inputs, labels)
+        deviation = self.terms.noise_multiplier * self.clipped_sum.clipping.sensitivity
         noise = torch.randn(total.shape, generator=self._noise, dtype=total.dtype, device=total.device)
-        self._sum.assign((total + deviation * noise) / self.job.training.batch)
+        self.clipped_sum.assign((total + deviation * noise) / self.job.training.batch)
         return losses
 
     def spent(self, steps: int) -> tuple[float, float]:

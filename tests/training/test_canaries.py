@@ -1,0 +1,105 @@
+"""The mechanism keeps its promise under a white-box audit that catches every mechanism that does not."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from mia_audit.config.schema import Mechanism
+from mia_audit.training import mechanisms, per_record
+from mia_audit.training.canaries import CANARIES, Game, audit
+from mia_audit.training.catalogue import Job, Protection
+from mia_audit.training.clipping import Clipping, automatic
+from mia_audit.training.per_record import ClippedSum, Gradients, clip_and_sum
+
+CLAIMED = 4.0
+
+
+def honest(job: Job, **section: Any) -> Any:
+    return mechanisms["dp-sgd"](Mechanism(mechanism="dp-sgd", **section), job)
+
+
+@pytest.mark.parametrize(
+    ("section", "steps"),
+    [({}, 1), ({}, 3), ({"clipping": "flat", "clip_norm": 0.3}, 1)],
+    ids=["automatic", "many-steps", "flat"],
+)
+def test_the_bound_is_below_the_accountants_epsilon_and_near_it(section: dict[str, Any], steps: int) -> None:
+    proof = audit(lambda job: honest(job, **section), Game(CLAIMED, steps=steps), CANARIES["weight"])
+    assert 0.75 * CLAIMED <= proof.gaussian <= CLAIMED
+
+
+def test_a_canary_in_the_bias_proves_no_more() -> None:
+    assert 0.5 * CLAIMED <= audit(honest, Game(CLAIMED, trials=1200), CANARIES["bias"]).gaussian <= CLAIMED
+
+
+def test_the_bound_holds_under_poisson_sampling() -> None:
+    proof = audit(honest, Game(CLAIMED, share=0.5, steps=2, trials=1200), CANARIES["weight"])
+    assert 0.1 <= proof.any_mechanism <= CLAIMED
+
+
+def no_noise(job: Job) -> Protection:
+    protection = honest(job)
+    protection.terms = replace(protection.terms, noise_multiplier=0.0)
+    return protection  # type: ignore[no-any-return]
+
+
+def noise_on_the_mean(job: Job) -> Protection:
+    """Noise scaled for the mean of the batch, added to its sum."""
+    protection = honest(job)
+    protection.terms = replace(
+        protection.terms, noise_multiplier=protection.terms.noise_multiplier / job.training.batch
+    )
+    return protection  # type: ignore[no-any-return]
+
+
+def per_batch_clipping(job: Job) -> Protection:
+    """The batch's summed gradient is clipped, not each record's."""
+
+    class Whole(ClippedSum):
+        def __call__(self, inputs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+            keep = Clipping("none", torch.ones_like, 1.0)
+            total, losses = ClippedSum(job.model, keep, self.micro_batch)(inputs, labels)
+            return total * self.clipping.factors(total.norm()[None]), losses
+
+    protection = honest(job)
+    protection.clipped_sum = Whole(job.model, automatic(1.0), 64)
+    return protection  # type: ignore[no-any-return]
+
+
+def clip_norm_doubled(job: Job) -> Protection:
+    protection = honest(job, clipping="flat", clip_norm=2.0)
+    protection.clipped_sum.clipping = replace(protection.clipped_sum.clipping, sensitivity=1.0)
+    return protection  # type: ignore[no-any-return]
+
+
+def calibrated_for_five_times_the_records(job: Job) -> Protection:
+    protection = honest(replace(job, records=5 * job.records))
+    protection.job, protection.rate, protection.steps_per_epoch = job, 1.0, 1
+    return protection  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize(
+    "sabotage",
+    [no_noise, noise_on_the_mean, per_batch_clipping, clip_norm_doubled, calibrated_for_five_times_the_records],
+    ids=lambda sabotage: sabotage.__name__,
+)
+def test_sabotage_is_caught(sabotage: Callable[[Job], Protection]) -> None:
+    assert audit(sabotage, Game(CLAIMED, trials=1000, pilot=200), CANARIES["weight"]).gaussian > CLAIMED
+
+
+@pytest.mark.parametrize("left_out", ["weight", "bias"])
+def test_a_parameter_left_out_of_the_norm_is_caught(left_out: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def partial_norm(gradients: Gradients, clipping: Clipping) -> Tensor:
+        kept = [value.flatten(1) for name, value in gradients.items() if name != left_out]
+        factors = clipping.factors(torch.cat(kept, dim=1).norm(dim=1))
+        return torch.cat([factors @ value.flatten(1) for value in gradients.values()])
+
+    gradients = {"weight": torch.ones(2, 3), "bias": torch.ones(2, 1)}
+    assert not torch.equal(partial_norm(gradients, automatic(1.0)), clip_and_sum(gradients, automatic(1.0)))
+    monkeypatch.setattr(per_record, "clip_and_sum", partial_norm)
+    proofs = [audit(honest, Game(CLAIMED, trials=500, pilot=100), canary).gaussian for canary in CANARIES.values()]
+    assert max(proofs) > CLAIMED
