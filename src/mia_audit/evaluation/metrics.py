@@ -97,9 +97,13 @@ def auc_interval(
 
 def _placements(inside: Scores, outside: Scores) -> tuple[np.ndarray, np.ndarray]:
     """Return, per member, how many non-members score below it and how many score at most the same; both inputs sorted."""
-    below = np.searchsorted(outside, inside, side="left")
-    tied = outside[np.minimum(below, len(outside) - 1)] == inside
-    return below, np.searchsorted(outside, inside, side="right") if tied.any() else below
+    # Two sorted runs merge in one sequential pass; searching for each member jumps through memory.
+    order = np.argsort(np.concatenate([outside, inside]), kind="stable")
+    up_to = np.flatnonzero(order >= len(outside)) - np.arange(len(inside))
+    tied = (outside[np.maximum(up_to, 1) - 1] == inside) & (up_to > 0)
+    below = up_to.copy()
+    below[tied] = np.searchsorted(outside, inside[tied], side="left")
+    return below, up_to
 
 
 def _auc(below: np.ndarray, up_to: np.ndarray, non_members: int) -> tuple[float, float]:
