@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from mia_audit.attacks.joint import joint_ratio
+from mia_audit.attacks.hierarchical import hierarchical_ratio
+from mia_audit.attacks.joint import JOINT_RATIOS, hierarchical_joint_ratio, joint_ratio
 from mia_audit.attacks.likelihood import likelihood_ratio
 from mia_audit.evaluation import auc
 
@@ -54,10 +55,30 @@ def test_a_signal_given_twice_is_no_error_and_ranks_as_one():
         np.testing.assert_allclose(column[~np.isnan(column)], np.nanmean(column), atol=1e-4)
 
 
-def test_two_signals_tell_more_than_either():
+def test_few_models_suffice_when_shifts_are_shrunk():
+    signals, member = draw(4, records=3000, models=6)
+    member[0] = True
+    hierarchical, pooled = hierarchical_joint_ratio(signals, member), joint_ratio(signals, member)
+    assert np.isfinite(hierarchical).all() and np.isnan(pooled[0]).all()
+    gain = []
+    for target in range(6):
+        scored = ~np.isnan(pooled[:, target])
+        here = member[scored, target]
+        gain.append(auc(hierarchical[scored, target], here) - auc(pooled[scored, target], here))
+    assert np.mean(gain) > 0.005
+
+
+def test_the_hierarchical_ratio_is_a_student_t_around_the_shrunk_means():
+    """With one signal and many models, the single hierarchical ratio differs only by its shrunk variances."""
+    signals, member = draw(5, records=1500, models=33)
+    joint, single = hierarchical_joint_ratio(signals[:1], member), hierarchical_ratio(signals[0], member)
+    assert np.corrcoef(joint.ravel(), single.ravel())[0, 1] > 0.95
+
+
+@pytest.mark.parametrize("ratio", JOINT_RATIOS.values())
+def test_two_signals_tell_more_than_either(ratio):
     signals, member = draw(3, records=3000, correlation=0.0)
     values = [
-        auc(s[:, 0], member[:, 0])
-        for s in (*(likelihood_ratio(s, member) for s in signals), joint_ratio(signals, member))
+        auc(s[:, 0], member[:, 0]) for s in (*(likelihood_ratio(s, member) for s in signals), ratio(signals, member))
     ]
     assert values[2] > max(values[:2]) + 0.01

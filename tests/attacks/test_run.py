@@ -105,7 +105,7 @@ def test_an_attack_may_name_its_signals():
 
 
 def test_an_attack_that_knows_none_of_the_variances_runs_with_its_own():
-    assert {run.variance for run in plan(["joint-lrt"], SIGNALS, ["hierarchical"])} == {"pooled"}
+    assert {run.variance for run in plan(["loss-lira-offline"], SIGNALS, ["hierarchical"])} == {"pooled"}
 
 
 def test_an_unknown_attack_lists_the_known_ones():

@@ -35,19 +35,35 @@ def hierarchical_ratio(signal: Cells, member: Member) -> Cells:
 
     `signal` and `member` are [N records, K models]; so are the scores.
     """
-    centred = (signal - np.median(signal, axis=0)).T
-    order = np.argsort(centred.mean(axis=0), kind="stable")
-    centred, sorted_member = centred.take(order, axis=1).T, member.T.take(order, axis=1).T
-    models = signal.shape[1]
-    others = models - 1
-    pools, shift, spread = _prior(centred, sorted_member)
+    found = Shifts(signal, member)
     scores = np.empty(signal.shape, order="F")
     with np.errstate(divide="ignore", invalid="ignore"):
-        for block in blocks(centred, sorted_member):
+        for block, from_in, from_out in found.deviations():
+            floor = block.floor
+            score = _predictive(block.inside, from_in, found.pools[0], floor)
+            score -= _predictive(block.outside, from_out, found.pools[1], floor)
+            scores[block.rows] = score
+    return found.unsorted(scores)
+
+
+class Shifts:
+    """The shrunk shift of every record and target; records are sorted by their mean, so that bins of it are slices."""
+
+    def __init__(self, signal: Cells, member: Member) -> None:
+        """Learn D and T from all records; each model's median over records is taken off its column."""
+        centred = (signal - np.median(signal, axis=0)).T
+        self._order = np.argsort(centred.mean(axis=0), kind="stable")
+        self._signal, self._member = (matrix.take(self._order, axis=1).T for matrix in (centred, member.T))
+        self.pools, self._shift, self._spread = _prior(self._signal, self._member)
+
+    def deviations(self) -> Iterator[tuple[Block, Cells, Cells]]:
+        """Yield, block by sorted block, the targets' deviations from the in and the out mean that the shrunk shift implies."""
+        others = self._signal.shape[1] - 1
+        for block in blocks(self._signal, self._member):
             inside, outside = block.inside, block.outside
             means = block.mean - block.values / others  # over the other models
-            expected, variation = shift(means), spread(means)
-            noise = pools[0] / inside.count + pools[1] / outside.count
+            expected, variation = self._shift(means), self._spread(means)
+            noise = self.pools[0] / inside.count + self.pools[1] / outside.count
             found = outside.deviation - inside.deviation
             found -= expected
             found *= variation / np.maximum(variation + noise, np.finfo(np.float64).tiny)
@@ -55,11 +71,11 @@ def hierarchical_ratio(signal: Cells, member: Member) -> Cells:
             found += expected
             # The other models' values sum to −x: the centred values of a record sum to zero.
             from_out = block.values + (block.values + inside.count * found) / others
-            floor = block.floor
-            score = _predictive(inside, from_out - found, pools[0], floor)
-            score -= _predictive(outside, from_out, pools[1], floor)
-            scores[block.rows] = score
-    return scores.T.take(np.argsort(order), axis=1).T
+            yield block, from_out - found, from_out
+
+    def unsorted(self, values: Cells) -> Cells:
+        """Return the records to the order in which they came."""
+        return values.T.take(np.argsort(self._order), axis=1).T
 
 
 def _predictive(side: Side, deviation: Cells, pool: np.ndarray, floor: np.ndarray) -> Cells:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mia_audit.attacks.likelihood import Block, Side, blocks
+from mia_audit.attacks.hierarchical import Shifts
+from mia_audit.attacks.likelihood import PRIOR, Block, Side, blocks
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float
@@ -39,6 +40,33 @@ def joint_ratio(signals: Sequence[Cells], member: Member) -> Cells:
     return scores
 
 
+def hierarchical_joint_ratio(signals: Sequence[Cells], member: Member) -> Cells:
+    """Score records likewise around means whose shift is shrunk, signal by signal, towards what records like them show.
+
+    The vectors are Student-t with the pooled covariances and the degrees of freedom of the prior. Every record has a score.
+    """
+    deviations = [_shrunk_deviations(signal, member) for signal in signals]
+    scores = np.zeros(member.shape, order="F")
+    size, covariances = len(signals), _covariances(signals, member)
+    for side, sign in enumerate((1.0, -1.0)):
+        matrix, log_determinant = _whitening(covariances[side])
+        distance = np.zeros(member.shape, order="F")
+        for row in matrix:
+            distance += np.square(sum(weight * pair[side] for weight, pair in zip(row, deviations, strict=True)))
+        scores -= sign / 2 * ((PRIOR + size) * np.log1p(distance / PRIOR) + log_determinant)
+    return scores
+
+
+def _shrunk_deviations(signal: Cells, member: Member) -> tuple[Cells, Cells]:
+    """Return the targets' deviations from the shrunk in and out means, [N, K] each."""
+    found = Shifts(signal, member)
+    from_in, from_out = (np.empty(signal.shape, order="F") for _ in range(2))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        for block, inside, outside in found.deviations():
+            from_in[block.rows], from_out[block.rows] = inside, outside
+    return found.unsorted(from_in), found.unsorted(from_out)
+
+
 def _sides(together: Sequence[Block]) -> Iterator[list[Side]]:
     """Yield the in sides of all signals, then their out sides."""
     yield [block.inside for block in together]
@@ -68,3 +96,7 @@ def _whitening(covariance: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     values = np.maximum(values, LEAST)
     matrix = np.swapaxes(vectors, 1, 2) / np.sqrt(values)[:, :, None] / deviation[:, None, :]
     return np.moveaxis(matrix, 0, -1), np.log(values).sum(axis=1) + 2 * np.log(deviation).sum(axis=1)
+
+
+JOINT_RATIOS = {"hierarchical": hierarchical_joint_ratio, "pooled": joint_ratio}
+"""The joint ratios by the name of their variance; the best first."""

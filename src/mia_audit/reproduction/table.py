@@ -20,11 +20,10 @@ if TYPE_CHECKING:
 
 METRICS = ("tpr_at_fpr_0.001", "tpr_at_fpr_0.01", "auc")
 
-THEIRS, DEFAULT, BEST = (
-    "authors' score, exact ROC",
-    "hierarchical variance (default)",
-    "joint with the confidence (best)",
-)
+THEIRS = "authors' score, exact ROC"
+DEFAULT = "hierarchical variance (default)"
+JOINT = "joint with the confidence, pooled"
+BEST = "joint with the confidence, hierarchical (best)"
 
 VARIANCES = {
     "pooled variance": "pooled",
@@ -85,8 +84,9 @@ def _read(published: Published, attack: str, name: str) -> Iterator[Row]:
     for done, variance in VARIANCES.items():
         yield _row(published, attack, done, label, _scores(published, method, [scaled], variance))
     if name != "loss" and "confidence" in signals:
-        joint = _scores(published, "joint-lrt", ["confidence", name], "pooled")
-        yield _row(published, attack, BEST, f"confidence + {label}", joint)
+        for done, variance in {JOINT: "pooled", BEST: "hierarchical"}.items():
+            joint = _scores(published, "joint-lrt", ["confidence", name], variance)
+            yield _row(published, attack, done, f"confidence + {label}", joint)
 
 
 def _scores(published: Published, method: str, names: list[str], variance: str = "none") -> Float[np.ndarray, "N K"]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from mia_audit.attacks.catalogue import attack
-from mia_audit.attacks.joint import joint_ratio
+from mia_audit.attacks.joint import JOINT_RATIOS
 
 if TYPE_CHECKING:
     import numpy as np
@@ -21,7 +21,7 @@ def confidence_and_l1(signals: Sequence[Signal]) -> list[tuple[Signal, ...]]:
     return [(*confidence, signal) for signal in signals if confidence and signal.summary == "l1"]
 
 
-@attack("joint-lrt", reads=confidence_and_l1, variances=["pooled"])
+@attack("joint-lrt", reads=confidence_and_l1, variances=JOINT_RATIOS)
 def joint_lrt(readings: Sequence[Reading], member: Bool[np.ndarray, "N K"], variance: str) -> Float[np.ndarray, "N K"]:
     """Score by log p(x | in) − log p(x | out) of Gaussian vectors with pooled covariances."""
-    return joint_ratio([reading.scaled for reading in readings], member)
+    return JOINT_RATIOS[variance]([reading.scaled for reading in readings], member)
