@@ -1,5 +1,6 @@
 # make audit    set up what is missing, run config/digits.yaml (or CONFIG=…) and say where the report is
 # make test     set up what is missing, run all checks and tests
+# make reproduce SCORES=DIR   print the paper's Table 3 beside what its published score matrices in DIR say
 # make lock     renew envs/ from pyproject.toml
 PYTHON ?= python3
 CONFIG ?= config/digits.yaml
@@ -10,7 +11,7 @@ READY := $(VENV)/ready
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 LOCK := envs/requirements.lock
 
-.PHONY: audit test check lock clean
+.PHONY: audit test check reproduce lock clean
 
 audit: $(READY)
 	@snakemake --cores $(CORES) --configfile $(CONFIG)
@@ -24,6 +25,10 @@ check: $(READY)
 	mypy
 	snakefmt --check Snakefile workflow
 	snakemake --lint
+
+reproduce: $(READY)
+	@test -n "$(SCORES)" || { echo "make reproduce: say where the published score matrices are: make reproduce SCORES=DIR" >&2; exit 2; }
+	mia-audit reproduce $(SCORES) --out results/reproduction
 
 $(READY): $(LOCK) pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit("mia-audit needs Python 3.11 or newer, $(PYTHON) is " + sys.version.split()[0] + "; give another one: make PYTHON=python3.12 …" if sys.version_info < (3, 11) else 0)'
