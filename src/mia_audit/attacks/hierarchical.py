@@ -53,7 +53,7 @@ class Shifts:
         """Learn D and T from all records; each model's median over records is taken off its column."""
         centred = (signal - np.median(signal, axis=0)).T
         self._order = np.argsort(centred.mean(axis=0), kind="stable")
-        self._signal, self._member = (matrix.take(self._order, axis=1).T for matrix in (centred, member.T))
+        self._signal, self._member = _reordered(centred.T, self._order), _reordered(member, self._order)
         self.pools, self._shift, self._spread = _prior(self._signal, self._member)
 
     def deviations(self) -> Iterator[tuple[Block, Cells, Cells]]:
@@ -75,7 +75,15 @@ class Shifts:
 
     def unsorted(self, values: Cells) -> Cells:
         """Return the records to the order in which they came."""
-        return values.T.take(np.argsort(self._order), axis=1).T
+        return _reordered(values, np.argsort(self._order))
+
+
+def _reordered(matrix: np.ndarray, order: np.ndarray) -> np.ndarray:
+    """Return the records of a matrix [N, K] in another order, a model at a time: its column stays in the cache."""
+    made = np.empty((matrix.shape[1], len(order)), dtype=matrix.dtype)
+    for column, values in zip(made, matrix.T, strict=True):
+        column[:] = values[order]
+    return made.T
 
 
 def _predictive(side: Side, deviation: Cells, pool: np.ndarray, floor: np.ndarray) -> Cells:

@@ -73,12 +73,11 @@ def scores_of(
     A run that cannot score a single record of some target is a UserError.
     `read` gives the values of a signal, [N, K] for every query; the last ones read are kept until other signals are asked for.
     """
-    held: dict[Signal, Sequence[Cells]] = {}
+    held: dict[Signal, Reading] = {}
     for run in runs:
-        held = {signal: held[signal] if signal in held else read(signal) for signal in run.signals}
-        readings = [Reading(signal, queries) for signal, queries in held.items()]
+        held = {signal: held[signal] if signal in held else Reading(signal, read(signal)) for signal in run.signals}
         judged = null if run.null_control else member
-        scores = attacks[run.attack].score(readings, judged, run.variance)
+        scores = attacks[run.attack].score(list(held.values()), judged, run.variance)
         for target in np.flatnonzero(np.isnan(scores).all(axis=0)):
             raise UserError(
                 f"{run.attack} on {run.signal}: no record of target {target} has enough other models on each side for the "

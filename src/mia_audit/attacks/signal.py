@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from functools import cached_property
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -36,18 +37,19 @@ class Signal:
         return last if found and last in SUMMARIES else None
 
 
-class Reading(NamedTuple):
+@dataclass(frozen=True)
+class Reading:
     """A signal and its values: a matrix [N records, K models] of float64 for every query of the records (augmentations)."""
 
     signal: Signal
     queries: Sequence[Float[np.ndarray, "N K"]]
 
-    @property
+    @cached_property
     def values(self) -> Float[np.ndarray, "N K"]:
         """The mean over queries."""
         return _mean(self.queries)
 
-    @property
+    @cached_property
     def scaled(self) -> Float[np.ndarray, "N K"]:
         """The mean over queries on the scale on which the signal is closest to a Gaussian: the logarithm of a positive one.
 

@@ -39,6 +39,12 @@ def exposure(scores: Float[np.ndarray, "N K"], member: Bool[np.ndarray, "N K"]) 
 
 def _percentile(scores: Float[np.ndarray, " N"]) -> Float[np.ndarray, " N"]:
     """Return the share of the scored records that score lower than each, ties (itself included) at ½; NaN where unscored."""
-    known = np.sort(scores[~np.isnan(scores)])
-    below, up_to = np.searchsorted(known, scores, side="left"), np.searchsorted(known, scores, side="right")
-    return np.where(np.isnan(scores), np.nan, (below + up_to) / (2 * max(len(known), 1)))
+    order = np.argsort(scores, kind="stable")  # NaN last
+    known = int(np.count_nonzero(~np.isnan(scores)))
+    ranked, place = scores[order[:known]], np.arange(known)
+    changes = ranked[1:] != ranked[:-1]
+    first = np.maximum.accumulate(np.where(np.append(True, changes), place, 0))
+    last = np.minimum.accumulate(np.where(np.append(changes, True), place, known)[::-1])[::-1]
+    shares = np.full(len(scores), np.nan)
+    shares[order[:known]] = (first + last + 1) / (2 * max(known, 1))
+    return shares
