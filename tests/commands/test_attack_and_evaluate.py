@@ -31,7 +31,7 @@ def values():
     return {"member": member, "loss": np.exp(-base), "confidence": base, "ixg_l1": np.exp(-base * 0.9)}
 
 
-def write_signals(path, values):
+def write_signals(path, values, facts=None):
     def shadow(k):
         columns = {
             "shadow": pa.array(np.full(RECORDS, k, np.int32)),
@@ -41,7 +41,7 @@ def write_signals(path, values):
             columns[name] = pa.array(matrix[:, k] if name == "member" else matrix[:, k].astype(np.float32))
         return pa.table(columns)
 
-    write_table(path, (shadow(k) for k in range(MODELS)), "signals", RECORDS * MODELS)
+    write_table(path, (shadow(k) for k in range(MODELS)), "signals", RECORDS * MODELS, facts)
     return path
 
 
@@ -110,6 +110,19 @@ def test_further_queries_are_columns_with_a_number(tmp_path, values):
     mean = np.log([values[name].astype(np.float32).astype(np.float64) for name in ("ixg_l1", "ixg_l1@2")]).mean(axis=0)
     expected = likelihood_ratio(mean, values["member"], "pooled")
     np.testing.assert_allclose(rows["score"].to_numpy().reshape(MODELS, RECORDS).T, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_a_foreign_signal_says_what_it_is_in_the_file_s_facts(tmp_path, values):
+    values = {"member": values["member"], "gap": values["confidence"]}
+    signals = write_signals(
+        tmp_path / "signals.parquet", values, {"signals": {"gap": {"scale": "real", "members": "high"}}}
+    )
+    spec = json.dumps(
+        {"seed": 0, "dataset": "d", "attacks": {"methods": ["threshold", "lrt"], "variances": ["pooled"]}}
+    )
+    assert main(["attack", "--signals", str(signals), "--spec", spec, "--out", str(tmp_path / "scores.parquet")]) == 0
+    rows = pl.read_parquet(tmp_path / "scores.parquet").filter(pl.col("attack") == "threshold")
+    np.testing.assert_array_equal(rows["score"].to_numpy().reshape(MODELS, RECORDS).T, values["gap"].astype(np.float32))
 
 
 def test_the_same_inputs_give_the_same_bytes(tmp_path, values):
