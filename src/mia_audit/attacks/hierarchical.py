@@ -54,7 +54,7 @@ class Shifts:
         centred = (signal - np.median(signal, axis=0)).T
         self._order = np.argsort(centred.mean(axis=0), kind="stable")
         self._signal, self._member = _reordered(centred.T, self._order), _reordered(member, self._order)
-        self.pools, self._shift, self._spread = _prior(self._signal, self._member)
+        self.pools, self._prior = _prior(self._signal, self._member)
 
     def deviations(self) -> Iterator[tuple[Block, Cells, Cells]]:
         """Yield, block by sorted block, the targets' deviations from the in and the out mean that the shrunk shift implies."""
@@ -62,7 +62,7 @@ class Shifts:
         for block in blocks(self._signal, self._member):
             inside, outside = block.inside, block.outside
             means = block.mean - block.values / others  # over the other models
-            expected, variation = self._shift(means), self._spread(means)
+            expected, variation = self._prior(means)
             noise = self.pools[0] / inside.count + self.pools[1] / outside.count
             found = outside.deviation - inside.deviation
             found -= expected
@@ -97,26 +97,27 @@ def _predictive(side: Side, deviation: Cells, pool: np.ndarray, floor: np.ndarra
 class _Curves:
     """Functions of r, one per target: linear between points, and tabulated on an even grid, because cells are many."""
 
-    def __init__(self, means: np.ndarray, points: np.ndarray, values: np.ndarray, known: np.ndarray) -> None:
-        """Join the `values` at `points`, [bins, K], where they are `known`; `means`, sorted, tell where cells will be."""
+    def __init__(self, means: np.ndarray, points: np.ndarray, known: np.ndarray, *functions: np.ndarray) -> None:
+        """Join each function's values at `points`, [bins, K], where they are `known`; `means` tell where cells will be."""
         low, high = np.quantile(means, [0.005, 0.995])
         self._low, self._width = low, (high - low) / STEPS or 1.0
+        self._models = known.shape[1]
         grid = low + (np.arange(STEPS) + 0.5) * self._width
-        self._table = np.zeros((values.shape[1], STEPS))
+        self._tables = np.zeros((len(functions), self._models, STEPS))
         for target in np.flatnonzero(known.any(axis=0)):
             here = known[:, target]
-            self._table[target] = np.interp(grid, points[here], values[here, target])
+            for table, values in zip(self._tables, functions, strict=True):
+                table[target] = np.interp(grid, points[here], values[here, target])
 
-    def __call__(self, means: Cells) -> Cells:
-        """Return the functions at the means of every target, [B, K]."""
+    def __call__(self, means: Cells) -> list[Cells]:
+        """Return every function at the means of every target, [B, K]."""
         step = np.clip((means - self._low) / self._width, 0, STEPS - 1).astype(np.intp)
-        step += STEPS * np.arange(len(self._table))
-        values: Cells = self._table.take(step)
-        return values
+        step += STEPS * np.arange(self._models)
+        return [table.take(step) for table in self._tables]
 
 
-def _prior(signal: Cells, member: Member) -> tuple[tuple[np.ndarray, np.ndarray], _Curves, _Curves]:
-    """Return the pooled variances, D and T, by the method of moments, from records sorted by their mean."""
+def _prior(signal: Cells, member: Member) -> tuple[tuple[np.ndarray, np.ndarray], _Curves]:
+    """Return the pooled variances, and D and T together, by the method of moments, from records sorted by their mean."""
     means = signal.mean(axis=1)
     bins = np.array_split(np.arange(len(means)), int(np.clip(len(means) // RECORDS_PER_BIN, 1, BINS)))
     models = signal.shape[1]
@@ -141,4 +142,4 @@ def _prior(signal: Cells, member: Member) -> tuple[tuple[np.ndarray, np.ndarray]
         total /= np.maximum(count, 1)
     spread = np.maximum(square - shift**2 - pools[0] * over_in - pools[1] * over_out, 0)
     centres = np.array([means[rows].mean() for rows in bins])
-    return pools, _Curves(means, centres, shift, known), _Curves(means, centres, spread, known)
+    return pools, _Curves(means, centres, known, shift, spread)
