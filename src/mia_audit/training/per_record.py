@@ -8,8 +8,8 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.func import functional_call, grad_and_value, vmap
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from mia_audit.training.batchable import Batchable
 from mia_audit.training.clipping import Clipping
 
 HELD = {"cpu": 2**27, "cuda": 2**32}
@@ -34,15 +34,15 @@ def per_record_gradients(model: nn.Module) -> Callable[[Tensor, Tensor], tuple[G
 
     def gradients(inputs: Tensor, labels: Tensor) -> tuple[Gradients, Tensor]:
         parameters = {name: value.detach() for name, value in trainable.items()}
-        with sdpa_kernel(SDPBackend.MATH):  # vmap cannot batch the fused attention kernels
+        with Batchable():
             found: tuple[Gradients, Tensor] = batched(parameters, inputs, labels)
         return found
 
     return gradients
 
 
-def clip_and_sum(gradients: Gradients, clipping: Clipping) -> Float[Tensor, " p"]:
-    """Sum clipped per-record gradients over records; all parameters in one vector, in the order of the mapping.
+def add_clipped(gradients: Gradients, clipping: Clipping, total: Float[Tensor, " p"]) -> None:
+    """Add the sum of clipped per-record gradients to a vector over all parameters, in the order of the mapping.
 
     A record's norm is over all parameters together. A record whose gradient is not finite adds nothing, so that it
     cannot make itself known by destroying the sum.
@@ -53,7 +53,8 @@ def clip_and_sum(gradients: Gradients, clipping: Clipping) -> Float[Tensor, " p"
     if not finite.all():
         rows, norms = [row[finite] for row in rows], norms[finite]
     factors = clipping.factors(norms)
-    return torch.cat([factors @ row for row in rows])
+    for piece, row in zip(torch.split(total, [row.shape[1] for row in rows]), rows, strict=True):
+        piece.addmv_(row.t(), factors)
 
 
 class ClippedSum:
@@ -78,7 +79,7 @@ class ClippedSum:
         cuts = zip(torch.tensor_split(inputs, parts), torch.tensor_split(labels, parts), strict=True) if parts else ()
         for records, truth in cuts:
             gradients, loss = self._gradients(records, truth)
-            total += clip_and_sum(gradients, self.clipping)
+            add_clipped(gradients, self.clipping, total)
             losses += loss.sum()
         return total, losses
 

@@ -1,0 +1,76 @@
+"""Operations that vmap batches badly, replaced by equal ones that it batches well."""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch.nn.functional as F
+from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.overrides import TorchFunctionMode
+
+
+class Batchable(TorchFunctionMode):
+    """Within this context, fused attention and the convolutions that cut images into patches are written out.
+
+    vmap has no rule for the fused attention kernels (it loops over records, with a warning a call), and takes per-record
+    gradients of a convolution by a grouped one, several times slower than the matrix product that patches amount to.
+    """
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        return REPLACEMENTS.get(func, func)(*args, **(kwargs or {}))
+
+
+def attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Tensor:
+    """Scaled dot-product attention, in plain products; rarer variants take torch's own unfused path."""
+    boolean = attn_mask is not None and not attn_mask.is_floating_point()
+    if dropout_p or is_causal or enable_gqa or boolean:
+        with sdpa_kernel(SDPBackend.MATH):
+            return F.scaled_dot_product_attention(
+                query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
+            )
+    weights = (query * (1 / math.sqrt(query.shape[-1]) if scale is None else scale)) @ key.transpose(-2, -1)
+    if attn_mask is not None:
+        weights = weights + attn_mask
+    return weights.softmax(dim=-1) @ value
+
+
+def patches(
+    images: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: int | Sequence[int] = 1,
+    padding: str | int | Sequence[int] = 0,
+    dilation: int | Sequence[int] = 1,
+    groups: int = 1,
+) -> Tensor:
+    """A convolution; where its strides are its kernel's sides, a linear map of patches."""
+    high, wide = weight.shape[2:]
+    whole = images.ndim == 4 and images.shape[2] % high == 0 and images.shape[3] % wide == 0
+    apart = _pair(stride) == (high, wide) and _pair(dilation) == (1, 1) and groups == 1
+    if not (whole and apart and padding not in ("same", "valid") and _pair(padding) == (0, 0)):
+        return F.conv2d(images, weight, bias, stride, padding, dilation, groups)
+    count, channels, height, width = images.shape
+    cut = images.reshape(count, channels, height // high, high, width // wide, wide).permute(0, 2, 4, 1, 3, 5)
+    return F.linear(cut.flatten(3), weight.flatten(1), bias).permute(0, 3, 1, 2)
+
+
+def _pair(value: Any) -> tuple[Any, ...]:
+    return (value, value) if isinstance(value, int) else tuple(value)
+
+
+REPLACEMENTS: dict[Callable[..., Any], Callable[..., Any]] = {
+    F.scaled_dot_product_attention: attention,
+    F.conv2d: patches,
+}
