@@ -70,6 +70,7 @@ def test_blocks_do_not_matter(variance, monkeypatch):
     signal, member = draw(2)
     whole = likelihood_ratio(signal, member, variance)
     monkeypatch.setattr("mia_audit.attacks.likelihood.BLOCK_CELLS", 30)
+    monkeypatch.setattr("mia_audit.attacks.likelihood.BLOCK_RECORDS", 7)
     np.testing.assert_allclose(likelihood_ratio(signal, member, variance), whole, rtol=1e-10)
 
 
