@@ -88,10 +88,9 @@ def _reordered(matrix: np.ndarray, order: np.ndarray) -> np.ndarray:
 
 def _predictive(side: Side, deviation: Cells, pool: np.ndarray, floor: np.ndarray) -> Cells:
     """Return the log density at a deviation from a mean that all other models estimate, with the side's shrunk variance."""
-    count = np.maximum(side.count - 1, 0)
-    variance = (PRIOR * pool + side.squares) / (PRIOR + count)
-    variance *= 1 + 1 / (variance.shape[1] - 1)
-    return student(deviation, np.maximum(variance, floor), count, PRIOR)
+    spread = PRIOR * pool + side.squares
+    spread *= 1 + 1 / (spread.shape[1] - 1)
+    return student(side, deviation, np.maximum(spread, PRIOR * floor))
 
 
 class _Curves:

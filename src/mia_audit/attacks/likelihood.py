@@ -35,13 +35,13 @@ class Side:
 
     def __init__(self, values: Cells, here: Cells) -> None:
         """Leave each target out of the side on which `here` is 1; `values` are centred."""
-        count = here.sum(axis=1, keepdims=True)
-        mean = (values * here).sum(axis=1, keepdims=True) / np.maximum(count, 1)
-        self.count: Cells = count - here
+        self._here, self._total = here, here.sum(axis=1, keepdims=True)
+        mean = (values * here).sum(axis=1, keepdims=True) / np.maximum(self._total, 1)
+        self.count: Cells = self._total - here
         self.deviation: Cells = values - mean
         """The target's value less the others' mean."""
         self._own = self.deviation * here
-        self.deviation += self._own / np.maximum(count - 1, 1)
+        self.deviation += self._own / np.maximum(self._total - 1, 1)
 
     @property
     def squares(self) -> Cells:
@@ -54,6 +54,13 @@ class Side:
         total = (self._own * other._own).sum(axis=1, keepdims=True)
         products: Cells = total - self._own * other.deviation
         return products
+
+    def by_count(self, table: np.ndarray) -> Cells:
+        """Return a function of the count, tabulated from 0 on: a record has two counts, with the target and without it."""
+        number = self._total.astype(np.intp)
+        every, without = table[number], table[np.maximum(number - 1, 0)]
+        values: Cells = every + self._here * (without - every)
+        return values
 
 
 class Block:
@@ -79,10 +86,10 @@ class Block:
 
 
 class Scale(NamedTuple):
-    """The width of a side's predictive density: Gaussian, or Student-t with count + `prior` degrees of freedom."""
+    """The width of a side's predictive density: Gaussian, or Student-t with the degrees of freedom of `freedoms`."""
 
     variance: np.ndarray
-    prior: float | None
+    student: bool
 
 
 class Variance(NamedTuple):
@@ -95,18 +102,18 @@ class Variance(NamedTuple):
 
 def pooled(side: Side, pool: np.ndarray) -> Scale:
     """One variance per target and side: ΣSS/Σ(n − 1) over records (Carlini et al. 2022, fixed variance)."""
-    return Scale(pool, None)
+    return Scale(pool, student=False)
 
 
 def per_record(side: Side, pool: np.ndarray) -> Scale:
     """The record's own variance, SS/n (Carlini et al. 2022, as in their code)."""
-    return Scale(side.squares / side.count, None)
+    return Scale(side.squares / side.count, student=False)
 
 
 def shrunk(side: Side, pool: np.ndarray) -> Scale:
     """Normal–inverse-gamma with ν prior degrees of freedom centred on the pooled variance: a Student-t."""
-    variance = (PRIOR * pool + side.squares) / (side.count + (PRIOR - 1))
-    return Scale(variance * (1 + 1 / side.count), PRIOR - 1)
+    variance = (PRIOR * pool + side.squares) / side.by_count(freedoms(side.count.shape[1]))
+    return Scale(variance * (1 + 1 / side.count), student=True)
 
 
 VARIANCES = {
@@ -163,10 +170,11 @@ def _log_tail(distance: Cells, side: Side, scale: Scale) -> Cells:
     """Return the log probability of more than the distance, in units of the scale."""
     from scipy.special import log_ndtr, stdtr
 
-    if scale.prior is None:
+    if not scale.student:
         tail: Cells = log_ndtr(-distance)
         return tail
-    tail = np.log(np.maximum(stdtr(side.count + scale.prior, -distance), np.finfo(np.float64).tiny))
+    freedom = side.by_count(freedoms(side.count.shape[1]))
+    tail = np.log(np.maximum(stdtr(freedom, -distance), np.finfo(np.float64).tiny))
     return tail
 
 
@@ -192,27 +200,34 @@ def blocks(signal: Cells, member: Member) -> Iterator[Block]:
 def log_density(side: Side, scale: Scale, floor: np.ndarray) -> Cells:
     """Return the log density of the targets' values on that side, [B, K]; no variance counts as less than `floor`."""
     variance = np.maximum(scale.variance, floor)
-    if scale.prior is None:
+    if not scale.student:
         density: Cells = -0.5 * (side.deviation**2 / variance + np.log(variance) + math.log(2 * math.pi))
         return density
-    return student(side.deviation, variance, side.count, scale.prior)
+    return student(side, side.deviation, variance * side.by_count(freedoms(side.count.shape[1])))
 
 
-def student(deviation: Cells, variance: np.ndarray, count: Cells, prior: float) -> Cells:
-    """Return the log density of a Student-t of scale √variance with count + prior degrees of freedom, [B, K]."""
-    freedom = count + prior
-    density: Cells = deviation**2
-    density /= freedom * variance
+def student(side: Side, deviation: Cells, spread: np.ndarray) -> Cells:
+    """Return the log density at a deviation of a Student-t whose degrees of freedom × variance is `spread`, [B, K]."""
+    constants, exponents = _student_tables(side.count.shape[1])
+    density: Cells = deviation * deviation
+    density /= spread
     density += 1
     np.log(density, out=density)
-    density *= -0.5 * (freedom + 1)
-    density -= 0.5 * np.log(variance)
-    density += _constants(count.shape[1], prior)[count.astype(np.intp)]
+    density *= side.by_count(exponents)
+    density += side.by_count(constants)
+    density -= 0.5 * np.log(spread)
     return density
 
 
 @cache
-def _constants(models: int, prior: float) -> np.ndarray:
-    """Return the logarithm of the Student-t density's constant for 0 … models values and that prior."""
-    freedoms = np.arange(models + 1) + prior
-    return np.array([math.lgamma((nu + 1) / 2) - math.lgamma(nu / 2) - math.log(nu * math.pi) / 2 for nu in freedoms])
+def freedoms(models: int) -> np.ndarray:
+    """Return the degrees of freedom of `shrunk` for 0 … models values: ν + n − 1."""
+    return PRIOR + np.maximum(np.arange(models + 1) - 1, 0)
+
+
+@cache
+def _student_tables(models: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the constant of the Student-t log density and the factor of its logarithm, for 0 … models values."""
+    values = freedoms(models)
+    constants = [math.lgamma((nu + 1) / 2) - math.lgamma(nu / 2) - math.log(math.pi) / 2 for nu in values]
+    return np.array(constants), -0.5 * (values + 1)
