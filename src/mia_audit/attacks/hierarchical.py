@@ -82,7 +82,7 @@ def _reordered(matrix: np.ndarray, order: np.ndarray) -> np.ndarray:
     """Return the records of a matrix [N, K] in another order, a model at a time: its column stays in the cache."""
     made = np.empty((matrix.shape[1], len(order)), dtype=matrix.dtype)
     for column, values in zip(made, matrix.T, strict=True):
-        column[:] = values[order]
+        np.take(values, order, out=column, mode="clip")  # the other modes make a copy first
     return made.T
 
 
@@ -112,7 +112,7 @@ class _Curves:
         """Return every function at the means of every target, [B, K]."""
         step = np.clip((means - self._low) / self._width, 0, STEPS - 1).astype(np.intp)
         step += STEPS * np.arange(self._models)
-        return [table.take(step) for table in self._tables]
+        return [table.take(step, mode="clip") for table in self._tables]
 
 
 def _prior(signal: Cells, member: Member) -> tuple[tuple[np.ndarray, np.ndarray], _Curves]:
