@@ -8,8 +8,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mia_audit.models import build
+from mia_audit.training import per_record
 from mia_audit.training.clipping import Clipping, automatic, flat
-from mia_audit.training.per_record import ClippedSum, add_clipped, per_record_gradients
+from mia_audit.training.per_record import ClippedSum, Gradients, add_clipped, per_record_gradients
 
 
 def records_for(shape: tuple[int, ...], count: int) -> tuple[Tensor, Tensor]:
@@ -60,6 +61,20 @@ def test_micro_batches_change_nothing(model_and_shape: tuple[nn.Module, tuple[in
     for micro_batch in (1, 2, 4):
         parts, _ = ClippedSum(model, automatic(1.0), micro_batch)(inputs, labels)
         assert torch.allclose(parts, whole, rtol=0, atol=1e-5 * whole.norm().item())
+
+
+def test_memory_does_not_grow_with_the_batch(mlp: nn.Module, monkeypatch: pytest.MonkeyPatch) -> None:
+    size = sum(value.numel() for value in mlp.parameters())
+    monkeypatch.setitem(per_record.HELD, "cpu", 6 * 4 * size)  # bytes of six records' gradients
+    held: list[int] = []
+
+    def spy(gradients: Gradients, clipping: Clipping, total: Tensor) -> None:
+        held.append(len(next(iter(gradients.values()))))
+
+    monkeypatch.setattr(per_record, "add_clipped", spy)
+    for count in (16, 256):
+        ClippedSum(mlp, automatic(1.0), micro_batch=1000)(*records_for((5,), count))
+    assert max(held) <= 6 and sum(held) == 16 + 256
 
 
 def test_an_empty_batch_sums_to_zero(mlp: nn.Module) -> None:

@@ -1,0 +1,177 @@
+"""What a private training step costs, beside a plain one and beside Opacus's ways; all sides in one run, on one thread.
+
+    python benchmarks/dp_step.py                      four models, every side, time and memory (about three minutes)
+    python benchmarks/dp_step.py --models vit         one model
+
+A step is gradients, clipping (flat, at 1), noise and optimizer. Time is this process's CPU time, the sides taking turns.
+Memory is what steps add to the peak of a process of their own, for this project's sides also at sixteen times the batch.
+A side that cannot train a model says why.
+"""
+
+import argparse
+import math
+import os
+import resource
+import statistics
+import time
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from mia_audit.config.schema import Mechanism, Training
+from mia_audit.models import build
+from mia_audit.training import mechanisms
+from mia_audit.training.catalogue import Job
+
+IMAGE = {"img_size": 224, "patch_size": 16, "embed_dim": 192, "depth": 4, "num_heads": 3}
+SMALL = {**IMAGE, "img_size": 32, "patch_size": 4}
+CLASSES = 10
+
+MODELS: dict[str, tuple[str, dict[str, Any], tuple[int, ...], int]] = {
+    "vit": ("vision_transformer", IMAGE, (3, 224, 224), 32),
+    "vit-32px": ("vision_transformer", SMALL, (3, 32, 32), 64),
+    "beit": ("beit_base_patch16_224", IMAGE, (3, 224, 224), 32),
+    "relative-position": ("vit_relpos_base_patch16_224", IMAGE, (3, 224, 224), 32),
+    "mlp": ("mlp", {"width": 256, "depth": 3}, (64,), 256),
+}
+
+Step = Callable[[Tensor, Tensor], None]
+
+
+def ours(mechanism: str) -> Callable[[nn.Module, int], Step]:
+    """A step of this project's loop."""
+
+    def make(model: nn.Module, batch: int) -> Step:
+        job = Job(model, 50 * batch, 8.0 if mechanism == "dp-sgd" else math.inf, Training(batch=batch), 64, (0, "step"))
+        section = Mechanism(mechanism=mechanism, clipping="flat", accountant="rdp")
+        protection = mechanisms[mechanism](section, job)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-6, fused=True)
+
+        def step(inputs: Tensor, labels: Tensor) -> None:
+            protection.backward(inputs, labels)
+            optimizer.step()
+
+        return step
+
+    return make
+
+
+def opacus(mode: str) -> Callable[[nn.Module, int], Step]:
+    """A step of Opacus: `hooks`, `functorch`, or `ghost` (two passes, no per-record gradients held)."""
+
+    def make(model: nn.Module, batch: int) -> Step:
+        from opacus.grad_sample import wrap_model
+        from opacus.optimizers import DPOptimizer, DPOptimizerFastGradientClipping
+        from opacus.utils.fast_gradient_clipping_utils import DPLossFastGradientClipping
+
+        inner = torch.optim.AdamW(model.parameters(), lr=1e-6, fused=True)
+        terms = {"noise_multiplier": 1.0, "max_grad_norm": 1.0, "expected_batch_size": batch}
+        if mode == "ghost":
+            wrapped = wrap_model(model, "ghost", max_grad_norm=1.0, use_ghost_clipping=True)
+            optimizer = DPOptimizerFastGradientClipping(inner, **terms)
+            criterion: Any = DPLossFastGradientClipping(wrapped, optimizer, nn.CrossEntropyLoss())
+        else:
+            wrapped, optimizer, criterion = wrap_model(model, mode), DPOptimizer(inner, **terms), nn.CrossEntropyLoss()
+
+        def step(inputs: Tensor, labels: Tensor) -> None:
+            optimizer.zero_grad()
+            criterion(wrapped(inputs), labels).backward()
+            optimizer.step()
+
+        return step
+
+    return make
+
+
+SIDES: dict[str, Callable[[nn.Module, int], Step]] = {
+    "none": ours("none"),
+    "dp-sgd": ours("dp-sgd"),
+    "opacus hooks": opacus("hooks"),
+    "opacus functorch": opacus("functorch"),
+    "opacus ghost": opacus("ghost"),
+}
+
+
+def data(shape: tuple[int, ...], batch: int) -> tuple[Tensor, Tensor]:
+    """Random records and labels."""
+    generator = torch.Generator().manual_seed(0)
+    return torch.randn(batch, *shape, generator=generator), torch.randint(CLASSES, (batch,), generator=generator)
+
+
+def step_for(name: str, side: str, batch: int) -> Callable[[], None]:
+    """One step of a side on its own copy of the model."""
+    model, parameters, shape, _ = MODELS[name]
+    step = SIDES[side](build(model, parameters, shape, CLASSES, 0).train(), batch)
+    inputs, labels = data(shape, batch)
+    return lambda: step(inputs, labels)
+
+
+def added_memory(name: str, side: str, batch: int) -> float:
+    """Return what three steps add to the peak of a child process, in MB."""
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            step = step_for(name, side, batch)
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # a side that cannot is reported when it is timed
+            before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+            for _ in range(3):
+                step()
+            os.write(write, str(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before).encode())
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+    os.close(write)
+    with os.fdopen(read) as pipe:
+        return float(pipe.read() or "nan") / 1024
+
+
+def memory(name: str, side: str) -> str:
+    """Say what a side adds at the model's batch, and for a micro-batched side at sixteen times the batch."""
+    batch = MODELS[name][3]
+    text = f"{added_memory(name, side, batch):7.0f} MB"
+    return text + (f", {added_memory(name, side, 16 * batch):.0f} MB at 16×" if side in ("none", "dp-sgd") else "")
+
+
+def measure(name: str, sides: list[str], repeats: int, added: dict[str, str]) -> None:
+    """Print a line a side."""
+    batch = MODELS[name][3]
+    steps: dict[str, Callable[[], None]] = {}
+    for side in sides:
+        try:
+            step = step_for(name, side, batch)
+            step()
+            steps[side] = step
+        except Exception as error:  # what a library cannot train is part of the answer
+            print(f"{name:<19}{side:<18}cannot: {str(error).splitlines()[0][:90]}", flush=True)
+    times: dict[str, list[float]] = {side: [] for side in steps}
+    for _ in range(repeats):
+        for side, step in steps.items():
+            start = time.process_time()
+            step()
+            times[side].append(time.process_time() - start)
+    for side, mine in times.items():
+        ratio = statistics.median(a / b for a, b in zip(mine, times["none"], strict=True))
+        print(f"{name:<19}{side:<18}{1000 * statistics.median(mine):8.1f} ms{ratio:8.2f}×{added[side]}", flush=True)
+
+
+def main() -> None:
+    """Measure the models asked for; memory first, while the heap that children inherit is small."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
+    parser.add_argument("--sides", nargs="+", choices=SIDES, default=list(SIDES))
+    parser.add_argument("--repeats", type=int, default=5)
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")
+    sides = list(dict.fromkeys(["none", *options.sides]))
+    added = {name: {side: memory(name, side) for side in sides} for name in options.models}
+    for name in options.models:
+        measure(name, sides, options.repeats, added[name])
+
+
+if __name__ == "__main__":
+    main()
