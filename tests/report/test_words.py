@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mia_audit.report.words import count, fixed, joined, percent, points, power, significant
+from mia_audit.report.words import at_most, count, fixed, joined, percent, points, power, significant
 
 
 @pytest.mark.parametrize(
@@ -49,3 +49,11 @@ def test_counts_and_lists():
     assert count(1200, "record") == "1\u202f200 records"
     assert joined(["a"]) == "a"
     assert joined(["a", "b", "c"]) == "a, b and c"
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "shown"),
+    [(7.9941, "8.00"), (1.9964, "2.00"), (2.0, "2.00"), (0.5001, "0.501"), (12.31, "12.4"), (math.inf, "∞")],
+)
+def test_a_promise_is_never_rounded_down(epsilon, shown):
+    assert at_most(epsilon) == shown

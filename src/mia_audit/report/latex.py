@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import polars as pl
 
 from mia_audit.report.results import Spec
-from mia_audit.report.words import rate
+from mia_audit.report.words import at_most, rate
 
 ESCAPES = str.maketrans(
     {
@@ -31,6 +31,10 @@ CHANNELS = {"output": "Outputs", "explanation": "Explanations", "joint": "Both t
 def escape(text: str) -> str:
     """Write text so that LaTeX prints it as it is."""
     return text.translate(ESCAPES)
+
+
+def _promise(epsilon: float | None) -> str:
+    return number(epsilon) if epsilon is None or epsilon == float("inf") else at_most(epsilon)
 
 
 def number(value: float | None, decimals: int = 3) -> str:
@@ -116,7 +120,7 @@ def _settings(frame: pl.DataFrame, spec: Spec) -> str:
     ]
     rows = []
     for row in frame.iter_rows(named=True):
-        cells = [*_setting_cells(row), number(row["epsilon_spent"], 2), scientific(row["delta"])]
+        cells = [*_setting_cells(row), _promise(row["epsilon_spent"]), scientific(row["delta"])]
         cells += [spread(row[f"{name}_mean"], row[f"{name}_sd"]) for name in ("train_accuracy", "test_accuracy")]
         for prefix in present:
             known = row[f"{prefix}_attack"] is not None

@@ -10,6 +10,7 @@ from mia_audit.report.provenance import guarantee
 from mia_audit.report.signals import read_signal
 from mia_audit.report.statements import guarantee_sentence, most_targets, null_ceiling, null_sentence
 from mia_audit.report.words import (
+    at_most,
     capital,
     count,
     fixed,
@@ -93,9 +94,7 @@ def _setting_name(found: Finding, findings: Findings) -> str:
 def _training_cells(found: Finding) -> list[dict[str, str]]:
     spent = guarantee(found).get("epsilon_spent")
     delta = f"δ = {power(found.setting.delta)}" if found.setting.delta else ""
-    cells = [
-        {"main": significant(spent), "note": delta} if spent is not None else {"main": "∞", "note": "no guarantee"}
-    ]
+    cells = [{"main": at_most(spent), "note": delta} if spent is not None else {"main": "∞", "note": "no guarantee"}]
     for accuracy in (found.train_accuracy, found.test_accuracy):
         known = {"main": percent(accuracy.mean), "note": percent_interval(accuracy)} if accuracy else None
         cells.append(known or {"main": "unknown", "note": ""})

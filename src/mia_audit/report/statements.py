@@ -7,7 +7,7 @@ from typing import Any
 from mia_audit.report.findings import Finding, Findings, Leak
 from mia_audit.report.results import Results
 from mia_audit.report.signals import read_signal
-from mia_audit.report.words import count, fixed, joined, power, protected, rate, significant
+from mia_audit.report.words import at_most, count, fixed, joined, power, protected, rate, significant
 
 DESIGNS = {
     "half": "each trained on its own random half of them",
@@ -96,9 +96,9 @@ def guarantee_sentence(found: Finding, facts: Mapping[str, Any]) -> str:
     delta = power(setting.delta) if setting.delta else "unknown"
     if not facts:
         return f"{protected(setting)}, δ = {delta}; how much was spent is not known"
-    spent = f"at most ε = {significant(facts['epsilon_spent'])} spent at δ = {delta}"
+    spent = f"at most ε = {at_most(facts['epsilon_spent'])} spent at δ = {delta}"
     accountants = (
-        f"by the {(setting.accountant or '').upper()} accountant ({significant(facts['epsilon_spent_rdp'])} by RDP)"
+        f"by the {(setting.accountant or '').upper()} accountant ({at_most(facts['epsilon_spent_rdp'])} by RDP)"
     )
     noise = f"noise multiplier {significant(facts['noise_multiplier'])}, {setting.clipping} clipping per record"
     sampling = f"{sampling_name(facts)} sampling at rate {significant(facts['sampling_rate'])}, {facts['steps']} steps"

@@ -1,9 +1,17 @@
 """Numbers as people read them: three significant digits, percent and points in prose, and never more than is known."""
 
 import math
+from decimal import ROUND_CEILING, Context
 
 from mia_audit.report.findings import Estimate
 from mia_audit.report.results import Setting
+
+
+def at_most(epsilon: float, digits: int = 3) -> str:
+    """Write a promise with so many significant digits, rounded up: what is printed is kept, too."""
+    if not 0 < epsilon < math.inf:
+        return significant(epsilon)
+    return significant(float(Context(digits, ROUND_CEILING).create_decimal(repr(epsilon))), digits)
 
 
 def significant(value: float, digits: int = 3) -> str:
