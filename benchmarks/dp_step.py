@@ -4,7 +4,7 @@
     python benchmarks/dp_step.py --models vit         one model
 
 A step is gradients, clipping (flat, at 1), noise and optimizer. Time is this process's CPU time, the sides taking turns.
-Memory is what steps add to the peak of a process of their own, for this project's sides also at sixteen times the batch.
+Memory is what steps add to the peak of a process of their own, for this project's private step also at sixteen times the batch.
 A side that cannot train a model says why.
 """
 
@@ -25,6 +25,7 @@ from mia_audit.config.schema import Mechanism, Training
 from mia_audit.models import build
 from mia_audit.training import mechanisms
 from mia_audit.training.catalogue import Job
+from mia_audit.training.parts import PARTS
 
 IMAGE = {"img_size": 224, "patch_size": 16, "embed_dim": 192, "depth": 4, "num_heads": 3}
 SMALL = {**IMAGE, "img_size": 32, "patch_size": 4}
@@ -41,14 +42,15 @@ MODELS: dict[str, tuple[str, dict[str, Any], tuple[int, ...], int]] = {
 Step = Callable[[Tensor, Tensor], None]
 
 
-def ours(mechanism: str) -> Callable[[nn.Module, int], Step]:
-    """A step of this project's loop."""
+def ours(mechanism: str, part: str = "all") -> Callable[[nn.Module, int], Step]:
+    """A step of this project's loop, training all parameters or a part of them."""
 
     def make(model: nn.Module, batch: int) -> Step:
+        PARTS[part](model)
         job = Job(model, 50 * batch, 8.0 if mechanism == "dp-sgd" else math.inf, Training(batch=batch), 64, (0, "step"))
         section = Mechanism(mechanism=mechanism, clipping="flat", accountant="rdp")
         protection = mechanisms[mechanism](section, job)
-        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-6, fused=True)
+        optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=1e-6, fused=True)
 
         def step(inputs: Tensor, labels: Tensor) -> None:
             protection.backward(inputs, labels)
@@ -89,6 +91,8 @@ def opacus(mode: str) -> Callable[[nn.Module, int], Step]:
 SIDES: dict[str, Callable[[nn.Module, int], Step]] = {
     "none": ours("none"),
     "dp-sgd": ours("dp-sgd"),
+    "dp-sgd, head": ours("dp-sgd", "head"),
+    "dp-sgd, bias": ours("dp-sgd", "bias"),
     "opacus hooks": opacus("hooks"),
     "opacus functorch": opacus("functorch"),
     "opacus ghost": opacus("ghost"),
@@ -109,8 +113,8 @@ def step_for(name: str, side: str, batch: int) -> Callable[[], None]:
     return lambda: step(inputs, labels)
 
 
-def added_memory(name: str, side: str, batch: int) -> float:
-    """Return what three steps add to the peak of a child process, in MB."""
+def added_memory(name: str, side: str, batch: int, steps: int) -> float:
+    """Return what steps add to the peak of a child process, in MB."""
     read, write = os.pipe()
     child = os.fork()
     if child == 0:
@@ -118,7 +122,7 @@ def added_memory(name: str, side: str, batch: int) -> float:
             step = step_for(name, side, batch)
             os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # a side that cannot is reported when it is timed
             before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-            for _ in range(3):
+            for _ in range(steps):
                 step()
             os.write(write, str(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before).encode())
         finally:
@@ -130,10 +134,10 @@ def added_memory(name: str, side: str, batch: int) -> float:
 
 
 def memory(name: str, side: str) -> str:
-    """Say what a side adds at the model's batch, and for a micro-batched side at sixteen times the batch."""
+    """Say what a side adds at the model's batch, and for the private side at sixteen times the batch."""
     batch = MODELS[name][3]
-    text = f"{added_memory(name, side, batch):7.0f} MB"
-    return text + (f", {added_memory(name, side, 16 * batch):.0f} MB at 16×" if side in ("none", "dp-sgd") else "")
+    text = f"{added_memory(name, side, batch, 2):7.0f} MB"
+    return text + (f", {added_memory(name, side, 16 * batch, 1):.0f} MB at 16×" if side == "dp-sgd" else "")
 
 
 def measure(name: str, sides: list[str], repeats: int, added: dict[str, str]) -> None:
