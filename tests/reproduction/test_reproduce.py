@@ -7,6 +7,7 @@ import polars as pl
 import pytest
 
 from mia_audit.attacks.layouts import read_per_model_csv
+from mia_audit.attacks.ratios import RATIOS
 from mia_audit.cli import main
 from mia_audit.reproduction.models import measure
 
@@ -59,6 +60,9 @@ def test_every_cell_comes_out(tmp_path, capsys):
 @published
 def test_sixteen_models_suffice(monkeypatch):
     monkeypatch.setattr("mia_audit.reproduction.models.COUNTS", (16, 32))
+    monkeypatch.setattr(
+        "mia_audit.reproduction.models.RATIOS", {name: RATIOS[name] for name in ("hierarchical", "pooled")}
+    )
     full = read_per_model_csv(Path(FOLDER), {})
     full.signals.pop("loss"), full.signals.pop("confidence")
     table = measure(full)

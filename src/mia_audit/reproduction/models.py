@@ -29,9 +29,13 @@ def measure(published: Published, seed: int = 0) -> pl.DataFrame:
             continue  # it enters as the confidence
         signal = Reading(describe(name), [published.signals[name]]).scaled
         for count in (count for count in COUNTS if count < models):
-            chosen = [_models(seed, target, count, models) for target in range(models)]
             for variance, ratio in RATIOS.items():
-                scores = np.stack([ratio(signal[:, c], published.member[:, c])[:, 0] for c in chosen], axis=1)
+                if count == models - 1:  # nothing to choose
+                    scores = ratio(signal, published.member)
+                else:
+                    chosen = [_models(seed, target, count, models) for target in range(models)]
+                    columns = [ratio(signal[:, some], published.member[:, some])[:, 0] for some in chosen]
+                    scores = np.stack(columns, axis=1)
                 scored = float(np.mean(~np.isnan(scores)))
                 stored = np.nan_to_num(scores, nan=0.0).astype(np.float32)
                 measured.append(
