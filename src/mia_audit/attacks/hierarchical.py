@@ -51,9 +51,10 @@ class Shifts:
 
     def __init__(self, signal: Cells, member: Member) -> None:
         """Learn D and T from all records; each model's median over records is taken off its column."""
-        centred = (signal - np.median(signal, axis=0)).T
-        self._order = np.argsort(centred.mean(axis=0), kind="stable")
-        self._signal, self._member = _reordered(centred.T, self._order), _reordered(member, self._order)
+        self._order = np.argsort(signal.mean(axis=1), kind="stable")
+        self._signal, self._member = _reordered(signal, self._order), _reordered(member, self._order)
+        for column in self._signal.T:
+            column -= np.median(column)
         self.pools, self._prior = _prior(self._signal, self._member)
 
     def deviations(self) -> Iterator[tuple[Block, Cells, Cells]]:
