@@ -77,6 +77,7 @@ class Workflow:
         """Count the jobs per rule that a dry run plans."""
         result = self.run("--dry-run")
         assert result.returncode == 0, result.stdout
+        assert "Exception" not in result.stdout
         lines = iter(result.stdout.splitlines())
         if "Job stats:" not in result.stdout:
             assert "Nothing to be done" in result.stdout

@@ -29,6 +29,13 @@ def test_without_public_pre_training_there_is_no_job_for_it(workflow: Any, tiny:
     assert "pretrain" not in workflow.planned()
 
 
+def test_imported_signals_stand_beside_trained_models(workflow: Any, tiny: dict[str, Any]) -> None:
+    (workflow.folder / "theirs.parquet").touch()
+    workflow.configure(tiny | {"imported": {"theirs": {"signals": "theirs.parquet"}}})
+    counts = workflow.planned()
+    assert (counts["imported"], counts["gather"], counts["attack"]) == (1, 2, 3)
+
+
 @pytest.mark.parametrize(
     ("section", "value", "expected"),
     [

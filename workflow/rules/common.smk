@@ -26,20 +26,16 @@ FAMILIES = families(AUDIT.explainers)
 FIGURES = figure_names([asdict(setting) for setting in SETTINGS])
 
 
+def one_of(names):
+    return "|".join(map(re.escape, sorted(set(names)))) or "(?!)"  # no name: no match
+
+
 wildcard_constraints:
-    **{
-        field: "|".join(
-            sorted({re.escape(getattr(setting, name)) for setting in SETTINGS})
-        )
-        for field, name in dict(
-            dataset="dataset",
-            architecture="architecture",
-            mechanism="mechanism",
-            eps="epsilon",
-        ).items()
-    },
-    block="|".join(BLOCKS),
-    family="|".join(map(re.escape, FAMILIES)),
+    architecture=one_of(setting.architecture for setting in SETTINGS),
+    mechanism=one_of(setting.mechanism for setting in SETTINGS),
+    eps=one_of(setting.epsilon for setting in SETTINGS),
+    block=one_of(BLOCKS),
+    family=one_of(FAMILIES),
 
 
 def setting_of(wildcards):

@@ -34,13 +34,14 @@ rule gather:
             allow_missing=True,
         ),
     output:
-        "<setting>/signals.parquet",
+        # written out: a constraint does not reach wildcards inside <setting>
+        "<results>/{dataset}/{architecture}/{mechanism}-eps{eps}/signals.parquet",
     log:
         "<results>/logs/gather/{dataset}-{architecture}-{mechanism}-eps{eps}.log",
     benchmark:
         "<results>/benchmarks/gather/{dataset}-{architecture}-{mechanism}-eps{eps}.tsv"
     wildcard_constraints:
-        dataset="|".join(map(re.escape, AUDIT.datasets)),
+        dataset=one_of(AUDIT.datasets),
     conda:
         "../../envs/environment.yaml"
     params:
@@ -53,13 +54,14 @@ rule imported:
     input:
         lambda w: AUDIT.imported[w.dataset].signals,
     output:
-        "<setting>/signals.parquet",
+        # written out: a constraint does not reach wildcards inside <setting>
+        "<results>/{dataset}/{architecture}/{mechanism}-eps{eps}/signals.parquet",
     log:
         "<results>/logs/imported/{dataset}-{architecture}-{mechanism}-eps{eps}.log",
     benchmark:
         "<results>/benchmarks/imported/{dataset}-{architecture}-{mechanism}-eps{eps}.tsv"
     wildcard_constraints:
-        dataset="|".join(map(re.escape, AUDIT.imported)),
+        dataset=one_of(AUDIT.imported),
     conda:
         "../../envs/environment.yaml"
     shell:
