@@ -1,9 +1,12 @@
 """Lower bounds on ε: fixed points, closed forms, and how often they claim a leak where there is none."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy import optimize, stats
 
+from mia_audit.attacks.hierarchical import hierarchical_ratio
 from mia_audit.evaluation.bounds import bounds, bounds_table
 from mia_audit.evaluation.epsilon import (
     clopper_pearson_epsilon,
@@ -75,6 +78,15 @@ def test_null_runs_claim_a_leak_no_more_often_than_the_level():
     claims = [[row["epsilon"] > 0 for row in bounds(draw(rng), 1e-5, 0.9, bernoulli=True)] for _ in range(300)]
     rates = np.mean(claims, axis=0)
     assert len(rates) == 3 and (rates <= 0.1 + 2 * np.sqrt(0.1 * 0.9 / 300)).all()
+
+
+def test_null_runs_of_leave_one_out_attacks_keep_the_level_though_targets_share_their_models():
+    rng, claims = np.random.default_rng(2), []
+    for _ in range(60):
+        scored = draw(rng, records=200, targets=8)
+        scores = hierarchical_ratio(scored.score.astype(float), scored.member).astype(np.float32)
+        claims.append([row["epsilon"] > 0 for row in bounds(replace(scored, score=scores), 1e-5, 0.9, bernoulli=True)])
+    assert (np.mean(claims, axis=0) <= 0.1 + 2 * np.sqrt(0.1 * 0.9 / 60)).all()
 
 
 def test_a_leak_is_found_and_its_counts_are_of_the_other_targets():
