@@ -43,6 +43,15 @@ def test_blocks_cover_every_shadow_once(models: int, size: int, expected: list[s
     assert slices.blocks(audit(membership={"models": models}, compute={"shadows_per_job": size})) == expected
 
 
+def test_one_job_explains_whole_blocks() -> None:
+    compute = {"shadows_per_job": 4, "blocks_explained_per_job": 2}
+    assert slices.explained_blocks(audit(membership={"models": 10}, compute=compute)) == {
+        "000-007": ["000-003", "004-007"],
+        "008-009": ["008-009"],
+    }
+    assert slices.explained_blocks(audit()) == {"000-008": ["000-008"], "009-016": ["009-016"]}
+
+
 def test_a_mechanism_overrides_training() -> None:
     assert slices.resolved_training(audit(), "dp-sgd").epochs == 3
     assert slices.resolved_training(audit(), "none").epochs == 30

@@ -31,7 +31,7 @@ TINY: dict[str, Any] = {
     "attacks": {"methods": ["threshold", "loss-lira", "l1-lrt"], "variances": ["pooled"]},
     "evaluation": {"fprs": [0.001, 0.1]},
     "report": {"exposed": 2},
-    "compute": {"shadows_per_job": 3, "batch": 32},
+    "compute": {"shadows_per_job": 3, "blocks_explained_per_job": 2, "batch": 32},
 }
 
 

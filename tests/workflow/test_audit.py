@@ -102,7 +102,7 @@ def test_a_killed_run_ends_in_the_same_bytes(
 @pytest.mark.parametrize(
     ("path", "message"),
     [
-        ("digits/vit/none-epsinf/signals/ig/000-002.parquet", "signals/ig/000-002.parquet: truncated or not Parquet"),
+        ("digits/vit/none-epsinf/signals/ig/000-004.parquet", "signals/ig/000-004.parquet: truncated or not Parquet"),
         ("digits/vit/none-epsinf/scores.parquet", "scores.parquet: truncated or not Parquet"),
         ("digits/vit/none-epsinf/models/000-002/shadow-1.safetensors", "shadow-1.safetensors: "),
         ("digits/vit/public.safetensors", "public.safetensors: "),

@@ -18,7 +18,7 @@ def test_a_whole_audit(workflow: Any) -> None:
         "pretrain": 1,
         "train": 2 * 2,
         "training": 2,
-        "signals": 2 * 2 * 2,
+        "signals": 2 * 2,
     }
     assert total == sum(counts.values())
 
@@ -46,7 +46,7 @@ def test_imported_signals_stand_beside_trained_models(workflow: Any, tiny: dict[
         ),
         ("evaluation", {"fprs": [0.05]}, {"evaluate": 2, "tables": 1, "figures": 1, "report": 1}),
         ("report", {"title": "Another"}, {"tables": 1, "figures": 1, "report": 1}),
-        ("explainers", {"methods": ["ixg", "ig", "gradient_shap"], "ig_nodes": 2}, {"signals": 4, **SETTING}),
+        ("explainers", {"methods": ["ixg", "ig", "gradient_shap"], "ig_nodes": 2}, {"signals": 2, **SETTING}),
         ("explainers", {"methods": ["ixg", "saliency", "ig"], "ig_nodes": 2}, {"tables": 1, "figures": 1, "report": 1}),
         (
             "mechanisms",
@@ -54,7 +54,7 @@ def test_imported_signals_stand_beside_trained_models(workflow: Any, tiny: dict[
             {
                 "train": 2,
                 "training": 1,
-                "signals": 4,
+                "signals": 2,
                 "gather": 1,
                 "attack": 1,
                 "evaluate": 1,
@@ -63,7 +63,7 @@ def test_imported_signals_stand_beside_trained_models(workflow: Any, tiny: dict[
                 "report": 1,
             },
         ),
-        ("compute", {"shadows_per_job": 3, "batch": 32}, {}),
+        ("compute", {"shadows_per_job": 3, "blocks_explained_per_job": 2, "batch": 32}, {}),
     ],
     ids=["attacks", "evaluation", "report", "explainer", "free-explainer", "epsilon", "nothing"],
 )

@@ -21,6 +21,7 @@ if workflow.is_main_process:
 results = f"results/{AUDIT.audit}"
 SETTINGS = slices.settings(AUDIT)
 BLOCKS = slices.blocks(AUDIT)
+EXPLAINED = slices.explained_blocks(AUDIT)
 TRAINED = [setting for setting in SETTINGS if setting.trained]
 FAMILIES = families(AUDIT.explainers)
 FIGURES = figure_names([asdict(setting) for setting in SETTINGS])
@@ -34,7 +35,7 @@ wildcard_constraints:
     architecture=one_of(setting.architecture for setting in SETTINGS),
     mechanism=one_of(setting.mechanism for setting in SETTINGS),
     eps=one_of(setting.epsilon for setting in SETTINGS),
-    block=one_of(BLOCKS),
+    block=one_of([*BLOCKS, *EXPLAINED]),
     family=one_of(FAMILIES),
 
 

@@ -1,6 +1,6 @@
 rule signals:
     input:
-        models="<setting>/models/{block}",
+        models=lambda w: [f"<setting>/models/{block}" for block in EXPLAINED[w.block]],
         records="<pool>/records.npy",
         table="<pool>/records.parquet",
         architecture=ancient("<architecture>/architecture.json"),
@@ -30,7 +30,7 @@ rule gather:
         signals=expand(
             "<setting>/signals/{family}/{block}.parquet",
             family=FAMILIES,
-            block=BLOCKS,
+            block=EXPLAINED,
             allow_missing=True,
         ),
     output:

@@ -15,7 +15,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     parser.add_argument("--pool", required=True, type=Path, help="folder of the pool")
     parser.add_argument("--architecture", required=True, type=Path, help="architecture.json of the models")
-    parser.add_argument("--models", required=True, type=Path, help="folder of the block's shadow-{k}.safetensors")
+    parser.add_argument(
+        "--models", required=True, nargs="+", type=Path, help="folders of the blocks' shadow-{k}.safetensors, in order"
+    )
     parser.add_argument("--spec", required=True, help='JSON: {"seed", "dataset", "options": those of the family}')
     parser.add_argument("--family", required=True, help="gradient, or the family of another explainer")
     parser.add_argument("--threads", type=int, default=1, help="threads to compute with")
@@ -25,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Write the family's signals, one row group per shadow."""
-    weights = shadow_files(options.models)
+    weights = {shadow: path for folder in options.models for shadow, path in shadow_files(folder).items()}
     import numpy as np
     import pyarrow as pa
     import torch

@@ -266,7 +266,9 @@ class Compute(Section):
     """How the work is cut into jobs; no result depends on it."""
 
     shadows_per_job: PositiveInt = 9
-    """Shadow models trained, or explained, by one job."""
+    """Shadow models trained by one job: a block."""
+    blocks_explained_per_job: PositiveInt = 1
+    """Blocks of shadow models whose signals one job computes; start-up takes some seconds a job."""
     threads: PositiveInt = 1
     """Threads of a job."""
     batch: PositiveInt = 256

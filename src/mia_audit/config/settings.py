@@ -49,6 +49,13 @@ def blocks(audit: Audit) -> list[str]:
     return [f"{first:0{width}d}-{min(first + size, count) - 1:0{width}d}" for first in starts]
 
 
+def explained_blocks(audit: Audit) -> dict[str, list[str]]:
+    """Group the blocks whose signals one job computes, by the group's name, first-last."""
+    all_blocks, size = blocks(audit), audit.compute.blocks_explained_per_job
+    groups = [all_blocks[start : start + size] for start in range(0, len(all_blocks), size)]
+    return {f"{group[0].partition('-')[0]}-{group[-1].partition('-')[2]}": group for group in groups}
+
+
 def resolved_training(audit: Audit, mechanism: str) -> Training:
     """Return the training section with the mechanism's overrides."""
     overrides = audit.mechanisms[mechanism].training.model_dump(exclude_none=True)
