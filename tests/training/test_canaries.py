@@ -28,7 +28,11 @@ def honest(job: Job, **section: Any) -> Any:
     ids=["automatic", "many-steps", "flat"],
 )
 def test_the_bound_is_below_the_accountants_epsilon_and_near_it(section: dict[str, Any], steps: int) -> None:
-    proof = audit(lambda job: honest(job, **section), Game(CLAIMED, steps=steps), CANARIES["weight"])
+    proof = audit(
+        lambda job: honest(job, **section),
+        Game(CLAIMED, steps=steps, trials=1800, pilot=200, alpha=0.05),
+        CANARIES["weight"],
+    )
     assert 0.75 * CLAIMED <= proof.gaussian <= CLAIMED
 
 
@@ -37,7 +41,7 @@ def test_a_canary_in_the_bias_proves_no_more() -> None:
 
 
 def test_the_bound_holds_under_poisson_sampling() -> None:
-    proof = audit(honest, Game(CLAIMED, share=0.5, steps=2, trials=1200), CANARIES["weight"])
+    proof = audit(honest, Game(CLAIMED, share=0.5, steps=2, trials=800, pilot=200), CANARIES["weight"])
     assert 0.1 <= proof.any_mechanism <= CLAIMED
 
 
