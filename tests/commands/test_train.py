@@ -66,13 +66,14 @@ def train(
     mechanism: str = "dp-sgd",
     epsilon: str = "8",
     public: Path | None = None,
+    delta: float = 1e-5,
     **training: object,
 ) -> int:
     spec = {
         "seed": 0,
         "dataset": "toy",
         "architecture": "net",
-        "mechanism": {"mechanism": mechanism},
+        "mechanism": {"mechanism": mechanism, "delta": delta},
         "mechanism_name": mechanism,
         "epsilon": epsilon,
         "training": {**TRAINING, **training},
@@ -171,3 +172,14 @@ def test_batch_norm_is_refused_before_anything_is_trained(pool: Path, capsys: py
     assert "'conv1.1' of 'resnet10t'" in capsys.readouterr().err
     assert (pool.parent / "architecture.json").read_bytes() == kept
     assert architecture(pool, {"model": "resnet10t"}, private=False) == 0
+
+
+def test_a_delta_that_promises_nothing_is_warned_of_and_kept(
+    pool: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert train(pool, tmp_path / "usual") == 0
+    assert "warning" not in capsys.readouterr().err
+    assert train(pool, tmp_path / "block", delta=0.1) == 0
+    assert "warning: mechanisms.dp-sgd.delta is not below 1/(training records)" in capsys.readouterr().err
+    row = read_table(tmp_path / "block" / "training.parquet", "training").to_pylist()[0]
+    assert row["delta"] * row["records"] >= 1
