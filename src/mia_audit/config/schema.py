@@ -263,7 +263,7 @@ class Report(Section):
 
 
 class Compute(Section):
-    """How the work is cut into jobs; no result depends on it."""
+    """How the work is cut into jobs; results depend on it by rounding at most."""
 
     shadows_per_job: PositiveInt = 9
     """Shadow models trained by one job: a block."""

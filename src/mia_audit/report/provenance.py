@@ -76,4 +76,6 @@ def guarantee(found: Finding) -> dict[str, Any]:
         "sampling": worst["sampling"],
         "sampling_rate": worst["sampling_rate"],
         "steps": worst["steps"],
+        "records": worst["records"],
+        "adjacency": "add or remove one record",
     }

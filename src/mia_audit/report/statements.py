@@ -102,7 +102,10 @@ def guarantee_sentence(found: Finding, facts: Mapping[str, Any]) -> str:
     )
     noise = f"noise multiplier {significant(facts['noise_multiplier'])}, {setting.clipping} clipping per record"
     sampling = f"{sampling_name(facts)} sampling at rate {significant(facts['sampling_rate'])}, {facts['steps']} steps"
-    return f"{protected(setting)}: {spent} {accountants}, {sampling}, {noise}"
+    text = f"{protected(setting)}: {spent} {accountants} when one record is added or removed, {sampling}, {noise}"
+    if setting.delta and setting.delta * facts["records"] >= 1:
+        return f"{text}; δ is not below 1/{facts['records']}, so that it allows giving one of the training records away outright"
+    return text
 
 
 def exposed_sentences(found: Finding, leak: Leak, records: int, maps: bool, bars: bool) -> str:
