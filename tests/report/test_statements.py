@@ -1,0 +1,29 @@
+"""What is said of a guarantee."""
+
+from dataclasses import replace
+
+from mia_audit.report.provenance import guarantee
+from mia_audit.report.statements import guarantee_sentence
+
+
+def test_a_guarantee_names_what_it_assumes(findings):
+    found = findings.settings[-1]
+    told = guarantee_sentence(found, guarantee(found))
+    for word in (
+        "ε = ",
+        "δ = ",
+        "accountant",
+        "by RDP",
+        "added or removed",
+        "Poisson sampling at rate",
+        "noise multiplier",
+    ):
+        assert word in told
+    assert "giving one of the training records away" not in told
+
+
+def test_a_delta_that_promises_nothing_is_called_so(findings):
+    found = findings.settings[-1]
+    records = guarantee(found)["records"]
+    weak = replace(found, setting=replace(found.setting, delta=1.0 / records))
+    assert f"δ is not below 1/{records}" in guarantee_sentence(weak, guarantee(weak))
