@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from mia_audit.report.provenance import guarantee
-from mia_audit.report.statements import guarantee_sentence
+from mia_audit.report.statements import exposed_sentences, guarantee_sentence
 
 
 def test_a_guarantee_names_what_it_assumes(findings):
@@ -27,3 +27,12 @@ def test_a_delta_that_promises_nothing_is_called_so(findings):
     records = guarantee(found)["records"]
     weak = replace(found, setting=replace(found.setting, delta=1.0 / records))
     assert f"δ is not below 1/{records}" in guarantee_sentence(weak, guarantee(weak))
+
+
+def test_saliency_has_no_side_for_or_against_the_class(findings):
+    found = findings.settings[0]
+    outputs, explained = found.strongest["outputs"], found.strongest["explanations"]
+    for signal, expected in (("saliency_l1", "whichever way"), ("ixg_l1", "blue against it")):
+        leaks = found.leaks | {"explanations": [replace(explained, signal=signal)]}
+        told = exposed_sentences(replace(found, leaks=leaks), outputs, 8, maps=True, bars=False)
+        assert expected in told

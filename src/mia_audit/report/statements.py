@@ -117,11 +117,12 @@ def exposed_sentences(found: Finding, leak: Leak, records: int, maps: bool, bars
     if explained is None or not (maps or bars):
         return text
     signal = read_signal(explained.signal)
-    side = (
-        "orange counts for the class, blue against it"
-        if maps
-        else "bars to the right count for the class, to the left against it"
-    )
+    if signal.explainer == "saliency":  # a size without a sign
+        side = "the stronger, the more it would move the answer, whichever way"
+    elif maps:
+        side = "orange counts for the class, blue against it"
+    else:
+        side = "bars to the right count for the class, to the left against it"
     what = (
         f"{signal.explainer_label} of the {signal.quantity} of the {'true' if signal.true_class else 'predicted'} class"
     )
