@@ -102,8 +102,8 @@ def test_every_term_is_explained_and_guarantees_are_complete(page):
     ):
         assert term in words, term
     assert (
-        "at most ε = 7.99 spent at δ = 10⁻⁵ by the PRV accountant (8.80 by RDP), Poisson sampling at rate 0.100"
-        in words
+        "at most ε = 7.99 spent at δ = 10⁻⁵ by the PRV accountant (8.80 by RDP) when one record is added or removed,"
+        " Poisson sampling at rate 0.100" in words
     )
     assert "4 duplicates dropped" in words and "lower bound" in words
     assert "every model trains on its own uniformly random half of the pool" in words

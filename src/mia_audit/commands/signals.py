@@ -6,7 +6,6 @@ import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from mia_audit.errors import UserError
 
@@ -32,7 +31,7 @@ def run(options: argparse.Namespace) -> None:
     import pyarrow as pa
     import torch
 
-    from mia_audit.models import load
+    from mia_audit.models import load, read_architecture
     from mia_audit.pools.files import read_records
     from mia_audit.signals import Task, model_signals
     from mia_audit.storage import write_table
@@ -42,7 +41,7 @@ def run(options: argparse.Namespace) -> None:
     spec = json.loads(options.spec)
     task = Task(options.family, spec["options"], spec["seed"], options.batch)
     pool = read_records(options.pool)
-    architecture = _architecture(options.architecture)
+    architecture = read_architecture(options.architecture)
     count = len(pool.labels)
 
     def tables() -> Iterator[pa.Table]:
@@ -72,11 +71,3 @@ def shadow_files(folder: Path) -> dict[int, Path]:
             f"{folder}: no shadow-{{k}}.safetensors there; expected the weights of a block of shadow models"
         )
     return dict(sorted(files.items()))
-
-
-def _architecture(path: Path) -> dict[str, Any]:
-    try:
-        architecture: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path}: no readable JSON ({error}). Delete it and run again") from None
-    return architecture
