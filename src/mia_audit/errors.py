@@ -13,3 +13,8 @@ def suggest(name: str, known: Iterable[str]) -> str:
     names = sorted(known)
     near = get_close_matches(name, names, n=1, cutoff=0.6)
     return f"did you mean '{near[0]}'? (known: {', '.join(names)})" if near else f"known: {', '.join(names)}"
+
+
+def first_line(error: Exception) -> str:
+    """Return the first line of what a library says went wrong, or the error's kind where it says nothing."""
+    return str(error).splitlines()[0].rstrip(".") if str(error) else type(error).__name__

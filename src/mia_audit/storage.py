@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from mia_audit.errors import UserError
+from mia_audit.errors import UserError, first_line
 
 SCHEMA_VERSION = "1"
 
@@ -88,7 +88,7 @@ def open_table(path: Path, kind: str, columns: Sequence[str] = ()) -> pq.Parquet
         file = pq.ParquetFile(path, memory_map=True)
     except (pa.ArrowInvalid, OSError) as error:
         raise UserError(
-            f"{path}: truncated or not Parquet ({_first_line(error)}); expected a {kind} table. Delete it and run again"
+            f"{path}: truncated or not Parquet ({first_line(error)}); expected a {kind} table. Delete it and run again"
         ) from None
     found = (file.schema_arrow.metadata or {}).get(b"mia_audit.kind", b"").decode()
     if found != kind:
@@ -106,11 +106,18 @@ def open_table(path: Path, kind: str, columns: Sequence[str] = ()) -> pq.Parquet
 def read_table(path: Path, kind: str, columns: Sequence[str] | None = None) -> pa.Table:
     """Read a Parquet table of the kind (only `columns`, when given) into memory; a wrong or damaged file is a UserError that names it."""
     file = open_table(path, kind, columns or ())
-    try:
+    with naming_damage(path, kind):
         return file.read(columns=list(columns) if columns is not None else None)
+
+
+@contextmanager
+def naming_damage(path: Path, kind: str) -> Iterator[None]:
+    """Turn what reading pages of a damaged table raises into a UserError that names the file."""
+    try:
+        yield
     except (pa.ArrowInvalid, OSError) as error:
         raise UserError(
-            f"{path}: damaged ({_first_line(error)}); expected a {kind} table. Delete it and run again"
+            f"{path}: damaged ({first_line(error)}); expected a {kind} table. Delete it and run again"
         ) from None
 
 
@@ -118,7 +125,3 @@ def table_facts(path: Path, kind: str) -> dict[str, Any]:
     """Return the facts kept in a table's metadata."""
     facts: dict[str, Any] = json.loads(open_table(path, kind).schema_arrow.metadata[b"mia_audit.facts"])
     return facts
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).splitlines()[0].rstrip(".") if str(error) else type(error).__name__

@@ -12,7 +12,7 @@ import pyarrow as pa
 from mia_audit.attacks.run import Run
 from mia_audit.attacks.signal import Signal, describe
 from mia_audit.errors import UserError
-from mia_audit.storage import open_table, table_facts, write_table
+from mia_audit.storage import naming_damage, open_table, table_facts, write_table
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int
@@ -81,11 +81,9 @@ class SignalsFile:
         return self._column(name).reshape(self.models, self._records).T
 
     def _column(self, name: str) -> np.ndarray:
-        try:
+        with naming_damage(self._path, "signals"):
             column: np.ndarray = self._file.read(columns=[name])[name].to_numpy()
-            return column
-        except (pa.ArrowInvalid, OSError) as error:
-            raise UserError(f"{self._path}: damaged ({str(error).splitlines()[0]}). Delete it and run again") from None
+        return column
 
 
 def check_membership(member: Bool[np.ndarray, "N K"], where: str) -> None:

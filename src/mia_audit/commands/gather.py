@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from mia_audit.errors import UserError
 from mia_audit.pools.files import read_membership
-from mia_audit.storage import open_table, read_table, write_table
+from mia_audit.storage import naming_damage, open_table, read_table, write_table
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -80,7 +80,6 @@ def _row_groups(paths: list[Path]) -> Iterator[tuple[Path, pa.Table]]:
     for path in paths:
         file = open_table(path, "signals", ["shadow", "record"])
         for index in range(file.num_row_groups):
-            try:
-                yield path, file.read_row_group(index)
-            except (pa.ArrowInvalid, OSError) as error:
-                raise UserError(f"{path}: damaged ({str(error).splitlines()[0]}). Delete it and run again") from None
+            with naming_damage(path, "signals"):
+                group = file.read_row_group(index)
+            yield path, group

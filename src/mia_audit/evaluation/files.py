@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
-import pyarrow as pa
 
 from mia_audit.errors import UserError
 from mia_audit.evaluation.metrics import target_metrics
-from mia_audit.storage import open_table
+from mia_audit.storage import naming_damage, open_table
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int
@@ -41,10 +40,8 @@ def read_scores(path: Path, *wanted: str) -> Iterator[Scored]:
     for index in range(file.num_row_groups):
         if not all(_may_hold(file.metadata.row_group(index), *pair) for pair in zip(KEYS, wanted, strict=False)):
             continue
-        try:
+        with naming_damage(path, "scores"):
             rows = file.read_row_group(index)
-        except (pa.ArrowInvalid, OSError) as error:
-            raise UserError(f"{path}: damaged ({str(error).splitlines()[0]}). Delete it and run again") from None
         keys = {name: rows[name].unique().to_pylist() for name in KEYS}
         if wanted and [keys[name] for name in KEYS] != [*([value] for value in wanted), [False]]:
             continue

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from mia_audit.errors import UserError
+from mia_audit.errors import UserError, first_line
 from mia_audit.models.catalogue import Family, Parameters, architectures
 from mia_audit.models.weights import load_weights
 
@@ -33,7 +33,7 @@ def describe(name: str, model: str, parameters: Parameters, shape: tuple[int, ..
         raise
     except Exception as error:  # whatever a model of any library raises for arguments that it refuses
         given = ", ".join(f"{key}={value}" for key, value in arguments.items())
-        raise UserError(f"architecture '{name}': model '{model}' refuses {given}: {_first_line(error)}") from None
+        raise UserError(f"architecture '{name}': model '{model}' refuses {given}: {first_line(error)}") from None
     if logits.shape != (1, classes):
         raise UserError(
             f"architecture '{name}': model '{model}' returns {list(logits.shape)} where [1, {classes}] was expected: it is no classifier"
@@ -109,7 +109,3 @@ def _check_patches(model: str, built: nn.Module, input_shape: tuple[int, ...]) -
             raise UserError(
                 f"model '{model}': img_size {pixels} does not hold whole patches of {side} pixels: {fits} fits"
             )
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).splitlines()[0].rstrip(".") if str(error) else type(error).__name__
