@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from mia_audit.explain.families import shared, signal_stem
 from mia_audit.explain.summaries import summarise
-from mia_audit.models import build, to_input
+from mia_audit.models import Inputs, build, to_input
 from mia_audit.signals import Task, confidence, loss, model_signals
 
 SMALL = {"img_size": 8, "patch_size": 2, "embed_dim": 48, "depth": 2, "num_heads": 4}
@@ -87,7 +87,7 @@ def main() -> None:
         task = Task("gradient", choices, seed=0, batch=options.batch)
         sides = {
             "plain": lambda task=task: plain(trained, records, labels, task),
-            "fused": lambda task=task: model_signals(frozen, records, labels, FACTS, shape, task),
+            "fused": lambda task=task: model_signals(frozen, Inputs(records, FACTS, shape), labels, task),
         }
         reference, ours = sides["plain"](), sides["fused"]()
         difference = max(float(np.max(np.abs(ours[name] / reference[name] - 1))) for name in reference)

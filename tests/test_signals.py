@@ -15,7 +15,7 @@ from mia_audit.errors import UserError
 from mia_audit.explain.attribute import attribute
 from mia_audit.explain.families import columns
 from mia_audit.explain.summaries import summarise
-from mia_audit.models import to_input
+from mia_audit.models import Inputs, to_input
 from mia_audit.signals import Task, confidence, loss, model_signals
 
 LOGITS = st.lists(st.floats(-1e4, 1e4, width=32), min_size=2, max_size=8)
@@ -91,13 +91,17 @@ def pool() -> tuple[np.ndarray, np.ndarray]:
     return random.integers(0, 256, (23, *SHAPE)).astype(np.uint8), random.integers(0, 3, 23).astype(np.int32)
 
 
+def given(pool: tuple[np.ndarray, np.ndarray]) -> tuple[Inputs, np.ndarray]:
+    return Inputs(pool[0], FACTS, SHAPE), pool[1]
+
+
 def task(family: str, batch: int = 8, **options: Any) -> Task:
     return Task(family, OPTIONS | {"explainers": FAMILIES[family]} | options, seed=1, batch=batch)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_columns_are_the_families(family: str, model: nn.Module, pool: tuple[np.ndarray, np.ndarray]) -> None:
-    signals = model_signals(model, *pool, FACTS, SHAPE, task(family))
+    signals = model_signals(model, *given(pool), task(family))
     assert list(signals) == columns(family, task(family).options)
     for name, values in signals.items():
         assert values.shape == (23,), name
@@ -106,7 +110,7 @@ def test_columns_are_the_families(family: str, model: nn.Module, pool: tuple[np.
 
 
 def test_outputs_are_those_of_the_whole_pool_at_once(model: nn.Module, pool: tuple[np.ndarray, np.ndarray]) -> None:
-    signals = model_signals(model, *pool, FACTS, SHAPE, task("gradient"))
+    signals = model_signals(model, *given(pool), task("gradient"))
     logits = model(to_input(pool[0], FACTS)).double().numpy()
     logsumexp = np.log(np.exp(logits).sum(axis=1))
     np.testing.assert_array_equal(signals["label"], pool[1])
@@ -118,7 +122,7 @@ def test_outputs_are_those_of_the_whole_pool_at_once(model: nn.Module, pool: tup
 def test_columns_are_summaries_of_the_attributions_shown(
     family: str, model: nn.Module, pool: tuple[np.ndarray, np.ndarray]
 ) -> None:
-    signals = model_signals(model, *pool, FACTS, SHAPE, task(family, explained_class="true"))
+    signals = model_signals(model, *given(pool), task(family, explained_class="true"))
     records = [3, 17, 8]
     for explainer in FAMILIES[family]:
         inputs, labels = to_input(pool[0][records], FACTS), torch.from_numpy(pool[1][records]).long()
@@ -131,14 +135,14 @@ def test_columns_are_summaries_of_the_attributions_shown(
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_no_signal_depends_on_the_batch(family: str, model: nn.Module, pool: tuple[np.ndarray, np.ndarray]) -> None:
-    whole = model_signals(model, *pool, FACTS, SHAPE, task(family, batch=100))
+    whole = model_signals(model, *given(pool), task(family, batch=100))
     for batch in (1, 7):
-        for name, values in model_signals(model, *pool, FACTS, SHAPE, task(family, batch=batch)).items():
+        for name, values in model_signals(model, *given(pool), task(family, batch=batch)).items():
             np.testing.assert_allclose(values, whole[name], rtol=2e-5, atol=2e-6, err_msg=name)
 
 
 def test_completeness_error_shrinks_with_the_nodes(model: nn.Module, pool: tuple[np.ndarray, np.ndarray]) -> None:
-    few, many = (model_signals(model, *pool, FACTS, SHAPE, task("ig", ig_nodes=nodes)) for nodes in (2, 60))
+    few, many = (model_signals(model, *given(pool), task("ig", ig_nodes=nodes)) for nodes in (2, 60))
     for name in ("ig_completeness", "ig_probability_completeness"):
         assert np.median(many[name]) < 1e-3 * np.median(few[name])
 
@@ -153,7 +157,7 @@ def test_completeness_error_is_measured_from_the_zero_input() -> None:
 
     pool = np.random.default_rng(0).normal(size=(4, 6)).astype(np.float32), np.zeros(4, dtype=np.int32)
     options = {"explain": ["logit"], "ig_nodes": 1}
-    signals = model_signals(Quadratic(), *pool, {"kind": "table"}, (6,), task("ig", **options))
+    signals = model_signals(Quadratic(), torch.from_numpy(pool[0]), pool[1], task("ig", **options))
     np.testing.assert_allclose(signals["ig_completeness"], 0, atol=1e-5)
     np.testing.assert_allclose(signals["ig_l1"], np.square(pool[0]).sum(axis=1), rtol=1e-5)
 
@@ -166,4 +170,4 @@ def test_a_diverged_model_is_one_line_that_names_the_record(pool: tuple[np.ndarr
 
     marked = to_input(pool[0][13:14], FACTS)[0, 0, 0, 0]
     with pytest.raises(UserError, match="output for record 13 is not finite: training diverged"):
-        model_signals(Diverged(), *pool, FACTS, SHAPE, task("gradient"))
+        model_signals(Diverged(), *given(pool), task("gradient"))

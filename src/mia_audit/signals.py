@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int, Num
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from mia_audit.errors import UserError
@@ -16,7 +16,7 @@ from mia_audit.explain.batch import Batch, explained_batch
 from mia_audit.explain.catalogue import GRADIENT, explainers
 from mia_audit.explain.families import columns, signal_stem
 from mia_audit.explain.summaries import summarise
-from mia_audit.models import to_input
+from mia_audit.models import Inputs
 
 
 @dataclass(frozen=True)
@@ -50,36 +50,28 @@ def confidence(logits: Float[Tensor, "B C"], labels: Int[Tensor, " B"]) -> Float
 
 def model_signals(
     model: nn.Module,
-    records: Num[np.ndarray, "N ..."],
+    inputs: Inputs | Float[Tensor, "N ..."],
     labels: Int[np.ndarray, " N"],
-    facts: Mapping[str, Any],
-    input_shape: tuple[int, ...],
     task: Task,
 ) -> dict[str, np.ndarray]:
     """Return a family's columns for one model, [N] each: label and predicted int32, the rest float32.
 
-    `model` is in eval mode with frozen parameters, `records` and `facts` are the pool's. Only one batch is in memory at a
+    `model` is in eval mode with frozen parameters and on the device of `inputs`, which are the pool's and read a batch at a
     time. Raises UserError where an output is not finite.
     """
-    parts = list(_batches(model, records, labels, facts, input_shape, task))
+    parts = list(_batches(model, inputs, labels, task))
     return {name: np.concatenate([part[name] for part in parts]) for name in columns(task.family, task.options)}
 
 
 def _batches(
-    model: nn.Module,
-    records: np.ndarray,
-    labels: np.ndarray,
-    facts: Mapping[str, Any],
-    input_shape: tuple[int, ...],
-    task: Task,
+    model: nn.Module, inputs: Inputs | Tensor, labels: np.ndarray, task: Task
 ) -> Iterator[dict[str, np.ndarray]]:
-    device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
-    for start in range(0, len(records), task.batch):
-        numbers = range(start, min(start + task.batch, len(records)))
-        inputs = to_input(records[start : numbers.stop], facts, input_shape, str(device))
-        truth = torch.from_numpy(labels[start : numbers.stop].astype(np.int64)).to(device)
+    for start in range(0, len(labels), task.batch):
+        numbers = range(start, min(start + task.batch, len(labels)))
+        records = inputs[start : numbers.stop]
+        truth = torch.from_numpy(labels[start : numbers.stop].astype(np.int64)).to(inputs.device)
         gradients = task.family == GRADIENT
-        batch = explained_batch(model, inputs, truth, numbers, task.options, task.seed, gradients)
+        batch = explained_batch(model, records, truth, numbers, task.options, task.seed, gradients)
         finite = batch.logits.isfinite().all(dim=1)
         if not finite.all():
             raise UserError(

@@ -1,10 +1,13 @@
 """Stored records become standardised float32 tensors of the model's size."""
 
+from pathlib import Path
+
 import numpy as np
+import pytest
 import torch
 import torch.nn.functional as F
 
-from mia_audit.models import to_input
+from mia_audit.models import Inputs, Part, inputs, to_input
 
 FACTS = {"kind": "image", "mean": 0.25, "sd": 0.5}
 
@@ -34,3 +37,41 @@ def test_tables_pass_through_and_are_copied() -> None:
     rows = to_input(records, {"kind": "table"})
     rows += 1
     assert records[0, 0] == 0 and rows.dtype == torch.float32
+
+
+@pytest.mark.parametrize("ready", [True, False])
+def test_a_batch_is_the_same_whether_the_pool_is_kept_or_read_from_its_map(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ready: bool
+) -> None:
+    stored = np.random.default_rng(0).integers(0, 256, (20, 3, 8, 8), dtype=np.uint8)
+    np.save(tmp_path / "records.npy", stored)
+    mapped = np.load(tmp_path / "records.npy", mmap_mode="r")
+    monkeypatch.setattr(inputs, "READY", 2**28 if ready else 0)
+    pool = Inputs(mapped, FACTS, (3, 16, 16))
+    rows = torch.tensor([7, 0, 7, 19])
+    assert len(pool) == 20
+    assert torch.equal(pool[rows], to_input(stored[rows.numpy()], FACTS, (3, 16, 16)))
+    assert torch.equal(pool[5:9], to_input(stored[5:9], FACTS, (3, 16, 16)))
+    part = Part(pool, torch.tensor([3, 19, 0]))
+    assert len(part) == 3
+    assert torch.equal(part[torch.tensor([1, 2])], pool[torch.tensor([19, 0])])
+
+
+@pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="Linux only")
+def test_a_large_pool_leaves_no_pages_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    np.save(tmp_path / "records.npy", np.zeros((256, 1, 256, 256), dtype=np.uint8))
+    mapped = np.load(tmp_path / "records.npy", mmap_mode="r")
+    monkeypatch.setattr(inputs, "READY", 0)
+    pool = Inputs(mapped, FACTS, (1, 256, 256))
+    for start in range(0, 256, 8):
+        pool[start : start + 8]
+    assert resident(tmp_path / "records.npy") == 0
+    assert mapped[:64].sum() == 0
+    assert resident(tmp_path / "records.npy") >= 64 * 256 * 256  # the measure itself sees pages that are held
+
+
+def resident(path: Path) -> int:
+    """Bytes of a mapped file that are this process's, by the kernel's own account."""
+    lines = Path("/proc/self/smaps").read_text().splitlines()
+    start = next(index for index, line in enumerate(lines) if line.endswith(str(path)))
+    return 1024 * next(int(line.split()[1]) for line in lines[start:] if line.startswith("Rss:"))

@@ -31,7 +31,7 @@ def run(options: argparse.Namespace) -> None:
     import pyarrow as pa
     import torch
 
-    from mia_audit.models import load, read_architecture
+    from mia_audit.models import Inputs, load, read_architecture
     from mia_audit.pools.files import read_records
     from mia_audit.signals import Task, model_signals
     from mia_audit.storage import write_table
@@ -42,6 +42,7 @@ def run(options: argparse.Namespace) -> None:
     task = Task(options.family, spec["options"], spec["seed"], options.batch)
     pool = read_records(options.pool)
     architecture = read_architecture(options.architecture)
+    inputs = Inputs(pool.data, pool.facts, architecture["input_shape"], device)
     count = len(pool.labels)
 
     def tables() -> Iterator[pa.Table]:
@@ -49,9 +50,7 @@ def run(options: argparse.Namespace) -> None:
             model = load(architecture, path).to(device)
             start = time.perf_counter()
             try:
-                signals = model_signals(
-                    model, pool.data, pool.labels, pool.facts, tuple(architecture["input_shape"]), task
-                )
+                signals = model_signals(model, inputs, pool.labels, task)
             except UserError as error:
                 raise UserError(f"{path}: {error}") from None
             rate = count / (time.perf_counter() - start)

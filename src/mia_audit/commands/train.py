@@ -37,7 +37,7 @@ def run(options: argparse.Namespace) -> None:
     """Write shadow-{k}.safetensors for every shadow model of the block, and training.parquet."""
     import torch
 
-    from mia_audit.models import load, read_architecture, save_weights, to_input
+    from mia_audit.models import Inputs, load, read_architecture, save_weights
     from mia_audit.training.device import device_for
     from mia_audit.training.progress import reporter
     from mia_audit.training.shadows import Recipe, train_shadow, training_table
@@ -51,7 +51,7 @@ def run(options: argparse.Namespace) -> None:
     membership = read_membership(options.pool / "membership.parquet", shadows)
     public = load(architecture, options.public) if options.public else None
     device = device_for(options.threads)
-    inputs = to_input(records.data, records.facts, architecture["input_shape"], device)
+    inputs = Inputs(records.data, records.facts, architecture["input_shape"], device)
     labels = torch.tensor(records.labels, dtype=torch.long, device=device)
     names = (spec["dataset"], spec["architecture"], spec["mechanism_name"], spec["epsilon"])
     epsilon = float(spec["epsilon"])

@@ -1,27 +1,95 @@
-"""From records as they are stored to tensors as a model takes them."""
+"""From records as they are stored to tensors as a model takes them, a batch at a time."""
 
+import mmap
 from collections.abc import Mapping, Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F
+from jaxtyping import Float, Int, Num
 from torch import Tensor
+
+READY = 2**28
+"""Bytes: a pool that takes no more than this as float32 is converted once and kept; a larger one batch by batch."""
+
+SHARE = 0.25
+"""Share of a GPU's free memory that a pool may take as it is stored."""
+
+
+class Inputs:
+    """A pool as a model takes it: `inputs[rows]` is float32 [B, …] on the device, for a slice or a tensor of rows.
+
+    Memory is a batch plus a constant: only a small pool is converted whole. Of a larger one a GPU holds the records as
+    they are stored, where they fit; else every batch is read from the memory map, whose pages are given back after it.
+    Either way resizing and standardising happen on the device.
+    """
+
+    def __init__(
+        self,
+        records: Num[np.ndarray, "n ..."],
+        facts: Mapping[str, Any],
+        input_shape: Sequence[int],
+        device: torch.device | str = "cpu",
+    ) -> None:
+        self.device = torch.device(device)
+        self._facts, self._shape = facts, tuple(input_shape)
+        self._stored: np.ndarray | Tensor = records
+        self._ready: Tensor | None = None
+        if 4 * len(records) * prod(self._shape) <= READY:
+            self._ready = to_input(records, facts, self._shape, self.device)
+        elif self.device.type == "cuda" and records.nbytes <= SHARE * torch.cuda.mem_get_info(self.device)[0]:
+            self._stored = _resident(records, self.device)
+
+    def __len__(self) -> int:
+        return len(self._stored)
+
+    def __getitem__(self, rows: slice | Int[Tensor, " B"]) -> Float[Tensor, "B ..."]:
+        if self._ready is not None:
+            return self._ready[rows]
+        if isinstance(self._stored, Tensor):
+            return _converted(self._stored[rows], self._facts, self._shape)
+        batch = self._stored[rows if isinstance(rows, slice) else rows.cpu().numpy()]
+        inputs = to_input(batch, self._facts, self._shape, self.device)
+        _give_back(self._stored)
+        return inputs
+
+
+class Part:
+    """Some rows of a pool, numbered anew: `part[rows]` is `whole[chosen[rows]]`, on the whole's device."""
+
+    def __init__(self, whole: "Inputs | Tensor", chosen: Int[Tensor, " n"]) -> None:
+        self.device = whole.device
+        self._whole, self._chosen = whole, chosen
+
+    def __len__(self) -> int:
+        return len(self._chosen)
+
+    def __getitem__(self, rows: slice | Int[Tensor, " B"]) -> Float[Tensor, "B ..."]:
+        return self._whole[self._chosen[rows]]
 
 
 def to_input(
-    records: np.ndarray, facts: Mapping[str, Any], input_shape: Sequence[int] | None = None, device: str = "cpu"
-) -> Tensor:
+    records: Num[np.ndarray, "B ..."],
+    facts: Mapping[str, Any],
+    input_shape: Sequence[int] | None = None,
+    device: torch.device | str = "cpu",
+) -> Float[Tensor, "B ..."]:
     """Return float32 [B, …] on the device: images (uint8 [B, C, H, W]) standardised, and resized to `input_shape` if it differs.
 
     `facts` are those of records.parquet: kind (image | table), and for images mean and sd of pixels in [0, 1] (a number,
     or one per channel). Tables (float32 [B, d]) pass through.
     """
     values = torch.from_numpy(np.array(records)).to(device)  # a copy: a memory map is read-only
+    return _converted(values, facts, input_shape)
+
+
+def _converted(values: Tensor, facts: Mapping[str, Any], input_shape: Sequence[int] | None) -> Tensor:
     if facts["kind"] == "table":
         return values.float()
     mean, sd = (
-        torch.tensor(facts[key], dtype=torch.float32, device=device).reshape(-1, 1, 1) for key in ("mean", "sd")
+        torch.tensor(facts[key], dtype=torch.float32, device=values.device).reshape(-1, 1, 1) for key in ("mean", "sd")
     )
     images = (values.float() / 255 - mean) / sd
     if input_shape is not None and tuple(input_shape[1:]) != tuple(images.shape[2:]):
@@ -29,3 +97,20 @@ def to_input(
             images, size=tuple(input_shape[1:]), mode="bilinear", antialias=True, align_corners=False
         )
     return images
+
+
+def _resident(records: np.ndarray, device: torch.device) -> Tensor:
+    """Copy records to a device in pieces, so that the host never holds them all."""
+    whole = torch.empty(records.shape, dtype=torch.from_numpy(records[:0].copy()).dtype, device=device)
+    rows = max(1, READY * len(records) // max(records.nbytes, 1))
+    for start in range(0, len(records), rows):
+        whole[start : start + rows] = torch.from_numpy(np.array(records[start : start + rows])).to(device)
+        _give_back(records)
+    return whole
+
+
+def _give_back(records: np.ndarray) -> None:
+    """Drop a memory map's pages from this process: they stay in the system's cache, shared with every other reader."""
+    mapping = getattr(records, "_mmap", None)
+    if isinstance(mapping, mmap.mmap):
+        mapping.madvise(mmap.MADV_DONTNEED)

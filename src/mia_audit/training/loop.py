@@ -11,6 +11,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor, nn
 
 from mia_audit.config.schema import Training
+from mia_audit.models import Inputs, Part
 from mia_audit.seeds import seed_for
 from mia_audit.training.catalogue import Job, Protection
 
@@ -34,12 +35,19 @@ class Epoch:
     steps: int
 
 
+Records = Inputs | Part | Tensor
+"""Records that a batch is taken out of by a slice or a tensor of rows."""
+
 Progress = Callable[[int, int], None]
 """Told after every step how many records it held, and which epoch it belongs to (from 1)."""
 
 
 def fit(
-    job: Job, protection: Protection, inputs: Tensor, labels: Int[Tensor, " n"], progress: Progress = lambda *_: None
+    job: Job,
+    protection: Protection,
+    inputs: Records,
+    labels: Int[Tensor, " n"],
+    progress: Progress = lambda *_: None,
 ) -> list[Epoch]:
     """Train the job's model in place on the training set [n, …]; what its layers draw is keyed by the job's key."""
     training = job.training
@@ -52,7 +60,7 @@ def fit(
     with torch.random.fork_rng():
         torch.manual_seed(seed_for(*job.key, "layers"))
         for number in range(1, training.epochs + 1):
-            losses, seen = inputs.new_zeros(()), 0
+            losses, seen = torch.zeros((), device=inputs.device), 0
             for batch in protection.batches():
                 for group in optimizer.param_groups:
                     group["lr"] = training.learning_rate * schedule(steps / planned)
@@ -68,10 +76,10 @@ def fit(
 
 
 @torch.no_grad()
-def correct(model: nn.Module, inputs: Tensor, labels: Int[Tensor, " n"], micro_batch: int) -> Bool[Tensor, " n"]:
+def correct(model: nn.Module, inputs: Records, labels: Int[Tensor, " n"], micro_batch: int) -> Bool[Tensor, " n"]:
     """Tell which records the model, in eval mode, classifies rightly."""
-    parts = zip(torch.split(inputs, micro_batch), torch.split(labels, micro_batch), strict=True)
-    return torch.cat([model(records).argmax(dim=1) == truth for records, truth in parts])
+    parts = [slice(start, start + micro_batch) for start in range(0, len(labels), micro_batch)]
+    return torch.cat([model(inputs[part]).argmax(dim=1) == labels[part] for part in parts])
 
 
 def share(hits: Bool[np.ndarray, " n"]) -> float:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from mia_audit.config.schema import Mechanism, Training
 from mia_audit.errors import UserError
-from mia_audit.models import construct
+from mia_audit.models import Inputs, Part, construct
 from mia_audit.seeds import seed_for
 from mia_audit.training.catalogue import Job, Terms, mechanisms
 from mia_audit.training.loop import Epoch, Progress, correct, fit, share
@@ -69,7 +69,7 @@ class Shadow:
 def train_shadow(
     recipe: Recipe,
     shadow: int,
-    inputs: Tensor,
+    inputs: Inputs | Tensor,
     labels: Int[Tensor, " n"],
     members: Bool[np.ndarray, " n"],
     progress: Progress = lambda *_: None,
@@ -85,7 +85,7 @@ def train_shadow(
     check_batch(recipe.training, len(inside))
     job = Job(model, len(inside), recipe.epsilon, recipe.training, recipe.micro_batch, key)
     protection = mechanisms[recipe.mechanism.mechanism](recipe.mechanism, job)
-    epochs = fit(job, protection, inputs[inside], labels[inside], progress)
+    epochs = fit(job, protection, Part(inputs, inside), labels[inside], progress)
     hits = correct(model, inputs, labels, recipe.micro_batch).cpu().numpy()
     own, rdp = protection.spent(epochs[-1].steps)
     return Shadow(model, len(inside), epochs, protection.terms, own, rdp, share(hits[members]), share(hits[~members]))
