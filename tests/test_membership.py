@@ -17,7 +17,17 @@ def test_half_gives_every_model_exactly_half_of_the_pool(records: int, models: i
     assert (membership.sum(axis=0) == records // 2).all()
 
 
-@pytest.mark.parametrize("design", ["half", "bernoulli"])
+@given(records=st.integers(2, 200), share=st.floats(0.01, 0.99))
+@settings(deadline=None, max_examples=30, derandomize=True)
+def test_split_gives_every_model_its_share_and_leaves_some_out(records: int, share: float) -> None:
+    inside = draw_membership(Membership(design="split", share=share, models=4), records, "d", 0).sum(axis=0)
+    assert np.unique(inside).size == 1
+    assert 1 <= inside[0] <= records - 1
+    assert abs(inside[0] - share * records) <= 1
+    assert draw_membership(Membership(design="split"), 100, "d", 0).sum(axis=0).tolist() == [80] * 17
+
+
+@pytest.mark.parametrize("design", ["half", "bernoulli", "split"])
 def test_a_column_depends_on_its_shadow_alone(design: str) -> None:
     few = draw_membership(Membership(design=design, models=5), 100, "d", 0)
     many = draw_membership(Membership(design=design, models=9), 100, "d", 0)

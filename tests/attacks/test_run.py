@@ -50,9 +50,11 @@ def test_signals_are_read_once():
     assert read == [signal.name for signal in SIGNALS]
 
 
-def test_scores_are_higher_for_members():
+@pytest.mark.parametrize("share", [0.5, 0.8])
+def test_scores_are_higher_for_members(share):
+    """And those against a permuted membership are not, however unequal the numbers of models in and out are."""
     rng = np.random.default_rng(0)
-    member = rng.random((400, 9)) < 0.5
+    member = rng.random((400, 9)) < share
     values = {
         "loss": np.exp(rng.normal(size=(400, 9)) - member),
         "confidence": rng.normal(size=(400, 9)) + member,
@@ -64,7 +66,7 @@ def test_scores_are_higher_for_members():
     for run, judged, scores in scores_of(runs, lambda s: [values[s.name]], member, permuted_membership(member, 0, "d")):
         scored = ~np.isnan(scores)
         value = auc(scores[scored], judged[scored])
-        weakest = 0.52 if run.attack.endswith("two-sided") else 0.6
+        weakest = 0.52 if run.attack.endswith("two-sided") else 0.57
         assert 0.46 < value < 0.54 if run.null_control else value > weakest, (run, value)
 
 

@@ -52,7 +52,7 @@ def test_epsilon_is_carried_as_the_user_wrote_it(written: object, carried: str) 
             {"epoch": 3},
             "unknown key 'architectures.mlp.pretraining.epoch': did you mean 'epochs'?",
         ),
-        ("mechanisms/dp-sgd/training", {"lr": 3}, "unknown key 'mechanisms.dp-sgd.training.lr': known: batch, epochs"),
+        ("mechanisms/dp-sgd/training", {"lr": 3}, "unknown key 'mechanisms.dp-sgd.training.lr': known: batch, decay"),
         ("seed", "soon", "seed: input should be a valid integer"),
         ("mechanisms/dp-sgd/epsilon", [0], "mechanisms.dp-sgd.epsilon.0: an ε is a positive number or inf, got '0'"),
         ("mechanisms/dp-sgd/epsilon", [-1], "an ε is a positive number or inf, got '-1'"),
@@ -84,6 +84,38 @@ def test_epsilon_is_carried_as_the_user_wrote_it(written: object, carried: str) 
         ("imported/other", {"signals": "s.parquet", "epsilon": 8}, "imported.other: an ε goes with a δ"),
         ("imported/other", {"signals": "s.parquet", "delta": 1e-5}, "imported.other: an ε goes with a δ"),
         ("datasets/digits/standardise", "private", "datasets.digits.standardise: input should be 'none' or 'public'"),
+        ("membership/share", 0.8, "membership: share: belongs to design split, but design is half"),
+        ("membership", {"design": "split", "share": 1}, "membership.share: input should be less than 1"),
+        ("training/decay", 0.5, "training: decay: belongs to schedule step, but schedule is cosine"),
+        (
+            "mechanisms/none/training",
+            {"decay_epochs": 2},
+            "training of mlp under none: decay_epochs: belongs to schedule step, but schedule is cosine",
+        ),
+        ("architectures/mlp/sweep", {"depth": 2}, "architectures.mlp.sweep.depth: input should be a valid"),
+        ("architectures/mlp/sweep", {"depth": []}, "architectures.mlp.sweep.depth: "),
+        ("architectures/mlp/sweep", {"depth": [2, 2]}, "mlp.sweep: 'mlp-depth2' comes out of it twice"),
+        ("architectures/mlp/sweep", {"note": ["a/b"]}, "'mlp-notea/b' names a folder"),
+        (
+            "architectures/mlp",
+            {"sweep": {"depth": [1]}, "parameters": {"depth": 2}},
+            "architectures.mlp: sweep.depth: parameters has it too",
+        ),
+        (
+            "architectures",
+            {"mlp": {"sweep": {"depth": [1]}}, "mlp-depth1": {}},
+            "architectures: 'mlp-depth1' comes out of a sweep and stands there too",
+        ),
+        (
+            "architectures/mlp/mechanisms",
+            {"dpsgd": {}},
+            "architectures.mlp.mechanisms: unknown mechanism 'dpsgd': did you mean 'dp-sgd'?",
+        ),
+        (
+            "architectures/mlp/mechanisms",
+            {"dp-sgd": {"epsilon": [4]}},
+            "architectures.mlp.mechanisms.dp-sgd.epsilon: 4 is none of the mechanism's own: 8, 0.5",
+        ),
     ],
 )
 def test_a_mistake_is_one_line_that_names_the_key(path: str, value: object, expected: str) -> None:

@@ -53,8 +53,56 @@ def test_one_job_explains_whole_blocks() -> None:
 
 
 def test_a_mechanism_overrides_training() -> None:
-    assert slices.resolved_training(audit(), "dp-sgd").epochs == 3
-    assert slices.resolved_training(audit(), "none").epochs == 30
+    assert audit().training_of("mlp", "dp-sgd").epochs == 3
+    assert audit().training_of("mlp", "none").epochs == 30
+
+
+def test_an_architecture_overrides_what_its_mechanisms_say() -> None:
+    own = {"training": {"batch": 8}, "mechanisms": {"none": {"training": {"batch": 4}}, "dp-sgd": {"epsilon": [2]}}}
+    found = audit(architectures={"mlp": own, "wide": {"model": "mlp"}})
+    assert found.training_of("mlp", "none").batch == 4
+    assert found.training_of("mlp", "dp-sgd").batch == 8
+    assert found.training_of("mlp", "dp-sgd").epochs == 3
+    assert found.training_of("wide", "none").batch == 64
+    assert [setting.path for setting in slices.settings(found)] == [
+        "digits/mlp/none-epsinf",
+        "digits/mlp/dp-sgd-eps2",
+        "digits/wide/none-epsinf",
+        "digits/wide/dp-sgd-eps8",
+        "digits/wide/dp-sgd-eps2",
+    ]
+
+
+def test_an_overridden_schedule_leaves_the_decay_behind() -> None:
+    step = {"schedule": "step", "decay_epochs": 2}
+    own = {"mechanisms": {"dp-sgd": {"training": {"schedule": "constant"}}}}
+    found = audit(training=step, architectures={"mlp": own})
+    assert (found.training_of("mlp", "none").decay, found.training_of("mlp", "none").decay_epochs) == (0.8, 2)
+    assert found.training_of("mlp", "dp-sgd").decay is None
+
+
+def test_a_sweep_is_an_architecture_per_combination() -> None:
+    llm = {"model": "mlp", "parameters": {"width": 8}, "sweep": {"depth": [0, 2], "dropout": [0.5, False]}}
+    found = audit(architectures={"llm": llm, "mlp": {"sweep": {"depth": [1]}}}).architectures
+    assert list(found) == [
+        "llm-depth0-dropout0.5",
+        "llm-depth0-dropoutfalse",
+        "llm-depth2-dropout0.5",
+        "llm-depth2-dropoutfalse",
+        "mlp-depth1",
+    ]
+    assert found["llm-depth2-dropout0.5"].parameters == {"width": 8, "depth": 2, "dropout": 0.5}
+    assert found["mlp-depth1"].model == "mlp"
+    swept = found["llm-depth2-dropout0.5"].swept
+    assert swept is not None and (swept.section, swept.values) == ("llm", {"depth": 2, "dropout": 0.5})
+
+
+def test_a_swept_architecture_depends_on_what_it_is_made_of_alone() -> None:
+    swept = audit(architectures={"mlp": {"sweep": {"depth": [1, 2]}}})
+    written = audit(architectures={"mlp-depth1": {"model": "mlp", "parameters": {"depth": 1}}})
+    assert slices.architecture_slice(swept, "mlp-depth1") == slices.architecture_slice(written, "mlp-depth1")
+    again = parse(Audit, swept.model_dump(mode="json"), "dumped")
+    assert list(again.architectures) == list(swept.architectures)
 
 
 @pytest.mark.parametrize(
@@ -72,6 +120,13 @@ def test_training_does_not_depend_on_what_comes_after_it(changes: dict[str, Any]
     for setting in slices.settings(audit()):
         assert slices.training_slice(audit(**changes), setting) == slices.training_slice(audit(), setting)
     assert slices.pool_slice(audit(**changes), "digits") == slices.pool_slice(audit(), "digits")
+
+
+def test_slices_hold_no_key_that_does_not_apply() -> None:
+    first = slices.settings(audit())[0]
+    assert "decay_epochs" not in slices.training_slice(audit(), first)
+    assert "share" not in slices.membership_slice(audit(), "digits")
+    assert '"share": 0.8' in slices.membership_slice(audit(membership={"design": "split"}), "digits")
 
 
 def test_the_config_hash_ignores_how_work_is_cut() -> None:

@@ -3,7 +3,8 @@
 from dataclasses import replace
 
 from mia_audit.report.provenance import guarantee
-from mia_audit.report.statements import exposed_sentences, guarantee_sentence
+from mia_audit.report.results import Results
+from mia_audit.report.statements import design_of, exposed_sentences, guarantee_sentence
 
 
 def test_a_guarantee_names_what_it_assumes(findings):
@@ -36,3 +37,9 @@ def test_saliency_has_no_side_for_or_against_the_class(findings):
         leaks = found.leaks | {"explanations": [replace(explained, signal=signal)]}
         told = exposed_sentences(replace(found, leaks=leaks), outputs, 8, maps=True, bars=False)
         assert expected in told
+
+
+def test_the_design_comes_with_its_share(small, tmp_path):
+    spec = replace(small.results().spec, config={"membership": {"design": "split", "share": 0.8}})
+    assert design_of(Results(tmp_path, spec)) == ("split", "80%")
+    assert design_of(small.results())[0] == "half"  # as the pool on disk says, whatever the config

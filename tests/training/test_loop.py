@@ -18,10 +18,19 @@ def job_for(model: nn.Module, training: Training, micro_batch: int = 64) -> Job:
     return Job(model, 40, math.inf, training, micro_batch, (0, "test"))
 
 
-@pytest.mark.parametrize("schedule", ["constant", "cosine"])
+FACTORS = {
+    "constant": lambda step: 1.0,
+    "cosine": lambda step: 0.5 * (1 + math.cos(math.pi * step / 9)),
+    "step": lambda step: [1.0, 1.0, 0.8][step // 3],
+}
+
+
+@pytest.mark.parametrize("schedule", FACTORS)
 def test_plain_training_is_plain_training(mlp: nn.Module, table: tuple[Tensor, Tensor], schedule: str) -> None:
     inputs, labels = table
     training = Training(epochs=3, batch=16, optimizer="sgd", learning_rate=0.1, weight_decay=0.01, schedule=schedule)  # type: ignore[arg-type]
+    if schedule == "step":
+        training = Training(**(training.model_dump() | {"decay_epochs": 2, "decay": 0.8}))
     job = job_for(mlp, training)
     protection = mechanisms["none"](Mechanism(), job)
     reference = build("mlp", {"width": 8}, (5,), 3, 0)
@@ -29,9 +38,7 @@ def test_plain_training_is_plain_training(mlp: nn.Module, table: tuple[Tensor, T
     same = mechanisms["none"](Mechanism(), job)  # the same key draws the same batches
     losses = []
     for step, batch in enumerate(batch for _ in range(3) for batch in same.batches()):
-        optimizer.param_groups[0]["lr"] = 0.1 * (
-            1 if schedule == "constant" else 0.5 * (1 + math.cos(math.pi * step / 9))
-        )
+        optimizer.param_groups[0]["lr"] = 0.1 * FACTORS[schedule](step)
         optimizer.zero_grad()
         loss = F.cross_entropy(reference(inputs[batch]), labels[batch])
         loss.backward()

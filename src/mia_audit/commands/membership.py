@@ -24,4 +24,8 @@ def run(options: argparse.Namespace) -> None:
     section = parse(Membership, spec["membership"], "membership")
     records = open_table(options.records, "records").metadata.num_rows
     membership = draw_membership(section, records, spec["dataset"], spec["seed"])
-    write_membership(options.out, membership, {"design": section.design, "seed": spec["seed"]})
+    write_membership(
+        options.out,
+        membership,
+        {**section.model_dump(include={"design", "share"}, exclude_none=True), "seed": spec["seed"]},
+    )

@@ -2,6 +2,9 @@
 
 import math
 import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import product
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
@@ -11,6 +14,8 @@ from pydantic import (
     ConfigDict,
     Field,
     PositiveInt,
+    PrivateAttr,
+    ValidationError,
     WithJsonSchema,
     field_validator,
     model_validator,
@@ -65,6 +70,11 @@ Epsilon = Annotated[
     WithJsonSchema({"anyOf": [{"type": "number", "exclusiveMinimum": 0}, {"const": "inf"}]}),
 ]
 Probability = Annotated[float, Field(gt=0, lt=1)]
+Schedule = Literal["constant", "cosine", "step"]
+Parameter = bool | int | float | str
+
+DECAY: dict[str, Any] = {"decay": 0.8, "decay_epochs": 5}
+"""Keys of a training section that belong to schedule step alone, with their defaults (Harder et al. 2020)."""
 
 
 class Dataset(Section):
@@ -100,10 +110,23 @@ class Dataset(Section):
 class Membership(Section):
     """Who is in whose training set."""
 
-    design: Literal["half", "bernoulli"] = "half"
-    """`half`: every model trains on its own uniformly random half; `bernoulli`: a fair coin per record and model."""
+    design: Literal["half", "bernoulli", "split"] = "half"
+    """`half`: every model trains on its own uniformly random half; `bernoulli`: a fair coin per record and model; `split`: a random `share`."""
+    share: Probability | None = None
+    """Share of the pool that a model trains on; for design split alone, 0.8 when left out."""
     models: int = Field(17, ge=4)
     """Shadow models per setting; each is the target once. At least 4."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _default_share(cls, values: Any) -> Any:
+        return {"share": 0.8} | values if isinstance(values, dict) and values.get("design") == "split" else values
+
+    @model_validator(mode="after")
+    def _share(self) -> Self:
+        if (self.share is None) != (self.design != "split"):
+            raise ValueError(f"share: belongs to design split, but design is {self.design}")
+        return self
 
 
 class Imported(Section):
@@ -136,10 +159,32 @@ class Training(Section):
     """Peak learning rate."""
     weight_decay: float = Field(0.0, ge=0)
     """Decoupled for adamw, L2 otherwise."""
-    schedule: Literal["constant", "cosine"] = "cosine"
-    """`cosine` falls to zero over all steps."""
+    schedule: Schedule = "cosine"
+    """`cosine` falls to zero over all steps, `step` by the factor `decay` every `decay_epochs` epochs."""
+    decay: Probability | None = None
+    """Factor of schedule step alone, 0.8 when left out."""
+    decay_epochs: PositiveInt | None = None
+    """Epochs between two falls of schedule step alone, 5 when left out."""
     train: Literal["all", "head", "bias"] = "all"
     """Parameters that are trained: all, the classifier alone, or the bias terms alone (BiTFiT); the rest keep their start."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _default_decay(cls, values: Any) -> Any:
+        return DECAY | values if isinstance(values, dict) and values.get("schedule") == "step" else values
+
+    @model_validator(mode="after")
+    def _decay(self) -> Self:
+        for key in DECAY:
+            if (getattr(self, key) is None) != (self.schedule != "step"):
+                raise ValueError(f"{key}: belongs to schedule step, but schedule is {self.schedule}")
+        return self
+
+    def overridden(self, overrides: "TrainingOverrides") -> "Training":
+        """Return the section with the overrides' keys; another schedule takes over nothing that belongs to step."""
+        given = overrides.model_dump(exclude_none=True)
+        gone = set(DECAY) if given.get("schedule", "step") != "step" else set()
+        return Training(**(self.model_dump(exclude_none=True, exclude=gone) | given))
 
 
 class TrainingOverrides(Section):
@@ -155,10 +200,31 @@ class TrainingOverrides(Section):
     """Overrides training.learning_rate."""
     weight_decay: float | None = Field(None, ge=0)
     """Overrides training.weight_decay."""
-    schedule: Literal["constant", "cosine"] | None = None
+    schedule: Schedule | None = None
     """Overrides training.schedule."""
+    decay: Probability | None = None
+    """Overrides training.decay."""
+    decay_epochs: PositiveInt | None = None
+    """Overrides training.decay_epochs."""
     train: Literal["all", "head", "bias"] | None = None
     """Overrides training.train."""
+
+
+class Under(Section):
+    """An architecture under one of the audit's mechanisms."""
+
+    epsilon: tuple[Epsilon, ...] = ()
+    """Some of the mechanism's privacy budgets; all of them when left out."""
+    training: TrainingOverrides = TrainingOverrides()
+    """Training keys that differ for this architecture under this mechanism."""
+
+
+@dataclass(frozen=True)
+class Swept:
+    """What an architecture of a sweep owes to it: the section's name, and the values of the swept parameters."""
+
+    section: str
+    values: Mapping[str, Parameter]
 
 
 class Architecture(Section):
@@ -166,12 +232,49 @@ class Architecture(Section):
 
     model: str = ""
     """`mlp`, or any timm model by name; the architecture's own name when left out."""
-    parameters: dict[str, bool | int | float | str] = {}
+    parameters: dict[str, Parameter] = {}
     """Arguments of the model's constructor."""
+    sweep: dict[str, Annotated[tuple[Parameter, ...], Field(min_length=1)]] = {}
+    """Parameters that take several values: each combination becomes an architecture of its own, named `{name}-{key}{value}`."""
     pretrained: Literal["none", "public"] = "none"
     """`public`: trained once on the pool's public records; every shadow is fine-tuned from there."""
     pretraining: Training = Training()
     """How the public model is trained."""
+    training: TrainingOverrides = TrainingOverrides()
+    """Training keys that differ for this architecture."""
+    mechanisms: dict[str, Under] = {}
+    """Mechanisms that this architecture is trained under; all when left out."""
+    _swept: Swept | None = PrivateAttr(None)
+
+    @property
+    def swept(self) -> Swept | None:
+        """The sweep that the architecture came from, if any."""
+        return self._swept
+
+    @model_validator(mode="after")
+    def _sweep(self) -> Self:
+        if twice := sorted(set(self.sweep) & set(self.parameters)):
+            raise ValueError(f"sweep.{twice[0]}: parameters has it too; give it in one of them")
+        return self
+
+    def expanded(self, name: str) -> "dict[str, Architecture]":
+        """Return an architecture per combination of the swept parameters, by name; itself where nothing is swept."""
+        if not self.sweep:
+            return {name: self}
+        found = {}
+        for values in product(*self.sweep.values()):
+            chosen = dict(zip(self.sweep, values, strict=True))
+            words = [
+                f"{key}{str(value).lower() if isinstance(value, bool) else value}" for key, value in chosen.items()
+            ]
+            one = self.model_copy(
+                update={"model": self.model or name, "parameters": self.parameters | chosen, "sweep": {}}
+            )
+            one._swept = Swept(name, chosen)
+            if (label := _name("-".join([name, *words]))) in found:
+                raise ValueError(f"{name}.sweep: '{label}' comes out of it twice; give every value once")
+            found[label] = one
+        return found
 
 
 class Mechanism(Section):
@@ -305,6 +408,17 @@ class Audit(Section):
     compute: Compute = Compute()
     """Jobs."""
 
+    @field_validator("architectures")
+    @classmethod
+    def _sweeps(cls, value: dict[str, Architecture]) -> dict[str, Architecture]:
+        found: dict[str, Architecture] = {}
+        for name, architecture in value.items():
+            for label, one in architecture.expanded(name).items():
+                if label in found:
+                    raise ValueError(f"'{label}' comes out of a sweep and stands there too; choose another name")
+                found[label] = one
+        return found
+
     @model_validator(mode="after")
     def _complete(self) -> Self:
         sections = {"datasets": self.datasets, "architectures": self.architectures, "mechanisms": self.mechanisms}
@@ -333,6 +447,40 @@ class Audit(Section):
             if len(set(mechanism.epsilon)) < len(mechanism.epsilon):
                 raise ValueError(f"{where}: an ε stands there twice")
         return self
+
+    @model_validator(mode="after")
+    def _overrides(self) -> Self:
+        for name, architecture in self.architectures.items():
+            for mechanism, under in architecture.mechanisms.items():
+                where = f"architectures.{name}.mechanisms"
+                if mechanism not in self.mechanisms:
+                    raise ValueError(f"{where}: unknown mechanism '{mechanism}': {suggest(mechanism, self.mechanisms)}")
+                budgets = self.mechanisms[mechanism].epsilon or ("inf",)
+                if odd := [epsilon for epsilon in under.epsilon if epsilon not in budgets]:
+                    known = ", ".join(budgets)
+                    raise ValueError(f"{where}.{mechanism}.epsilon: {odd[0]} is none of the mechanism's own: {known}")
+            for mechanism in self.budgets(name):
+                try:
+                    self.training_of(name, mechanism)
+                except ValidationError as error:
+                    message = error.errors()[0]["msg"].removeprefix("Value error, ")
+                    raise ValueError(f"training of {name} under {mechanism}: {message}") from None
+        return self
+
+    def budgets(self, architecture: str) -> dict[str, tuple[str, ...]]:
+        """Return the mechanisms that an architecture is trained under, each with its budgets."""
+        chosen = self.architectures[architecture].mechanisms or dict.fromkeys(self.mechanisms, Under())
+        return {
+            name: tuple(e for e in section.epsilon or ("inf",) if e in (chosen[name].epsilon or (e,)))
+            for name, section in self.mechanisms.items()
+            if name in chosen
+        }
+
+    def training_of(self, architecture: str, mechanism: str) -> Training:
+        """Return the training section with the overrides of the mechanism, of the architecture, and of both together."""
+        own = self.architectures[architecture]
+        resolved = self.training.overridden(self.mechanisms[mechanism].training).overridden(own.training)
+        return resolved.overridden(own.mechanisms.get(mechanism, Under()).training)
 
     @model_validator(mode="after")
     def _names(self) -> Self:

@@ -6,7 +6,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from mia_audit.config.schema import Architecture, Audit, Mechanism, Training
+from mia_audit.config.schema import Architecture, Audit, Mechanism
+
+NOT_BUILT = {"pretraining", "sweep", "training", "mechanisms"}
+"""Keys of an architecture's section that do not say what its model is made of."""
 
 
 @dataclass(frozen=True)
@@ -34,9 +37,9 @@ def settings(audit: Audit) -> list[Setting]:
 def _settings(audit: Audit) -> Iterator[Setting]:
     for dataset in audit.datasets:
         for architecture in audit.architectures:
-            for name, mechanism in audit.mechanisms.items():
-                for epsilon in mechanism.epsilon or ("inf",):
-                    yield Setting(dataset, architecture, name, epsilon)
+            for mechanism, budgets in audit.budgets(architecture).items():
+                for epsilon in budgets:
+                    yield Setting(dataset, architecture, mechanism, epsilon)
     for name, imported in audit.imported.items():
         yield Setting(name, "imported", "imported", imported.epsilon, trained=False)
 
@@ -54,12 +57,6 @@ def explained_blocks(audit: Audit) -> dict[str, list[str]]:
     all_blocks, size = blocks(audit), audit.compute.blocks_explained_per_job
     groups = [all_blocks[start : start + size] for start in range(0, len(all_blocks), size)]
     return {f"{group[0].partition('-')[0]}-{group[-1].partition('-')[2]}": group for group in groups}
-
-
-def resolved_training(audit: Audit, mechanism: str) -> Training:
-    """Return the training section with the mechanism's overrides."""
-    overrides = audit.mechanisms[mechanism].training.model_dump(exclude_none=True)
-    return audit.training.model_copy(update=overrides)
 
 
 def resolved_mechanism(audit: Audit, name: str) -> Mechanism:
@@ -101,19 +98,21 @@ def pool_slice(audit: Audit, dataset: str) -> str:
 
 def membership_slice(audit: Audit, dataset: str) -> str:
     """What a membership matrix depends on."""
-    return to_json({"seed": audit.seed, "dataset": dataset, "membership": audit.membership.model_dump()})
+    return to_json(
+        {"seed": audit.seed, "dataset": dataset, "membership": audit.membership.model_dump(exclude_none=True)}
+    )
 
 
 def architecture_slice(audit: Audit, architecture: str) -> str:
     """What the check of a model depends on: its section, and whether a mechanism will want per-record gradients."""
-    private = any((section.mechanism or name) != "none" for name, section in audit.mechanisms.items())
-    section = resolved_architecture(audit, architecture).model_dump(exclude={"pretraining"})
+    private = any((audit.mechanisms[name].mechanism or name) != "none" for name in audit.budgets(architecture))
+    section = resolved_architecture(audit, architecture).model_dump(exclude=NOT_BUILT)
     return to_json({"seed": audit.seed, "name": architecture, "architecture": section, "private": private})
 
 
 def pretraining_slice(audit: Audit, dataset: str, architecture: str) -> str:
     """What public pre-training depends on."""
-    training = audit.architectures[architecture].pretraining.model_dump()
+    training = audit.architectures[architecture].pretraining.model_dump(exclude_none=True)
     return to_json({"seed": audit.seed, "dataset": dataset, "architecture": architecture, "pretraining": training})
 
 
@@ -124,10 +123,10 @@ def training_slice(audit: Audit, setting: Setting) -> str:
             "seed": audit.seed,
             "dataset": setting.dataset,
             "architecture": setting.architecture,
-            "mechanism": resolved_mechanism(audit, setting.mechanism).model_dump(),
+            "mechanism": resolved_mechanism(audit, setting.mechanism).model_dump(exclude={"epsilon", "training"}),
             "mechanism_name": setting.mechanism,
             "epsilon": setting.epsilon,
-            "training": resolved_training(audit, setting.mechanism).model_dump(),
+            "training": audit.training_of(setting.architecture, setting.mechanism).model_dump(exclude_none=True),
         }
     )
 

@@ -188,12 +188,10 @@ def _facts(results: Results, findings: Findings, sources: Mapping[str, Any]) -> 
             *([f"{noise * 100:g}\u00a0% of labels replaced"] if noise else []),
         ]
         yield f"Pool {name}", ", ".join(parts)
-    design = design_of(results)
+    design, share = design_of(results)
     if design:
-        yield (
-            "Membership",
-            f"{DESIGNS.get(design, design)} (design {design}); one draw, shared by all settings of a data set",
-        )
+        told = DESIGNS.get(design, design).format(share=share)
+        yield "Membership", f"{told} (design {design}); one draw, shared by all settings of a data set"
     private = [found for found in findings.settings if found.setting.private]
     if private:
         told = "; ".join(guarantee_sentence(found, guarantee(found)) for found in private)
@@ -205,6 +203,7 @@ def _facts(results: Results, findings: Findings, sources: Mapping[str, Any]) -> 
 DESIGNS = {
     "half": "every model trains on its own uniformly random half of the pool",
     "bernoulli": "a fair coin for every record and model",
+    "split": "every model trains on its own uniformly random {share} of the pool",
 }
 READ_OUT = (
     "Exact ROC over all thresholds, ties as one vertex; TPR at an FPR is the largest at or below it; AUC with ties at ½; "

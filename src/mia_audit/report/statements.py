@@ -12,6 +12,7 @@ from mia_audit.report.words import at_most, count, fixed, joined, power, protect
 DESIGNS = {
     "half": "each trained on its own random half of them",
     "bernoulli": "each trained on the records that a fair coin chose for it",
+    "split": "each trained on its own random {share} of them",
 }
 
 MANY = 10
@@ -29,7 +30,8 @@ def scope(results: Results, findings: Findings) -> str:
     if not any(setting.trained for setting in spec.settings):
         named = [f"{name} ({count(_judged(results), 'record')})" for name in datasets]
         return f"{joined(named)}: signals and membership of {models} were given. {attacked}"
-    how = DESIGNS.get(design_of(results) or "")
+    design, share = design_of(results)
+    how = DESIGNS.get(design, "").format(share=share)
     settings = f"{count(len(spec.settings), 'setting')}, " if len(spec.settings) > 1 else ""
     return f"{joined(named)}: {settings}{models}{', ' + how if how else ''}. {attacked}"
 
@@ -45,14 +47,13 @@ def most_targets(findings: Findings) -> int:
     return max((len(leak.targets) for found in findings.settings for leak in found.strongest.values()), default=0)
 
 
-def design_of(results: Results) -> str | None:
-    """Return the membership design, as far as the audit's pools or its config know it."""
-    for setting in results.spec.settings:
-        facts = results.pool_facts(setting.dataset)
-        if facts and "membership" in facts:
-            return str(facts["membership"].get("design"))
-    section = results.spec.config.get("membership")
-    return section.get("design") if isinstance(section, Mapping) else None
+def design_of(results: Results) -> tuple[str, str]:
+    """Return the membership design and the share that it trains on, as far as the audit's pools or its config know them."""
+    pools = (results.pool_facts(setting.dataset) for setting in results.spec.settings)
+    drawn = (facts["membership"] for facts in pools if facts and "membership" in facts)
+    section = next(drawn, results.spec.config.get("membership"))
+    known = section if isinstance(section, Mapping) else {}
+    return str(known.get("design") or ""), f"{known.get('share') or math.nan:.0%}"
 
 
 def null_sentence(group: Sequence[Finding]) -> str:

@@ -21,10 +21,12 @@ OPTIMIZERS: dict[str, Callable[[list[nn.Parameter], Training], torch.optim.Optim
     "sgd": lambda parameters, training: torch.optim.SGD(parameters, momentum=0.9, **_options(training)),
 }
 
-SCHEDULES: dict[str, Callable[[float], float]] = {
-    "constant": lambda progress: 1.0,
-    "cosine": lambda progress: (1 + math.cos(math.pi * progress)) / 2,
+SCHEDULES: dict[str, Callable[[Training, float], float]] = {
+    "constant": lambda training, done: 1.0,
+    "cosine": lambda training, done: (1 + math.cos(math.pi * done / training.epochs)) / 2,
+    "step": lambda training, done: (training.decay or 1) ** (done // (training.decay_epochs or 1)),
 }
+"""Factors of the learning rate, after so many epochs (and parts of one) of a training section."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,6 @@ def fit(
     training = job.training
     optimizer = OPTIMIZERS[training.optimizer]([p for p in job.model.parameters() if p.requires_grad], training)
     schedule = SCHEDULES[training.schedule]
-    planned = training.epochs * protection.steps_per_epoch
     epochs: list[Epoch] = []
     steps = 0
     job.model.train()
@@ -63,7 +64,7 @@ def fit(
             losses, seen = torch.zeros((), device=inputs.device), 0
             for batch in protection.batches():
                 for group in optimizer.param_groups:
-                    group["lr"] = training.learning_rate * schedule(steps / planned)
+                    group["lr"] = training.learning_rate * schedule(training, steps / protection.steps_per_epoch)
                 chosen = batch.to(inputs.device)
                 losses += protection.backward(inputs[chosen], labels[chosen])
                 optimizer.step()
