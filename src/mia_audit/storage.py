@@ -1,5 +1,6 @@
 """Tables on disk: Parquet written whole or not at all, checked when written and when read."""
 
+import hashlib
 import json
 import os
 import tempfile
@@ -47,6 +48,12 @@ def write_text(path: Path, text: str) -> None:
 def write_json(path: Path, value: Any) -> None:
     """Write a JSON file, keys sorted, whole or not at all."""
     write_text(path, json.dumps(value, indent=2, sort_keys=True) + "\n")
+
+
+def sha256(path: Path) -> str:
+    """Return the SHA-256 of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def write_table(

@@ -1,6 +1,10 @@
 """From a pool on disk to a block of shadow models: whole, repeatable, and independent of how it is cut into jobs."""
 
 import json
+import shutil
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -67,8 +71,23 @@ def train(
     epsilon: str = "8",
     public: Path | None = None,
     delta: float = 1e-5,
+    checkpoints: Path | None = None,
     **training: object,
 ) -> int:
+    return main(arguments(pool, out, shadows, mechanism, epsilon, public, delta, checkpoints, **training))
+
+
+def arguments(
+    pool: Path,
+    out: Path,
+    shadows: str = "0-1",
+    mechanism: str = "dp-sgd",
+    epsilon: str = "8",
+    public: Path | None = None,
+    delta: float = 1e-5,
+    checkpoints: Path | None = None,
+    **training: object,
+) -> list[str]:
     spec = {
         "seed": 0,
         "dataset": "toy",
@@ -78,14 +97,15 @@ def train(
         "epsilon": epsilon,
         "training": {**TRAINING, **training},
     }
-    arguments = {
+    words = {
         "--pool": pool,
         "--architecture": pool.parent / "architecture.json",
         "--spec": json.dumps(spec),
         "--out": out,
     }
-    arguments |= {"--shadows": shadows, "--threads": 1, "--batch": 64} | ({"--public": public} if public else {})
-    return main(["train", *(str(word) for pair in arguments.items() for word in pair)])
+    words |= {"--shadows": shadows, "--threads": 1, "--batch": 64} | ({"--public": public} if public else {})
+    words |= {"--checkpoints": checkpoints, "--checkpoint-seconds": 0} if checkpoints else {}
+    return ["train", *(str(word) for pair in words.items() for word in pair)]
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -123,6 +143,47 @@ def test_a_shadow_does_not_depend_on_its_block(pool: Path, tmp_path: Path) -> No
     name = "shadow-2.safetensors"
     assert contents(tmp_path / "together")[name] == contents(tmp_path / "alone")[name]
     assert len({value for key, value in contents(tmp_path / "together").items() if key.startswith("shadow")}) == 3
+
+
+KILLED = """
+import os, signal, sys
+from mia_audit.cli import main
+from mia_audit.training.progress import _Lines
+
+def step(self, records, epoch):
+    if self.what.startswith("shadow 1 ") and epoch == 3:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+_Lines.step = step
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def test_a_killed_job_goes_on_and_ends_in_the_same_bytes(
+    pool: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kept, out = tmp_path / "checkpoints", tmp_path / "killed"
+    words = arguments(pool, out, checkpoints=kept, epochs=4)
+    killed = subprocess.run([sys.executable, "-c", KILLED, *words], check=False)
+    assert killed.returncode == -signal.SIGKILL
+    assert not out.exists()
+    assert (kept / "shadow-0" / "weights.safetensors").exists()
+    assert (kept / "shadow-1" / "epoch.safetensors").exists()
+    again = shutil.copytree(kept, tmp_path / "other")
+    capsys.readouterr()
+    assert train(pool, out, checkpoints=kept, epochs=4) == 0
+    told = capsys.readouterr().err
+    assert "shadow 0 of 0-1: an earlier run trained it" in told
+    assert "shadow-1/epoch.safetensors: training goes on from this checkpoint" in told
+    assert list(kept.iterdir()) == []
+    assert train(pool, tmp_path / "whole", epochs=4) == 0
+    assert contents(out) == contents(tmp_path / "whole")
+    # another learning rate is another training, which goes on from nothing that was kept
+    assert train(pool, out, checkpoints=again, epochs=4, learning_rate=0.1) == 0
+    told = capsys.readouterr().err
+    assert "an earlier run" not in told and "goes on" not in told
+    assert train(pool, tmp_path / "whole", epochs=4, learning_rate=0.1) == 0
+    assert contents(out) == contents(tmp_path / "whole")
 
 
 def test_fine_tuning_starts_from_the_public_model(pool: Path, tmp_path: Path) -> None:

@@ -35,12 +35,16 @@ rule pretrain:
     threads: AUDIT.compute.threads
     resources:
         mem_mb=2000,
+        # a resource, since a param that changes would retrain
+        checkpoint_seconds=AUDIT.compute.checkpoint_seconds,
     params:
         spec=lambda w: slices.pretraining_slice(AUDIT, w.dataset, w.architecture),
         pool=subpath(input.records, parent=True),
+        folder=subpath(output.weights, parent=True),
     shell:
         "mia-audit pretrain --pool {params.pool} --architecture {input.architecture} --spec {params.spec:q}"
-        " --threads {threads} --out {output.weights} >{log} 2>&1"
+        " --threads {threads} --checkpoints {params.folder}/.checkpoints"
+        " --checkpoint-seconds {resources.checkpoint_seconds} --out {output.weights} >{log} 2>&1"
 
 
 rule train:
@@ -61,14 +65,18 @@ rule train:
     threads: AUDIT.compute.threads
     resources:
         mem_mb=2000,
+        checkpoint_seconds=AUDIT.compute.checkpoint_seconds,
     params:
         spec=lambda w: slices.training_slice(AUDIT, setting_of(w)),
         pool=subpath(input.records, parent=True),
         public=lambda w, input: f"--public {input.public}" if input.public else "",
         batch=AUDIT.compute.batch,
+        models=subpath(output[0], parent=True),
     shell:
         "mia-audit train --pool {params.pool} --architecture {input.architecture} {params.public} --spec {params.spec:q}"
-        " --shadows {wildcards.block} --threads {threads} --batch {params.batch} --out {output} >{log} 2>&1"
+        " --shadows {wildcards.block} --threads {threads} --batch {params.batch}"
+        " --checkpoints {params.models}/.checkpoints --checkpoint-seconds {resources.checkpoint_seconds}"
+        " --out {output} >{log} 2>&1"
 
 
 rule training:

@@ -2,13 +2,14 @@
 
 import argparse
 import json
+import shutil
 from pathlib import Path
 
 from mia_audit.config.load import parse
 from mia_audit.config.schema import Mechanism, Training
 from mia_audit.errors import UserError
 from mia_audit.pools.files import read_records
-from mia_audit.storage import write_json
+from mia_audit.storage import sha256, write_json
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -19,6 +20,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--spec", required=True, help='JSON: {"seed", "dataset", "architecture", "pretraining": the section}'
     )
     parser.add_argument("--threads", type=int, default=1, help="threads of this process")
+    parser.add_argument("--checkpoints", type=Path, help="folder to resume from after a kill; nothing is kept without")
+    parser.add_argument("--checkpoint-seconds", type=float, default=60.0, help="least time between two checkpoints")
     parser.add_argument("--out", required=True, type=Path, help="public.safetensors; public.json goes beside it")
 
 
@@ -28,6 +31,7 @@ def run(options: argparse.Namespace) -> None:
     import torch
 
     from mia_audit.models import Inputs, read_architecture, save_weights
+    from mia_audit.training.checkpoints import Checkpoint, identity
     from mia_audit.training.device import device_for
     from mia_audit.training.progress import reporter
     from mia_audit.training.shadows import Recipe, train_shadow
@@ -47,9 +51,13 @@ def run(options: argparse.Namespace) -> None:
     labels = torch.tensor(public.labels, dtype=torch.long, device=device)
     key = (spec["seed"], "pretrain", spec["dataset"], spec["architecture"])
     recipe = Recipe(architecture, None, Mechanism(mechanism="none"), training, float("inf"), training.batch, key)
+    files = {path.name: sha256(path) for path in (options.pool / "public.parquet", options.architecture)}
+    same = identity(spec=spec, torch=torch.__version__, compute=[device, options.threads], files=files)
+    kept = options.checkpoints / "public" if options.checkpoints else None
+    checkpoint = Checkpoint(kept, same, options.checkpoint_seconds)
     with reporter() as report:
         report.begin("public model", training.epochs, count)
-        trained = train_shadow(recipe, 0, inputs, labels, np.ones(count, dtype=bool), report.step)
+        trained = train_shadow(recipe, 0, inputs, labels, np.ones(count, dtype=bool), report.step, checkpoint)
         report.end(f"accuracy {trained.train_accuracy:.3f} on {count} public records")
     facts = {
         "records": count,
@@ -59,3 +67,5 @@ def run(options: argparse.Namespace) -> None:
     }
     save_weights(trained.model, options.out)
     write_json(options.out.with_suffix(".json"), facts)
+    if kept:
+        shutil.rmtree(kept, ignore_errors=True)

@@ -12,7 +12,7 @@ from mia_audit.config.load import parse
 from mia_audit.config.schema import Mechanism, Training
 from mia_audit.errors import UserError
 from mia_audit.pools.files import read_membership, read_records
-from mia_audit.storage import write_table
+from mia_audit.storage import sha256, write_table
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -30,6 +30,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--batch", type=int, default=256, help="records in memory at once, per-record gradients included"
     )
+    parser.add_argument("--checkpoints", type=Path, help="folder to resume from after a kill; nothing is kept without")
+    parser.add_argument("--checkpoint-seconds", type=float, default=60.0, help="least time between two checkpoints")
     parser.add_argument("--out", required=True, type=Path, help="folder of the block")
 
 
@@ -38,6 +40,7 @@ def run(options: argparse.Namespace) -> None:
     import torch
 
     from mia_audit.models import Inputs, load, read_architecture, save_weights
+    from mia_audit.training.checkpoints import Checkpoint, identity
     from mia_audit.training.device import device_for
     from mia_audit.training.progress import reporter
     from mia_audit.training.shadows import Recipe, train_shadow, training_table
@@ -56,23 +59,45 @@ def run(options: argparse.Namespace) -> None:
     names = (spec["dataset"], spec["architecture"], spec["mechanism_name"], spec["epsilon"])
     epsilon = float(spec["epsilon"])
     recipe = Recipe(architecture, public, mechanism, training, epsilon, options.batch, (spec["seed"], "train", *names))
+    same = {
+        "spec": spec,
+        "torch": torch.__version__,
+        "compute": [device, options.threads, options.batch],
+        "files": {
+            path.name: sha256(path)
+            for path in (options.pool / "records.parquet", options.architecture, options.public)
+            if path
+        },
+    }
+    kept = [options.checkpoints / f"shadow-{shadow}" for shadow in shadows] if options.checkpoints else []
     tables = []
     with _whole_folder(options.out) as folder, reporter() as report:
         for column, shadow in enumerate(shadows):
             members = membership[:, column]
+            weights = folder / f"shadow-{shadow}.safetensors"
+            key = identity(shadow=shadow, members=members.nonzero()[0].tolist(), **same)
+            checkpoint = Checkpoint(kept[column] if kept else None, key, options.checkpoint_seconds)
+            if finished := checkpoint.finished():
+                shutil.copyfile(finished[0], weights)
+                tables.append(finished[1])
+                print(f"shadow {shadow} of {options.shadows}: an earlier run trained it", file=sys.stderr)
+                continue
             report.begin(f"shadow {shadow} of {options.shadows}", training.epochs, int(members.sum()))
-            trained = train_shadow(recipe, shadow, inputs, labels, members, report.step)
+            trained = train_shadow(recipe, shadow, inputs, labels, members, report.step, checkpoint)
             report.end(
                 f"train accuracy {trained.train_accuracy:.3f}, test accuracy {trained.test_accuracy:.3f},"
                 f" ε {trained.epsilon:.4g} at δ {trained.terms.delta:g}"
             )
-            save_weights(trained.model, folder / f"shadow-{shadow}.safetensors")
+            save_weights(trained.model, weights)
             tables.append(training_table(shadow, trained))
+            checkpoint.finish(trained.model, tables[-1])
         if any(table["delta"][0].as_py() * table["records"][0].as_py() >= 1 for table in tables):
             print(
                 f"warning: mechanisms.{spec['mechanism_name']}.delta is not below 1/(training records)", file=sys.stderr
             )
         write_table(folder / "training.parquet", iter(tables), "training", len(shadows) * training.epochs)
+    for done in kept:
+        shutil.rmtree(done, ignore_errors=True)
 
 
 def _range(text: str) -> range:

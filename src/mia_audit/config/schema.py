@@ -376,6 +376,8 @@ class Compute(Section):
     """Threads of a job."""
     batch: PositiveInt = 256
     """Records in memory at once when signals are computed, per-record gradients included."""
+    checkpoint_seconds: int = Field(60, ge=0)
+    """Least time between two checkpoints of a model's training, which a killed job goes on from."""
 
 
 class Audit(Section):

@@ -1,13 +1,12 @@
 """Where the numbers come from: versions, config, seeds, guarantees and the hashes of every table that was read."""
 
-import hashlib
 import platform
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 from typing import Any
 
 from mia_audit.report.findings import Finding
 from mia_audit.report.results import Results
+from mia_audit.storage import sha256
 
 PACKAGES = (
     "mia-audit",
@@ -43,12 +42,6 @@ def provenance(results: Results, findings: list[Finding]) -> dict[str, Any]:
         "settings": [_setting(found) for found in findings],
         "inputs_sha256": {path.relative_to(results.root).as_posix(): sha256(path) for path in results.inputs()},
     }
-
-
-def sha256(path: Path) -> str:
-    """Return the SHA-256 of a file."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _version(package: str) -> str | None:

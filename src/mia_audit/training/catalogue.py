@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -50,6 +50,12 @@ class Protection(Protocol):
 
     def backward(self, inputs: Tensor, labels: Tensor) -> Tensor:
         """Set every trainable parameter's `grad` from a batch; return the sum of the records' losses."""
+
+    def state(self) -> dict[str, Tensor]:
+        """Return what the epochs to come depend on (random streams above all), as a resumed training needs it."""
+
+    def restore(self, state: Mapping[str, Tensor]) -> None:
+        """Go on from a state, as if the epochs before it had been drawn here."""
 
     def spent(self, steps: int) -> tuple[float, float]:
         """Return ε after that many steps by the mechanism's accountant, and by the RDP accountant."""

@@ -14,6 +14,7 @@ from mia_audit.config.schema import Training
 from mia_audit.models import Inputs, Part
 from mia_audit.seeds import seed_for
 from mia_audit.training.catalogue import Job, Protection
+from mia_audit.training.checkpoints import Checkpoint, captured, restore
 
 OPTIMIZERS: dict[str, Callable[[list[nn.Parameter], Training], torch.optim.Optimizer]] = {
     "adamw": lambda parameters, training: torch.optim.AdamW(parameters, **_options(training)),
@@ -50,17 +51,24 @@ def fit(
     inputs: Records,
     labels: Int[Tensor, " n"],
     progress: Progress = lambda *_: None,
+    checkpoint: Checkpoint | None = None,
 ) -> list[Epoch]:
-    """Train the job's model in place on the training set [n, …]; what its layers draw is keyed by the job's key."""
+    """Train the job's model in place on the training set [n, …]; what its layers draw is keyed by the job's key.
+
+    A checkpoint is offered every epoch's end, and training goes on from the one that it holds.
+    """
+    checkpoint = checkpoint or Checkpoint()
     training = job.training
     optimizer = OPTIMIZERS[training.optimizer]([p for p in job.model.parameters() if p.requires_grad], training)
     schedule = SCHEDULES[training.schedule]
     epochs: list[Epoch] = []
-    steps = 0
     job.model.train()
     with torch.random.fork_rng():
         torch.manual_seed(seed_for(*job.key, "layers"))
-        for number in range(1, training.epochs + 1):
+        if state := checkpoint.resume():
+            epochs = _go_on(restore(state, job.model, optimizer), protection)
+        steps = epochs[-1].steps if epochs else 0
+        for number in range(len(epochs) + 1, training.epochs + 1):
             losses, seen = torch.zeros((), device=inputs.device), 0
             for batch in protection.batches():
                 for group in optimizer.param_groups:
@@ -72,8 +80,24 @@ def fit(
                 seen += len(batch)
                 progress(len(batch), number)
             epochs.append(Epoch(losses.item() / seen if seen else math.nan, steps))
+            if number < training.epochs:
+                checkpoint.offer(lambda: captured(job.model, optimizer, _so_far(epochs, protection)))
     job.model.eval()
     return epochs
+
+
+def _so_far(epochs: list[Epoch], protection: Protection) -> dict[str, Tensor]:
+    history = {"loss": [epoch.loss for epoch in epochs], "steps": [epoch.steps for epoch in epochs]}
+    told = {f"epochs.{name}": torch.tensor(values, dtype=torch.float64) for name, values in history.items()}
+    return told | {f"protection.{name}": value for name, value in protection.state().items()}
+
+
+def _go_on(rest: dict[str, Tensor], protection: Protection) -> list[Epoch]:
+    """Undo `_so_far`: put the mechanism's state back, and return the epochs."""
+    own = "protection."
+    protection.restore({name.removeprefix(own): value for name, value in rest.items() if name.startswith(own)})
+    history = zip(rest["epochs.loss"].tolist(), rest["epochs.steps"].tolist(), strict=True)
+    return [Epoch(loss, int(steps)) for loss, steps in history]
 
 
 @torch.no_grad()

@@ -15,6 +15,7 @@ from mia_audit.errors import UserError
 from mia_audit.models import Inputs, Part, construct
 from mia_audit.seeds import seed_for
 from mia_audit.training.catalogue import Job, Terms, mechanisms
+from mia_audit.training.checkpoints import Checkpoint
 from mia_audit.training.loop import Epoch, Progress, correct, fit, share
 from mia_audit.training.parts import PARTS
 
@@ -73,11 +74,12 @@ def train_shadow(
     labels: Int[Tensor, " n"],
     members: Bool[np.ndarray, " n"],
     progress: Progress = lambda *_: None,
+    checkpoint: Checkpoint | None = None,
 ) -> Shadow:
     """Train shadow model number `shadow` on its members of the pool [n, …]; test accuracy is over the others.
 
-    Everything random is keyed by the recipe's key and the shadow's number. Raises UserError where the batch exceeds the
-    training set, or the mechanism cannot be applied.
+    Training goes on from the checkpoint where it holds an epoch. Everything random is keyed by the recipe's key and the
+    shadow's number. Raises UserError where the batch exceeds the training set, or the mechanism cannot be applied.
     """
     key = (*recipe.key, shadow)
     model = _start(recipe, key).to(inputs.device)
@@ -85,7 +87,7 @@ def train_shadow(
     check_batch(recipe.training, len(inside))
     job = Job(model, len(inside), recipe.epsilon, recipe.training, recipe.micro_batch, key)
     protection = mechanisms[recipe.mechanism.mechanism](recipe.mechanism, job)
-    epochs = fit(job, protection, Part(inputs, inside), labels[inside], progress)
+    epochs = fit(job, protection, Part(inputs, inside), labels[inside], progress, checkpoint)
     hits = correct(model, inputs, labels, recipe.micro_batch).cpu().numpy()
     own, rdp = protection.spent(epochs[-1].steps)
     return Shadow(model, len(inside), epochs, protection.terms, own, rdp, share(hits[members]), share(hits[~members]))

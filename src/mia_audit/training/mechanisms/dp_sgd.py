@@ -1,6 +1,6 @@
 """`dp-sgd`: Poisson sampling, per-record clipping, Gaussian noise on the sum (Abadi et al. 2016; Bu et al. 2023)."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import torch
 from torch import Tensor
@@ -48,6 +48,15 @@ class DPSGD:
         noise = torch.randn(total.shape, generator=self._noise, dtype=total.dtype, device=total.device)
         self.clipped_sum.assign((total + deviation * noise) / self.job.training.batch)
         return losses
+
+    def state(self) -> dict[str, Tensor]:
+        """The streams of the draws and of the noise: noise that was added once is never drawn again."""
+        return {"draws": self._draws.get_state(), "noise": self._noise.get_state()}
+
+    def restore(self, state: Mapping[str, Tensor]) -> None:
+        """Go on with the draws and the noise that come after the state's."""
+        self._draws.set_state(state["draws"])
+        self._noise.set_state(state["noise"])
 
     def spent(self, steps: int) -> tuple[float, float]:
         """ε at δ of the steps really taken."""

@@ -1,7 +1,7 @@
 """`none`: plain mini-batch training, the model that nothing protects."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import torch
 import torch.nn.functional as F
@@ -35,6 +35,14 @@ class Unprotected:
             (loss / len(labels)).backward()  # type: ignore[no-untyped-call]
             losses += loss.detach()
         return losses
+
+    def state(self) -> dict[str, Tensor]:
+        """The stream of the orders."""
+        return {"draws": self._draws.get_state()}
+
+    def restore(self, state: Mapping[str, Tensor]) -> None:
+        """Go on with the orders that come after the state's."""
+        self._draws.set_state(state["draws"])
 
     def spent(self, steps: int) -> tuple[float, float]:
         """Nothing is promised."""
