@@ -36,7 +36,7 @@ def audit(tmp_path: Path) -> Path:
 
 
 def run(audit: Path, family: str, out: str = "out.parquet", batch: int = 16, **options: object) -> int:
-    spec = {"seed": 0, "dataset": "tiny", "options": families(SECTION)[family] | options}
+    spec = {"seed": 0, "dataset": "tiny", "options": families(SECTION, "mlp")[family] | options}
     return main(
         [
             "signals",
@@ -52,11 +52,11 @@ def run(audit: Path, family: str, out: str = "out.parquet", batch: int = 16, **o
     )
 
 
-@pytest.mark.parametrize("family", families(SECTION))
+@pytest.mark.parametrize("family", families(SECTION, "mlp"))
 def test_writes_a_row_group_per_shadow_in_order(family: str, audit: Path) -> None:
     assert run(audit, family) == 0
     file = pq.ParquetFile(audit / "out.parquet")
-    assert file.schema_arrow.names == ["shadow", "record", *columns(family, families(SECTION)[family])]
+    assert file.schema_arrow.names == ["shadow", "record", *columns(family, families(SECTION, "mlp")[family])]
     types = {
         str(field.type) for field in file.schema_arrow if field.name not in ("shadow", "record", "label", "predicted")
     }

@@ -84,6 +84,16 @@ def test_epsilon_is_carried_as_the_user_wrote_it(written: object, carried: str) 
         ("imported/other", {"signals": "s.parquet", "epsilon": 8}, "imported.other: an ε goes with a δ"),
         ("imported/other", {"signals": "s.parquet", "delta": 1e-5}, "imported.other: an ε goes with a δ"),
         ("datasets/digits/standardise", "private", "datasets.digits.standardise: input should be 'none' or 'public'"),
+        (
+            "explainers/methods",
+            ["ixg", "llm-local"],
+            "explainers.methods: llm-local explains locally-linear-maps alone, and no architecture is one",
+        ),
+        (
+            "explainers",
+            {"methods": ["llm-global"], "explain": ["probability"]},
+            "explainers: explain: llm-global explains the logit alone; add it, or leave llm-global out",
+        ),
         ("membership/share", 0.8, "membership: share: belongs to design split, but design is half"),
         ("membership", {"design": "split", "share": 1}, "membership.share: input should be less than 1"),
         ("training/decay", 0.5, "training: decay: belongs to schedule step, but schedule is cosine"),

@@ -15,17 +15,17 @@ GRADIENT_ONLY = Explainers(methods=("ixg",))
 
 def test_gradient_comes_first_and_is_always_there() -> None:
     for methods in (("ig",), ("ig", "saliency"), ("gradient_shap", "ixg", "ig")):
-        found = families(Explainers(methods=methods))
+        found = families(Explainers(methods=methods), "mlp")
         assert next(iter(found)) == "gradient"
         assert found["gradient"]["explainers"] == ["ixg", "saliency"]
 
 
 def test_adding_saliency_changes_nothing() -> None:
-    assert families(Explainers(methods=("ixg", "saliency"))) == families(GRADIENT_ONLY)
+    assert families(Explainers(methods=("ixg", "saliency")), "mlp") == families(GRADIENT_ONLY, "mlp")
 
 
 def test_adding_an_explainer_adds_its_family_alone() -> None:
-    before, after = families(GRADIENT_ONLY), families(Explainers(methods=("ixg", "ig")))
+    before, after = families(GRADIENT_ONLY, "mlp"), families(Explainers(methods=("ixg", "ig")), "mlp")
     assert set(after) - set(before) == {"ig"}
     assert after["gradient"] == before["gradient"]
 
@@ -41,12 +41,12 @@ def test_adding_an_explainer_adds_its_family_alone() -> None:
     ],
 )
 def test_an_option_changes_only_the_families_that_read_it(change: dict[str, object], affected: set[str]) -> None:
-    before, after = families(Explainers()), families(Explainers(**change))
+    before, after = families(Explainers(), "mlp"), families(Explainers(**change), "mlp")
     assert {family for family in before if before[family] != after[family]} == affected
 
 
 def test_columns_are_named_as_the_data_contract_says() -> None:
-    found = families(Explainers(methods=("ig",), explain=("logit", "probability")))
+    found = families(Explainers(methods=("ig",), explain=("logit", "probability")), "mlp")
     assert columns("gradient", found["gradient"])[:8] == [
         "label", "predicted", "loss", "confidence", "ixg_variance", "ixg_l1", "ixg_l2", "ixg_linf",
     ]  # fmt: skip
@@ -55,13 +55,13 @@ def test_columns_are_named_as_the_data_contract_says() -> None:
         "ig_probability_variance", "ig_probability_l1", "ig_probability_l2", "ig_probability_linf",
         "ig_probability_completeness",
     ]  # fmt: skip
-    true = families(Explainers(methods=("ig",), explain=("logit", "probability"), explained_class="true"))
+    true = families(Explainers(methods=("ig",), explain=("logit", "probability"), explained_class="true"), "mlp")
     assert {"ig_true_l1", "ig_probability_true_l1"} <= set(columns("ig", true["ig"]))
     assert not {"ig_l1", "ig_probability_l1"} & set(columns("ig", true["ig"]))
 
 
 def test_captum_names_are_families_with_safe_names() -> None:
-    found = families(Explainers(methods=("captum:DeepLift", "captum:NoiseTunnel+Saliency")))
+    found = families(Explainers(methods=("captum:DeepLift", "captum:NoiseTunnel+Saliency")), "mlp")
     assert list(found) == ["gradient", "captum-DeepLift", "captum-NoiseTunnel-Saliency"]
     assert found["captum-DeepLift"]["explainers"] == ["captum:DeepLift"]
     assert "captum:DeepLift_l1" in columns("captum-DeepLift", found["captum-DeepLift"])
@@ -76,14 +76,16 @@ def test_unknown_names_are_refused_when_the_config_is_read(name: str) -> None:
 
 
 def test_every_registered_explainer_is_there() -> None:
-    assert explainers.names() == ["gradient_shap", "ig", "ixg", "saliency"]
+    assert explainers.names() == [
+        *["gradient_shap", "ig", "ixg", "llm-global", "llm-gradient", "llm-local", "llm-top", "saliency"],
+    ]
 
 
 def test_families_and_columns_need_no_torch() -> None:
     code = (
         "import sys; from mia_audit.config.schema import Explainers;"
         "from mia_audit.explain.families import columns, families;"
-        "found = families(Explainers(methods=('ixg', 'ig', 'gradient_shap', 'captum:DeepLift')));"
+        "found = families(Explainers(methods=('ixg', 'ig', 'gradient_shap', 'captum:DeepLift')), 'mlp');"
         "[columns(family, options) for family, options in found.items()];"
         "print({'torch', 'captum', 'scipy', 'timm'} & set(sys.modules))"
     )

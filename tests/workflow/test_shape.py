@@ -29,6 +29,16 @@ def test_without_public_pre_training_there_is_no_job_for_it(workflow: Any, tiny:
     assert "pretrain" not in workflow.planned()
 
 
+def test_an_architecture_is_explained_by_what_applies_to_it(workflow: Any, tiny: dict[str, Any]) -> None:
+    tiny["architectures"]["llm"] = {"model": "locally-linear-maps", "sweep": {"maps": [1, 3]}}
+    tiny["architectures"]["vit"]["mechanisms"] = {"none": {}}
+    workflow.configure(tiny | {"explainers": {"methods": ["ixg", "ig", "llm-local", "llm-global"]}})
+    counts = workflow.planned()
+    assert counts["architecture"] == 3
+    assert counts["gather"] == 1 + 2 * 2  # the maps at two numbers of maps under both mechanisms, the other without
+    assert counts["signals"] == 2 + 4 * 3  # gradient and ig of every setting, and what the maps say of themselves
+
+
 def test_imported_signals_stand_beside_trained_models(workflow: Any, tiny: dict[str, Any]) -> None:
     (workflow.folder / "theirs.parquet").touch()
     workflow.configure(tiny | {"imported": {"theirs": {"signals": "theirs.parquet"}}})

@@ -4,7 +4,6 @@ from pathlib import Path
 from mia_audit.config import settings as slices
 from mia_audit.config.load import check_audit
 from mia_audit.errors import UserError
-from mia_audit.explain.families import families
 from mia_audit.locks import release_stale_lock
 from mia_audit.report.outputs import TABLE_NAMES, TABLES, figure_names
 
@@ -23,7 +22,7 @@ SETTINGS = slices.settings(AUDIT)
 BLOCKS = slices.blocks(AUDIT)
 EXPLAINED = slices.explained_blocks(AUDIT)
 TRAINED = [setting for setting in SETTINGS if setting.trained]
-FAMILIES = families(AUDIT.explainers)
+FAMILIES = slices.families_of(AUDIT)
 FIGURES = figure_names([asdict(setting) for setting in SETTINGS])
 
 
@@ -36,7 +35,7 @@ wildcard_constraints:
     mechanism=one_of(setting.mechanism for setting in SETTINGS),
     eps=one_of(setting.epsilon for setting in SETTINGS),
     block=one_of([*BLOCKS, *EXPLAINED]),
-    family=one_of(FAMILIES),
+    family=one_of(family for known in FAMILIES.values() for family in known),
 
 
 def setting_of(wildcards):

@@ -16,7 +16,9 @@ rule signals:
     resources:
         mem_mb=2000,
     params:
-        spec=lambda w: slices.signals_slice(AUDIT, w.dataset, FAMILIES[w.family]),
+        spec=lambda w: slices.signals_slice(
+            AUDIT, w.dataset, FAMILIES[w.architecture][w.family]
+        ),
         pool=subpath(input.records, parent=True),
         batch=AUDIT.compute.batch,
     shell:
@@ -27,9 +29,9 @@ rule signals:
 rule gather:
     input:
         membership="<pool>/membership.parquet",
-        signals=expand(
+        signals=lambda w: expand(
             "<setting>/signals/{family}/{block}.parquet",
-            family=FAMILIES,
+            family=FAMILIES[w.architecture],
             block=EXPLAINED,
             allow_missing=True,
         ),
@@ -45,7 +47,9 @@ rule gather:
     conda:
         "../../envs/environment.yaml"
     params:
-        families=lambda w, input: slices.by_family(input.signals, FAMILIES),
+        families=lambda w, input: slices.by_family(
+            input.signals, FAMILIES[w.architecture]
+        ),
     shell:
         "mia-audit gather {params.families} --membership {input.membership} --out {output} >{log} 2>&1"
 

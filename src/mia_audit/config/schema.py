@@ -316,11 +316,21 @@ class Explainers(Section):
     """Samples of GradientSHAP."""
     gradient_shap_sd: float = Field(0.001, gt=0)
     """Standard deviation of GradientSHAP's normal baselines."""
+    llm_top: PositiveInt = 3
+    """Maps that llm-top shows, those with the largest shares."""
 
     @field_validator("methods")
     @classmethod
     def _methods(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(_known(explainers, name) for name in value)
+
+    @model_validator(mode="after")
+    def _quantities(self) -> Self:
+        for name in self.methods:
+            explained = explainers[name].quantities
+            if explained and not set(explained) & set(self.explain):
+                raise ValueError(f"explain: {name} explains the {explained[0]} alone; add it, or leave {name} out")
+        return self
 
 
 class Attacks(Section):
@@ -467,6 +477,15 @@ class Audit(Section):
                 except ValidationError as error:
                     message = error.errors()[0]["msg"].removeprefix("Value error, ")
                     raise ValueError(f"training of {name} under {mechanism}: {message}") from None
+        return self
+
+    @model_validator(mode="after")
+    def _explained(self) -> Self:
+        models = [section.model or name for name, section in self.architectures.items()]
+        for name in self.explainers.methods:
+            if models and not any(explainers[name].explains(model) for model in models):
+                alone = " and ".join(explainers[name].models)
+                raise ValueError(f"explainers.methods: {name} explains {alone} alone, and no architecture is one")
         return self
 
     def budgets(self, architecture: str) -> dict[str, tuple[str, ...]]:

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from mia_audit.config.schema import Architecture, Audit, Mechanism
+from mia_audit.explain.families import families
 
 NOT_BUILT = {"pretraining", "sweep", "training", "mechanisms"}
 """Keys of an architecture's section that do not say what its model is made of."""
@@ -69,6 +70,11 @@ def resolved_architecture(audit: Audit, name: str) -> Architecture:
     """Return the architecture's section with its model's name filled in."""
     section = audit.architectures[name]
     return section.model_copy(update={"model": section.model or name})
+
+
+def families_of(audit: Audit) -> dict[str, dict[str, dict[str, Any]]]:
+    """Return the families of signals of every architecture that is trained, each family with its options."""
+    return {name: families(audit.explainers, section.model or name) for name, section in audit.architectures.items()}
 
 
 def by_family(paths: Iterable[str], families: Iterable[str]) -> str:

@@ -34,12 +34,19 @@ class Explainer:
     `options` names the keys of the config's `explainers` section that it reads beside `explain` and `explained_class`.
     Members of one `family` are computed by one job, in one pass; left out, an explainer is a family of its own.
     A `complete` one promises that its attributions sum to f(x) − f(0): its error is kept as a column.
+    `models` names the only models that it explains, and `quantities` the only quantities; left out, it explains all.
     """
 
     attribute: Attribute
     options: tuple[str, ...] = ()
     family: str = ""
     complete: bool = False
+    models: tuple[str, ...] = ()
+    quantities: tuple[str, ...] = ()
+
+    def explains(self, model: str) -> bool:
+        """Tell whether it explains models of that name."""
+        return not self.models or model in self.models
 
 
 class Explainers(Registry[Explainer]):
@@ -57,16 +64,21 @@ class Explainers(Registry[Explainer]):
         return super().__getitem__(name)
 
 
-explainers = Explainers("explainer", "mia_audit.explain.methods", "_")
+explainers = Explainers("explainer", "mia_audit.explain.methods", "_", eager=True)
 
 
 def explainer(
-    name: str, options: tuple[str, ...] = (), family: str = "", complete: bool = False
+    name: str,
+    options: tuple[str, ...] = (),
+    family: str = "",
+    complete: bool = False,
+    models: tuple[str, ...] = (),
+    quantities: tuple[str, ...] = (),
 ) -> Callable[[Attribute], Attribute]:
     """Register the decorated function as an explainer."""
 
     def decorate(attribute: Attribute) -> Attribute:
-        explainers.register(name)(Explainer(attribute, options, family or name, complete))
+        explainers.register(name)(Explainer(attribute, options, family or name, complete, models, quantities))
         return attribute
 
     return decorate

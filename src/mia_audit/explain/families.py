@@ -18,14 +18,16 @@ OUTPUTS = ("label", "predicted", "loss", "confidence")
 """Columns that come of the model's outputs alone; the gradient family has them."""
 
 
-def families(section: Explainers) -> dict[str, dict[str, Any]]:
-    """Return every family that the config asks for, with the options that it depends on and no others.
+def families(section: Explainers, model: str) -> dict[str, dict[str, Any]]:
+    """Return every family of explainers of a model that the config asks for, with the options that it depends on and no others.
 
     `gradient` comes first and is always there: it has the outputs, and input×gradient and saliency come out of the
-    same pass. Names are safe as file names.
+    same pass. Explainers that do not explain the model are left out. Names are safe as file names.
     """
     of_family: dict[str, list[str]] = {GRADIENT: shared()}
     for name in dict.fromkeys(section.methods):
+        if not explainers[name].explains(model):
+            continue
         family = explainers[name].family or _safe(name)
         if family != GRADIENT:
             of_family.setdefault(family, []).append(name)
@@ -43,6 +45,7 @@ def columns(family: str, options: Mapping[str, Any]) -> list[str]:
         f"{stem}_{summary}"
         for explainer in options["explainers"]
         for quantity in options["explain"]
+        if quantity in (explainers[explainer].quantities or options["explain"])
         for stem in [signal_stem(explainer, quantity, options["explained_class"])]
         for summary in (*SUMMARIES, *(["completeness"] if explainers[explainer].complete else []))
     ]

@@ -26,4 +26,4 @@ class Family(Protocol):
         """Return the shape of one record as the model takes it."""
 
 
-architectures: Registry[Family] = Registry("architecture", "mia_audit.models.families", "_")
+architectures: Registry[Family] = Registry("architecture", "mia_audit.models.families", "_", eager=True)

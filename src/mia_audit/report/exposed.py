@@ -128,7 +128,9 @@ def _show(one: Exposed, record: np.ndarray, pair: Sequence[np.ndarray], facts: M
         scale = attribution_scale(list(pair))
         one.maps = tuple(attribution_picture(attribution, scale) for attribution in pair)
         return
-    inside, outside = (attribution.ravel() for attribution in pair)
+    inside, outside = (
+        attribution.reshape(-1, record.size).sum(axis=0) for attribution in pair
+    )  # several maps: their sum
     largest = np.maximum(np.abs(inside), np.abs(outside))
     features = facts.get("features") or [f"feature {i}" for i in range(len(largest))]
     one.bars = [

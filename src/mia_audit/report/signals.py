@@ -12,6 +12,11 @@ EXPLAINERS = {
     "saliency": "saliency",
     "ig": "integrated gradients",
     "gradient_shap": "GradientSHAP",
+    "llm-global": "the maps' filters",
+    "llm-local": "the weighted map",
+    "llm-gradient": "the maps' gradient",
+    "llm-top": "the strongest maps",
+    "captum:NoiseTunnel-Saliency": "SmoothGrad",
 }
 SUMMARIES = {
     "variance": "variance",

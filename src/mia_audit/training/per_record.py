@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from typing import Protocol, runtime_checkable
 
 import torch
 import torch.nn.functional as F
@@ -57,10 +58,21 @@ def add_clipped(gradients: Gradients, clipping: Clipping, total: Float[Tensor, "
         piece.addmv_(row.t(), factors)
 
 
+@runtime_checkable
+class ClosedForm(Protocol):
+    """A model that knows the clipped sum of its per-record gradients without forming them."""
+
+    def clipped_gradients(
+        self, inputs: Tensor, labels: Int[Tensor, " b"], factors: Callable[[Float[Tensor, " b"]], Float[Tensor, " b"]]
+    ) -> tuple[list[Tensor], Float[Tensor, " b"]]:
+        """Return Σ factor(‖g_i‖) g_i of every parameter, in their order, without records whose gradient is not finite, and the losses."""
+
+
 class ClippedSum:
     """The sum of a batch's clipped per-record gradients, accumulated over micro-batches.
 
-    A micro-batch holds at most `micro_batch` records, and at most as many gradients as fit in memory well.
+    A micro-batch holds at most `micro_batch` records, and at most as many gradients as fit in memory well. A model that
+    knows the sum in closed form is asked for it, where all its parameters are trained.
     """
 
     def __init__(self, model: nn.Module, clipping: Clipping, micro_batch: int) -> None:
@@ -69,6 +81,8 @@ class ClippedSum:
         self.clipping = clipping
         held = HELD[self.parameters[0].device.type] // (4 * self.size)
         self.micro_batch = max(1, min(micro_batch, max(held, 4)))
+        whole = self.size == sum(value.numel() for value in model.parameters())
+        self._closed = model.clipped_gradients if whole and isinstance(model, ClosedForm) else None
         self._gradients = per_record_gradients(model)
 
     def __call__(self, inputs: Tensor, labels: Int[Tensor, " b"]) -> tuple[Float[Tensor, " p"], Float[Tensor, ""]]:
@@ -78,10 +92,18 @@ class ClippedSum:
         parts = math.ceil(len(labels) / self.micro_batch)
         cuts = zip(torch.tensor_split(inputs, parts), torch.tensor_split(labels, parts), strict=True) if parts else ()
         for records, truth in cuts:
-            gradients, loss = self._gradients(records, truth)
-            add_clipped(gradients, self.clipping, total)
-            losses += loss.sum()
+            losses += self._add(records, truth, total).sum()
         return total, losses
+
+    def _add(self, inputs: Tensor, labels: Int[Tensor, " b"], total: Float[Tensor, " p"]) -> Float[Tensor, " b"]:
+        """Add a micro-batch's clipped gradients to the total; return its losses."""
+        if self._closed is not None:
+            sums, losses = self._closed(inputs, labels, self.clipping.factors)
+            total += torch.cat([value.flatten() for value in sums])
+            return losses
+        gradients, losses = self._gradients(inputs, labels)
+        add_clipped(gradients, self.clipping, total)
+        return losses
 
     def assign(self, vector: Float[Tensor, " p"]) -> None:
         """Cut a vector over all parameters into their `grad`."""

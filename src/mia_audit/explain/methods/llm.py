@@ -1,0 +1,90 @@
+"""What locally linear maps say of themselves (Harder et al. 2020, section 3): the maps' filters, and how a record mixes them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from mia_audit.errors import UserError
+from mia_audit.explain.catalogue import explainer
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+    from torch import Tensor
+
+    from mia_audit.explain.batch import Batch
+    from mia_audit.models.families.locally_linear_maps import LocallyLinearMaps
+
+FAMILY = "llm"
+MODELS = ("locally-linear-maps",)
+
+
+@explainer("llm-global", family=FAMILY, models=MODELS, quantities=("logit",))
+def llm_global(batch: Batch, options: Mapping[str, Any]) -> dict[str, Tensor]:
+    """Return all filters of the class explained, w_m^k R_m, one after the other.
+
+    Within a model they are the same for all records of a class: their summaries tell what the class's filters tell.
+    """
+    filters = _maps(batch, "llm-global").filters()
+    return {"logit": _side_by_side(filters[:, batch.classes].transpose(0, 1), batch)}
+
+
+@explainer("llm-local", family=FAMILY, models=MODELS)
+def llm_local(batch: Batch, options: Mapping[str, Any]) -> dict[str, Tensor]:
+    """Return the weighted map Σ_m σ_m^k w_m^k R_m of the class explained; of the probability, its change by every logit's map."""
+    model = _maps(batch, "llm-local")
+    shares = model.shares(_scores(model, batch))
+    return _mixtures(model, batch, shares)
+
+
+@explainer("llm-gradient", family=FAMILY, models=MODELS)
+def llm_gradient(batch: Batch, options: Mapping[str, Any]) -> dict[str, Tensor]:
+    """Return the exact gradient Σ_m σ_m^k [1 + β (g_m^k − f_k)] w_m^k R_m, in closed form."""
+    model = _maps(batch, "llm-gradient")
+    scores = _scores(model, batch)
+    shares = model.shares(scores)
+    return _mixtures(model, batch, shares * (1 + model.beta * (scores - (shares * scores).sum(dim=1, keepdim=True))))
+
+
+@explainer("llm-top", family=FAMILY, models=MODELS, options=("llm_top",), quantities=("logit",))
+def llm_top(batch: Batch, options: Mapping[str, Any]) -> dict[str, Tensor]:
+    """Return the filters with the largest shares for the class explained, times their shares, the largest first."""
+    model = _maps(batch, "llm-top")
+    shares = model.shares(_scores(model, batch))
+    of_class = shares.gather(2, batch.classes[:, None, None].expand(-1, shares.shape[1], 1)).squeeze(2)
+    top = of_class.topk(min(options["llm_top"], of_class.shape[1]), dim=1)
+    filters = model.filters()[top.indices, batch.classes[:, None]]
+    return {"logit": _side_by_side(top.values[..., None] * filters, batch)}
+
+
+def _maps(batch: Batch, name: str) -> LocallyLinearMaps:
+    from mia_audit.models.families.locally_linear_maps import LocallyLinearMaps
+
+    if not isinstance(batch.model, LocallyLinearMaps):
+        raise UserError(f"explainer '{name}' explains {MODELS[0]} alone, not {type(batch.model).__name__}")
+    return batch.model
+
+
+def _scores(model: LocallyLinearMaps, batch: Batch) -> Float[Tensor, "B M K"]:
+    return model.scores(model.projected(batch.inputs))
+
+
+def _mixtures(model: LocallyLinearMaps, batch: Batch, weights: Float[Tensor, "B M K"]) -> dict[str, Tensor]:
+    """Pull every quantity's derivative by the logits back through maps that are mixed with these weights."""
+    from mia_audit.explain.quantity import QUANTITIES
+
+    filters = model.filters().flatten(0, 1)
+    mixed = {}
+    for name in batch.quantities:
+        derivative = QUANTITIES[name].gradient(batch.logits, batch.classes).to(weights.dtype)
+        mixed[name] = ((weights * derivative[:, None]).flatten(1) @ filters).reshape(batch.inputs.shape)
+    return mixed
+
+
+def _side_by_side(filters: Float[Tensor, "B T D"], batch: Batch) -> Tensor:
+    """Shape several filters a record as one image of so many times the channels; a table's stay rows, [B, T, d]."""
+    count, several = filters.shape[:2]
+    if batch.inputs.ndim == 2:
+        return filters
+    channels, *size = batch.inputs.shape[1:]
+    return filters.reshape(count, several * channels, *size)
