@@ -1,0 +1,1 @@
+"""Kernels of local explanations, one file each."""

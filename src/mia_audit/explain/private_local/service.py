@@ -1,0 +1,234 @@
+"""One object that explains queries and holds the budget: from scratch, from a past explanation, or from the history alone."""
+
+from __future__ import annotations
+
+import math
+import secrets
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass
+from itertools import repeat
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from mia_audit.errors import UserError, suggest
+from mia_audit.explain.private_local.ledger import Entry, Ledger
+from mia_audit.explain.private_local.records import ExplanationSet, checked_values
+from mia_audit.explain.private_local.solver import Problem, descend, learning_rate, minimum
+from mia_audit.explain.private_local.terms import Terms
+from mia_audit.explain.private_local.weights import capped, kernels
+from mia_audit.seeds import generator
+
+if TYPE_CHECKING:
+    from jaxtyping import Float, Num
+
+    BlackBox = Callable[[Num[np.ndarray, "q ..."]], Float[np.ndarray, "q C"]]
+
+SCRATCH, WARM, REUSED, HISTORY = "scratch", "warm-start", "reused", "history"
+"""Where an answer comes from: T steps, fewer steps from a past explanation, a past explanation as it is, the history alone."""
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """What a protocol makes of past explanations.
+
+    `reuse`: give a past explanation of a query nearby, and start from the best one otherwise (algorithms 2 and 3);
+    `floor`: never fewer steps than the noise's own gradient norm asks for; not `interactive`: never touch the records.
+    """
+
+    reuse: bool = False
+    floor: bool = False
+    interactive: bool = True
+
+
+PROTOCOLS = {
+    "non-adaptive": Protocol(),
+    "adaptive": Protocol(reuse=True, floor=True),
+    "enhanced": Protocol(reuse=True),
+    "non-interactive": Protocol(interactive=False),
+}
+
+
+class Answers(NamedTuple):
+    """Explanations [q, n] in units of 1/scale, and for each what it cost (ρ), where it came from and its noisy steps."""
+
+    explanations: Float[np.ndarray, "q n"]
+    spent: list[float]
+    source: list[str]
+    steps: list[int]
+
+
+class PrivateExplainer:
+    """Explains queries so that everything it ever says is (budget, δ)-DP with respect to the explanation set, f being fixed.
+
+    `black_box` maps records to values [q, C] in [−1, 1], and the largest value's class is explained; without one the
+    values at the queries are given to `answer`. A zCDP filter is asked before anything is spent (Feldman and Zrnic 2021;
+    Whitehouse et al. 2023); when it refuses, answers come from what was released (algorithm 4) and cost nothing. Threads
+    may share an explainer; processes may not share a ledger. Without a `seed` the noise is unpredictable, as a service needs.
+    """
+
+    def __init__(
+        self,
+        explained: ExplanationSet,
+        terms: Terms,
+        protocol: str = "adaptive",
+        black_box: BlackBox | None = None,
+        ledger: Path | None = None,
+        seed: int | None = None,
+    ) -> None:
+        if protocol not in PROTOCOLS:
+            raise UserError(f"unknown protocol '{protocol}': {suggest(protocol, PROTOCOLS)}")
+        self.explained, self.terms, self.black_box = explained, terms, black_box
+        self.protocol = PROTOCOLS[protocol]
+        self._seed = secrets.randbits(63) if seed is None else seed
+        self._lock = threading.Lock()
+        features, records = explained.features, len(explained.records)
+        facts = {"records": records, "features": features, "scale": explained.scale, "terms": _plain(terms)}
+        self.ledger = Ledger(ledger, features, terms.delta, facts)
+        self.deviation = terms.multiplier * terms.sensitivity / records
+        self._rate = learning_rate(terms.c, self.deviation, features)
+        self._near = math.log(terms.steps) / math.sqrt(terms.steps)
+
+    @property
+    def epsilon(self) -> float:
+        """ε at δ of everything answered so far."""
+        return self.ledger.epsilon
+
+    def answer(self, queries: Num[np.ndarray, "q ..."], values: Float[np.ndarray, "q C"] | None = None) -> Answers:
+        """Explain records given as those of the explanation set are; their `values` where there is no black box.
+
+        Raises UserError for queries of another feature space, values outside [−1, 1], and an exhausted budget without any
+        history: then nothing has been spent.
+        """
+        points = self.explained.points(queries)
+        outputs = self._values(queries, values)
+        classes = outputs.argmax(axis=1) if outputs.shape[1] > 1 else np.zeros(len(outputs), dtype=np.int64)
+        at_queries = outputs[np.arange(len(outputs)), classes]
+        problems: Iterable[Problem | None] = repeat(None, len(points))
+        if self.protocol.interactive:
+            problems = self.explained.problems(points, at_queries, classes, self.terms)
+        with self._lock:
+            entries: list[Entry] = []
+            for point, value, explained_class, problem in zip(points, at_queries, classes, problems, strict=True):
+                entries.append(self._one(point, float(value), int(explained_class), problem, entries))
+            self.ledger.append(entries)
+        explanations = np.array([entry.explanation for entry in entries]).reshape(points.shape)
+        return Answers(
+            explanations,
+            [entry.rho for entry in entries],
+            [entry.source for entry in entries],
+            [entry.steps for entry in entries],
+        )
+
+    def _values(self, queries: np.ndarray, values: np.ndarray | None) -> Float[np.ndarray, "q C"]:
+        if values is None and self.black_box is not None:
+            values = self.black_box(queries)
+        kinds = self.explained.values.shape[1]
+        if values is None:
+            if self.terms.centred or kinds > 1:
+                raise UserError(
+                    "queries: the black box is a column of labels, which does not say what it is at the queries; give their"
+                    " values; nothing was spent"
+                )
+            values = np.zeros((len(queries), 1))
+        checked = checked_values(values, len(queries), "the black box at the queries")
+        if checked.shape[1] != kinds:
+            raise UserError(
+                f"queries: {checked.shape[1]} values each, where the explanation set has {kinds}; nothing was spent"
+            )
+        return checked
+
+    def _one(
+        self,
+        point: Float[np.ndarray, " n"],
+        value: float,
+        explained_class: int,
+        problem: Problem | None,
+        before: list[Entry],
+    ) -> Entry:
+        """Answer one query, given what this call has answered before it; what it charges fits the budget."""
+        past = self.ledger.entries + before
+        alike = [entry for entry in past if entry.explained_class == explained_class]
+        left = self.terms.rho - self.ledger.rho - sum(entry.rho for entry in before)
+        made = Entry(point, value, explained_class, HISTORY, 0, 0.0, point)
+        if problem is None:
+            return made._replace(explanation=self._from_history(point, alike))
+        computed = [entry for entry in alike if entry.source in (SCRATCH, WARM)]
+        if self.protocol.reuse and computed:
+            distances = [float(np.linalg.norm(entry.query - point)) for entry in computed]
+            if min(distances) <= self._near:
+                return made._replace(source=REUSED, explanation=computed[int(np.argmin(distances))].explanation)
+        random = generator(self._seed, "private explanation", len(past))
+        start, steps, rho, source = np.zeros_like(point), self.terms.steps, 0.0, SCRATCH
+        if self.protocol.reuse and computed:
+            rho = self._selection_cost
+            if rho + self.terms.step_cost > left:
+                return made._replace(explanation=self._from_history(point, alike))
+            start, steps = self._start(problem, computed, random)
+            source = WARM
+        cost = rho + steps * self.terms.step_cost
+        if cost > left:
+            if rho == 0.0:
+                return made._replace(explanation=self._from_history(point, alike))
+            # the choice of a start has been paid for, and is all that this query gets
+            return made._replace(source=REUSED, rho=rho, explanation=start)
+        noise = random.standard_normal((steps, len(point))) * self.deviation
+        return made._replace(
+            source=source, steps=steps, rho=cost, explanation=descend(problem, start, noise, self._rate)
+        )
+
+    @property
+    def _selection_cost(self) -> float:
+        """ρ of choosing a start and of measuring its gradient's norm, each of which costs what a step costs."""
+        return self.terms.step_cost * (2 if self.terms.guaranteed else 1)
+
+    def _start(
+        self, problem: Problem, computed: list[Entry], random: np.random.Generator
+    ) -> tuple[Float[np.ndarray, " n"], int]:
+        """Choose a start among past explanations by the exponential mechanism, and how many steps it needs (algorithm 2).
+
+        The norm of the gradient moves by no more than the gradient, so its sensitivity is that of a step. Norms are in units of c.
+        """
+        sensitivity = self.terms.sensitivity / problem.records
+        norms = np.array([np.linalg.norm(problem.gradient(entry.explanation)) for entry in computed])
+        scores = -norms * self.terms.selection_epsilon / (2 * sensitivity)
+        best = int(np.argmax(scores + random.gumbel(size=len(scores))))
+        beta = float(norms[best])
+        if self.terms.guaranteed:
+            beta += random.standard_normal() * self.deviation
+        beta = (
+            max(beta, math.sqrt(len(computed[best].query)) * self.deviation if self.protocol.floor else 0.0)
+            / self.terms.c
+        )
+        growth = math.sqrt(math.log(self.terms.steps)) if self.terms.steps > 1 else 1.0
+        steps = math.ceil(self.terms.steps * beta * growth) if beta < 1 / growth else self.terms.steps
+        return computed[best].explanation, min(self.terms.steps, max(2, steps))
+
+    def _from_history(self, point: Float[np.ndarray, " n"], past: list[Entry]) -> Float[np.ndarray, " n"]:
+        """Fit the past queries by what their explanations say of them (algorithm 4): no records are read, nothing is spent.
+
+        The explanation of z_j says that f changes by φ_jᵀ(z_j − z) from z to z_j (published: that f(z_j) is φ_jᵀz_j). Of all that
+        fit equally, the one nearest to the weighted mean of past explanations is taken.
+        """
+        known = [entry for entry in past if entry.source != HISTORY]
+        if not known:
+            raise UserError(
+                f"the budget (ε = {self.terms.budget:g} at δ = {self.terms.delta:g}) leaves nothing for this query and nothing of its class"
+                " has been explained yet that it could be answered from; nothing was spent. Raise the budget"
+            )
+        queries = np.array([entry.query for entry in known])
+        explanations = np.array([entry.explanation for entry in known])
+        away = queries - point
+        distance = np.linalg.norm(away, axis=1)
+        weights = capped(kernels[self.terms.kernel], distance, self.terms.c, self.terms.span)
+        told = np.einsum("jn,jn->j", explanations, away if self.terms.centred else queries)
+        weighted = away * weights[:, None]
+        proxy = Problem(weighted.T @ away, weighted.T @ told, float(weights @ told**2), len(known))
+        return minimum(proxy, near=weights @ explanations / weights.sum(), tolerance=1e-9)
+
+
+def _plain(terms: Terms) -> dict[str, object]:
+    """The terms as JSON gives them back."""
+    return asdict(terms) | {"as_published": list(terms.as_published)}

@@ -1,0 +1,85 @@
+"""The minimum of a quadratic loss over the unit ball, exactly and by noisy steps.
+
+L(φ) = (1/m)(φᵀGφ − 2bᵀφ + s), so that a step costs O(n²) whatever m is: ∇L = (2/m)(Gφ − b).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One query's loss: G [n, n] = Σ α(x−z)(x−z)ᵀ, b [n] = Σ α(x−z)y and s = Σ αy² over m records."""
+
+    gram: Float[np.ndarray, "n n"]
+    moment: Float[np.ndarray, " n"]
+    square: float
+    records: int
+
+    def loss(self, explanation: Float[np.ndarray, " n"]) -> float:
+        """Return L(φ)."""
+        return float(explanation @ (self.gram @ explanation - 2 * self.moment) + self.square) / self.records
+
+    def gradient(self, explanation: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
+        """Return ∇L(φ)."""
+        slope: Float[np.ndarray, " n"] = (2 / self.records) * (self.gram @ explanation - self.moment)
+        return slope
+
+
+def minimum(
+    problem: Problem, near: Float[np.ndarray, " n"] | None = None, tolerance: float = 1e-12
+) -> Float[np.ndarray, " n"]:
+    """Return the minimiser of L over the unit ball; where there are several, the one closest to `near` (0 when left out).
+
+    The eigenvectors of G make it a problem in one unknown, the multiplier of the constraint (the secular equation of
+    trust-region methods; Moré and Sorensen 1983).
+    """
+    values, vectors = np.linalg.eigh(problem.gram)
+    scale = max(float(values[-1]), 0.0)
+    known = values > tolerance * scale
+    slopes = vectors.T @ problem.moment
+    start = np.zeros_like(slopes) if near is None else vectors.T @ near
+    free = np.where(known, np.divide(slopes, values, out=np.zeros_like(slopes), where=known), start)
+    if np.linalg.norm(free) <= 1:
+        return np.asarray(vectors @ free)
+    inside = np.where(known, free, 0.0)
+    if (rest := 1 - float(inside @ inside)) >= 0:  # the unknown directions alone leave the ball
+        outside = free - inside
+        return np.asarray(vectors @ (inside + outside * (math.sqrt(rest) / np.linalg.norm(outside))))
+    slopes, values = np.where(known, slopes, 0.0), np.where(known, values, 0.0)
+
+    def excess(multiplier: float) -> float:
+        return float(np.linalg.norm(slopes / (values + multiplier))) - 1
+
+    from scipy.optimize import brentq
+
+    high = float(np.linalg.norm(slopes))
+    multiplier = brentq(excess, high * 1e-300, high, xtol=1e-300, rtol=1e-15) if excess(high) < 0 else high
+    solution = vectors @ (slopes / (values + multiplier))
+    return np.asarray(solution / max(1.0, float(np.linalg.norm(solution))))
+
+
+def learning_rate(c: float, deviation: float, features: int) -> float:
+    """Return the first step's length 2/√(c² + nσ²): the ball's diameter over what a noisy gradient measures (theorem 3.2)."""
+    return 2 / math.sqrt(c**2 + features * deviation**2)
+
+
+def descend(
+    problem: Problem, start: Float[np.ndarray, " n"], noise: Float[np.ndarray, "T n"], rate: float
+) -> Float[np.ndarray, " n"]:
+    """Take a noisy projected gradient step per row of `noise`, of length rate/√t, and return the last iterate (algorithm 1)."""
+    matrix, moment = problem.gram * (2 / problem.records), problem.moment * (2 / problem.records)
+    current = start.copy()
+    for step, draw in enumerate(noise):
+        current -= (rate / math.sqrt(step + 1)) * (matrix @ current - moment + draw)
+        if (norm := math.sqrt(current @ current)) > 1:
+            current /= norm
+    return current

@@ -1,0 +1,256 @@
+import threading
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mia_audit.errors import UserError
+from mia_audit.explain.private_local import PROTOCOLS, PrivateExplainer, Terms
+from mia_audit.explain.private_local.budget import epsilon_of_rho
+from mia_audit.explain.private_local.ledger import Entry
+from mia_audit.explain.private_local.solver import minimum
+
+
+def explainer(table, terms, protocol="non-adaptive", **options):
+    return PrivateExplainer(table.explained, terms, protocol, table.black_box, **{"seed": 1} | options)
+
+
+def test_noise_has_the_scale_that_the_budget_asks_for(clustered, terms, monkeypatch):
+    """One step over records that say nothing (f = 0): what is released is −rate times the noise."""
+    table = clustered(4000, 6)
+    monkeypatch.setattr(type(table), "black_box", lambda self, records: np.zeros((len(records), 1)))
+    one = replace(terms, steps=1, budget=1000.0)
+    service = explainer(table, one)
+    released = service.answer(table.records[:400]).explanations
+    assert np.linalg.norm(released, axis=1).max() < 1, "clipped: the noise cannot be seen"
+    expected = service._rate * one.multiplier * one.c / 4000
+    assert released.std() == pytest.approx(expected, rel=0.05)
+    twice = explainer(table, replace(one, adjacency="replacement"))
+    assert twice.deviation == pytest.approx(2 * service.deviation)
+
+
+def test_a_query_from_scratch_costs_its_epsilon(table, terms):
+    service = explainer(table, terms)
+    answers = service.answer(table.records[:3])
+    assert answers.source == ["scratch"] * 3
+    assert answers.spent == [pytest.approx(terms.steps / (2 * terms.multiplier**2))] * 3
+    assert service.epsilon == pytest.approx(epsilon_of_rho(sum(answers.spent), terms.delta))
+
+
+def test_with_a_large_budget_explanations_are_the_minima(clustered):
+    table = clustered(2000, 4)
+    terms = Terms(epsilon=50.0, delta=1e-6, budget=1e6, steps=400)
+    released = explainer(table, terms).answer(table.records[:5]).explanations
+    explained = table.explained
+    problems = explained.problems(explained.points(table.records[:5]), explained.values[:5, 0], np.zeros(5, int), terms)
+    for phi, problem in zip(released, problems, strict=True):
+        assert problem.loss(phi) - problem.loss(minimum(problem)) < 2e-3
+
+
+@pytest.mark.parametrize("protocol", ["non-adaptive", "adaptive", "enhanced"])
+def test_one_by_one_or_at_once_the_answers_are_the_same(table, terms, protocol):
+    queries = table.records[::15]
+    whole = explainer(table, terms, protocol)
+    together = whole.answer(queries)
+    single = explainer(table, terms, protocol)
+    apart = [single.answer(queries[i : i + 1]) for i in range(len(queries))]
+    assert together.source == [one.source[0] for one in apart]
+    assert together.spent == [one.spent[0] for one in apart]
+    np.testing.assert_allclose(together.explanations, np.concatenate([one.explanations for one in apart]), atol=1e-9)
+    assert whole.epsilon <= terms.budget
+
+
+def test_neighbours_are_answered_for_free_from_computed_ones_only(clustered, terms):
+    line = np.zeros((300, 2), dtype=np.float32)
+    line[:, 0] = np.linspace(0, 3, 300)
+    table = type(clustered(1, 2))(line)
+    service = PrivateExplainer(table.explained, replace(terms, budget=50.0), "adaptive", table.black_box, seed=0)
+    answers = service.answer(line)
+    near = service._near
+    points = service.explained.points(line)
+    computed: list[int] = []
+    for index, source in enumerate(answers.source):
+        distances = np.linalg.norm(points[computed] - points[index], axis=1)
+        if source == "reused":
+            assert distances.min() <= near
+            nearest = computed[int(distances.argmin())]
+            np.testing.assert_array_equal(answers.explanations[index], answers.explanations[nearest])
+            assert answers.spent[index] == 0
+        else:
+            assert not (distances <= near).any()
+            computed.append(index)
+    assert len(computed) > 1
+
+
+def test_enhanced_takes_no_more_steps_than_adaptive(clustered):
+    """Where the noise's own norm is the larger, the floor makes steps that buy nothing."""
+    table = clustered(600, 6, clusters=12, spread=0.8)
+    terms = Terms(epsilon=0.3, delta=1e-6, budget=100.0, steps=60)
+    steps = {name: explainer(table, terms, name).answer(table.records[:60]).steps for name in ("adaptive", "enhanced")}
+    assert sum(steps["enhanced"]) <= sum(steps["adaptive"])
+    assert max(steps["adaptive"]) <= terms.steps
+
+
+@pytest.mark.parametrize("protocol", sorted(set(PROTOCOLS) - {"non-interactive"}))
+def test_when_the_budget_is_spent_the_history_answers(table, terms, protocol):
+    small = replace(terms, budget=0.8)
+    answers = explainer(table, small, protocol).answer(table.records[::6])
+    free = [source == "history" for source in answers.source]
+    assert any(free)
+    assert all(rho == 0 for rho, is_free in zip(answers.spent, free, strict=True) if is_free)
+    assert epsilon_of_rho(sum(answers.spent), terms.delta) <= 0.8
+    assert (np.linalg.norm(answers.explanations, axis=1) <= 1 + 1e-9).all()
+
+
+def test_the_history_never_reads_the_records(table, terms):
+    service = explainer(table, terms)
+    service.answer(table.records[:4])
+    answers = []
+    for records in (table.records, np.zeros_like(table.records)):
+        reader = explainer(type(table)(records), terms, "non-interactive")
+        reader.ledger.append(service.ledger.entries)
+        values = table.black_box(table.records[20:24])
+        answers.append(reader.answer(table.records[20:24], values).explanations)
+    np.testing.assert_array_equal(*answers)
+
+
+def test_a_history_that_agrees_is_followed(table, terms):
+    """Past explanations that all say the same, of the same class, are what the history says."""
+    service = explainer(table, terms, "non-interactive")
+    phi = np.array([0.3, -0.2, 0.1, 0.4])
+    points = service.explained.points(table.records[:3])
+    service.ledger.append([Entry(point, 0.0, 0, "scratch", 1, 0.0, phi) for point in points])
+    np.testing.assert_allclose(service.answer(table.records[9:10]).explanations[0], phi, atol=1e-6)
+
+
+TABLE_QUERIES = st.lists(st.lists(st.integers(0, 599), min_size=1, max_size=6), min_size=1, max_size=8)
+
+
+@settings(max_examples=25, deadline=None)
+@given(batches=TABLE_QUERIES, protocol=st.sampled_from(sorted(PROTOCOLS)), budget=st.sampled_from([0.05, 0.6, 1.5]))
+def test_no_order_of_queries_overspends(clustered_table, batches, protocol, budget):
+    terms = Terms(epsilon=0.5, delta=1e-6, budget=budget, steps=9)
+    service = explainer(clustered_table, terms, protocol)
+    released = 0.0
+    for batch in batches:
+        before = (service.ledger.rho, len(service.ledger.entries))
+        try:
+            answers = service.answer(clustered_table.records[batch])
+        except UserError as error:
+            assert "nothing was spent" in str(error)
+            assert before == (service.ledger.rho, len(service.ledger.entries))
+            continue
+        released += sum(answers.spent)
+    assert service.ledger.rho == pytest.approx(released)
+    assert service.ledger.rho <= terms.rho * (1 + 1e-12)
+    assert service.epsilon <= budget * (1 + 1e-9)
+
+
+@pytest.fixture(scope="session")
+def clustered_table(clustered):
+    return clustered(600, 4)
+
+
+@pytest.mark.parametrize("protocol", ["non-adaptive", "enhanced"])
+def test_concurrent_callers_share_one_budget(table, terms, protocol, tmp_path):
+    service = explainer(table, replace(terms, budget=1.2), protocol, ledger=tmp_path / "ledger.arrow")
+    spent: list[float] = []
+    barrier = threading.Barrier(6)
+
+    def ask(first: int) -> None:
+        barrier.wait()
+        for index in range(first, 60, 6):
+            spent.extend(service.answer(table.records[9 * index : 9 * index + 2]).spent)
+
+    threads = [threading.Thread(target=ask, args=(first,)) for first in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(spent) == len(service.ledger.entries) == 120
+    assert sum(spent) == pytest.approx(service.ledger.rho)
+    assert service.ledger.rho <= service.terms.rho
+    rows = service.ledger.table()
+    assert rows["number"].to_pylist() == list(range(120))
+    assert rows["rho_spent"][-1].as_py() == pytest.approx(service.ledger.rho)
+    service.ledger.close()
+
+
+def bad(name, table, service):
+    cases = {
+        "columns": lambda: service.answer(np.zeros((2, 5))),
+        "finite": lambda: service.answer(np.full((1, 4), np.nan)),
+        "values": lambda: service.answer(table.records[:1], np.array([1.2])),
+        "count": lambda: service.answer(table.records[:2], np.zeros(1)),
+        "classes": lambda: service.answer(table.records[:2], np.zeros((2, 3))),
+    }
+    return cases[name]
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("columns", r"queries of shape \[5\]: the explanation set's records have shape \[4\]; nothing was spent"),
+        ("finite", "a feature is not a finite number; nothing was spent"),
+        ("values", r"the black box at the queries: a value of \[1.2\] at record 0 is outside"),
+        ("count", "for 2 records"),
+        ("classes", "3 values each, where the explanation set has 1; nothing was spent"),
+    ],
+)
+def test_bad_queries_cost_nothing(table, terms, name, words):
+    service = explainer(table, terms)
+    with pytest.raises(UserError, match=words) as caught:
+        bad(name, table, service)()
+    assert "\n" not in str(caught.value)
+    assert service.ledger.rho == 0
+    assert service.ledger.entries == []
+
+
+def test_a_column_of_labels_needs_them_at_the_queries(table, terms):
+    service = PrivateExplainer(table.explained, terms, "non-adaptive", seed=0)
+    with pytest.raises(UserError, match="give their values; nothing was spent"):
+        service.answer(table.records[:1])
+    service.answer(table.records[:1], table.black_box(table.records[:1]))
+    uncentred = PrivateExplainer(table.explained, replace(terms, as_published=("uncentred",)), "non-adaptive", seed=0)
+    assert uncentred.answer(table.records[:1]).source == ["scratch"]
+
+
+def test_an_exhausted_budget_without_a_history_is_named(table, terms):
+    service = explainer(table, replace(terms, budget=0.01))
+    with pytest.raises(UserError, match=r"the budget \(ε = 0.01 at δ = 1e-06\) leaves nothing .* nothing was spent"):
+        service.answer(table.records[:2])
+    assert service.ledger.rho == 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"delta": 1.5}, "delta 1.5: expected a number between 0 and 1"),
+        ({"epsilon": -1.0}, "epsilon -1: an ε is a positive number"),
+        ({"budget": np.inf}, "budget: epsilon inf"),
+        ({"steps": 0}, "steps 0"),
+        ({"c": 0.0}, "c 0: the weight constant"),
+        ({"kernel": "stabel"}, "unknown kernel 'stabel': did you mean 'stable'"),
+        ({"adjacency": "add"}, "unknown adjacency 'add'"),
+        ({"as_published": ("sigmas",)}, "unknown as_published 'sigmas': did you mean 'sigma'"),
+    ],
+)
+def test_terms_that_make_no_sense_are_named(terms, changes, words):
+    with pytest.raises(UserError, match=words):
+        replace(terms, **changes)
+
+
+def test_an_unknown_protocol_is_named(table, terms):
+    with pytest.raises(UserError, match="unknown protocol 'adaptative': did you mean 'adaptive'"):
+        explainer(table, terms, "adaptative")
+
+
+def test_what_is_published_is_charged_at_its_real_cost(terms):
+    honest = Terms(epsilon=0.1, delta=1e-6, budget=1.0, steps=300)
+    sigma = replace(honest, as_published=("sigma",))
+    assert epsilon_of_rho(300 * sigma.step_cost, 1e-6) < 0.006
+    weight = replace(honest, as_published=("weight", "uncentred"))
+    assert weight.step_cost == pytest.approx(1.527**2 * honest.step_cost, rel=1e-3)
+    assert not replace(honest, as_published=("beta",)).guaranteed
