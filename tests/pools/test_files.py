@@ -15,13 +15,13 @@ from mia_audit.pools.files import read_membership, read_records, write_membershi
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     section = Dataset(pool="digits", records=30, public=20)
-    write_pool(build_pool(pools["digits"](section), section, "digits", 0), tmp_path)
+    write_pool(build_pool(pools["digits"].load(section, "datasets.digits"), section, "digits", 0), tmp_path)
     return tmp_path
 
 
 def test_a_pool_comes_back_as_it_was(folder: Path) -> None:
     section = Dataset(pool="digits", records=30, public=20)
-    pool = build_pool(pools["digits"](section), section, "digits", 0)
+    pool = build_pool(pools["digits"].load(section, "datasets.digits"), section, "digits", 0)
     for stem, records in (("records", pool.audited), ("public", pool.public)):
         stored = read_records(folder, stem)
         assert np.array_equal(stored.data, records.data)
@@ -35,7 +35,7 @@ def test_records_are_memory_mapped(folder: Path) -> None:
 
 def test_a_pool_without_public_records_can_be_written_and_read(tmp_path: Path) -> None:
     section = Dataset(pool="digits", records=30)
-    write_pool(build_pool(pools["digits"](section), section, "digits", 0), tmp_path)
+    write_pool(build_pool(pools["digits"].load(section, "datasets.digits"), section, "digits", 0), tmp_path)
     assert len(read_records(tmp_path, "public").data) == 0
 
 

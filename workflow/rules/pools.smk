@@ -1,4 +1,6 @@
 rule pool:
+    input:
+        lambda w: slices.pool_files(AUDIT, w.dataset),
     output:
         records="<pool>/records.npy",
         table="<pool>/records.parquet",
@@ -11,11 +13,12 @@ rule pool:
     priority: 100
     conda:
         "../../envs/environment.yaml"
+    threads: 8  # it reads images in parallel; no more than there are cores
     params:
         spec=lambda w: slices.pool_slice(AUDIT, w.dataset),
         folder=subpath(output.records, parent=True),
     shell:
-        "mia-audit pool --spec {params.spec:q} --out {params.folder} >{log} 2>&1"
+        "mia-audit pool --spec {params.spec:q} --threads {threads} --out {params.folder} >{log} 2>&1"
 
 
 rule membership:

@@ -6,25 +6,45 @@ from pathlib import Path
 
 from mia_audit.config.load import parse
 from mia_audit.config.schema import Dataset
+from mia_audit.errors import UserError
 from mia_audit.pools import pools
 from mia_audit.pools.build import build_pool
+from mia_audit.pools.catalogue import OPTIONAL_KEYS
 from mia_audit.pools.files import write_pool
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     parser.add_argument("--spec", required=True, help='JSON: {"seed", "name", "dataset": the section}')
+    parser.add_argument("--threads", type=int, default=1, help="threads that read records")
     parser.add_argument("--out", required=True, type=Path, help="folder of the pool")
 
 
 def run(options: argparse.Namespace) -> None:
     """Write records.npy, records.parquet, public.npy and public.parquet."""
     spec = json.loads(options.spec)
-    section = parse(Dataset, spec["dataset"], f"datasets.{spec['name']}")
-    pool = build_pool(pools[section.pool](section), section, spec["name"], spec["seed"])
-    write_pool(pool, options.out)
+    name = spec["name"]
+    where = f"datasets.{name}"
+    section = parse(Dataset, spec["dataset"], where)
+    member = pools[section.pool]
+    for key in OPTIONAL_KEYS:
+        if key not in member.keys and getattr(section, key) != Dataset.model_fields[key].default:
+            raise UserError(
+                f"{where}.{key}: pool '{section.pool}' does not read it;"
+                f" it reads {', '.join(member.keys) or 'none of those keys'}"
+            )
+    new = not options.out.exists()
+    options.out.mkdir(parents=True, exist_ok=True)
+    try:
+        source = member.load(section, where)
+        pool = build_pool(source, section, name, spec["seed"], options.out, options.threads)
+        write_pool(pool, options.out)
+    except BaseException:
+        if new and not any(options.out.iterdir()):
+            options.out.rmdir()
+        raise
     facts = pool.facts
     print(
-        f"{spec['name']}: {len(pool.audited.labels)} audited and {len(pool.public.labels)} public records out of"
-        f" {facts['available']} distinct ones; {facts['duplicates']} duplicates dropped"
+        f"{name}: {len(pool.audited.labels)} audited and {len(pool.public.labels)} public records out of"
+        f" {facts['source_records']}; {facts['read']} read, {facts['duplicates']} duplicates dropped"
     )

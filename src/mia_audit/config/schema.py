@@ -82,14 +82,28 @@ class Dataset(Section):
 
     pool: str = ""
     """Registered pool; the data set's own name when left out."""
+    root: str = ""
+    """File or folder that the pool reads (docs/pools.md); relative to where the audit is started."""
+    download: bool = False
+    """Let torchvision fetch its data set into `root` where it is not there yet."""
+    take: Literal["sample", "first"] = "sample"
+    """Which records: drawn by the seed, or the first ones in the order of the data set (training before test images)."""
+    size: PositiveInt | None = None
+    """Images: the side in pixels that all are resized to; needed where they vary, else their own when left out."""
+    convert: Literal["none", "rgb", "grey"] = "none"
+    """Images in a folder: make all of them colour or grey-scale; without it they have to be of one kind."""
+    label: str = "label"
+    """Tables in a file: the column that holds the class."""
     records: PositiveInt | None = None
-    """Audited records, drawn by the seed; all that remain when left out."""
+    """Audited records; all that remain when left out."""
     public: int = Field(0, ge=0)
     """Records set aside for public pre-training, disjoint from the audited ones."""
     label_noise: float = Field(0.0, ge=0, lt=1)
     """Share of audited records whose label is replaced by a wrong one."""
-    standardise: Literal["none", "public"] = "none"
-    """Tables: `public` centres and scales every column by the public records; never by the audited ones."""
+    standardise: Literal["none", "public", "stated"] = "none"
+    """Tables: centre and scale columns by the public records, or by the `constants` stated here; never by the audited records."""
+    constants: dict[str, tuple[float, Annotated[float, Field(gt=0)]]] = {}
+    """Tables: a column's centre and scale, known without looking at the records; columns left out stay as they are."""
     mean: float = 0.5
     """Images: subtracted from pixels scaled to [0, 1]."""
     sd: float = Field(0.5, gt=0)
@@ -104,6 +118,8 @@ class Dataset(Section):
     def _standardise(self) -> Self:
         if self.standardise == "public" and not self.public:
             raise ValueError("standardise: public needs public records, but public is 0")
+        if (self.standardise == "stated") != bool(self.constants):
+            raise ValueError("standardise: stated goes with constants: give both, or neither")
         return self
 
 

@@ -4,6 +4,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 from mia_audit.config.schema import Architecture, Audit, Mechanism
@@ -97,9 +98,14 @@ def config_hash(audit: Audit) -> str:
 def pool_slice(audit: Audit, dataset: str) -> str:
     """What a pool depends on."""
     section = audit.datasets[dataset]
-    return to_json(
-        {"seed": audit.seed, "name": dataset, "dataset": {**section.model_dump(), "pool": section.pool or dataset}}
-    )
+    given = section.model_dump(exclude_defaults=True) | {"pool": section.pool or dataset}
+    return to_json({"seed": audit.seed, "name": dataset, "dataset": given})
+
+
+def pool_files(audit: Audit, dataset: str) -> list[str]:
+    """Return the file that a pool is read from, so that a change of it is seen; none for a folder, or where it is missing."""
+    root = audit.datasets[dataset].root
+    return [root] if root and Path(root).is_file() else []
 
 
 def membership_slice(audit: Audit, dataset: str) -> str:

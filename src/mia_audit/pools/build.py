@@ -1,7 +1,8 @@
 """From a source to a pool: duplicates dropped, public records set aside, audited records drawn, labels made noisy."""
 
-import hashlib
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,14 +11,55 @@ from jaxtyping import Bool, Int, Num
 from mia_audit.config.schema import Dataset
 from mia_audit.errors import UserError
 from mia_audit.pools.catalogue import Source
+from mia_audit.pools.distinct import Store, distinct_records
+from mia_audit.pools.standardise import STANDARDISATIONS, Scaling
 from mia_audit.seeds import generator
+from mia_audit.training.progress import reporter
+
+CHUNK = 2**24
+"""Bytes of records in memory at once."""
+
+
+@dataclass(frozen=True)
+class Data:
+    """The records of one side, read from their store a chunk at a time, and standardised on the way."""
+
+    store: Store
+    positions: Int[np.ndarray, " n"]
+    scaling: Scaling | None = None
+
+    def __len__(self) -> int:
+        return len(self.positions)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """[n, …]."""
+        return (len(self), *self.store.shape)
+
+    @property
+    def dtype(self) -> np.dtype[np.generic]:
+        """As stored: uint8 for images, float32 for tables."""
+        return self.store.dtype
+
+    def chunks(self) -> Iterator[Num[np.ndarray, "B ..."]]:
+        """Yield the records in their order."""
+        rows = max(1, CHUNK // (self.dtype.itemsize * int(np.prod(self.store.shape))))
+        for start in range(0, len(self), rows):
+            yield self._read(self.positions[start : start + rows])
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        return self._read(self.positions).astype(dtype or self.dtype)
+
+    def _read(self, positions: np.ndarray) -> np.ndarray:
+        records = self.store.read(positions)
+        return records if self.scaling is None else self.scaling.apply(records)
 
 
 @dataclass(frozen=True)
 class Records:
     """Records of one side: data [n, …], labels [n], content hashes [n], rows in the source [n], labels made wrong [n]."""
 
-    data: Num[np.ndarray, "n ..."]
+    data: Data
     labels: Int[np.ndarray, " n"]
     sha256: list[str]
     source: Int[np.ndarray, " n"]
@@ -33,66 +75,90 @@ class Pool:
     facts: dict[str, Any]
 
 
-def build_pool(source: Source, section: Dataset, name: str, seed: int) -> Pool:
-    """Build the pool that a dataset section asks for.
+def build_pool(
+    source: Source, section: Dataset, name: str, seed: int, folder: Path | None = None, threads: int = 1
+) -> Pool:
+    """Build the pool that a dataset section asks for; records are kept in a file without a name, in `folder`.
 
-    Records with equal bytes make membership ambiguous: all but the first are dropped and counted. Raises UserError when
-    more records are asked for than remain.
+    Records with equal bytes make membership ambiguous: all but the first are dropped and counted. Only as many are read
+    as are asked for. Raises UserError when there are fewer, or when a record cannot be read or its label has no class.
     """
-    hashes = [hashlib.sha256(record.tobytes()).hexdigest() for record in source.records]
-    distinct = np.array(
-        list({digest: row for row, digest in reversed(list(enumerate(hashes)))}.values()), dtype=np.int64
-    )
-    distinct.sort()
-    available = len(distinct)
-    if section.public >= available:
-        raise UserError(
-            f"datasets.{name}.public: {section.public} public records asked for, but '{section.pool}' has {available} distinct records"
-            " and some must be left to audit; ask for fewer"
-        )
-    wanted = section.records if section.records is not None else available - section.public
-    if section.public + wanted > available:
-        raise UserError(
-            f"datasets.{name}: {wanted} records and {section.public} public ones are {section.public + wanted}, but '{section.pool}' has"
-            f" {available} distinct records; lower datasets.{name}.records or datasets.{name}.public"
-        )
-    order = generator(seed, "pool", name).permutation(distinct)
-    public, audited = np.sort(order[: section.public]), np.sort(order[section.public : section.public + wanted])
-    data, scaling = _standardised(source, public, section)
-    labels = source.labels.astype(np.int32)
-    noisy, flipped = _with_label_noise(labels[audited], len(source.classes), section.label_noise, name, seed)
+    where = f"datasets.{name}"
+    _check_labels(source, where)
+    count = len(source.records)
+    wanted = section.public + section.records if section.records is not None else count
+    _check_enough(section, where, count)
+    with reporter() as report:
+        report.begin(f"reading {name}", 1, wanted)
+        order = ORDERS[section.take](count, seed, name)
+        distinct = distinct_records(source.records, order, wanted, where, folder, threads, report)
+        report.end(f"{len(distinct.rows)} distinct records, {distinct.duplicates} duplicates dropped")
+    if section.records is None:
+        wanted = len(distinct.rows)
+    _check_enough(section, where, len(distinct.rows))
+    public, audited = (side[np.argsort(distinct.rows[side])] for side in SIDES[section.take](section.public, wanted))
+    scaling = STANDARDISATIONS[section.standardise](source, distinct.store.read(public), section, where)
     facts = {
         "name": name,
         "kind": source.kind,
-        "shape": list(source.records.shape[1:]),
+        "shape": list(distinct.store.shape),
         "classes": source.classes,
         "features": source.features,
-        "duplicates": len(source.records) - available,
-        "available": available,
+        "source_records": count,
+        "read": distinct.read,
+        "duplicates": distinct.duplicates,
         "label_noise": section.label_noise,
-        **scaling,
     }
-    return Pool(
-        Records(data[audited], noisy, [hashes[row] for row in audited], audited, flipped),
-        Records(
-            data[public], labels[public], [hashes[row] for row in public], public, np.zeros(len(public), dtype=bool)
-        ),
-        facts,
-    )
-
-
-def _standardised(
-    source: Source, public: Int[np.ndarray, " p"], section: Dataset
-) -> tuple[Num[np.ndarray, "n ..."], dict[str, Any]]:
     if source.kind == "image":
-        return source.records, {"mean": section.mean, "sd": section.sd}
-    if section.standardise == "none":
-        return source.records, {"standardise": "none"}
-    centre = source.records[public].mean(axis=0, dtype=np.float64)
-    scale = source.records[public].std(axis=0, dtype=np.float64)
-    scale[scale == 0] = 1.0
-    data = ((source.records - centre) / scale).astype(np.float32)
-    return data, {"standardise": "public", "centre": centre.tolist(), "scale": scale.tolist()}
+        facts |= {"mean": section.mean, "sd": section.sd}
+    else:
+        facts |= {"standardise": section.standardise, **(scaling.told() if scaling else {})}
+
+    def side(positions: Int[np.ndarray, " n"], label_noise: float) -> Records:
+        rows = distinct.rows[positions]
+        labels, flipped = _with_label_noise(source.labels[rows], len(source.classes), label_noise, name, seed)
+        hashes = [distinct.sha256[position] for position in positions]
+        return Records(Data(distinct.store, positions, scaling), labels, hashes, rows, flipped)
+
+    return Pool(side(audited, section.label_noise), side(public, 0.0), facts)
+
+
+ORDERS: dict[str, Callable[[int, int, str], Int[np.ndarray, " n"]]] = {
+    "sample": lambda count, seed, name: generator(seed, "pool", name).permutation(np.arange(count)),
+    "first": lambda count, seed, name: np.arange(count),
+}
+"""In which order records are read, by what `take` says."""
+
+SIDES: dict[str, Callable[[int, int], tuple[Int[np.ndarray, " p"], Int[np.ndarray, " a"]]]] = {
+    "sample": lambda public, wanted: (np.arange(public), np.arange(public, wanted)),
+    "first": lambda public, wanted: (np.arange(wanted - public, wanted), np.arange(wanted - public)),
+}
+"""Which of the records read are public and which audited, by what `take` says: the first are audited, the next public."""
+
+
+def _check_labels(source: Source, where: str) -> None:
+    if len(source.classes) < 2:
+        raise UserError(f"{where}: all records are of one class, '{source.classes[0]}': a classifier needs two or more")
+    outside = np.flatnonzero((source.labels < 0) | (source.labels >= len(source.classes)))
+    if len(outside):
+        raise UserError(
+            f"{where}: record {outside[0]} of the data set has the label {source.labels[outside[0]]}, but its {len(source.classes)}"
+            f" classes are numbered from 0 to {len(source.classes) - 1} ({len(outside)} such labels)"
+        )
+
+
+def _check_enough(section: Dataset, where: str, available: int) -> None:
+    if section.public >= available:
+        raise UserError(
+            f"{where}.public: {section.public} public records asked for, but '{section.pool}' has {available} distinct records"
+            " and some must be left to audit; ask for fewer"
+        )
+    wanted = section.public + (section.records or 0)
+    if wanted > available:
+        raise UserError(
+            f"{where}: {section.records} records and {section.public} public ones are {wanted}, but '{section.pool}' has"
+            f" {available} distinct records; lower {where}.records or {where}.public"
+        )
 
 
 def _with_label_noise(

@@ -3,14 +3,14 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import pyarrow as pa
 from jaxtyping import Bool, Int, Num
 
 from mia_audit.errors import UserError
-from mia_audit.pools.build import Pool, Records
+from mia_audit.pools.build import Data, Pool, Records
 from mia_audit.storage import read_table, replacing, table_facts, write_table
 
 
@@ -18,8 +18,16 @@ def write_pool(pool: Pool, folder: Path) -> None:
     """Write records.npy, records.parquet, public.npy and public.parquet."""
     for stem, records in (("public", pool.public), ("records", pool.audited)):
         with replacing(folder / f"{stem}.npy") as partial, partial.open("wb") as file:
-            np.save(file, records.data)
+            _write_array(file, records.data)
         write_table(folder / f"{stem}.parquet", _table(records), "records", len(records.labels), pool.facts)
+
+
+def _write_array(file: BinaryIO, data: Data) -> None:
+    """Write a .npy file a chunk at a time, so that no more than a chunk is in memory."""
+    header = {"descr": np.lib.format.dtype_to_descr(data.dtype), "fortran_order": False, "shape": data.shape}
+    np.lib.format.write_array_header_1_0(file, header)
+    for chunk in data.chunks():
+        file.write(np.ascontiguousarray(chunk).data)
 
 
 def _table(records: Records) -> pa.Table:

@@ -37,7 +37,7 @@ def reporter() -> Iterator[Reporter]:
 
 class _Lines:
     def begin(self, what: str, epochs: int, records: int) -> None:
-        self.what, self.epochs, self.seen = what, epochs, 0
+        self.what, self.epochs, self.records, self.seen = what, epochs, records, 0
         self.start = self.spoken = time.monotonic()
 
     def step(self, records: int, epoch: int) -> None:
@@ -45,7 +45,7 @@ class _Lines:
         now = time.monotonic()
         if now - self.spoken >= SECONDS_BETWEEN_LINES:
             self.spoken = now
-            self._say(f"epoch {epoch} of {self.epochs}", now)
+            self._say(f"epoch {epoch} of {self.epochs}" if self.epochs > 1 else f"{self.seen} of {self.records}", now)
 
     def end(self, remark: str) -> None:
         self._say(remark, time.monotonic())

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mia_audit.pools.catalogue import Source, pools
+from mia_audit.pools.catalogue import Source, pool
 
 if TYPE_CHECKING:
     from mia_audit.config.schema import Dataset
 
 
-@pools.register("breast_cancer")
-def breast_cancer(dataset: Dataset) -> Source:
+@pool("breast_cancer", "standardise", "constants")
+def breast_cancer(dataset: Dataset, where: str) -> Source:
     """Return float32 [569, 30]."""
     from sklearn.datasets import load_breast_cancer
 

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mia_audit.pools.catalogue import Source, pools
+from mia_audit.pools.catalogue import Source, pool
 
 if TYPE_CHECKING:
     from mia_audit.config.schema import Dataset
 
 
-@pools.register("digits")
-def digits(dataset: Dataset) -> Source:
+@pool("digits")
+def digits(dataset: Dataset, where: str) -> Source:
     """Return uint8 [1797, 1, 8, 8], the 17 grey levels spread over 0 … 255."""
     from sklearn.datasets import load_digits
 

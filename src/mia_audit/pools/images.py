@@ -1,0 +1,60 @@
+"""Images that are decoded when they are asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from jaxtyping import UInt8
+
+from mia_audit.errors import first_line
+from mia_audit.pools.catalogue import BadRecordError
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+MODES = {1: "L", 3: "RGB"}
+"""How Pillow calls images of so many channels."""
+
+
+@dataclass(frozen=True)
+class Images:
+    """`count` images as uint8 [C, H, W], decoded by `open_image` and called by `name_of` in errors.
+
+    They are resized to `sizes` (height, width) with Pillow's bilinear filter, which averages where it shrinks; the sides'
+    ratio is not kept (the preparation of Huang et al. 2024, F.3).
+    """
+
+    count: int
+    channels: int
+    sizes: tuple[int, int]
+    open_image: Callable[[int], Image]
+    name_of: Callable[[int], str]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """[n, C, H, W]."""
+        return (self.count, self.channels, *self.sizes)
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, row: int) -> UInt8[np.ndarray, "C H W"]:
+        """Decode one image; BadRecordError names a file that is damaged."""
+        from PIL.Image import Resampling
+
+        try:
+            image = self.open_image(row).convert(MODES[self.channels])
+            if image.size != self.sizes[::-1]:
+                image = image.resize(self.sizes[::-1], Resampling.BILINEAR)
+            pixels = np.asarray(image, dtype=np.uint8)
+        except Exception as error:  # whatever a decoder raises for a damaged file
+            raise BadRecordError(f"{self.name_of(row)} ({first_line(error)})") from None
+        return np.ascontiguousarray(pixels.reshape(*self.sizes, self.channels).transpose(2, 0, 1))
+
+
+def sizes_of(size: int | None, native: Any) -> tuple[int, int]:
+    """Return height and width: `size` squared where it is given, else those of the native (width, height)."""
+    return (size, size) if size else (int(native[1]), int(native[0]))

@@ -1,0 +1,71 @@
+"""NumPy arrays: `records` and `labels` in an .npz file, or as records.npy and labels.npy in a folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from mia_audit.errors import UserError, first_line
+from mia_audit.pools.catalogue import Source, pool
+from mia_audit.pools.torchvision_sets import root_of
+
+if TYPE_CHECKING:
+    from mia_audit.config.schema import Dataset
+
+EXPECTED = (
+    "expected images as uint8 [n, H, W], [n, C, H, W] or [n, H, W, C] with 1 or 3 channels, or rows as numbers [n, d]"
+)
+
+
+@pool("arrays", "root", "standardise", "constants")
+def arrays(dataset: Dataset, where: str) -> Source:
+    """Return images (uint8) or rows (made float32); labels are whole numbers from 0, or names."""
+    root = root_of(dataset, where)
+    records, labels = (_array(root, name, where) for name in ("records", "labels"))
+    if labels.ndim != 1 or len(labels) != len(records):
+        raise UserError(
+            f"{where}.root: {root}: labels of shape {list(labels.shape)} do not go with records of shape {list(records.shape)}:"
+            " expected one label a record"
+        )
+    if labels.dtype.kind in "iu":
+        numbers, classes = labels.astype(np.int64), [str(number) for number in range(int(labels.max(initial=-1)) + 1)]
+    elif labels.dtype.kind == "U":
+        names, numbers = np.unique(labels, return_inverse=True)
+        classes = names.tolist()
+    else:
+        raise UserError(f"{where}.root: {root}: labels of type {labels.dtype}: expected whole numbers from 0, or text")
+    if records.ndim == 2:
+        if records.dtype.kind not in "iufb" or not np.isfinite(records).all():
+            raise UserError(f"{where}.root: {root}: records hold values that are not finite numbers; {EXPECTED}")
+        features = [str(column) for column in range(records.shape[1])]
+        return Source("table", records.astype(np.float32), numbers, classes, features)
+    return Source("image", _channels_first(records, root, where), numbers, classes, [])
+
+
+def _array(root: Path, name: str, where: str) -> np.ndarray:
+    """Read one array; a folder's is memory-mapped. Nothing that is pickled is ever loaded."""
+    path = root / f"{name}.npy" if root.is_dir() else root
+    try:
+        if root.is_dir():
+            return np.asanyarray(np.load(path, mmap_mode="r", allow_pickle=False))
+        with np.load(path, allow_pickle=False) as archive:
+            return np.asarray(archive[name])
+    except (OSError, ValueError, KeyError, EOFError, TypeError) as error:
+        raise UserError(
+            f"{where}.root: {path}: no readable array '{name}' ({first_line(error)}): expected an .npz file with records and labels,"
+            " or a folder with records.npy and labels.npy"
+        ) from None
+
+
+def _channels_first(records: np.ndarray, root: Path, where: str) -> np.ndarray:
+    if records.dtype == np.uint8 and records.ndim == 3:
+        return records[:, None]
+    if records.dtype == np.uint8 and records.ndim == 4:
+        first, last = (records.shape[axis] in (1, 3) for axis in (1, 3))
+        if first != last:
+            return records if first else records.transpose(0, 3, 1, 2)
+    raise UserError(
+        f"{where}.root: {root}: records of type {records.dtype} and shape {list(records.shape)}: {EXPECTED}"
+    )

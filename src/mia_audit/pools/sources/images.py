@@ -1,0 +1,105 @@
+"""A folder of images: one subfolder a class, named after it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from mia_audit.errors import UserError, first_line
+from mia_audit.pools.catalogue import Source, pool
+from mia_audit.pools.images import Images, sizes_of
+from mia_audit.pools.torchvision_sets import root_of
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+    from mia_audit.config.schema import Dataset
+
+SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp", ".ppm", ".pgm", ".tif", ".tiff", ".webp", ".gif"}
+CHANNELS = {"1": 1, "L": 1, "RGB": 3, "RGBA": 3, "P": 3, "CMYK": 3, "YCbCr": 3}
+"""Channels of an image by Pillow's mode; transparency is dropped."""
+CONVERTED = {"grey": 1, "rgb": 3}
+"""Channels that `convert` makes of all images."""
+
+
+@pool("images", "root", "size", "convert")
+def images(dataset: Dataset, where: str) -> Source:
+    """Read every image's header, and leave the image to be decoded later; hidden files and folders are passed over."""
+    root = root_of(dataset, where)
+    folders = (
+        sorted(path for path in root.iterdir() if path.is_dir() and not path.name.startswith("."))
+        if root.is_dir()
+        else []
+    )
+    files = [
+        (path, label) for label, folder in enumerate(folders) for path in sorted(folder.rglob("*")) if _is_image(path)
+    ]
+    empty = [folder.name for label, folder in enumerate(folders) if label not in {label for _, label in files}]
+    if not files or empty:
+        what = f"no images in {', '.join(empty)}" if empty else "no subfolders with images"
+        raise UserError(
+            f"{where}.root: {root}: {what}; expected a subfolder a class with files that end in {', '.join(sorted(SUFFIXES))}"
+        )
+    paths = [path for path, _ in files]
+    with ThreadPoolExecutor() as executor:
+        headers = list(executor.map(_header, paths))
+    channels, sizes = _agreed(paths, headers, dataset, where)
+
+    def open_image(row: int) -> Image:
+        from PIL.Image import open as open_file
+
+        return open_file(paths[row])
+
+    labels = np.array([label for _, label in files])
+    decoded = Images(len(paths), channels, sizes, open_image, lambda row: str(paths[row]))
+    return Source("image", decoded, labels, [folder.name for folder in folders], [])
+
+
+def _is_image(path: Path) -> bool:
+    return path.suffix.lower() in SUFFIXES and not path.name.startswith(".") and path.is_file()
+
+
+def _header(path: Path) -> tuple[int, tuple[int, int]] | str:
+    """Return channels and size (width, height), or what is wrong with the file."""
+    from PIL.Image import open as open_file
+
+    try:
+        with open_file(path) as image:
+            if image.mode not in CHANNELS:
+                return f"pixels of mode {image.mode}, not of 8 bits a channel"
+            return CHANNELS[image.mode], image.size
+    except Exception as error:  # whatever Pillow raises for a damaged file
+        return first_line(error)
+
+
+def _agreed(
+    paths: list[Path], headers: list[tuple[int, tuple[int, int]] | str], dataset: Dataset, where: str
+) -> tuple[int, tuple[int, int]]:
+    """Return the channels and the size that all images have; UserError lists all that do not, by name."""
+    read = [header for header in headers if not isinstance(header, str)]
+    problems = [f"{path} ({header})" for path, header in zip(paths, headers, strict=True) if isinstance(header, str)]
+    if problems:
+        raise UserError(
+            f"{where}.root: {len(problems)} of {len(paths)} images cannot be read: {'; '.join(problems)}. Mend them, or take them away"
+        )
+    channels = CONVERTED.get(dataset.convert) or Counter(channels for channels, _ in read).most_common(1)[0][0]
+    if dataset.convert == "none":
+        odd = [str(path) for path, header in zip(paths, headers, strict=True) if header[0] != channels]
+        if odd:
+            kinds = ("grey-scale", "colour") if channels == 3 else ("colour", "grey-scale")
+            raise UserError(
+                f"{where}.root: {len(odd)} {kinds[0]} image{'s' * (len(odd) > 1)} among {kinds[1]} ones: {', '.join(odd)}."
+                f" {where}.convert: rgb or grey makes them all alike"
+            )
+    common = Counter(size for _, size in read).most_common(1)[0][0]
+    other = next((path for path, header in zip(paths, headers, strict=True) if header[1] != common), None)
+    if other is not None and dataset.size is None:
+        raise UserError(
+            f"{where}.size: missing; images vary in size ({other} is not of {common[0]} × {common[1]} pixels like most): give the"
+            " side in pixels that all are resized to, such as the model's, 224"
+        )
+    return channels, sizes_of(dataset.size, common)

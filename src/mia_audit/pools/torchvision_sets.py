@@ -1,0 +1,111 @@
+"""Data sets that torchvision's own classes read from their published files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from itertools import accumulate
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from mia_audit.errors import UserError, first_line
+from mia_audit.pools.catalogue import PoolSource, Source, pools
+from mia_audit.pools.images import Images, sizes_of
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+    from mia_audit.config.schema import Dataset
+
+KEYS = ("root", "download", "size")
+
+
+@dataclass(frozen=True)
+class TorchvisionSet:
+    """One of torchvision's data sets: all of its training images, then all of its test images.
+
+    `splits` are the constructor's arguments for either part with the number of images that were published (several
+    where several releases are in use); `labels` and `classes` read a constructed set. `varies` says that the images are
+    not all of one size, `files` where they are.
+    """
+
+    kind: str
+    splits: tuple[tuple[Mapping[str, Any], tuple[int, ...]], ...]
+    labels: Callable[[Any], Any]
+    classes: Callable[[Any], list[str]]
+    varies: bool = False
+    files: Callable[[Any], list[Any]] | None = None
+
+    def __call__(self, dataset: Dataset, where: str) -> Source:
+        """Read what torchvision reads at once, and leave images that are files of their own to be decoded later."""
+        parts = [self._part(dataset, where, arguments, counts) for arguments, counts in self.splits]
+        starts = [0, *accumulate(len(part) for part in parts)]
+
+        def part_of(row: int) -> tuple[Any, int]:
+            number = int(np.searchsorted(starts, row, side="right")) - 1
+            return parts[number], row - starts[number]
+
+        def open_image(row: int) -> Image:
+            part, index = part_of(row)
+            image: Image = part[index][0]
+            return image
+
+        def name_of(row: int) -> str:
+            part, index = part_of(row)
+            return str(self.files(part)[index]) if self.files else f"image {row}"
+
+        if self.varies and dataset.size is None:
+            raise UserError(
+                f"{where}.size: missing; the images of {self.kind} vary in size: give the side in pixels that all are resized to,"
+                " such as the model's, 224"
+            )
+        first = open_image(0) if not self.varies else None
+        channels = len(first.getbands()) if first else 3
+        sizes = sizes_of(dataset.size, first.size if first else None)
+        labels = np.concatenate([np.asarray(self.labels(part), dtype=np.int64) for part in parts])
+        images = Images(starts[-1], channels, sizes, open_image, name_of)
+        return Source("image", images, labels, self.classes(parts[0]), [])
+
+    def _part(self, dataset: Dataset, where: str, arguments: Mapping[str, Any], counts: tuple[int, ...]) -> Any:
+        from mia_audit.models.torchvision_guard import guard
+
+        guard()
+        import torchvision.datasets
+
+        root = root_of(dataset, where, must_exist=not dataset.download)
+        part = " ".join(str(value) for value in arguments.values() if isinstance(value, str))
+        try:
+            found = getattr(torchvision.datasets, self.kind)(root, **arguments, download=dataset.download)
+        except Exception as error:  # torchvision and the formats' readers raise what they like
+            mend = (
+                "the download failed; fetch its files by hand"
+                if dataset.download
+                else f"put its published files there, or let torchvision fetch them with {where}.download: true"
+            )
+            raise UserError(f"{where}.root: no readable {self.kind} in {root} ({first_line(error)}): {mend}") from None
+        if len(found) not in counts:
+            expected = " or ".join(f"{count:,}" for count in counts)
+            raise UserError(
+                f"{where}.root: {len(found):,} {part or 'such'} images of {self.kind} in {root} where {expected} were"
+                " expected: files are missing, or are not the published ones"
+            )
+        return found
+
+
+def root_of(dataset: Dataset, where: str, must_exist: bool = True) -> Path:
+    """Return the section's root; UserError where there is none."""
+    if not dataset.root:
+        raise UserError(f"{where}.root: missing; say where the files of pool '{dataset.pool}' are")
+    root = Path(dataset.root)
+    if must_exist and not root.exists():
+        raise UserError(
+            f"{where}.root: {root}: no such file or folder; say where the files of pool '{dataset.pool}' are"
+        )
+    return root
+
+
+def register(name: str, torchvision_set: TorchvisionSet) -> None:
+    """Register a set under the name that configs use."""
+    pools.register(name)(PoolSource(torchvision_set, KEYS))

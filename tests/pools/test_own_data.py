@@ -1,0 +1,270 @@
+"""A user's own data: folders of images, tables and arrays."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from PIL import Image
+
+from mia_audit.cli import main
+from mia_audit.config.schema import Dataset
+from mia_audit.errors import UserError
+from mia_audit.pools import pools
+from mia_audit.pools.build import Pool, build_pool
+
+from .conftest import PUBLIC, through_all_stages
+
+VIT = {"model": "vision_transformer", "parameters": {"patch_size": 4, "embed_dim": 8, "depth": 1, "num_heads": 1}}
+COUNT = 24
+
+
+def build(pool: str, root: Path, **section: Any) -> Pool:
+    dataset = Dataset(pool=pool, root=str(root), take="first", **section)
+    return build_pool(pools[pool].load(dataset, "datasets.mine"), dataset, "mine", 0)
+
+
+def fails(pool: str, root: Path, words: str, **section: Any) -> str:
+    """Check that building fails in one line with these words."""
+    with pytest.raises(UserError, match=words) as raised:
+        build(pool, root, **section)
+    assert "\n" not in str(raised.value)
+    return str(raised.value)
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    """24 colour images of 8 × 8 pixels in the folders cat and dog."""
+    root = tmp_path / "photos"
+    pixels = np.random.default_rng(0).integers(0, 256, (COUNT, 8, 8, 3), dtype=np.uint8)
+    for number, image in enumerate(pixels):
+        folder = root / ("cat", "dog")[number % 2]
+        folder.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(image).save(folder / f"{number:02d}.png")
+    (root / "cat" / "notes.txt").write_text("not an image")
+    (root / ".cache").mkdir()
+    return root
+
+
+def test_a_folder_of_images_is_classes_of_images(photos: Path) -> None:
+    pool = build("images", photos)
+    assert pool.facts["classes"] == ["cat", "dog"]
+    assert np.bincount(pool.audited.labels).tolist() == [12, 12]
+    first = np.asarray(Image.open(photos / "cat" / "00.png")).transpose(2, 0, 1)
+    np.testing.assert_array_equal(np.asarray(pool.audited.data)[0], first)
+
+
+def test_a_folder_of_images_goes_through_an_audits_stages(photos: Path, tmp_path: Path) -> None:
+    signals = through_all_stages({"pool": "images", "root": str(photos)}, VIT, tmp_path / "run")
+    assert len(signals) == 2 * (COUNT - PUBLIC)
+
+
+def test_copies_of_an_image_are_dropped(photos: Path) -> None:
+    copied = photos / "dog" / "copy.bmp"
+    Image.open(photos / "cat" / "00.png").save(copied)
+    pool = build("images", photos)
+    assert (pool.facts["duplicates"], len(pool.audited.labels)) == (1, COUNT)
+
+
+def test_all_damaged_images_are_listed_at_once(photos: Path) -> None:
+    for name in ("cat/02.png", "dog/05.png"):
+        (photos / name).write_bytes(b"no image")
+    message = fails("images", photos, r"datasets\.mine\.root: 2 of 24 images cannot be read")
+    assert "cat/02.png" in message and "dog/05.png" in message
+
+
+def test_images_with_a_sound_header_and_no_end_are_listed_too(photos: Path) -> None:
+    for name in ("cat/04.png", "dog/07.png"):
+        content = (photos / name).read_bytes()
+        (photos / name).write_bytes(content[: len(content) // 2])
+    message = fails("images", photos, r"datasets\.mine: 2 of 24 records cannot be used")
+    assert "cat/04.png" in message and "dog/07.png" in message
+
+
+def test_grey_images_among_colour_ones_are_named_and_can_be_converted(photos: Path) -> None:
+    Image.open(photos / "cat" / "06.png").convert("L").save(photos / "cat" / "06.png")
+    fails(
+        "images", photos, r"1 grey-scale image among colour ones: .*cat/06\.png\. datasets\.mine\.convert: rgb or grey"
+    )
+    assert build("images", photos, convert="rgb").facts["shape"] == [3, 8, 8]
+    assert build("images", photos, convert="grey").facts["shape"] == [1, 8, 8]
+
+
+def test_images_of_several_sizes_need_one(photos: Path) -> None:
+    Image.new("RGB", (12, 9)).save(photos / "dog" / "wide.png")
+    fails("images", photos, r"datasets\.mine\.size: missing; images vary in size \(.*wide\.png is not of 8 × 8 pixels")
+    assert build("images", photos, size=6).facts["shape"] == [3, 6, 6]
+
+
+def test_images_of_16_bits_are_refused(photos: Path) -> None:
+    Image.fromarray(np.zeros((8, 8), dtype=np.uint16)).save(photos / "dog" / "deep.png")
+    fails("images", photos, r"deep\.png \(pixels of mode I;16, not of 8 bits a channel\)")
+
+
+@pytest.mark.parametrize(("empty", "words"), [(True, "no images in fox"), (False, "no subfolders with images")])
+def test_folders_without_images_are_named(photos: Path, empty: bool, words: str) -> None:
+    (photos / "fox").mkdir()
+    fails("images", photos if empty else photos / "cat", rf"photos.*: {words}; expected a subfolder a class")
+
+
+PEOPLE = {
+    "age": [20.0, 35.5, 50.0] * 8,
+    "smoker": [True, False] * 12,
+    "town": ["Bern", "Ulm", "Aix", "Bern"] * 6,
+    "code": range(COUNT),
+    "label": ["ill", "well"] * 12,
+}
+
+
+@pytest.fixture(params=["csv", "parquet"])
+def people(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """24 people in a table."""
+    path = tmp_path / f"people.{request.param}"
+    write(pl.DataFrame(PEOPLE), path)
+    return path
+
+
+def write(frame: pl.DataFrame, path: Path) -> None:
+    frame.write_csv(path) if path.suffix == ".csv" else frame.write_parquet(path)
+
+
+def test_a_table_is_numbers_and_one_column_a_word(people: Path) -> None:
+    pool = build("table", people)
+    assert pool.facts["features"] == ["age", "smoker", "town=Aix", "town=Bern", "town=Ulm", "code"]
+    assert pool.facts["classes"] == ["ill", "well"]
+    data = np.asarray(pool.audited.data)
+    assert data[1].tolist() == [35.5, 0, 0, 0, 1, 1]
+    assert data.dtype == np.float32
+    assert pool.audited.labels[:3].tolist() == [0, 1, 0]
+
+
+def test_a_table_goes_through_an_audits_stages(people: Path, tmp_path: Path) -> None:
+    section = {"pool": "table", "root": str(people), "standardise": "public"}
+    signals = through_all_stages(section, {"model": "mlp", "parameters": {"width": 4}}, tmp_path / "run")
+    assert len(signals) == 2 * (COUNT - PUBLIC)
+
+
+def test_columns_are_standardised_by_stated_constants(people: Path) -> None:
+    pool = build("table", people, standardise="stated", constants={"age": (35.5, 10.0)})
+    data = np.asarray(pool.audited.data)
+    np.testing.assert_allclose(data[:3, 0], [-1.55, 0, 1.45], rtol=1e-6)
+    assert data[:3, 5].tolist() == [0, 1, 2]
+    assert pool.facts["centre"][0] == 35.5
+    fails(
+        "table",
+        people,
+        r"constants\.aeg: no such column: did you mean 'age'\?",
+        standardise="stated",
+        constants={"aeg": (0, 1)},
+    )
+
+
+@pytest.mark.parametrize(
+    ("columns", "section", "words"),
+    [
+        (
+            {"age": [None, 1.0] * 12, "town": ["Bern"] * 23 + [None]},
+            {},
+            r"'age' \(row 1 first, 12 in all\), 'town' \(row 24 first, 1 in all\)",
+        ),
+        ({"age": [1.0] * 23 + [float("inf")]}, {}, r"not finite in column 'age' \(row 24 first"),
+        ({}, {"label": "lable"}, r"datasets\.mine\.label: .* has no column 'lable': did you mean 'label'\?"),
+        ({}, {"label": "age"}, "column 'age' of .* holds fractions; expected classes"),
+        ({"label": ["ill"] * 24}, {}, "all records are of one class, 'ill'"),
+    ],
+)
+def test_what_is_wrong_with_a_table_is_one_line(
+    tmp_path: Path, columns: dict[str, Any], section: dict[str, Any], words: str
+) -> None:
+    write(pl.DataFrame(PEOPLE | columns), tmp_path / "people.parquet")
+    fails("table", tmp_path / "people.parquet", words, **section)
+
+
+def test_a_column_of_dates_is_refused(tmp_path: Path) -> None:
+    dates = pl.DataFrame(PEOPLE).with_columns(pl.date(2020, 1, 1).alias("born"))
+    dates.write_parquet(tmp_path / "people.parquet")
+    fails("table", tmp_path / "people.parquet", "column 'born' of .* holds Date: expected numbers")
+
+
+@pytest.mark.parametrize("name", ["people.csv", "people.parquet", "people.xlsx"])
+def test_a_file_that_is_no_table_is_one_line(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_bytes(b'\xff\xfe"a\n1,2,3\n')
+    fails("table", tmp_path / name, r"expected a file that ends in|not readable as a table|has no column 'label'")
+
+
+def pixels(*shape: int) -> np.ndarray:
+    return np.random.default_rng(0).integers(0, 256, (COUNT, *shape), dtype=np.uint8)
+
+
+@pytest.mark.parametrize(("shape", "stored"), [((8, 8), (1, 8, 8)), ((3, 8, 8), (3, 8, 8)), ((8, 8, 3), (3, 8, 8))])
+@pytest.mark.parametrize("folder", [True, False])
+def test_arrays_of_images(tmp_path: Path, shape: tuple[int, ...], stored: tuple[int, ...], folder: bool) -> None:
+    given, labels = pixels(*shape), np.arange(COUNT) % 3
+    root = save(tmp_path, given, labels, folder)
+    pool = build("arrays", root)
+    expected = given.transpose(0, 3, 1, 2) if shape == (8, 8, 3) else given.reshape(COUNT, *stored)
+    np.testing.assert_array_equal(np.asarray(pool.audited.data), expected)
+    np.testing.assert_array_equal(pool.audited.labels, labels)
+
+
+def save(folder: Path, records: np.ndarray, labels: np.ndarray, as_folder: bool = False) -> Path:
+    if as_folder:
+        np.save(folder / "records.npy", records)
+        np.save(folder / "labels.npy", labels)
+        return folder
+    np.savez(folder / "data.npz", records=records, labels=labels)
+    return folder / "data.npz"
+
+
+def test_arrays_go_through_an_audits_stages(tmp_path: Path) -> None:
+    root = save(tmp_path, np.random.default_rng(0).normal(size=(COUNT, 5)), np.array(["a", "b"] * 12))
+    section = {"pool": "arrays", "root": str(root), "standardise": "public"}
+    signals = through_all_stages(section, {"model": "mlp", "parameters": {"width": 4}}, tmp_path / "run")
+    assert len(signals) == 2 * (COUNT - PUBLIC)
+
+
+@pytest.mark.parametrize(
+    ("records", "labels", "words"),
+    [
+        (pixels(8, 8), np.arange(COUNT - 1), r"labels of shape \[23\] do not go with records of shape \[24, 8, 8\]"),
+        (pixels(8, 8), np.arange(COUNT) - 1, r"record 0 of the data set has the label -1"),
+        (pixels(8, 8), np.linspace(0, 1, COUNT), "labels of type float64: expected whole numbers"),
+        (
+            pixels(8, 8).astype(np.float32),
+            np.arange(COUNT),
+            r"records of type float32 and shape \[24, 8, 8\]: expected images as uint8",
+        ),
+        (pixels(3, 8, 3), np.arange(COUNT), r"shape \[24, 3, 8, 3\]: expected images"),
+        (np.full((COUNT, 2), np.nan), np.arange(COUNT), "not finite numbers"),
+        (np.array([{}] * COUNT), np.arange(COUNT), "no readable array 'records'"),
+    ],
+)
+def test_what_is_wrong_with_arrays_is_one_line(
+    tmp_path: Path, records: np.ndarray, labels: np.ndarray, words: str
+) -> None:
+    fails("arrays", save(tmp_path, records, labels), words)
+
+
+def test_a_pickle_that_calls_itself_an_array_is_never_run(tmp_path: Path) -> None:
+    class Trap:
+        def __reduce__(self) -> tuple[Any, ...]:
+            return Path.touch, (tmp_path / "sprung",)
+
+    save(tmp_path, np.array([Trap()] * COUNT, dtype=object), np.arange(COUNT), True)
+    fails("arrays", tmp_path, "no readable array 'records'")
+    assert not (tmp_path / "sprung").exists()
+
+
+def test_a_mistake_leaves_nothing_behind(photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (photos / "cat" / "02.png").write_bytes(b"no image")
+    spec = f'{{"seed": 0, "name": "mine", "dataset": {{"pool": "images", "root": "{photos}"}}}}'
+    assert main(["pool", "--spec", spec, "--out", str(tmp_path / "pool")]) == 2
+    assert capsys.readouterr().err.startswith("mia-audit: datasets.mine.root: 1 of 24 images cannot be read")
+    assert not (tmp_path / "pool").exists()
+
+
+def test_a_key_that_a_pool_does_not_read_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    spec = '{"seed": 0, "name": "mine", "dataset": {"pool": "digits", "size": 32}}'
+    assert main(["pool", "--spec", spec, "--out", str(tmp_path / "pool")]) == 2
+    assert "datasets.mine.size: pool 'digits' does not read it; it reads none of those keys" in capsys.readouterr().err
