@@ -67,7 +67,7 @@ def test_epsilon_is_carried_as_the_user_wrote_it(written: object, carried: str) 
             {"epsilon": [1]},
             "mechanisms.laplace.mechanism: unknown mechanism 'laplace': known: dp-sgd",
         ),
-        ("datasets/mnist", {"public": 9}, "datasets.mnist.pool: unknown pool 'mnist': known: breast_cancer, digits"),
+        ("datasets/mnits", {"public": 9}, "datasets.mnits.pool: unknown pool 'mnits': did you mean 'mnist'?"),
         ("datasets/a b", {"pool": "digits"}, "'a b' names a folder"),
         ("audit", "../up", "audit: '../up' names a folder"),
         ("explainers/methods", ["ixq"], "explainers.methods: unknown explainer 'ixq': did you mean 'ixg'?"),
@@ -83,7 +83,7 @@ def test_epsilon_is_carried_as_the_user_wrote_it(written: object, carried: str) 
         ("imported/digits", {"signals": "s.parquet"}, "imported.digits: datasets has that name too"),
         ("imported/other", {"signals": "s.parquet", "epsilon": 8}, "imported.other: an ε goes with a δ"),
         ("imported/other", {"signals": "s.parquet", "delta": 1e-5}, "imported.other: an ε goes with a δ"),
-        ("datasets/digits/standardise", "private", "datasets.digits.standardise: input should be 'none' or 'public'"),
+        ("datasets/digits/standardise", "private", "datasets.digits.standardise: input should be 'none', 'public' or 'stated'"),
         (
             "explainers/methods",
             ["ixg", "llm-local"],
