@@ -28,6 +28,7 @@ COMMANDS = {
     "audit": "audit score matrices of your own: attacks, metrics, figures and report in one step",
     "import": "read published score files into a signals.parquet",
     "reproduce": "the paper's Table 3 beside what its published score matrices say",
+    "plan": "what an audit will take: models, jobs, hours, disk, memory",
     "epsilon": "what a noise multiplier promises, or which one a budget needs",
     "schema": "write config/schema.json and the key table of config/README.md",
 }

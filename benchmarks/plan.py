@@ -1,0 +1,54 @@
+"""What `mia-audit plan` says an audit takes, against what it takes: both in one run, in processor seconds.
+
+    python benchmarks/plan.py                                 the table's audit (a minute or two)
+    python benchmarks/plan.py --config config/digits.yaml     the digits (five minutes)
+
+The audit runs in a folder of its own, one job at a time, with the tree that this file belongs to. Its seconds are those of
+all its jobs and of Snakemake itself, which the plan counts with the jobs' start-up.
+"""
+
+import argparse
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+
+
+def processor_seconds(words: list[str], folder: Path) -> tuple[float, str]:
+    """Run a command to its end; return the processor seconds of it and of all that it started, and what it printed."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    environment = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    done = subprocess.run(words, cwd=folder, env=environment, stdout=subprocess.PIPE, text=True, check=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, done.stdout
+
+
+def main() -> None:
+    """Plan, run, compare."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--config", type=Path, default=ROOT / "config" / "breast_cancer.yaml")
+    config = str(parser.parse_args().config.resolve())
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        words = ["-m", "mia_audit.cli", "plan", config, "--checkout", str(ROOT), "--json"]
+        planning, told = processor_seconds([sys.executable, *words], folder)
+        plan = json.loads(told)
+        words = ["--snakefile", str(ROOT / "Snakefile"), "--configfile", config, "--cores", "1", "--quiet", "all"]
+        taken, _ = processor_seconds([sys.executable, "-m", "snakemake", *words], folder)
+        used = sum(path.stat().st_size for path in (folder / "results").rglob("*") if path.is_file())
+    for stage, hours in plan["hours"].items():
+        print(f"{stage:24}{3600 * hours:8.1f} s")
+    said, disk = 3600 * plan["total_hours"], sum(plan["disk_bytes"].values())
+    print(
+        f"planned {said:.0f} s, taken {taken:.0f} s of processor time: ratio {said / taken:.2f} (planning took {planning:.0f} s)"
+    )
+    print(f"planned {disk / 1e6:.1f} MB, taken {used / 1e6:.1f} MB on disk: ratio {disk / used:.2f}")
+
+
+if __name__ == "__main__":
+    main()

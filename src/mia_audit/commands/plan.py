@@ -1,0 +1,122 @@
+"""`mia-audit plan`: what an audit will take, before anything is trained."""
+
+import argparse
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mia_audit.config.load import load_audit
+from mia_audit.errors import UserError
+
+if TYPE_CHECKING:
+    from mia_audit.config.schema import Audit
+    from mia_audit.planning.costs import Costs
+    from mia_audit.planning.estimate import Plan
+    from mia_audit.planning.sizes import Size
+
+UNITS = {"TB": 1e12, "GB": 1e9, "MB": 1e6, "kB": 1e3}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    parser.add_argument("config", type=Path, help="the audit's YAML file")
+    parser.add_argument(
+        "--records-per-second",
+        type=float,
+        help="rate of one forward and one backward pass on the machine that is to run it; timed here when left out",
+    )
+    parser.add_argument(
+        "--pool",
+        action="append",
+        default=[],
+        metavar="NAME=RECORDS,SHAPE,CLASSES",
+        help="size of a pool that is not built yet, such as faces=20000,3x224x224,10",
+    )
+    parser.add_argument("--checkout", type=Path, default=Path(), help="folder of the workflow and of its results (.)")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def run(options: argparse.Namespace) -> None:
+    """Print models, jobs, hours, disk and memory, and the stage that takes longest."""
+    if options.records_per_second is not None and not 0 < options.records_per_second < float("inf"):
+        raise UserError(f"--records-per-second: a positive number was expected, not {options.records_per_second:g}")
+    audit = load_audit(options.config)
+    from mia_audit.planning.jobs import count_jobs
+    from mia_audit.planning.sizes import parse_size, size_of
+
+    given = dict(parse_size(text, audit) for text in options.pool)
+    results = options.checkout / "results" / audit.audit
+    sizes = {name: size_of(audit, name, results, given) for name in audit.datasets}
+    jobs = count_jobs(options.config, options.checkout)
+    from mia_audit.planning.costs import Given, Measured
+    from mia_audit.planning.estimate import estimate
+    from mia_audit.training.device import device_for
+
+    device = device_for(audit.compute.threads)
+    rate = options.records_per_second
+    costs: Costs = Given(rate) if rate else Measured(audit.compute.batch, device)
+    plan = estimate(audit, sizes, _models(audit, sizes), costs, jobs)
+    source = f"{rate:g} records/s, as told" if rate else f"timed on this machine ({device})"
+    if options.json:
+        print(json.dumps(_facts(plan, jobs, source), indent=2, ensure_ascii=False))
+    else:
+        _print(plan, jobs, f"{audit.audit}: {source}")
+
+
+def _models(audit: "Audit", sizes: "dict[str, Size]") -> Any:
+    from mia_audit.config.settings import resolved_architecture
+    from mia_audit.models import describe
+    from mia_audit.planning.costs import activation_bytes
+    from mia_audit.planning.estimate import Model
+
+    models = {}
+    for dataset, size in sizes.items():
+        for name in audit.architectures:
+            section = resolved_architecture(audit, name)
+            facts = describe(name, section.model, section.parameters, size.shape, size.classes)
+            models[dataset, name] = Model(facts, activation_bytes(facts))
+    return models
+
+
+def _facts(plan: "Plan", jobs: dict[str, int], source: str) -> dict[str, Any]:
+    return {
+        "models": plan.models,
+        "jobs": jobs,
+        "costs": source,
+        "hours": {stage: seconds / 3600 for stage, seconds in plan.seconds.items()},
+        "total_hours": plan.total / 3600,
+        "dominant": plan.dominant,
+        "disk_bytes": plan.disk,
+        "memory_bytes": plan.memory,
+    }
+
+
+def _print(plan: "Plan", jobs: dict[str, int], title: str) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console()
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False)
+    for column in ("stage", "hours", "share"):
+        table.add_column(column, justify="left" if column == "stage" else "right")
+    for stage, seconds in plan.seconds.items():
+        table.add_row(stage, _hours(seconds), f"{seconds / plan.total:.0%}")
+    table.add_row("all, on one process", _hours(plan.total), "", style="bold")
+    console.print(table)
+    told = ", ".join(f"{count:,} {rule}" for rule, count in jobs.items())
+    console.print(f"{plan.models:,} models; {sum(jobs.values()):,} jobs: {told}", highlight=False)
+    for what, sizes in (("disk", plan.disk), ("memory of a job", plan.memory)):
+        parts = ", ".join(f"{kind} {human(size)}" for kind, size in sizes.items())
+        whole = f"{human(sum(sizes.values()))}: " if what == "disk" else ""
+        console.print(f"{what}: {whole}{parts}", highlight=False)
+    console.print(f"{plan.dominant} takes longest; n jobs at a time divide the hours by n", highlight=False)
+
+
+def _hours(seconds: float) -> str:
+    return f"{seconds / 3600:,.1f} h" if seconds >= 3600 else f"{seconds:,.0f} s"
+
+
+def human(size: float) -> str:
+    """Write bytes in the unit that suits them."""
+    unit = next((name for name, scale in UNITS.items() if size >= scale), "kB")
+    return f"{size / UNITS[unit]:.1f} {unit}"

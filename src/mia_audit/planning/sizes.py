@@ -1,0 +1,81 @@
+"""How large a pool is, whether or not it is on disk yet."""
+
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+
+from mia_audit.config.schema import Audit, Dataset
+from mia_audit.errors import UserError
+from mia_audit.storage import open_table, table_facts
+
+
+@dataclass(frozen=True)
+class Size:
+    """A pool: audited and public records, the shape of one as it is stored, and classes."""
+
+    records: int
+    public: int
+    shape: tuple[int, ...]
+    classes: int
+
+    @property
+    def bytes(self) -> int:
+        """What its arrays take on disk: images are uint8, tables float32."""
+        return (self.records + self.public) * prod(self.shape) * (1 if len(self.shape) == 3 else 4)
+
+
+SOURCES = {
+    "breast_cancer": Size(569, 0, (30,), 2),
+    "digits": Size(1797, 0, (1, 8, 8), 10),
+    "cifar10": Size(60_000, 0, (3, 32, 32), 10),
+    "cifar100": Size(60_000, 0, (3, 32, 32), 100),
+    "svhn": Size(99_289, 0, (3, 32, 32), 10),
+    "gtsrb": Size(39_270, 0, (3, 224, 224), 43),
+    "food101": Size(101_000, 0, (3, 224, 224), 101),
+    "mnist": Size(70_000, 0, (1, 28, 28), 10),
+    "fashionmnist": Size(70_000, 0, (1, 28, 28), 10),
+}
+"""Well-known sources as published (train and test): all their records; those whose images vary are stored at 224 pixels."""
+
+
+def size_of(audit: Audit, dataset: str, results: Path, given: dict[str, Size]) -> Size:
+    """Return a data set's size: as told, as its pool on disk says, or as its source is known to be.
+
+    Raises UserError where none of these knows it.
+    """
+    section = audit.datasets[dataset]
+    if dataset in given:
+        return given[dataset]
+    pool = results / "pools" / dataset / "records.parquet"
+    if pool.exists():
+        facts = table_facts(pool, "records")
+        records = open_table(pool, "records").metadata.num_rows
+        return Size(records, section.public, tuple(facts["shape"]), len(facts["classes"]))
+    source = SOURCES.get((section.pool or dataset).lower().replace("_", ""))
+    source = source or SOURCES.get(section.pool or dataset)
+    if source is None:
+        raise UserError(
+            f"datasets.{dataset}: its pool is not built, so that its size is unknown: build it (snakemake --until pool), or say"
+            f" --pool {dataset}=RECORDS,SHAPE,CLASSES, such as --pool {dataset}=20000,3x224x224,10"
+        )
+    return _drawn(source, section)
+
+
+def parse_size(text: str, audit: Audit) -> tuple[str, Size]:
+    """Read NAME=RECORDS,SHAPE,CLASSES, such as `faces=20000,3x224x224,10`, the records being the audited ones."""
+    name, _, rest = text.partition("=")
+    words = rest.split(",")
+    sides = words[1].split("x") if len(words) == 3 else []
+    if not (name and sides and all(word.isdigit() and int(word) for word in (words[0], words[2], *sides))):
+        raise UserError(
+            f"--pool: NAME=RECORDS,SHAPE,CLASSES was expected, such as faces=20000,3x224x224,10, not '{text}'"
+        )
+    if name not in audit.datasets:
+        raise UserError(f"--pool: the audit has no data set '{name}': {', '.join(audit.datasets)}")
+    public = audit.datasets[name].public
+    return name, Size(int(words[0]), public, tuple(int(side) for side in sides), int(words[2]))
+
+
+def _drawn(source: Size, section: Dataset) -> Size:
+    left = source.records - section.public
+    return Size(min(section.records or left, left), section.public, source.shape, source.classes)

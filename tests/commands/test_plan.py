@@ -1,0 +1,62 @@
+"""`mia-audit plan`: the workflow's own jobs, and one line for a mistake."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from mia_audit.cli import main
+from mia_audit.planning.jobs import read_counts
+
+ROOT = Path(__file__).parents[2]
+CONFIG: dict[str, Any] = {
+    "audit": "planned",
+    "datasets": {"breast_cancer": {"records": 60}},
+    "membership": {"models": 5},
+    "architectures": {"mlp": {"model": "mlp"}},
+    "mechanisms": {"none": {}, "dp-sgd": {"epsilon": [8]}},
+    "explainers": {"methods": ["ixg", "ig"]},
+    "compute": {"shadows_per_job": 3},
+}
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    path = tmp_path / "planned.yaml"
+    path.write_text(yaml.safe_dump(CONFIG))
+    return path
+
+
+def test_jobs_are_those_of_the_workflow_and_nothing_is_written(
+    config: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(config.parent)
+    arguments = ["plan", str(config), "--checkout", str(ROOT), "--records-per-second", "1000"]
+    assert main([*arguments, "--json"]) == 0
+    plan = json.loads(capsys.readouterr().out)
+    assert plan["models"] == 10
+    found = {rule: plan["jobs"][rule] for rule in ("pool", "membership", "architecture", "train", "signals", "attack")}
+    assert found == {"pool": 1, "membership": 1, "architecture": 1, "train": 4, "signals": 8, "attack": 2}
+    assert plan["total_hours"] == pytest.approx(sum(plan["hours"].values()))
+    # 10 models, 60 records, one fused pass each
+    assert plan["hours"]["signals gradient"] * 3600 == pytest.approx(10 * 60 / 1000)
+    assert not (config.parent / "results").exists() and not (ROOT / "results" / "planned").exists()
+
+
+def test_mistakes(config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments, message in [
+        ([str(tmp_path / "none.yaml")], "none.yaml: no such file"),
+        ([str(config), "--records-per-second", "0"], "--records-per-second: a positive number"),
+        ([str(config), "--checkout", str(tmp_path)], "no workflow there to count the jobs of"),
+        ([str(config), "--pool", "faces=1"], "--pool: NAME=RECORDS,SHAPE,CLASSES was expected"),
+    ]:
+        assert main(["plan", *arguments]) == 2
+        assert message in capsys.readouterr().err
+
+
+def test_the_table_of_a_dry_run_is_read() -> None:
+    told = "Building DAG of jobs...\nJob stats:\njob      count\n-----  -------\ntrain       12\nall          1\ntotal       13\n\n"
+    assert read_counts(told) == {"train": 12}
+    assert read_counts("Nothing to be done") == {}

@@ -1,0 +1,83 @@
+"""The arithmetic of a plan, by hand, from costs that are given."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from mia_audit.config.load import parse
+from mia_audit.config.schema import Audit, Mechanism, Training
+from mia_audit.planning.costs import Linear
+from mia_audit.planning.estimate import HELD, PROCESS_BYTES, Model, Plan, estimate
+from mia_audit.planning.sizes import Size
+
+CONFIG: dict[str, Any] = {
+    "audit": "tiny",
+    "datasets": {"digits": {"records": 1000, "public": 100}},
+    "membership": {"models": 10},
+    "architectures": {"mlp": {"pretrained": "public", "pretraining": {"epochs": 4, "batch": 30}}},
+    "training": {"epochs": 3, "batch": 64},
+    "mechanisms": {"none": {}, "dp-sgd": {"epsilon": [8, 2], "training": {"epochs": 2, "batch": 100}}},
+    "explainers": {"methods": ["ixg", "ig"]},
+    "attacks": {"methods": ["threshold", "l1-lrt"], "variances": ["pooled"]},
+    "compute": {"shadows_per_job": 4, "batch": 128},
+}
+FACTS = {"parameters": 5000, "input_shape": [64], "classes": 10, "model": "mlp", "arguments": {}}
+
+
+class Told:
+    """Costs that are easy to add up."""
+
+    def step(self, architecture: Mapping[str, Any], mechanism: Mechanism, training: Training) -> Linear:
+        return Linear(0.1, 0.001 if mechanism.mechanism == "none" else 0.002)
+
+    def calibration(self, mechanism: Mechanism, training: Training, records: int, epsilon: float) -> float:
+        assert records == 500 and epsilon in (8, 2)
+        return 7.0
+
+    def forward(self, architecture: Mapping[str, Any]) -> float:
+        return 0.0005
+
+    def signals(self, architecture: Mapping[str, Any], family: str, options: Mapping[str, Any]) -> float:
+        return {"gradient": 0.003, "ig": 0.05}[family]
+
+
+@pytest.fixture
+def plan() -> Plan:
+    audit = parse(Audit, CONFIG, "tiny.yaml")
+    sizes = {"digits": Size(1000, 100, (1, 8, 8), 10)}
+    return estimate(audit, sizes, {("digits", "mlp"): Model(FACTS, 4000)}, Told(), {"train": 9, "attack": 3})
+
+
+def test_every_model_step_and_record_is_counted(plan: Plan) -> None:
+    assert plan.models == 3 * 10
+    seconds = plan.seconds
+    # 100 public records in 4 batches, 4 times
+    assert seconds["pretrain"] == pytest.approx(16 * 0.1 + 400 * 0.001)
+    # 500 records in 8 batches, 3 times; then all 1000 are classified
+    assert seconds["train none"] == pytest.approx(10 * (24 * 0.1 + 1500 * 0.001 + 1000 * 0.0005))
+    # two budgets; 5 expected batches, twice; the noise is calibrated once in each of three jobs
+    assert seconds["train dp-sgd"] == pytest.approx(2 * (10 * (10 * 0.1 + 1000 * 0.002 + 1000 * 0.0005) + 3 * 7))
+    assert seconds["signals gradient"] == pytest.approx(3 * 10 * 1000 * 0.003)
+    assert seconds["signals ig"] == pytest.approx(3 * 10 * 1000 * 0.05)
+    assert plan.dominant == "signals ig"
+    assert plan.total == sum(seconds.values())
+
+
+def test_disk_and_memory(plan: Plan) -> None:
+    assert plan.disk["pools"] == 1100 * 64
+    assert plan.disk["weights"] == (30 + 1) * 4 * 5000
+    columns = 4 + 3 * 4 + 1 + 3  # outputs, three explainers' summaries, ig's completeness; shadow, record and member
+    assert plan.disk["signals"] == 2 * 4 * columns * 3 * 10 * 1000
+    signals = 2 + 3 * 4  # what the threshold attack reads, and has a null control of none
+    runs = plan.disk["scores"] / (5 * 3 * 10 * 1000)
+    assert runs == int(runs) and runs >= signals
+    gradients = min(128 * 20_000, max(HELD["cpu"], 80_000))
+    assert plan.memory["train"] == PROCESS_BYTES + 4 * 20_000 + 2 * gradients + 100 * 4000
+    assert plan.memory["signals"] == PROCESS_BYTES + 20_000 + 128 * 4000
+
+
+def test_imported_signals_cost_no_training() -> None:
+    audit = parse(Audit, {"audit": "theirs", "imported": {"them": {"signals": "s.parquet"}}}, "theirs.yaml")
+    plan = estimate(audit, {}, {}, Told(), {"attack": 1})
+    assert plan.models == 0 and plan.disk == {} and set(plan.seconds) == {"report", "start-up"}

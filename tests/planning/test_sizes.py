@@ -1,0 +1,56 @@
+"""Sizes of pools: told, on disk, or published."""
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from mia_audit.config.load import parse
+from mia_audit.config.schema import Audit
+from mia_audit.errors import UserError
+from mia_audit.planning.sizes import Size, parse_size, size_of
+from mia_audit.storage import write_table
+
+
+def audit(**dataset: Any) -> Audit:
+    parts = {"architectures": {"mlp": {}}, "mechanisms": {"none": {}}}
+    return parse(Audit, {"audit": "tiny", "datasets": {"digits": dataset}} | parts, "tiny.yaml")
+
+
+def test_a_known_source_needs_no_pool(tmp_path: Path) -> None:
+    assert size_of(audit(public=97), "digits", tmp_path, {}) == Size(1700, 97, (1, 8, 8), 10)
+    assert size_of(audit(public=97, records=200), "digits", tmp_path, {}) == Size(200, 97, (1, 8, 8), 10)
+    assert size_of(audit(public=97, records=200), "digits", tmp_path, {}).bytes == 297 * 64
+
+
+def test_a_built_pool_says_itself(tmp_path: Path) -> None:
+    facts = {"shape": [5], "classes": ["a", "b"]}
+    rows = pa.table({"record": pa.array(range(7))})
+    write_table(tmp_path / "pools" / "digits" / "records.parquet", rows, "records", 7, facts)
+    size = size_of(audit(public=3), "digits", tmp_path, {})
+    assert size == Size(7, 3, (5,), 2) and size.bytes == 10 * 5 * 4
+
+
+def test_what_is_told_goes_first(tmp_path: Path) -> None:
+    name, size = parse_size("digits=20000,3x224x224,10", audit(public=3))
+    assert size_of(audit(public=3), "digits", tmp_path, {name: size}) == Size(20000, 3, (3, 224, 224), 10)
+
+
+def test_an_unknown_size_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mia_audit.planning.sizes.SOURCES", {})
+    with pytest.raises(
+        UserError, match=r"datasets\.digits: its pool is not built.*--pool digits=RECORDS,SHAPE,CLASSES"
+    ):
+        size_of(audit(), "digits", tmp_path, {})
+
+
+@pytest.mark.parametrize("text", ["digits", "digits=5", "digits=5,3x3", "digits=5,3xa,2", "digits=0,3,2", "=5,3,2"])
+def test_a_size_that_says_nothing_is_refused(text: str) -> None:
+    with pytest.raises(UserError, match="NAME=RECORDS,SHAPE,CLASSES was expected"):
+        parse_size(text, audit())
+
+
+def test_a_size_of_no_data_set_is_refused() -> None:
+    with pytest.raises(UserError, match="no data set 'faces': digits"):
+        parse_size("faces=5,3,2", audit())
