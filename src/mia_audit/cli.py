@@ -17,6 +17,7 @@ COMMANDS = {
     "pretrain": "train the public model that shadows start from",
     "train": "train a block of shadow models",
     "signals": "compute the signals of a block of shadow models",
+    "interpretability": "measure explanations, and what privacy does to them",
     "gather": "join the tables of all blocks of a setting",
     "attack": "turn signals into membership scores",
     "evaluate": "read ROC metrics off membership scores",

@@ -23,6 +23,8 @@ BLOCKS = slices.blocks(AUDIT)
 EXPLAINED = slices.explained_blocks(AUDIT)
 TRAINED = [setting for setting in SETTINGS if setting.trained]
 FAMILIES = slices.families_of(AUDIT)
+INTERPRETED = slices.interpreted(AUDIT)
+MEASURED = slices.interpreted_blocks(AUDIT)
 FIGURES = figure_names([asdict(setting) for setting in SETTINGS])
 
 

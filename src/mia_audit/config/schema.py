@@ -24,6 +24,7 @@ from pydantic import (
 from mia_audit.attacks import attacks
 from mia_audit.errors import suggest
 from mia_audit.explain import explainers
+from mia_audit.interpretability import measures
 from mia_audit.pools import pools
 from mia_audit.registry import Registry
 from mia_audit.training import mechanisms
@@ -349,6 +350,41 @@ class Explainers(Section):
         return self
 
 
+class Interpretability(Section):
+    """What is measured on explanations: how alike those of private and other models are, and how good they are."""
+
+    records: int = Field(32, ge=0)
+    """Records whose explanations are measured, drawn by the seed; 0 measures nothing."""
+    models: PositiveInt | None = None
+    """Shadow models of every setting that explain them, the first ones; all when left out."""
+    explainers: tuple[str, ...] = ()
+    """Explainers that are measured; those of `explainers.methods` when left out."""
+    measures: tuple[str, ...] = ("ssim", "rank-correlation", "cosine", "top-overlap", "gini", "class-variability")
+    """Registered measures; `infidelity`, `sensitivity`, `deletion` and `insertion` ask the model again and take longer."""
+    shown: int = Field(4, ge=0)
+    """How many of the records are drawn with their explanations in every setting."""
+    top_share: Probability = 0.1
+    """Share of a map's pixels or columns that are its top."""
+    perturbations: PositiveInt = 10
+    """Random changes of a record by which infidelity and sensitivity are judged."""
+    removed_share: Probability = 0.1
+    """Infidelity: the chance of a pixel or column to be removed by a change."""
+    radius: float = Field(0.02, gt=0)
+    """Sensitivity: the largest change of a number of the model's input."""
+    curve_steps: PositiveInt = 10
+    """Deletion and insertion: steps from the whole record to nothing."""
+
+    @field_validator("explainers")
+    @classmethod
+    def _explainers(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(_known(explainers, name) for name in value)
+
+    @field_validator("measures")
+    @classmethod
+    def _measures(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(_known(measures, name) for name in value)
+
+
 class Attacks(Section):
     """Which membership scores."""
 
@@ -427,6 +463,8 @@ class Audit(Section):
     """Signals by name that are attacked beside those of the models trained here, or instead."""
     explainers: Explainers = Explainers()
     """Explanations whose leakage is measured."""
+    interpretability: Interpretability = Interpretability()
+    """What privacy does to explanations."""
     attacks: Attacks = Attacks()
     """Attacks."""
     evaluation: Evaluation = Evaluation()

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from mia_audit.config.schema import Architecture, Audit, Mechanism
-from mia_audit.explain.families import families
+from mia_audit.explain.families import families, options_of
+from mia_audit.interpretability import measures
 
 NOT_BUILT = {"pretraining", "sweep", "training", "mechanisms"}
 """Keys of an architecture's section that do not say what its model is made of."""
@@ -148,6 +149,48 @@ def signals_slice(audit: Audit, dataset: str, options: dict[str, Any]) -> str:
     return to_json({"seed": audit.seed, "dataset": dataset, "options": options})
 
 
+def interpreted(audit: Audit) -> dict[str, list[Setting]]:
+    """Return the trained settings by the folder of their architecture, whose explanations are held against each other."""
+    groups: dict[str, list[Setting]] = {}
+    for setting in settings(audit) if audit.interpretability.records else ():
+        if setting.trained:
+            groups.setdefault(f"{setting.dataset}/{setting.architecture}", []).append(setting)
+    return groups
+
+
+def interpreted_models(audit: Audit) -> int:
+    """Count the shadow models of every setting whose explanations are measured."""
+    return min(audit.interpretability.models or audit.membership.models, audit.membership.models)
+
+
+def interpreted_blocks(audit: Audit) -> list[str]:
+    """List the blocks that hold those models."""
+    return [block for block in blocks(audit) if int(block.partition("-")[0]) < interpreted_models(audit)]
+
+
+def interpretability_slice(audit: Audit, group: str) -> str:
+    """What measures of a group's explanations depend on: its settings, and the options of the explainers and measures wanted."""
+    section, compared = audit.interpretability, interpreted(audit)[group]
+    names = section.explainers or audit.explainers.methods
+    options = {option for name in section.measures for option in measures[name].options()}
+    bare = (one for one in compared if resolved_mechanism(audit, one.mechanism).mechanism == "none")
+    return to_json(
+        {
+            "seed": audit.seed,
+            "dataset": compared[0].dataset,
+            "settings": [(one.mechanism, one.epsilon) for one in compared],
+            "reference": next(((one.mechanism, one.epsilon) for one in bare), None),
+            "records": section.records,
+            "models": interpreted_models(audit),
+            "shown": section.shown,
+            "explainers": names,
+            "explaining": options_of(audit.explainers, names),
+            "measures": section.measures,
+            "measuring": section.model_dump(include=options),
+        }
+    )
+
+
 def attacks_slice(audit: Audit, dataset: str) -> str:
     """What membership scores depend on."""
     return to_json({"seed": audit.seed, "dataset": dataset, "attacks": audit.attacks.model_dump()})
@@ -167,6 +210,7 @@ def report_slice(audit: Audit) -> str:
             "exposed": audit.report.exposed,
             "settings": [_report_setting(audit, setting) for setting in settings(audit)],
             "variance": audit.attacks.variances[0],
+            "interpreted": audit.interpretability.records > 0,
             "evaluation": audit.evaluation.model_dump(),
             "explainers": audit.explainers.model_dump(),
             "config": audit.model_dump(mode="json", exclude={"compute"}),

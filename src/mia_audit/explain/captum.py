@@ -36,6 +36,9 @@ RANDOM = {
 MIXING = {"FeaturePermutation", "LayerFeaturePermutation"}
 """Methods that mix the records of a batch, whose attributions belong to no record."""
 
+GRADIENTS = {"Deconvolution", "GuidedBackprop", "Saliency"}
+"""Methods whose attributions are in units of the quantity's gradient; those of the others are in units of the quantity."""
+
 
 def captum_explainer(names: Sequence[str]) -> Explainer:
     """Return an explainer made of captum's classes of these names, the outermost first.
@@ -47,7 +50,7 @@ def captum_explainer(names: Sequence[str]) -> Explainer:
     def attribute(batch: Batch, options: Mapping[str, Any]) -> dict[str, Tensor]:
         return {quantity: _attribute(names, batch, quantity) for quantity in batch.quantities}
 
-    return Explainer(attribute)
+    return Explainer(attribute, multiplied=names[-1] not in GRADIENTS)
 
 
 def _attribute(names: Sequence[str], batch: Batch, quantity: str) -> Tensor:

@@ -33,7 +33,8 @@ class Explainer:
 
     `options` names the keys of the config's `explainers` section that it reads beside `explain` and `explained_class`.
     Members of one `family` are computed by one job, in one pass; left out, an explainer is a family of its own.
-    A `complete` one promises that its attributions sum to f(x) − f(0): its error is kept as a column.
+    A `complete` one promises that its attributions sum to f(x) − f(0): its error is kept as a column. Attributions
+    that are `multiplied` are in units of f (as input × gradient is), others in units of its gradient.
     `models` names the only models that it explains, and `quantities` the only quantities; left out, it explains all.
     """
 
@@ -43,6 +44,7 @@ class Explainer:
     complete: bool = False
     models: tuple[str, ...] = ()
     quantities: tuple[str, ...] = ()
+    multiplied: bool = False
 
     def explains(self, model: str) -> bool:
         """Tell whether it explains models of that name."""
@@ -74,11 +76,12 @@ def explainer(
     complete: bool = False,
     models: tuple[str, ...] = (),
     quantities: tuple[str, ...] = (),
+    multiplied: bool = False,
 ) -> Callable[[Attribute], Attribute]:
     """Register the decorated function as an explainer."""
 
     def decorate(attribute: Attribute) -> Attribute:
-        explainers.register(name)(Explainer(attribute, options, family or name, complete, models, quantities))
+        explainers.register(name)(Explainer(attribute, options, family or name, complete, models, quantities, multiplied))
         return attribute
 
     return decorate

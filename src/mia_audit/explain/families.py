@@ -31,7 +31,7 @@ def families(section: Explainers, model: str) -> dict[str, dict[str, Any]]:
         family = explainers[name].family or _safe(name)
         if family != GRADIENT:
             of_family.setdefault(family, []).append(name)
-    return {family: {"explainers": names} | _options(section, names) for family, names in of_family.items()}
+    return {family: {"explainers": names} | options_of(section, names) for family, names in of_family.items()}
 
 
 def shared() -> list[str]:
@@ -59,7 +59,8 @@ def signal_stem(explainer: str, quantity: str, explained_class: str) -> str:
     return f"{explainer.replace('+', '-')}{quantity_word}{class_word}"
 
 
-def _options(section: Explainers, names: Iterable[str]) -> dict[str, Any]:
+def options_of(section: Explainers, names: Iterable[str]) -> dict[str, Any]:
+    """Return the part of the section that explainers depend on."""
     keys = ["explain", "explained_class", *(key for name in names for key in explainers[name].options)]
     return section.model_dump(mode="json", include=set(keys))
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from mia_audit.explain.batch import Batch
 
 
-@explainer("gradient_shap", options=("gradient_shap_samples", "gradient_shap_sd"))
+@explainer("gradient_shap", options=("gradient_shap_samples", "gradient_shap_sd"), multiplied=True)
 def gradient_shap(batch: Batch, options: Mapping[str, Any]) -> dict[str, Tensor]:
     """Return the mean over samples of (x − b) ⊙ ∇f(b + c (x − b)) with b ~ N(0, sd²) per coordinate and c ~ U(0, 1).
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from mia_audit.explain.batch import Batch
 
 
-@explainer("ig", options=("ig_nodes",), complete=True)
+@explainer("ig", options=("ig_nodes",), complete=True, multiplied=True)
 def integrated_gradients(batch: Batch, options: Mapping[str, Any]) -> dict[str, Tensor]:
     """Return x ⊙ ∫₀¹ ∇f(tx) dt by Gauss–Legendre quadrature; the baseline is 0 in the model's (normalised) input space."""
     integrals = {quantity: batch.inputs.new_zeros(batch.inputs.shape) for quantity in batch.quantities}

@@ -1,0 +1,68 @@
+"""`mia-audit interpretability`: measure the explanations of an architecture's settings, and hold them against each other."""
+
+import argparse
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    parser.add_argument("--pool", required=True, type=Path, help="folder of the pool")
+    parser.add_argument(
+        "--architecture", required=True, type=Path, help="architecture.json, in the folder that holds the settings"
+    )
+    parser.add_argument("--blocks", required=True, nargs="+", help="the settings' blocks of models, first-last")
+    parser.add_argument("--spec", required=True, help="JSON: which settings, explainers, measures and records")
+    parser.add_argument("--threads", type=int, default=1, help="threads to compute with")
+    parser.add_argument("--batch", type=int, default=256, help="records in memory at once")
+    parser.add_argument("--maps", required=True, type=Path, help="the maps that are shown, Parquet")
+    parser.add_argument("--out", required=True, type=Path, help="the measures, Parquet")
+
+
+def run(options: argparse.Namespace) -> None:
+    """Write the measures of every shadow model, one row group each, and the first one's maps that are shown."""
+    import pyarrow as pa
+    from torch import nn
+
+    from mia_audit.commands.signals import shadow_files
+    from mia_audit.interpretability.study import Sample, Task, defined, draw_sample, shown_rows
+    from mia_audit.interpretability.tables import Found, Setting, explain_settings, map_table, measure_tables
+    from mia_audit.models import load, read_architecture, to_input
+    from mia_audit.pools.files import read_records
+    from mia_audit.storage import write_table
+    from mia_audit.training.device import device_for
+
+    spec = json.loads(options.spec)
+    device = device_for(options.threads)
+    pool = read_records(options.pool)
+    architecture = read_architecture(options.architecture)
+    settings: list[Setting] = [(mechanism, epsilon) for mechanism, epsilon in spec["settings"]]
+    folders = {setting: options.architecture.parent / "-eps".join(setting) / "models" for setting in settings}
+    weights = {
+        setting: {shadow: path for block in options.blocks for shadow, path in shadow_files(folder / block).items()}
+        for setting, folder in folders.items()
+    }
+    numbers = draw_sample(len(pool.labels), spec["records"], spec["dataset"], spec["seed"])
+    inputs = to_input(pool.data[numbers], pool.facts, architecture["input_shape"], device)
+    sample = Sample(numbers, inputs, pool.labels[numbers])
+    known = defined(spec["measures"], tuple(architecture["input_shape"]))
+    task = Task(spec["explainers"], spec["explaining"], known, spec["measuring"], spec["seed"], options.batch)
+    shown: list[pa.Table] = []
+
+    def model(setting: Setting, shadow: int) -> nn.Module:
+        return load(architecture, weights[setting][shadow]).to(device)
+
+    def found() -> Iterator[tuple[int, Found]]:
+        for shadow, explanations in explain_settings(model, settings, spec["models"], sample, task):
+            if not shown:
+                shown.append(map_table(shadow, explanations, sample, shown_rows(sample.labels, spec["shown"])))
+            print(f"shadow {shadow}: explained {len(numbers)} records in {len(settings)} settings", flush=True)
+            yield shadow, explanations
+
+    reference = tuple(spec["reference"]) if spec["reference"] else None
+    tables = list(measure_tables(found(), reference, sample, task))
+    left_out = [name for name in spec["measures"] if name not in known]
+    facts = {"records": len(numbers), "models": spec["models"], "reference": reference, "left_out": left_out}
+    write_table(options.maps, shown[0], "explanations", len(shown[0]), facts)
+    write_table(options.out, iter(tables), "interpretability", sum(map(len, tables)), facts)

@@ -1,0 +1,5 @@
+"""Interpretability in numbers: how alike the explanations of two models are, and how good those of one model are."""
+
+from mia_audit.interpretability.catalogue import measures
+
+__all__ = ["measures"]

@@ -1,0 +1,67 @@
+"""The registry of measures of explanations."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from mia_audit.registry import Registry
+
+if TYPE_CHECKING:
+    import numpy as np
+    from jaxtyping import Float
+
+    Values = Callable[..., Float[np.ndarray, " n"]]
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A number per record for explanations of n records by one model, or by two models: `function` returns [n], NaN where undefined.
+
+    `reads` are the names of the function's parameters, which say what it is given: `maps` and `other`, the maps of the
+    model and of the one that it is compared with ([n, H, W] of images, [n, d] of tables, float64); `labels` [n];
+    `probe`, the model itself; and the keys of the config's `interpretability` section that it depends on. `images`
+    marks what is not defined for tables.
+    """
+
+    function: Values
+    label: str
+    reads: tuple[str, ...]
+    images: bool
+
+    @property
+    def compares(self) -> bool:
+        """Whether it holds one model's explanations against another's."""
+        return "other" in self.reads
+
+    @property
+    def probes(self) -> bool:
+        """Whether it asks the model itself."""
+        return "probe" in self.reads
+
+    def options(self) -> tuple[str, ...]:
+        """List the keys of the config that it depends on."""
+        return tuple(name for name in self.reads if name not in GIVEN)
+
+    def of(self, given: dict[str, Any]) -> Float[np.ndarray, " n"]:
+        """Return the measure's values, given at least what it reads."""
+        return self.function(**{name: given[name] for name in self.reads})
+
+
+GIVEN = ("maps", "other", "labels", "probe")
+
+measures: Registry[Measure] = Registry("measure", "mia_audit.interpretability.measures", "-", eager=True)
+"""Measures by name; cheap to import, so a file may register several."""
+
+
+def measure(name: str, label: str, images: bool = False) -> Callable[[Values], Values]:
+    """Register the decorated function as a measure, with its name in words."""
+
+    def decorate(function: Values) -> Values:
+        reads = tuple(inspect.signature(function).parameters)
+        measures.register(name)(Measure(function, label, reads, images))
+        return function
+
+    return decorate

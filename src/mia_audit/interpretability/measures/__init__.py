@@ -1,0 +1,1 @@
+"""Measures of explanations, a file per kind."""

@@ -1,0 +1,111 @@
+"""Whether explanations say what the model does: each asks the model again, at changed records.
+
+Removed coordinates are set to 0 of the model's input space, the baseline of integrated gradients; of an image all
+channels of a pixel go together. Random changes are keyed by the record, the same for every model.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mia_audit.interpretability.catalogue import measure
+
+if TYPE_CHECKING:
+    import numpy as np
+    from jaxtyping import Bool, Float
+    from torch import Tensor
+
+    from mia_audit.interpretability.probe import Probe
+
+
+@measure("infidelity", label="infidelity")
+def infidelity(probe: Probe, perturbations: int, removed_share: float) -> Float[np.ndarray, " n"]:
+    """Mean of (Iᵀa − (f(x) − f(x − I)))² over random removals (Yeh et al. 2019, definition 2.1), by captum; 0 is perfect.
+
+    I removes every coordinate with probability `removed_share`. An explanation in units of f is compared by the sum of
+    its removed coordinates.
+    """
+    import torch
+    from captum.metrics import infidelity as by_captum
+
+    values = []
+    for rows in probe.rows(perturbations):
+        inputs, attributions = probe.inputs[rows], probe.attributions[rows]
+        drawn = probe.draws("removal", rows, perturbations)
+        removed = (drawn[:, :1] if inputs.ndim == 4 else drawn) < removed_share
+
+        def removal(points: Tensor, removed: Tensor = removed) -> tuple[Tensor, Tensor]:
+            change = removed * points
+            return (removed.expand_as(points).to(points) if probe.multiplied else change), points - change
+
+        classes = probe.classes[rows]
+
+        def quantity(points: Tensor, classes: Tensor = classes) -> Tensor:
+            return probe.value(points, classes.repeat_interleave(len(points) // len(classes))).to(points)
+
+        values.append(by_captum(quantity, removal, inputs, attributions, n_perturb_samples=perturbations))
+    return torch.cat(values).double().cpu().numpy()
+
+
+@measure("sensitivity", label="sensitivity")
+def sensitivity(probe: Probe, perturbations: int, radius: float) -> Float[np.ndarray, " n"]:
+    """Largest ‖e(x + u) − e(x)‖₂ / ‖e(x)‖₂ over random u with ‖u‖∞ ≤ `radius` (Yeh et al. 2019, eq. 9), by captum; 0 is steady.
+
+    `radius` is in units of the model's input.
+    """
+    import torch
+    from captum.metrics import sensitivity_max
+
+    values = []
+    for rows in probe.rows(perturbations):
+        shifts = (2 * probe.draws("shift", rows, perturbations) - 1) * radius
+
+        def shifted(points: Tensor, shifts: Tensor = shifts) -> Tensor:
+            return points + shifts
+
+        def explain(points: Tensor | tuple[Tensor], rows: list[int] = rows) -> Tensor:
+            if isinstance(points, tuple):  # captum wraps the inputs, but not the changed ones
+                (points,) = points
+            return probe.explain(points, [row for row in rows for _ in range(len(points) // len(rows))])
+
+        values.append(sensitivity_max(explain, probe.inputs[rows], shifted, n_perturb_samples=perturbations))
+    return torch.cat(values).double().cpu().numpy()
+
+
+@measure("deletion", label="deletion area")
+def deletion(probe: Probe, maps: Float[np.ndarray, "n ..."], curve_steps: int) -> Float[np.ndarray, " n"]:
+    """Area under the class's probability while the record's coordinates are removed, the most important first; low is good.
+
+    Petsiuk et al. (2018). Importance is the map's value, signs kept; the area is by trapezoids over `curve_steps`
+    equal shares of the coordinates.
+    """
+    return _area(probe, maps, curve_steps, deleting=True)
+
+
+@measure("insertion", label="insertion area")
+def insertion(probe: Probe, maps: Float[np.ndarray, "n ..."], curve_steps: int) -> Float[np.ndarray, " n"]:
+    """Area under the class's probability while coordinates are put back into an empty record, the most important first; high is good.
+
+    Petsiuk et al. (2018); otherwise as `deletion`.
+    """
+    return _area(probe, maps, curve_steps, deleting=False)
+
+
+def _area(probe: Probe, maps: Float[np.ndarray, "n ..."], steps: int, deleting: bool) -> Float[np.ndarray, " n"]:
+    import numpy as np
+
+    order = np.argsort(-maps.reshape(len(maps), -1), axis=1, kind="stable")
+    rank = np.argsort(order, axis=1, kind="stable").reshape(maps.shape)
+    heights = np.array(
+        [_height(probe, rank < round(step / steps * order.shape[1]), deleting) for step in range(steps + 1)]
+    )
+    return np.asarray(np.trapezoid(heights, dx=1 / steps, axis=0))
+
+
+def _height(probe: Probe, chosen: Bool[np.ndarray, "n ..."], deleting: bool) -> Float[np.ndarray, " n"]:
+    import torch
+
+    kept = torch.from_numpy(chosen ^ deleting).to(probe.inputs.device)
+    if probe.inputs.ndim == 4:
+        kept = kept[:, None]
+    return probe.probability(probe.inputs * kept, probe.classes)

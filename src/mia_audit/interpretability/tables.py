@@ -1,0 +1,140 @@
+"""interpretability.parquet and explanations.parquet: what was measured on the explanations of all settings, and the maps that are shown."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from torch import nn
+
+from mia_audit.interpretability.study import OTHER, REFERENCE, Explained, Key, Sample, Task, alone, beside, explained
+
+Setting = tuple[str, str]
+"""Mechanism and ε."""
+Found = Mapping[Setting, Mapping[Key, Explained]]
+
+COLUMNS = pa.schema(
+    [
+        pa.field("mechanism", pa.string(), nullable=False),
+        pa.field("epsilon", pa.string(), nullable=False),
+        pa.field("shadow", pa.int32(), nullable=False),
+        pa.field("record", pa.int32(), nullable=False),
+        pa.field("explainer", pa.string(), nullable=False),
+        pa.field("quantity", pa.string(), nullable=False),
+        pa.field("measure", pa.string(), nullable=False),
+        pa.field("against", pa.string()),
+        pa.field("same_class", pa.bool_()),
+        pa.field("value", pa.float64()),
+    ]
+)
+"""`against` and `same_class` (whether both models explain the same class) are null where no two models are compared,
+`value` where a measure is not defined."""
+
+
+def explain_settings(
+    load: Callable[[Setting, int], nn.Module], settings: Sequence[Setting], shadows: int, sample: Sample, task: Task
+) -> Iterator[tuple[int, Found]]:
+    """Yield every shadow model's explanations of the sample, by setting; one model is loaded at a time."""
+    for shadow in range(shadows):
+        yield shadow, {setting: explained(load(setting, shadow), sample, task) for setting in settings}
+
+
+def measure_tables(
+    found: Iterator[tuple[int, Found]], reference: Setting | None, sample: Sample, task: Task
+) -> Iterator[pa.Table]:
+    """Yield the measures of every shadow: alone, against the reference's model, and of every second one against the one before it.
+
+    Pairs of neighbours are disjoint, so that their values are independent.
+    """
+    before: Found = {}
+    for shadow, settings in found:
+        parts = []
+        for setting, keys in settings.items():
+            for key, one in keys.items():
+                place = (setting, shadow, key, sample)
+                parts.append(_table(*place, alone(one, sample, task)))
+                if reference is not None and setting != reference:
+                    parts.append(_compared(*place, one, settings[reference][key], task, REFERENCE))
+                if shadow % 2:
+                    parts.append(_compared(*place, one, before[setting][key], task, OTHER))
+        before = settings
+        yield pa.concat_tables(parts)
+
+
+def _compared(
+    setting: Setting, shadow: int, key: Key, sample: Sample, one: Explained, other: Explained, task: Task, against: str
+) -> pa.Table:
+    return _table(setting, shadow, key, sample, beside(one, other, task), against, one.classes == other.classes)
+
+
+def _table(
+    setting: Setting,
+    shadow: int,
+    key: Key,
+    sample: Sample,
+    values: Mapping[str, np.ndarray],
+    against: str | None = None,
+    same_class: np.ndarray | None = None,
+) -> pa.Table:
+    """Return one model's rows: all records of one measure, then of the next."""
+    count, times = len(sample.records), len(values)
+    rows = count * times
+    same = np.tile(same_class, times) if same_class is not None else None
+    constant = (*setting, shadow, *key)
+    mechanism, epsilon, shadows, explainer, quantity = (_repeated(value, rows) for value in constant)
+    measured = np.concatenate([*values.values(), np.empty(0)])
+    return pa.table(
+        [
+            mechanism,
+            epsilon,
+            shadows,
+            np.tile(sample.records, times),
+            explainer,
+            quantity,
+            [name for name in values for _ in range(count)],
+            _repeated(against, rows),
+            pa.nulls(rows, pa.bool_()) if same is None else same,
+            pa.array(measured, from_pandas=True),  # NaN becomes null
+        ],
+        schema=COLUMNS,
+    )
+
+
+def _repeated(value: str | int | None, rows: int) -> pa.Array:
+    return pa.repeat(pa.scalar(value, pa.int32() if isinstance(value, int) else pa.string()), rows)
+
+
+def map_table(shadow: int, found: Found, sample: Sample, rows: Sequence[int]) -> pa.Table:
+    """Return the maps of some rows of the sample by one shadow model of every setting, a row each, float32, row by row."""
+    columns: dict[str, list[Any]] = {name: [] for name in MAPS.names}
+    for (mechanism, epsilon), keys in found.items():
+        for (explainer, quantity), one in keys.items():
+            for row in rows:
+                shape = (1, *one.maps.shape[1:])[-2:]
+                values = (
+                    mechanism, epsilon, shadow, int(sample.records[row]), explainer, quantity,
+                    int(sample.labels[row]), int(one.classes[row]), *shape, one.maps[row].ravel().astype(np.float32),
+                )  # fmt: skip
+                for column, value in zip(columns.values(), values, strict=True):
+                    column.append(value)
+    return pa.table(columns, schema=MAPS)
+
+
+MAPS = pa.schema(
+    [
+        ("mechanism", pa.string()),
+        ("epsilon", pa.string()),
+        ("shadow", pa.int32()),
+        ("record", pa.int32()),
+        ("explainer", pa.string()),
+        ("quantity", pa.string()),
+        ("label", pa.int32()),
+        ("class", pa.int32()),
+        ("height", pa.int32()),
+        ("width", pa.int32()),
+        ("map", pa.list_(pa.float32())),
+    ]
+)
+"""`class` is the one explained; `map` is what the attributions sum to over channels, [height · width]."""

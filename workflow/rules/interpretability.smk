@@ -1,0 +1,32 @@
+rule interpretability:
+    input:
+        models=lambda w: below(
+            INTERPRETED[f"{w.dataset}/{w.architecture}"],
+            *[f"models/{block}" for block in MEASURED],
+        ),
+        records="<pool>/records.npy",
+        table="<pool>/records.parquet",
+        architecture=ancient("<architecture>/architecture.json"),
+    output:
+        measures="<architecture>/interpretability.parquet",
+        maps="<architecture>/explanations.parquet",
+    log:
+        "<results>/logs/interpretability/{dataset}-{architecture}.log",
+    benchmark:
+        "<results>/benchmarks/interpretability/{dataset}-{architecture}.tsv"
+    conda:
+        "../../envs/environment.yaml"
+    threads: AUDIT.compute.threads
+    resources:
+        mem_mb=2000,
+    params:
+        spec=lambda w: slices.interpretability_slice(
+            AUDIT, f"{w.dataset}/{w.architecture}"
+        ),
+        pool=subpath(input.records, parent=True),
+        blocks=MEASURED,
+        batch=AUDIT.compute.batch,
+    shell:
+        "mia-audit interpretability --pool {params.pool} --architecture {input.architecture} --blocks {params.blocks}"
+        " --spec {params.spec:q} --threads {threads} --batch {params.batch} --maps {output.maps} --out {output.measures}"
+        " >{log} 2>&1"
