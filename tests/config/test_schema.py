@@ -71,6 +71,12 @@ def test_epsilon_is_carried_as_the_user_wrote_it(written: object, carried: str) 
         ("datasets/a b", {"pool": "digits"}, "'a b' names a folder"),
         ("audit", "../up", "audit: '../up' names a folder"),
         ("explainers/methods", ["ixq"], "explainers.methods: unknown explainer 'ixq': did you mean 'ixg'?"),
+        (
+            "interpretability/measures",
+            ["ssmi"],
+            "interpretability.measures: unknown measure 'ssmi': did you mean 'ssim'?",
+        ),
+        ("interpretability/explainers", ["ixq"], "interpretability.explainers: unknown explainer 'ixq'"),
         ("attacks/methods", ["l1_lrt"], "attacks.methods: unknown attack 'l1_lrt': did you mean 'l1-lrt'?"),
         ("membership/models", 3, "membership.models: input should be greater than or equal to 4, got 3"),
         (

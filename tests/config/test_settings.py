@@ -1,5 +1,6 @@
 """Slices: what each rule is told, and no more, so that a change reruns only what depends on it."""
 
+import json
 from typing import Any
 
 import pytest
@@ -137,3 +138,28 @@ def test_the_config_hash_ignores_how_work_is_cut() -> None:
 def test_signal_files_are_grouped_by_family() -> None:
     paths = ["s/ig/000-001.parquet", "s/ig/002-003.parquet", "s/gradient/000-001.parquet"]
     assert slices.by_family(paths, ["gradient", "ig"]) == f"--signals {paths[2]} --signals {paths[0]} {paths[1]}"
+
+
+def test_explanations_are_compared_within_an_architecture_with_its_unprotected_setting() -> None:
+    whole = audit(architectures={"mlp": {}, "vit": {"model": "vision_transformer"}})
+    assert list(slices.interpreted(whole)) == ["digits/mlp", "digits/vit"]
+    told = json.loads(slices.interpretability_slice(whole, "digits/vit"))
+    assert told["settings"] == [["none", "inf"], ["dp-sgd", "8"], ["dp-sgd", "2"]]
+    assert told["reference"] == ["none", "inf"] and told["models"] == 17
+    assert "ig_nodes" in told["explaining"] and told["measuring"] == {"top_share": 0.1}
+    bare = audit(mechanisms={"dp-sgd": {"epsilon": [8]}}, interpretability={"models": 3, "explainers": ["ixg"]})
+    told = json.loads(slices.interpretability_slice(bare, "digits/mlp"))
+    assert told["reference"] is None and told["models"] == 3 and "ig_nodes" not in told["explaining"]
+    assert slices.interpreted_blocks(bare) == ["000-008"]
+    assert slices.interpreted(audit(interpretability={"records": 0})) == {}
+
+
+@pytest.mark.parametrize("changes", [{"records": 5}, {"measures": ["deletion"]}, {"radius": 1.0}, {"shown": 0}])
+def test_nothing_before_it_depends_on_how_explanations_are_measured(changes: dict[str, Any]) -> None:
+    changed = audit(interpretability=changes)
+    for setting in slices.settings(audit()):
+        assert slices.training_slice(changed, setting) == slices.training_slice(audit(), setting)
+    for told in (slices.attacks_slice, slices.pool_slice, slices.membership_slice):
+        assert told(changed, "digits") == told(audit(), "digits")
+    same = slices.interpretability_slice(changed, "digits/mlp") == slices.interpretability_slice(audit(), "digits/mlp")
+    assert same == ("radius" in changes), "only what the measures asked for read"

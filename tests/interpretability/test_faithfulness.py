@@ -1,6 +1,7 @@
 """Faithfulness measures on models whose answers are known, and against loops over the definition."""
 
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -67,7 +68,7 @@ def test_sensitivity_is_the_largest_relative_change(linear):
     assert shifts.abs().max() <= 0.1 and shifts.std() > 0.04
     for row in range(3):
         own = inputs[row] ** 2
-        changes = [float((((inputs[row] + s) ** 2 - own).norm() / own.norm())) for s in shifts[5 * row : 5 * row + 5]]
+        changes = [float(((inputs[row] + s) ** 2 - own).norm() / own.norm()) for s in shifts[5 * row : 5 * row + 5]]
         assert found[row] == pytest.approx(max(changes), rel=1e-6)
     assert sensitivity(replace(probe, batch=7), 5, 0.1) == pytest.approx(found)
     constant = replace(probe, explain=lambda points, rows: torch.ones_like(points))
@@ -89,7 +90,7 @@ def test_curves_are_those_of_removing_pixel_after_pixel(linear, steps):
                 chosen[order[: round(step / steps * 16)]] = True
                 kept = torch.from_numpy((~chosen if deleting else chosen).reshape(4, 4))
                 heights.append(float(torch.softmax(model((inputs[row] * kept)[None]), 1)[0, probe.classes[row]]))
-            assert found[row] == pytest.approx(np.mean([(a + b) / 2 for a, b in zip(heights, heights[1:])]))
+            assert found[row] == pytest.approx(np.mean([(a + b) / 2 for a, b in pairwise(heights)]))
     assert (insertion(probe, maps, steps) >= insertion(probe, -maps, steps)).all()
     assert (deletion(probe, maps, steps) <= deletion(probe, -maps, steps)).all()
     assert deletion(replace(probe, batch=2), maps, steps) == pytest.approx(deletion(probe, maps, steps))

@@ -26,25 +26,29 @@ def infidelity(probe: Probe, perturbations: int, removed_share: float) -> Float[
     its removed coordinates.
     """
     import torch
-    from captum.metrics import infidelity as by_captum
 
-    values = []
-    for rows in probe.rows(perturbations):
-        inputs, attributions = probe.inputs[rows], probe.attributions[rows]
-        drawn = probe.draws("removal", rows, perturbations)
-        removed = (drawn[:, :1] if inputs.ndim == 4 else drawn) < removed_share
+    parts = [_infidelity(probe, rows, perturbations, removed_share) for rows in probe.rows(perturbations)]
+    return torch.cat(parts).double().cpu().numpy()
 
-        def removal(points: Tensor, removed: Tensor = removed) -> tuple[Tensor, Tensor]:
-            change = removed * points
-            return (removed.expand_as(points).to(points) if probe.multiplied else change), points - change
 
-        classes = probe.classes[rows]
+def _infidelity(probe: Probe, rows: list[int], times: int, share: float) -> Tensor:
+    from captum.metrics import infidelity
 
-        def quantity(points: Tensor, classes: Tensor = classes) -> Tensor:
-            return probe.value(points, classes.repeat_interleave(len(points) // len(classes))).to(points)
+    drawn = probe.draws("removal", rows, times)
+    removed = (drawn[:, :1] if drawn.ndim == 4 else drawn) < share
 
-        values.append(by_captum(quantity, removal, inputs, attributions, n_perturb_samples=perturbations))
-    return torch.cat(values).double().cpu().numpy()
+    def removal(points: Tensor) -> tuple[Tensor, Tensor]:
+        change = removed * points
+        return (removed.expand_as(points).to(points) if probe.multiplied else change), points - change
+
+    def quantity(points: Tensor) -> Tensor:
+        classes = probe.classes[rows].repeat_interleave(len(points) // len(rows))
+        return probe.value(points, classes).to(points)
+
+    values: Tensor = infidelity(
+        quantity, removal, probe.inputs[rows], probe.attributions[rows], n_perturb_samples=times
+    )
+    return values
 
 
 @measure("sensitivity", label="sensitivity")
@@ -54,22 +58,26 @@ def sensitivity(probe: Probe, perturbations: int, radius: float) -> Float[np.nda
     `radius` is in units of the model's input.
     """
     import torch
+
+    parts = [_sensitivity(probe, rows, perturbations, radius) for rows in probe.rows(perturbations)]
+    return torch.cat(parts).double().cpu().numpy()
+
+
+def _sensitivity(probe: Probe, rows: list[int], times: int, radius: float) -> Tensor:
     from captum.metrics import sensitivity_max
 
-    values = []
-    for rows in probe.rows(perturbations):
-        shifts = (2 * probe.draws("shift", rows, perturbations) - 1) * radius
+    shifts = (2 * probe.draws("shift", rows, times) - 1) * radius
 
-        def shifted(points: Tensor, shifts: Tensor = shifts) -> Tensor:
-            return points + shifts
+    def shifted(points: Tensor) -> Tensor:
+        return points + shifts
 
-        def explain(points: Tensor | tuple[Tensor], rows: list[int] = rows) -> Tensor:
-            if isinstance(points, tuple):  # captum wraps the inputs, but not the changed ones
-                (points,) = points
-            return probe.explain(points, [row for row in rows for _ in range(len(points) // len(rows))])
+    def explain(points: Tensor | tuple[Tensor]) -> tuple[Tensor]:
+        if isinstance(points, tuple):  # captum wraps the records, but not the changed ones
+            (points,) = points
+        return (probe.explain(points, [row for row in rows for _ in range(len(points) // len(rows))]),)
 
-        values.append(sensitivity_max(explain, probe.inputs[rows], shifted, n_perturb_samples=perturbations))
-    return torch.cat(values).double().cpu().numpy()
+    values: Tensor = sensitivity_max(explain, probe.inputs[rows], shifted, n_perturb_samples=times)
+    return values
 
 
 @measure("deletion", label="deletion area")
