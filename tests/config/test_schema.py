@@ -89,7 +89,11 @@ def test_epsilon_is_carried_as_the_user_wrote_it(written: object, carried: str) 
         ("imported/digits", {"signals": "s.parquet"}, "imported.digits: datasets has that name too"),
         ("imported/other", {"signals": "s.parquet", "epsilon": 8}, "imported.other: an ε goes with a δ"),
         ("imported/other", {"signals": "s.parquet", "delta": 1e-5}, "imported.other: an ε goes with a δ"),
-        ("datasets/digits/standardise", "private", "datasets.digits.standardise: input should be 'none', 'public' or 'stated'"),
+        (
+            "datasets/digits/standardise",
+            "private",
+            "datasets.digits.standardise: input should be 'none', 'public' or 'stated'",
+        ),
         (
             "explainers/methods",
             ["ixg", "llm-local"],

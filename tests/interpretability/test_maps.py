@@ -20,6 +20,11 @@ def test_attributions_of_inputs_stay_as_they_are(shape):
     assert to_maps(attributions) == pytest.approx(expected.numpy(), abs=1e-6)
 
 
+def test_several_rows_of_a_table_are_summed():
+    rows = torch.randn(2, 3, 7)
+    assert at_inputs(rows, (7,)).equal(rows.sum(dim=1))
+
+
 def test_tokens_have_no_place_in_an_image():
     with pytest.raises(ValueError, match=r"attributions of shape \[5, 8\] for inputs of shape \[1, 4, 4\]"):
         at_inputs(torch.zeros(2, 5, 8), (1, 4, 4))

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from mia_audit.config.schema import Architecture, Audit, Mechanism
+from mia_audit.explain import explainers
 from mia_audit.explain.families import families, options_of
 from mia_audit.interpretability import measures
 
@@ -171,7 +172,9 @@ def interpreted_blocks(audit: Audit) -> list[str]:
 def interpretability_slice(audit: Audit, group: str) -> str:
     """What measures of a group's explanations depend on: its settings, and the options of the explainers and measures wanted."""
     section, compared = audit.interpretability, interpreted(audit)[group]
-    names = section.explainers or audit.explainers.methods
+    model = resolved_architecture(audit, compared[0].architecture).model
+    wanted = dict.fromkeys(section.explainers or audit.explainers.methods)
+    names = [name for name in wanted if explainers[name].explains(model)]
     options = {option for name in section.measures for option in measures[name].options()}
     bare = (one for one in compared if resolved_mechanism(audit, one.mechanism).mechanism == "none")
     return to_json(

@@ -81,7 +81,9 @@ def explainer(
     """Register the decorated function as an explainer."""
 
     def decorate(attribute: Attribute) -> Attribute:
-        explainers.register(name)(Explainer(attribute, options, family or name, complete, models, quantities, multiplied))
+        explainers.register(name)(
+            Explainer(attribute, options, family or name, complete, models, quantities, multiplied)
+        )
         return attribute
 
     return decorate

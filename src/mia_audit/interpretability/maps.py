@@ -9,18 +9,21 @@ from torch import Tensor
 
 
 def at_inputs(attributions: Float[Tensor, "n ..."], shape: tuple[int, ...]) -> Float[Tensor, "n ..."]:
-    """Bring attributions of a layer [n, c, h, w] to the shape of the inputs, others are returned as they are.
+    """Bring attributions that have no number for every number of the input to the shape of the inputs.
 
-    A layer's channels are summed, the map is interpolated bilinearly, as an overlay on the record shows it, and every
-    channel of the input gets an equal part of it. Attributions that have no place in the image are a ValueError.
+    A layer's [n, c, h, w], or several maps side by side, are summed over channels, interpolated bilinearly to the size of
+    the record, as an overlay shows them, and every channel of the input gets an equal part; several rows a record of a
+    table, [n, t, d], are summed. Attributions that have no place in the record are a ValueError.
     """
     if attributions.shape[1:] == shape:
         return attributions
-    if attributions.ndim != 4 or len(shape) != 3:
-        raise ValueError(f"attributions of shape {list(attributions.shape[1:])} for inputs of shape {list(shape)}")
-    summed = attributions.sum(dim=1, keepdim=True)
-    enlarged = F.interpolate(summed, size=shape[1:], mode="bilinear", align_corners=False)
-    return enlarged.expand(-1, shape[0], -1, -1) / shape[0]
+    if len(shape) == 1 and attributions.ndim == 3 and attributions.shape[2:] == shape:
+        return attributions.sum(dim=1)
+    if len(shape) == 3 and attributions.ndim == 4:
+        summed = attributions.sum(dim=1, keepdim=True)
+        enlarged = F.interpolate(summed, size=shape[1:], mode="bilinear", align_corners=False)
+        return enlarged.expand(-1, shape[0], -1, -1) / shape[0]
+    raise ValueError(f"attributions of shape {list(attributions.shape[1:])} for inputs of shape {list(shape)}")
 
 
 def to_maps(attributions: Float[Tensor, "n ..."]) -> Float[np.ndarray, "n ..."]:
