@@ -11,8 +11,8 @@ import torch
 from mia_audit.cli import main
 from mia_audit.config.schema import Dataset
 from mia_audit.explain.attribute import attribute
-from mia_audit.interpretability.measures.similarity import rank_correlation
-from mia_audit.interpretability.measures.spread import gini
+from mia_audit.interpretability.methods.similarity import rank_correlation
+from mia_audit.interpretability.methods.spread import gini
 from mia_audit.interpretability.study import draw_sample, shown_rows
 from mia_audit.models import build, describe, load, save_weights, to_input
 from mia_audit.pools.build import build_pool

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from mia_audit.interpretability.measures.faithfulness import deletion, infidelity, insertion, sensitivity
+from mia_audit.interpretability.methods.faithfulness import deletion, infidelity, insertion, sensitivity
 from mia_audit.interpretability.probe import Probe
 
 SHAPE = (2, 4, 4)

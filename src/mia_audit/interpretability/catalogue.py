@@ -52,7 +52,7 @@ class Measure:
 
 GIVEN = ("maps", "other", "labels", "probe")
 
-measures: Registry[Measure] = Registry("measure", "mia_audit.interpretability.measures", "-", eager=True)
+measures: Registry[Measure] = Registry("measure", "mia_audit.interpretability.methods", "-", eager=True)
 """Measures by name; cheap to import, so a file may register several."""
 
 
