@@ -79,7 +79,7 @@ def write_table(
     schema = first.schema.with_metadata(metadata)
     written = 0
     with replacing(path) as partial:
-        with pq.ParquetWriter(partial, schema, compression="zstd", **encoding) as writer:
+        with pq.ParquetWriter(partial, schema, **{"compression": "zstd", **encoding}) as writer:
             for table in chain([first], parts):
                 writer.write_table(table.cast(schema), row_group_size=max(len(table), 1))
                 written += len(table)

@@ -22,7 +22,7 @@ def drawn_svg(chart):
 @pytest.fixture(scope="module")
 def lines(small, named):
     drawn = series([found for _, found in named])
-    return {name: curves(small.results(), found, drawn, 40) for name, found in named}, drawn
+    return {name: curves(small.results(), found, drawn) for name, found in named}, drawn
 
 
 def test_roc_chart_carries_the_curves_and_draws_one_setting_at_a_time(lines):

@@ -24,7 +24,7 @@ def test_the_same_inputs_give_the_same_bytes_whatever_the_users_settings(small, 
 def test_curves_are_the_mean_of_every_targets_steps(small, findings):
     found = findings.settings[0]
     drawn = series(findings.settings)
-    (curve,) = [one for one in curves(small.results(), found, drawn, 40) if one.series.name == "outputs"]
+    (curve,) = [one for one in curves(small.results(), found, drawn) if one.series.name == "outputs"]
     rows = pl.read_parquet(small.root / "toy" / "net" / "none-epsinf" / "scores.parquet").filter(
         pl.col("attack") == "loss-lira", pl.col("variance") == "pooled", ~pl.col("null_control")
     )
@@ -68,7 +68,7 @@ def test_colours_stand_out_from_a_white_and_a_dark_page(colour):
 def test_what_the_figures_show(small, findings):
     with paper_style():
         drawn = series(findings.settings)
-        axes = roc_figure(findings.settings[1], curves(small.results(), findings.settings[1], drawn, 60)).axes[0]
+        axes = roc_figure(findings.settings[1], curves(small.results(), findings.settings[1], drawn)).axes[0]
         assert axes.get_xscale() == axes.get_yscale() == "log" and axes.get_xlim()[0] == pytest.approx(1 / 150)
         assert "ε = 8" in axes.get_title(loc="left")
         diagonal = axes.lines[-1]

@@ -23,7 +23,7 @@ def exposure(scores: Float[np.ndarray, "N K"], member: Bool[np.ndarray, "N K"]) 
     with np.errstate(invalid="ignore"):
         member_score = np.where(inside, scores, 0).sum(1, dtype=np.float64) / inside.sum(1)
         non_member_score = np.where(outside, scores, 0).sum(1, dtype=np.float64) / outside.sum(1)
-        percentiles = np.column_stack([_percentile(column) for column in scores.T])
+        percentiles = np.stack([_percentile(column) for column in scores.T]).T
         percentile = np.where(inside, percentiles, 0).sum(1) / inside.sum(1)
     gap = member_score - non_member_score
     rank = np.empty(len(gap), dtype=np.int32)
@@ -39,12 +39,11 @@ def exposure(scores: Float[np.ndarray, "N K"], member: Bool[np.ndarray, "N K"]) 
 
 def _percentile(scores: Float[np.ndarray, " N"]) -> Float[np.ndarray, " N"]:
     """Return the share of the scored records that score lower than each, ties (itself included) at ½; NaN where unscored."""
-    order = np.argsort(scores, kind="stable")  # NaN last
+    order = np.argsort(scores)  # NaN last
     known = int(np.count_nonzero(~np.isnan(scores)))
-    ranked, place = scores[order[:known]], np.arange(known)
-    changes = ranked[1:] != ranked[:-1]
-    first = np.maximum.accumulate(np.where(np.append(True, changes), place, 0))
-    last = np.minimum.accumulate(np.where(np.append(changes, True), place, known)[::-1])[::-1]
+    ranked = scores[order[:known]]
+    first = np.flatnonzero(np.append(True, ranked[1:] != ranked[:-1])[:known])
+    tied = np.diff(first, append=known)
     shares = np.full(len(scores), np.nan)
-    shares[order[:known]] = (first + last + 1) / (2 * max(known, 1))
+    shares[order[:known]] = np.repeat((2 * first + tied) / (2 * max(known, 1)), tied)
     return shares

@@ -38,19 +38,17 @@ def read_scores(path: Path, *wanted: str) -> Iterator[Scored]:
     """
     file = open_table(path, "scores", [*KEYS, "target", "record", "member", "score"])
     for index in range(file.num_row_groups):
-        if not all(_may_hold(file.metadata.row_group(index), *pair) for pair in zip(KEYS, wanted, strict=False)):
-            continue
         with naming_damage(path, "scores"):
-            rows = file.read_row_group(index)
-        keys = {name: rows[name].unique().to_pylist() for name in KEYS}
-        if wanted and [keys[name] for name in KEYS] != [*([value] for value in wanted), [False]]:
-            continue
-        if any(len(values) != 1 for values in keys.values()):
+            keys = [_values(file, index, name) for name in KEYS]
+            if wanted and keys != [*([value] for value in wanted), [False]]:
+                continue
+            rows = file.read_row_group(index, columns=["target", "record", "member", "score"])
+        if any(len(values) != 1 for values in keys):
             raise UserError(
                 f"{path}: row group {index} mixes attacks; expected one row group per attack, signal and variance"
             )
         target, record = rows["target"].to_numpy(), rows["record"].to_numpy()
-        starts = np.flatnonzero(np.diff(target, prepend=target[0] - 1))
+        starts = np.flatnonzero(np.append(True, target[1:] != target[:-1]))
         shape = (len(starts), len(target) // len(starts))
         if (
             len(target) % shape[0]
@@ -60,7 +58,7 @@ def read_scores(path: Path, *wanted: str) -> Iterator[Scored]:
             raise UserError(
                 f"{path}: row group {index} does not hold the same records for every target, in the same order"
             )
-        attack, signal, variance, null_control = (values[0] for values in keys.values())
+        attack, signal, variance, null_control = (values[0] for values in keys)
         yield Scored(
             (attack, signal, variance, null_control),
             target[starts],
@@ -70,11 +68,15 @@ def read_scores(path: Path, *wanted: str) -> Iterator[Scored]:
         )
 
 
-def _may_hold(group: Any, name: str, value: str) -> bool:
-    """Whether a row group may hold a value, by the statistics of the column."""
-    columns = [group.column(index) for index in range(group.num_columns)]
-    statistics = next(column.statistics for column in columns if column.path_in_schema == name)
-    return not (statistics and statistics.has_min_max) or statistics.min <= value <= statistics.max
+def _values(file: Any, index: int, name: str) -> list[Any]:
+    """List the values of a column of one row group: the statistics tell where there is but one."""
+    group = file.metadata.row_group(index)
+    columns = [group.column(number) for number in range(group.num_columns)]
+    known = next(column.statistics for column in columns if column.path_in_schema == name)
+    if known and known.has_min_max and known.min == known.max:
+        return [known.min]
+    values: list[Any] = file.read_row_group(index, columns=[name])[name].unique().to_pylist()
+    return values
 
 
 def metric_rows(scored: Scored, fprs: Sequence[float], confidence: float) -> list[dict[str, Any]]:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from mia_audit.evaluation.ranking import Ranking
+
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float
 
@@ -54,6 +56,7 @@ def mean_log_roc(
 
     `targets` yields (scores, member) per target; each curve is read as the step function of `read_out`.
     """
-    curves = np.array([read_out(*roc_curve(scores, member)[:2], fprs) for scores, member in targets])
+    ranked = (Ranking(scores, member) for scores, member in targets)
+    curves = np.array([ranking.true_positives(fprs) / ranking.members for ranking in ranked])
     sd = curves.std(axis=0, ddof=1) if len(curves) > 1 else np.zeros(len(fprs))
     return curves.mean(axis=0), sd

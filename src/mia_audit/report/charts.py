@@ -13,8 +13,8 @@ from mia_audit.report.words import rate
 if TYPE_CHECKING:
     import altair as alt
 
-POINTS = 72
-"""FPRs at which a curve of the page is drawn."""
+EVERY = 4
+"""Of the FPRs at which a curve was read, every so many are drawn."""
 
 
 def roc_chart(lines: dict[str, list[Curve]], drawn: Sequence[Series]) -> dict[str, Any]:

@@ -84,7 +84,7 @@ def draw(results: Results, findings: Findings, folder: Path) -> None:
         for group in findings.groups().values():
             drawn = series(group)
             for found in group:
-                figure = roc_figure(found, curves(results, found, drawn, points=300))
+                figure = roc_figure(found, curves(results, found, drawn))
                 save(figure, folder, roc_name(vars(found.setting)))
         save(epsilon_figure(findings), folder, "attack_by_epsilon")
         if any(found.test_accuracy for found in findings.settings):

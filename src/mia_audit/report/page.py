@@ -137,7 +137,7 @@ def _charts(
     """Yield id, label, caption and specification of the charts of a group."""
     drawn = series(group)
     named = [(capital(protection(found.setting)), found) for found in group]
-    lines = {name: curves(results, found, drawn, charts.POINTS) for name, found in named}
+    lines = {name: curves(results, found, drawn, charts.EVERY) for name, found in named}
     if any(lines.values()):
         yield "roc", "Log-log ROC curves", ROC_CAPTION, charts.roc_chart(lines, drawn)
     if len(group) > 1:

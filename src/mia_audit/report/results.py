@@ -7,6 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 
 from mia_audit.errors import UserError
@@ -103,6 +104,11 @@ class Results:
             else None
             for setting in self.spec.settings
         ]
+
+    @cached_property
+    def curves(self) -> dict[Any, tuple[np.ndarray, np.ndarray, np.ndarray]]:
+        """ROC curves that have been read, by setting and attack: FPRs, mean TPRs and their standard deviation."""
+        return {}
 
     def scored(self, setting: Setting, attack: str, signal: str, variance: str) -> Scored:
         """Return the scores of one attack on the true membership."""

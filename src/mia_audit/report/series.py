@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from mia_audit.evaluation.files import Scored
 from mia_audit.evaluation.roc import log_grid, mean_log_roc
 from mia_audit.report.findings import Finding, Leak
 from mia_audit.report.results import Results
@@ -19,6 +20,8 @@ CHANNELS = {
 }
 """What the lines over channels are called."""
 BASELINE = "#7A7A7A"
+POINTS = 285
+"""FPRs at which a curve is read."""
 MOST = len(PALETTE)
 
 
@@ -75,21 +78,25 @@ class Curve:
     sd: np.ndarray
 
 
-def curves(results: Results, found: Finding, drawn: list[Series], points: int) -> list[Curve]:
-    """Read the curves of a setting off its scores, from FPR 1/(largest number of non-members) to 1."""
+def curves(results: Results, found: Finding, drawn: list[Series], every: int = 1) -> list[Curve]:
+    """Read the curves of a setting off its scores, from FPR 1/(largest number of non-members) to 1, at every so many of `POINTS`."""
     chosen = strongest(found)
     made = []
     for one in drawn:
         if one.name not in chosen:
             continue
         leak = chosen[one.name]
-        scored = results.scored(found.setting, *leak.key)
-        columns = list(zip(scored.score.T, scored.member.T, strict=True))
-        columns = [(values, inside) for values, inside in columns if _both(inside[~np.isnan(values)])]
-        grid = log_grid(max(int((~inside & ~np.isnan(values)).sum()) for values, inside in columns), points)
-        made.append(Curve(one, leak, grid, *mean_log_roc(columns, grid)))
+        key = (found.setting, leak.key)
+        if key not in results.curves:  # the page shows what the figures do
+            results.curves[key] = _read_curve(results.scored(found.setting, *leak.key))
+        made.append(Curve(one, leak, *(values[::every] for values in results.curves[key])))
     return made
 
 
-def _both(member: np.ndarray) -> bool:
-    return bool(member.any() and not member.all())
+def _read_curve(scored: Scored) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return FPRs, mean TPRs and their standard deviation over the targets that have scored members and non-members."""
+    known = ~np.isnan(scored.score)
+    inside, outside = (known & scored.member).sum(axis=0), (known & ~scored.member).sum(axis=0)
+    both = np.flatnonzero((inside > 0) & (outside > 0))
+    grid = log_grid(int(outside[both].max()), POINTS)
+    return grid, *mean_log_roc(((scored.score[:, target], scored.member[:, target]) for target in both), grid)

@@ -1,0 +1,25 @@
+"""The ranking that every metric is read off: both ways to sort, against counting."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mia_audit.evaluation.ranking import Ranking
+
+value = st.sampled_from([-np.inf, -3.5, -1e-40, -0.0, 0.0, 1e-40, 1.0, np.inf, np.nan])
+labelled = st.lists(st.tuples(value, st.booleans()), max_size=40)
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+@settings(deadline=None, max_examples=200, derandomize=True)
+@given(pairs=labelled)
+def test_counts_are_those_of_every_threshold(kind, pairs):
+    scores = np.array([score for score, _ in pairs], dtype=kind)
+    member = np.array([inside for _, inside in pairs], dtype=bool)
+    ranking = Ranking(scores, member)
+    levels = sorted({score for score in scores.tolist() if not np.isnan(score)})
+    assert ranking.missed.tolist() == [int((member & (scores <= level)).sum()) for level in levels]
+    assert ranking.spared.tolist() == [int((~member & (scores <= level)).sum()) for level in levels]
+    known = ~np.isnan(scores)
+    assert (ranking.members, ranking.non_members) == (int((member & known).sum()), int((~member & known).sum()))
