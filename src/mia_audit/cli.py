@@ -30,6 +30,7 @@ COMMANDS = {
     "import": "read published score files into a signals.parquet",
     "reproduce": "the paper's Table 3 beside what its published score matrices say",
     "plan": "what an audit will take: models, jobs, hours, disk, memory",
+    "doctor": "check this machine before an audit runs on it",
     "epsilon": "what a noise multiplier promises, or which one a budget needs",
     "schema": "write config/schema.json and the key table of config/README.md",
 }

@@ -9,12 +9,8 @@ from mia_audit.config.load import load_audit
 from mia_audit.errors import UserError
 
 if TYPE_CHECKING:
-    from mia_audit.config.schema import Audit
     from mia_audit.planning.costs import Costs
     from mia_audit.planning.estimate import Plan
-    from mia_audit.planning.sizes import Size
-
-UNITS = {"TB": 1e12, "GB": 1e9, "MB": 1e6, "kB": 1e3}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -49,33 +45,18 @@ def run(options: argparse.Namespace) -> None:
     sizes = {name: size_of(audit, name, results, given) for name in audit.datasets}
     jobs = count_jobs(options.config, options.checkout)
     from mia_audit.planning.costs import Given, Measured
-    from mia_audit.planning.estimate import estimate
+    from mia_audit.planning.estimate import estimate, models_of
     from mia_audit.training.device import device_for
 
     device = device_for(audit.compute.threads)
     rate = options.records_per_second
     costs: Costs = Given(rate) if rate else Measured(audit.compute.batch, device)
-    plan = estimate(audit, sizes, _models(audit, sizes), costs, jobs)
+    plan = estimate(audit, sizes, models_of(audit, sizes), costs, jobs)
     source = f"{rate:g} records/s, as told" if rate else f"timed on this machine ({device})"
     if options.json:
         print(json.dumps(_facts(plan, jobs, source), indent=2, ensure_ascii=False))
     else:
         _print(plan, jobs, f"{audit.audit}: {source}")
-
-
-def _models(audit: "Audit", sizes: "dict[str, Size]") -> Any:
-    from mia_audit.config.settings import resolved_architecture
-    from mia_audit.models import describe
-    from mia_audit.planning.costs import activation_bytes
-    from mia_audit.planning.estimate import Model
-
-    models = {}
-    for dataset, size in sizes.items():
-        for name in audit.architectures:
-            section = resolved_architecture(audit, name)
-            facts = describe(name, section.model, section.parameters, size.shape, size.classes)
-            models[dataset, name] = Model(facts, activation_bytes(facts))
-    return models
 
 
 def _facts(plan: "Plan", jobs: dict[str, int], source: str) -> dict[str, Any]:
@@ -94,6 +75,8 @@ def _facts(plan: "Plan", jobs: dict[str, int], source: str) -> dict[str, Any]:
 def _print(plan: "Plan", jobs: dict[str, int], title: str) -> None:
     from rich.console import Console
     from rich.table import Table
+
+    from mia_audit.planning.sizes import human
 
     console = Console()
     table = Table(title=title, title_justify="left", box=None, pad_edge=False)
@@ -114,9 +97,3 @@ def _print(plan: "Plan", jobs: dict[str, int], title: str) -> None:
 
 def _hours(seconds: float) -> str:
     return f"{seconds / 3600:,.1f} h" if seconds >= 3600 else f"{seconds:,.0f} s"
-
-
-def human(size: float) -> str:
-    """Write bytes in the unit that suits them."""
-    unit = next((name for name, scale in UNITS.items() if size >= scale), "kB")
-    return f"{size / UNITS[unit]:.1f} {unit}"

@@ -438,6 +438,8 @@ class Compute(Section):
     """Threads of a job."""
     batch: PositiveInt = 256
     """Records in memory at once when signals are computed, per-record gradients included."""
+    device: str = Field("auto", pattern=r"^(auto|cpu|cuda(:\d+)?)$")
+    """`auto`: a graphics card where there is one; `cuda`: any free card, and an error without; `cuda:N`: that card; `cpu`."""
     checkpoint_seconds: int = Field(60, ge=0)
     """Least time between two checkpoints of a model's training, which a killed job goes on from."""
 

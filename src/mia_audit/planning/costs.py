@@ -192,6 +192,22 @@ class Given:
         return max(passes, 1) * self.each
 
 
+class Free:
+    """No costs: for the parts of a plan that are not time."""
+
+    def step(self, architecture: Mapping[str, Any], mechanism: Mechanism, training: Training) -> Linear:
+        return Linear(0.0, 0.0)
+
+    def calibration(self, mechanism: Mechanism, training: Training, records: int, epsilon: float) -> float:
+        return 0.0
+
+    def forward(self, architecture: Mapping[str, Any]) -> float:
+        return 0.0
+
+    def signals(self, architecture: Mapping[str, Any], family: str, options: Mapping[str, Any]) -> float:
+        return 0.0
+
+
 def records_through(model: nn.Module, architecture: Mapping[str, Any], family: str, options: Mapping[str, Any]) -> int:
     """Count how many times a record goes through the model for one family of signals."""
     seen = 0

@@ -9,10 +9,11 @@ from mia_audit.attacks.files import DIAGNOSTIC
 from mia_audit.attacks.run import plan as attack_runs
 from mia_audit.attacks.signal import describe
 from mia_audit.config.schema import Audit, Mechanism
-from mia_audit.config.settings import Setting, blocks, families_of, resolved_mechanism, settings
+from mia_audit.config.settings import Setting, blocks, families_of, resolved_architecture, resolved_mechanism, settings
 from mia_audit.explain.families import OUTPUTS, columns
 from mia_audit.membership import draw_membership
-from mia_audit.planning.costs import Costs, Linear
+from mia_audit.models import describe as described
+from mia_audit.planning.costs import Costs, Linear, activation_bytes
 from mia_audit.planning.sizes import Size
 from mia_audit.training.per_record import HELD
 
@@ -70,6 +71,17 @@ class Plan:
 
     def need(self, job: str, size: float) -> None:
         self.memory[job] = max(self.memory.get(job, 0), round(size))
+
+
+def models_of(audit: Audit, sizes: Mapping[str, Size]) -> Models:
+    """Build every model once on every pool's shape; raises UserError for one that does not fit."""
+    models = {}
+    for dataset, size in sizes.items():
+        for name in audit.architectures:
+            section = resolved_architecture(audit, name)
+            facts = described(name, section.model, section.parameters, size.shape, size.classes)
+            models[dataset, name] = Model(facts, activation_bytes(facts))
+    return models
 
 
 def estimate(

@@ -8,6 +8,8 @@ from mia_audit.config.schema import Audit, Dataset
 from mia_audit.errors import UserError
 from mia_audit.storage import open_table, table_facts
 
+UNITS = {"TB": 1e12, "GB": 1e9, "MB": 1e6, "kB": 1e3}
+
 
 @dataclass(frozen=True)
 class Size:
@@ -79,3 +81,9 @@ def parse_size(text: str, audit: Audit) -> tuple[str, Size]:
 def _drawn(source: Size, section: Dataset) -> Size:
     left = source.records - section.public
     return Size(min(section.records or left, left), section.public, source.shape, source.classes)
+
+
+def human(size: float) -> str:
+    """Write bytes in the unit that suits them."""
+    unit = next((name for name, scale in UNITS.items() if size >= scale), "kB")
+    return f"{size / UNITS[unit]:.1f} {unit}"

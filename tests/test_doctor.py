@@ -1,0 +1,153 @@
+"""What the doctor says of machines that lack something, each lack injected."""
+
+import os
+from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError
+from pathlib import Path
+
+import pytest
+
+from mia_audit import doctor
+from mia_audit.cli import main
+from mia_audit.doctor import Finding
+
+ROOT = Path(__file__).parents[1]
+
+
+def verdicts(findings: list[Finding]) -> dict[str, str]:
+    return {found.what: found.verdict for found in findings}
+
+
+@pytest.mark.parametrize(
+    ("installed", "verdict", "says"),
+    [
+        ({"torch": "2.13.0+cpu", "numpy": "2.1.0"}, "ok", "all 2 as locked"),
+        ({"torch": "2.12.0", "numpy": "2.1.0"}, "note", "torch 2.12.0 instead of 2.13.0"),
+        ({"numpy": "2.1.0"}, "mend", "missing: torch: pip install --requirement"),
+    ],
+)
+def test_versions_are_compared_with_the_lock(
+    tmp_path: Path, installed: dict[str, str], verdict: str, says: str
+) -> None:
+    def version(name: str) -> str:
+        if name not in installed:
+            raise PackageNotFoundError(name)
+        return installed[name]
+
+    lock = tmp_path / "requirements.lock"
+    lock.write_text("# made by make lock\nnumpy==2.1.0\ntorch==2.13.0\n")
+    packages = next(found for found in doctor.versions(lock, version) if found.what == "packages")
+    assert packages.verdict == verdict and says in packages.says
+
+
+def test_the_real_lock_is_read() -> None:
+    assert verdicts(list(doctor.versions(ROOT / "envs" / "requirements.lock")))["packages"] in ("ok", "note")
+
+
+def told(answers: dict[str, str]) -> doctor.Ask:
+    def ask(words: Sequence[str]) -> str | None:
+        return answers.get(words[0])
+
+    return ask
+
+
+CARD = "NVIDIA H200, 143771 MiB, 570.1"
+
+
+@pytest.mark.parametrize(
+    ("smi", "torch_cuda", "problem", "wanted", "verdict", "says"),
+    [
+        (None, "13.0", None, "auto", "ok", "everything runs on the CPU"),
+        (None, "13.0", None, "cuda", "mend", "but compute.device is cuda"),
+        (CARD, None, None, "auto", "note", "built without CUDA"),
+        (CARD, "13.0", "driver too old", "auto", "note", "built for CUDA 13.0, cannot use them (driver too old)"),
+        (CARD, "13.0", "driver too old", "cuda:1", "mend", "update the driver"),
+        (CARD, "13.0", None, "cuda", "ok", "NVIDIA H200"),
+    ],
+)
+def test_cards(
+    smi: str | None, torch_cuda: str | None, problem: str | None, wanted: str, verdict: str, says: str
+) -> None:
+    (found,) = doctor.cards(told({"nvidia-smi": smi} if smi else {}), torch_cuda, lambda: problem, wanted)
+    assert found.verdict == verdict and says in found.says
+
+
+def test_slurm(tmp_path: Path) -> None:
+    shim = tmp_path / "bin" / "sacct"
+    everywhere = {"sbatch": "/usr/bin/sbatch", "sacct": "/usr/bin/sacct"}
+    (none,) = doctor.slurm(told({}), lambda name: None, shim)
+    assert none.verdict == "ok" and "jobs run on this machine" in none.says
+    (silent,) = doctor.slurm(told({}), everywhere.get, shim)
+    assert silent.verdict == "note" and "sinfo does not answer" in silent.says
+    down = list(doctor.slurm(told({"sinfo": "debug* down", "sacct": ""}), everywhere.get, shim))
+    assert verdicts(down) == {"slurm": "note", "slurm accounts": "ok"}
+    bare = list(doctor.slurm(told({"sinfo": "debug* up"}), everywhere.get, shim))
+    assert verdicts(bare) == {"slurm": "ok", "slurm accounts": "note"} and "slurmdbd" in bare[1].says
+    shim.parent.mkdir()
+    shim.touch()
+    unwrapped = list(doctor.slurm(told({"sinfo": "debug* up", "sacct": ""}), everywhere.get, shim))
+    assert unwrapped[1].verdict == "note" and f"export PATH={shim.parent}:$PATH" in unwrapped[1].says
+    wrapped = list(
+        doctor.slurm(told({"sinfo": "debug* up", "sacct": ""}), (everywhere | {"sacct": str(shim)}).get, shim)
+    )
+    assert verdicts(wrapped) == {"slurm": "ok", "slurm accounts": "ok"}
+
+
+def test_a_command_that_fails_or_is_missing_is_silence() -> None:
+    assert doctor.ask(["false"]) is None
+    assert doctor.ask(["no-such-command-anywhere"]) is None
+    assert doctor.ask(["echo", "up"]) == "up"
+
+
+@pytest.mark.parametrize(("needed", "verdict"), [(None, "ok"), (40, "ok"), (70, "note"), (101, "mend")])
+def test_disk_is_compared_with_the_plan(tmp_path: Path, needed: int | None, verdict: str) -> None:
+    found = doctor.disk(tmp_path / "results", needed, lambda path: (200, 100, 100))
+    assert found.verdict == verdict
+
+
+def test_memory_is_compared_with_the_plan() -> None:
+    assert "3 at a time" in doctor.memory(10**9, 35 * 10**8).says
+    assert doctor.memory(10**9, 10**8).verdict == "mend"
+    assert doctor.memory(None, None).verdict == "ok"
+
+
+def test_a_file_system_that_works_is_left_as_it_was(tmp_path: Path) -> None:
+    found = list(doctor.file_system(tmp_path / "results" / "deep"))
+    assert verdicts(found) == {"file system": "ok", "clock": "ok"}
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_system_that_does_not_lock_or_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fcntl.flock", lambda *_: None)
+    assert "flock does not exclude" in next(doctor.file_system(tmp_path)).says
+
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(13, os.strerror(13))
+
+    monkeypatch.setattr("tempfile.mkdtemp", refuse)
+    (found,) = doctor.file_system(tmp_path)
+    assert found.verdict == "mend" and "Permission denied" in found.says
+
+
+def test_clocks() -> None:
+    assert doctor.clock(0.1, 1.8e9).verdict == "ok"
+    assert "dated +60 s off" in doctor.clock(60.0, 1.8e9).says
+    assert "1970-01-01" in doctor.clock(0.0, 0.0).says
+
+
+def test_the_command_says_ok_here_and_what_stops_elsewhere(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(doctor, "ask", lambda words: None)
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    monkeypatch.setattr(doctor, "cannot_use_cuda", lambda: None)
+    config = tmp_path / "c.yaml"
+    config.write_text("audit: c\ndatasets: {breast_cancer: {}}\narchitectures: {mlp: {}}\nmechanisms: {none: {}}\n")
+    assert main(["doctor", str(config), "--checkout", str(ROOT)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert {line.split()[0] for line in lines} <= {"ok", "note"}
+    assert any(line.startswith("ok    disk") and "the audit writes about" in line for line in lines)
+    monkeypatch.setattr(doctor, "available_memory", lambda: 1)
+    assert main(["doctor", str(config), "--checkout", str(ROOT)]) == 2
+    told_off = capsys.readouterr()
+    assert "mend  memory" in told_off.out and "1 of the checks would stop an audit" in told_off.err
