@@ -130,7 +130,7 @@ def slurm(ask: Ask, which: Callable[[str], str | None], shim: Path) -> Iterator[
         yield Finding(
             "note",
             "slurm",
-            f"sinfo does not answer: on this machine an audit runs; for the cluster see that the controller is up",
+            "sinfo does not answer: on this machine an audit runs; for the cluster see that the controller is up",
         )
         return
     up = [line.split()[0] for line in partitions.splitlines() if line.endswith(" up")]

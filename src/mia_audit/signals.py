@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -17,6 +17,9 @@ from mia_audit.explain.catalogue import GRADIENT, explainers
 from mia_audit.explain.families import columns, signal_stem
 from mia_audit.explain.summaries import summarise
 from mia_audit.models import Inputs
+
+if TYPE_CHECKING:
+    from mia_audit.explain.members import Members
 
 
 @dataclass(frozen=True)
@@ -53,25 +56,26 @@ def model_signals(
     inputs: Inputs | Float[Tensor, "N ..."],
     labels: Int[np.ndarray, " N"],
     task: Task,
+    members: Members | None = None,
 ) -> dict[str, np.ndarray]:
     """Return a family's columns for one model, [N] each: label and predicted int32, the rest float32.
 
     `model` is in eval mode with frozen parameters and on the device of `inputs`, which are the pool's and read a batch at a
-    time. Raises UserError where an output is not finite.
+    time; explainers of_members need the model's `members`. Raises UserError where an output is not finite.
     """
-    parts = list(_batches(model, inputs, labels, task))
+    parts = list(_batches(model, inputs, labels, task, members))
     return {name: np.concatenate([part[name] for part in parts]) for name in columns(task.family, task.options)}
 
 
 def _batches(
-    model: nn.Module, inputs: Inputs | Tensor, labels: np.ndarray, task: Task
+    model: nn.Module, inputs: Inputs | Tensor, labels: np.ndarray, task: Task, members: Members | None
 ) -> Iterator[dict[str, np.ndarray]]:
     for start in range(0, len(labels), task.batch):
         numbers = range(start, min(start + task.batch, len(labels)))
         records = inputs[start : numbers.stop]
         truth = torch.from_numpy(labels[start : numbers.stop].astype(np.int64)).to(inputs.device)
         gradients = task.family == GRADIENT
-        batch = explained_batch(model, records, truth, numbers, task.options, task.seed, gradients)
+        batch = explained_batch(model, records, truth, numbers, task.options, task.seed, gradients, members)
         finite = batch.logits.isfinite().all(dim=1)
         if not finite.all():
             raise UserError(

@@ -77,7 +77,17 @@ def test_unknown_names_are_refused_when_the_config_is_read(name: str) -> None:
 
 def test_every_registered_explainer_is_there() -> None:
     assert explainers.names() == [
-        *["gradient_shap", "ig", "ixg", "llm-global", "llm-gradient", "llm-local", "llm-top", "saliency"],
+        *[
+            "gradient_shap",
+            "ig",
+            "ixg",
+            "llm-global",
+            "llm-gradient",
+            "llm-local",
+            "llm-top",
+            "local_linear",
+            "saliency",
+        ],
     ]
 
 

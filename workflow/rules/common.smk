@@ -51,6 +51,11 @@ def public_weights(wildcards):
     return "<architecture>/public.safetensors" if pretrained else []
 
 
+def training_records(wildcards):
+    read = FAMILIES[wildcards.architecture][wildcards.family]["explainers"]
+    return "<pool>/membership.parquet" if slices.of_members(read) else []
+
+
 def below(settings, *names):
     return [
         f"<results>/{setting.path}/{name}" for setting in settings for name in names

@@ -4,6 +4,7 @@ rule signals:
         records="<pool>/records.npy",
         table="<pool>/records.parquet",
         architecture=ancient("<architecture>/architecture.json"),
+        membership=training_records,
     output:
         "<setting>/signals/{family}/{block}.parquet",
     log:
@@ -20,10 +21,13 @@ rule signals:
             AUDIT, w.dataset, FAMILIES[w.architecture][w.family]
         ),
         pool=subpath(input.records, parent=True),
+        membership=lambda w, input: (
+            f"--membership {input.membership}" if input.membership else ""
+        ),
         batch=AUDIT.compute.batch,
     shell:
         "mia-audit signals --pool {params.pool} --architecture {input.architecture} --models {input.models} --spec {params.spec:q}"
-        " --family {wildcards.family} --threads {threads} --batch {params.batch} --out {output} >{log} 2>&1"
+        " --family {wildcards.family} {params.membership} --threads {threads} --batch {params.batch} --out {output} >{log} 2>&1"
 
 
 rule gather:

@@ -19,6 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--spec", required=True, help='JSON: {"seed", "dataset", "options": those of the family}')
     parser.add_argument("--family", required=True, help="gradient, or the family of another explainer")
+    parser.add_argument("--membership", type=Path, help="membership.parquet, for explainers that read training records")
     parser.add_argument("--threads", type=int, default=1, help="threads to compute with")
     parser.add_argument("--batch", type=int, default=256, help="records in memory at once")
     parser.add_argument("--out", required=True, type=Path, help="the signals, Parquet")
@@ -31,8 +32,9 @@ def run(options: argparse.Namespace) -> None:
     import pyarrow as pa
     import torch
 
+    from mia_audit.explain.members import Members
     from mia_audit.models import Inputs, load, read_architecture
-    from mia_audit.pools.files import read_records
+    from mia_audit.pools.files import read_membership, read_records
     from mia_audit.signals import Task, model_signals
     from mia_audit.storage import write_table
 
@@ -44,13 +46,15 @@ def run(options: argparse.Namespace) -> None:
     architecture = read_architecture(options.architecture)
     inputs = Inputs(pool.data, pool.facts, architecture["input_shape"], device)
     count = len(pool.labels)
+    membership = read_membership(options.membership, weights) if options.membership else None
 
     def tables() -> Iterator[pa.Table]:
-        for shadow, path in weights.items():
+        for column, (shadow, path) in enumerate(weights.items()):
             model = load(architecture, path).to(device)
+            members = Members(model, inputs, membership[:, column], shadow) if membership is not None else None
             start = time.perf_counter()
             try:
-                signals = model_signals(model, inputs, pool.labels, task)
+                signals = model_signals(model, inputs, pool.labels, task, members)
             except UserError as error:
                 raise UserError(f"{path}: {error}") from None
             rate = count / (time.perf_counter() - start)

@@ -24,6 +24,7 @@ from pydantic import (
 from mia_audit.attacks import attacks
 from mia_audit.errors import suggest
 from mia_audit.explain import explainers
+from mia_audit.explain.weights import kernels
 from mia_audit.interpretability import measures
 from mia_audit.pools import pools
 from mia_audit.registry import Registry
@@ -335,6 +336,17 @@ class Explainers(Section):
     """Standard deviation of GradientSHAP's normal baselines."""
     llm_top: PositiveInt = 3
     """Maps that llm-top shows, those with the largest shares."""
+    local_kernel: str = "stable"
+    """Weights of local linear explanations: a registered kernel."""
+    local_steps: PositiveInt = 50
+    """Noisy steps of an explanation by private_local."""
+    local_delta: Probability = 1e-5
+    """δ of every explanation by private_local."""
+
+    @field_validator("local_kernel")
+    @classmethod
+    def _kernel(cls, value: str) -> str:
+        return _known(kernels, value)
 
     @field_validator("methods")
     @classmethod

@@ -80,6 +80,11 @@ def families_of(audit: Audit) -> dict[str, dict[str, dict[str, Any]]]:
     return {name: families(audit.explainers, section.model or name) for name, section in audit.architectures.items()}
 
 
+def of_members(names: Iterable[str]) -> bool:
+    """Tell whether one of the explainers is fitted to the records that a model was trained on."""
+    return any(explainers[name].of_members for name in names)
+
+
 def by_family(paths: Iterable[str], families: Iterable[str]) -> str:
     """Write the `--signals` arguments of `mia-audit gather`: the block files of one family after the other."""
     files = list(paths)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from mia_audit.explain.quantity import QUANTITIES
+
+if TYPE_CHECKING:
+    from mia_audit.explain.members import Members
 
 CLASSES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "predicted": lambda logits, _: logits.argmax(dim=1),
@@ -24,7 +27,7 @@ class Batch:
     """Records as a model takes them, the class explained of each, and what came out of one pass over them.
 
     `records` are the records' numbers in the pool, which random draws are keyed by. `gradients` hold the gradient of
-    every quantity at the inputs, where the pass was asked for them.
+    every quantity at the inputs, where the pass was asked for them; `members` are the model's training records, for explainers of_members.
     """
 
     model: nn.Module
@@ -35,6 +38,7 @@ class Batch:
     logits: Float[Tensor, "B C"]
     classes: Int[Tensor, " B"]
     gradients: Mapping[str, Float[Tensor, "B ..."]]
+    members: Members | None = None
 
     def gradients_at(self, points: Float[Tensor, "B ..."]) -> dict[str, Float[Tensor, "B ..."]]:
         """Return the gradient of every quantity of the class explained, at other points than the inputs."""
@@ -54,6 +58,7 @@ def explained_batch(
     options: Mapping[str, Any],
     seed: int,
     gradients: bool,
+    members: Members | None = None,
 ) -> Batch:
     """Run one forward pass and, where gradients are asked for, one backward pass per quantity of `options["explain"]`.
 
@@ -69,7 +74,7 @@ def explained_batch(
             logits = model(inputs)
         classes = CLASSES[options["explained_class"]](logits, labels)
         at_inputs = {}
-    return Batch(model, inputs, records, seed, quantities, logits.detach().double(), classes, at_inputs)
+    return Batch(model, inputs, records, seed, quantities, logits.detach().double(), classes, at_inputs, members)
 
 
 def _forward(model: nn.Module, points: Tensor) -> tuple[Tensor, Tensor]:

@@ -27,6 +27,10 @@ Columns write - for +, which joins the names of signals that are read together; 
 """
 
 
+PRIVATE_LOCAL = re.compile(r"private_local:(?P<epsilon>\d+(?:\.\d+)?)")
+"""Private local linear explanations by the ε of each: `private_local:0.5`."""
+
+
 @dataclass(frozen=True)
 class Explainer:
     """A way from a batch and the options to attributions, one tensor per quantity explained.
@@ -36,6 +40,7 @@ class Explainer:
     A `complete` one promises that its attributions sum to f(x) − f(0): its error is kept as a column. Attributions
     that are `multiplied` are in units of f (as input × gradient is), others in units of its gradient.
     `models` names the only models that it explains, and `quantities` the only quantities; left out, it explains all.
+    One `of_members` is fitted to the records that the model was trained on: it reads `Batch.members`.
     """
 
     attribute: Attribute
@@ -45,6 +50,7 @@ class Explainer:
     models: tuple[str, ...] = ()
     quantities: tuple[str, ...] = ()
     multiplied: bool = False
+    of_members: bool = False
 
     def explains(self, model: str) -> bool:
         """Tell whether it explains models of that name."""
@@ -52,10 +58,11 @@ class Explainer:
 
 
 class Explainers(Registry[Explainer]):
-    """The registered explainers, and captum's by name."""
+    """The registered explainers, captum's by name and private ones by their ε."""
 
     def __contains__(self, name: object) -> bool:
-        return super().__contains__(name) or (isinstance(name, str) and CAPTUM.fullmatch(name) is not None)
+        by_pattern = isinstance(name, str) and (CAPTUM.fullmatch(name) or _private_epsilon(name))
+        return super().__contains__(name) or bool(by_pattern)
 
     def __getitem__(self, name: str) -> Explainer:
         """Return the explainer of that name; an unknown one is a UserError, but captum's names are only checked when it runs."""
@@ -63,7 +70,16 @@ class Explainers(Registry[Explainer]):
             from mia_audit.explain.captum import captum_explainer
 
             return captum_explainer(re.split("[+-]", match["names"]))
+        if epsilon := _private_epsilon(name):
+            from mia_audit.explain.methods.local_linear import private_local
+
+            return private_local(epsilon)
         return super().__getitem__(name)
+
+
+def _private_epsilon(name: str) -> float:
+    match = PRIVATE_LOCAL.fullmatch(name)
+    return float(match["epsilon"]) if match else 0.0
 
 
 explainers = Explainers("explainer", "mia_audit.explain.methods", "_", eager=True)
@@ -77,12 +93,13 @@ def explainer(
     models: tuple[str, ...] = (),
     quantities: tuple[str, ...] = (),
     multiplied: bool = False,
+    of_members: bool = False,
 ) -> Callable[[Attribute], Attribute]:
     """Register the decorated function as an explainer."""
 
     def decorate(attribute: Attribute) -> Attribute:
         explainers.register(name)(
-            Explainer(attribute, options, family or name, complete, models, quantities, multiplied)
+            Explainer(attribute, options, family or name, complete, models, quantities, multiplied, of_members)
         )
         return attribute
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mia_audit.evaluation.exposure import exposure
+from mia_audit.explain import explainers
 from mia_audit.report.findings import Finding, Leak
 from mia_audit.report.pictures import attribution_picture, attribution_scale, record_picture
 from mia_audit.report.signals import Signal, read_signal
@@ -149,7 +150,11 @@ def _class_name(facts: Mapping[str, Any], label: int) -> str:
 def _shown_signal(results: Results, found: Finding) -> Signal | None:
     """Return the explanation that the setting's strongest explanation attack reads, if the audit knows how to compute it."""
     leak = found.strongest.get("explanations")
-    return read_signal(leak.signal) if leak and results.spec.explainers else None
+    shown = read_signal(leak.signal) if leak and results.spec.explainers else None
+    name = shown.explainer if shown else None
+    if name in explainers and explainers[str(name)].of_members:
+        return None  # computed from all training records: not for a few cards
+    return shown
 
 
 def _attributions(

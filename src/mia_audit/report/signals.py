@@ -3,6 +3,8 @@
 import re
 from dataclasses import dataclass
 
+from mia_audit.explain.catalogue import PRIVATE_LOCAL
+
 OUTPUTS = frozenset({"loss", "confidence"})
 EXPLANATION = re.compile(
     r"(?P<explainer>.+?)(?P<probability>_probability)?(?P<true>_true)?_(?P<summary>variance|l1|l2|linf|completeness)"
@@ -16,6 +18,7 @@ EXPLAINERS = {
     "llm-local": "the weighted map",
     "llm-gradient": "the maps' gradient",
     "llm-top": "the strongest maps",
+    "local_linear": "the local linear fit",
     "captum:NoiseTunnel-Saliency": "SmoothGrad",
 }
 SUMMARIES = {
@@ -50,6 +53,8 @@ class Signal:
     @property
     def explainer_label(self) -> str:
         """The explainer in words; one without words of its own is named as the config does."""
+        if private := PRIVATE_LOCAL.fullmatch(self.explainer or ""):
+            return f"the private local fit, ε = {private['epsilon']} each"
         return EXPLAINERS.get(self.explainer or "", (self.explainer or "").removeprefix("captum:"))
 
 

@@ -230,6 +230,7 @@ def test_an_exhausted_budget_without_a_history_is_named(table, terms):
         ({"delta": 1.5}, "delta 1.5: expected a number between 0 and 1"),
         ({"epsilon": -1.0}, "epsilon -1: an ε is a positive number"),
         ({"budget": np.inf}, "budget: epsilon inf"),
+        ({"epsilon": 300.0}, "epsilon 300: noise is calibrated below 200 only"),
         ({"steps": 0}, "steps 0"),
         ({"c": 0.0}, "c 0: the weight constant"),
         ({"kernel": "stabel"}, "unknown kernel 'stabel': did you mean 'stable'"),
@@ -239,7 +240,7 @@ def test_an_exhausted_budget_without_a_history_is_named(table, terms):
 )
 def test_terms_that_make_no_sense_are_named(terms, changes, words):
     with pytest.raises(UserError, match=words):
-        replace(terms, **changes)
+        assert replace(terms, **changes).multiplier
 
 
 def test_an_unknown_protocol_is_named(table, terms):

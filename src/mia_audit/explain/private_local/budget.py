@@ -9,7 +9,7 @@ import math
 from functools import cache
 
 from mia_audit.errors import UserError
-from mia_audit.evaluation.epsilon import epsilon_of_gdp
+from mia_audit.evaluation.epsilon import RANGE, epsilon_of_gdp
 
 SEARCH = 80
 """Halvings of a search: to double precision."""
@@ -32,6 +32,10 @@ def epsilon_of_steps(multiplier: float, steps: int, delta: float) -> float:
 def multiplier_for(epsilon: float, steps: int, delta: float) -> float:
     """Return the least noise multiplier with which `steps` Gaussian steps are (ε, δ)-DP."""
     check_privacy(epsilon, delta)
+    if epsilon >= RANGE:
+        raise UserError(
+            f"epsilon {epsilon:g}: noise is calibrated below {RANGE:g} only; an ε that large promises nothing"
+        )
     low, high = 0.0, 1.0
     while epsilon_of_gdp(high, delta) < epsilon:
         low, high = high, 2 * high

@@ -10,7 +10,7 @@ import numpy as np
 
 from mia_audit.errors import UserError
 from mia_audit.explain.private_local.solver import Problem
-from mia_audit.explain.private_local.weights import capped, kernels
+from mia_audit.explain.weights import capped, kernels
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int, Num

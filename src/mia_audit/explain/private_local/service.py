@@ -18,7 +18,7 @@ from mia_audit.explain.private_local.ledger import Entry, Ledger
 from mia_audit.explain.private_local.records import ExplanationSet, checked_values
 from mia_audit.explain.private_local.solver import Problem, descend, learning_rate, minimum
 from mia_audit.explain.private_local.terms import Terms
-from mia_audit.explain.private_local.weights import capped, kernels
+from mia_audit.explain.weights import capped, kernels
 from mia_audit.seeds import generator
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from mia_audit.explain.private_local.budget import (
     rho_for,
     step_cost,
 )
-from mia_audit.explain.private_local.weights import kernels, published_excess
+from mia_audit.explain.weights import kernels, published_excess
 
 PUBLISHED = ("sigma", "weight", "uncentred", "beta")
 """What `as_published` may bring back: the paper's σ, its uncapped exp(−d²), its fit without centring, its β without noise."""

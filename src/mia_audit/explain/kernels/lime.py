@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mia_audit.explain.private_local.weights import kernels
+from mia_audit.explain.weights import kernels
 
 if TYPE_CHECKING:
-    from mia_audit.explain.private_local.weights import Distance
+    from mia_audit.explain.weights import Distance
 
 WIDTH = 0.75
 

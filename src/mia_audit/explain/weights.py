@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     Distance = Float[np.ndarray, "*any"]
     Kernel = Callable[[Distance], Distance]
 
-kernels: Registry[Kernel] = Registry("kernel", "mia_audit.explain.private_local.kernels", "_")
+kernels: Registry[Kernel] = Registry("kernel", "mia_audit.explain.kernels", "_")
 """Kernels by name: distances in, weights between 0 and 1 out, before they are capped."""
 
 

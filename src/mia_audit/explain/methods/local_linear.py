@@ -1,0 +1,80 @@
+"""Local linear explanations fitted to the model's training records: as they are, in the manner of LIME, and private.
+
+`local_linear` is the least-squares fit over the unit ball; `private_local:EPS` the same by noisy steps, each explanation on its own
+(EPS, `local_delta`)-differentially private with respect to those records, the model being fixed (Patel, Shokri, Zick 2020, algorithm 1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from mia_audit.errors import UserError
+from mia_audit.explain.catalogue import Explainer, explainer
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from mia_audit.explain.batch import Batch
+    from mia_audit.explain.private_local import Terms
+    from mia_audit.explain.private_local.solver import Problem
+
+FAMILY = "local_linear"
+OPTIONS = ("local_kernel", "local_steps", "local_delta")
+
+
+@explainer(FAMILY, options=("local_kernel",), family=FAMILY, quantities=("probability",), of_members=True)
+def local_linear(batch: Batch, options: Mapping[str, Any]) -> dict[str, Tensor]:
+    """Return φ, the direction and slope of 2p − 1 around each record."""
+    import numpy as np
+
+    from mia_audit.explain.private_local.solver import minimum
+
+    problems = _problems(batch, _terms(options, 1.0))
+    return _shaped(batch, np.stack([minimum(problem) for problem in problems]))
+
+
+def private_local(epsilon: float) -> Explainer:
+    """Return the explainer whose every explanation is (ε, `local_delta`)-DP."""
+
+    def attribute(batch: Batch, options: Mapping[str, Any]) -> dict[str, Tensor]:
+        import numpy as np
+
+        from mia_audit.explain.private_local.solver import descend, learning_rate
+        from mia_audit.seeds import generator
+
+        terms = _terms(options, epsilon)
+        found = []
+        for record, problem in zip(batch.records, _problems(batch, terms), strict=True):
+            deviation = terms.multiplier * terms.sensitivity / problem.records
+            features = len(problem.moment)
+            shadow = batch.members.shadow if batch.members else 0
+            random = generator(batch.seed, "private_local", f"{epsilon:g}", shadow, record)
+            noise = deviation * random.standard_normal((terms.steps, features))
+            found.append(descend(problem, np.zeros(features), noise, learning_rate(terms.c, deviation, features)))
+        return _shaped(batch, np.stack(found))
+
+    return Explainer(attribute, OPTIONS, FAMILY, quantities=("probability",), of_members=True)
+
+
+def _terms(options: Mapping[str, Any], epsilon: float) -> Terms:
+    from mia_audit.explain.private_local import Terms
+
+    steps, delta = options.get("local_steps", 1), options.get("local_delta", 0.5)  # no noise, no need of them
+    return Terms(epsilon, delta, budget=epsilon, steps=steps, kernel=options["local_kernel"])
+
+
+def _problems(batch: Batch, terms: Terms) -> list[Problem]:
+    if batch.members is None:
+        raise UserError(
+            "explainers 'local_linear' and 'private_local' read the records that a model was trained on: give them"
+        )
+    probabilities = batch.logits.softmax(dim=1)
+    values = 2 * probabilities.gather(1, batch.classes[:, None])[:, 0] - 1
+    return batch.members.problems(batch.inputs, batch.records, values.cpu().numpy(), batch.classes.cpu().numpy(), terms)
+
+
+def _shaped(batch: Batch, explanations: Any) -> dict[str, Tensor]:
+    import torch
+
+    return {"probability": torch.from_numpy(explanations).to(batch.inputs.device).reshape(batch.inputs.shape)}
