@@ -179,7 +179,7 @@ def interpretability_slice(audit: Audit, group: str) -> str:
     section, compared = audit.interpretability, interpreted(audit)[group]
     model = resolved_architecture(audit, compared[0].architecture).model
     wanted = dict.fromkeys(section.explainers or audit.explainers.methods)
-    names = [name for name in wanted if explainers[name].explains(model)]
+    names = [name for name in wanted if explainers[name].explains(model) and not explainers[name].of_members]
     options = {option for name in section.measures for option in measures[name].options()}
     bare = (one for one in compared if resolved_mechanism(audit, one.mechanism).mechanism == "none")
     return to_json(
