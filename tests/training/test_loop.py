@@ -11,7 +11,7 @@ from mia_audit.config.schema import Mechanism, Training
 from mia_audit.models import build
 from mia_audit.training import mechanisms
 from mia_audit.training.catalogue import Job
-from mia_audit.training.loop import correct, fit
+from mia_audit.training.loop import fit, judged
 
 
 def job_for(model: nn.Module, training: Training, micro_batch: int = 64) -> Job:
@@ -74,7 +74,7 @@ def test_every_optimizer_learns(mlp: nn.Module, table: tuple[Tensor, Tensor], op
     job = job_for(mlp, Training(epochs=60, batch=16, optimizer=optimizer, learning_rate=0.02))  # type: ignore[arg-type]
     epochs = fit(job, mechanisms["none"](Mechanism(), job), inputs, labels)
     assert epochs[-1].loss < 0.5 * epochs[0].loss
-    assert correct(mlp, inputs, labels, 7).float().mean() > 0.8
+    assert judged(mlp, inputs, labels, 7)[0].float().mean() > 0.8
 
 
 def test_global_random_state_is_left_alone(table: tuple[Tensor, Tensor]) -> None:

@@ -56,6 +56,11 @@ def training_records(wildcards):
     return "<pool>/membership.parquet" if slices.of_members(read) else []
 
 
+def public_records(wildcards):
+    reads = slices.reads_public_records(AUDIT, wildcards.mechanism)
+    return ["<pool>/public.npy", "<pool>/public.parquet"] if reads else []
+
+
 def below(settings, *names):
     return [
         f"<results>/{setting.path}/{name}" for setting in settings for name in names

@@ -54,6 +54,7 @@ rule train:
         membership="<pool>/membership.parquet",
         architecture=ancient("<architecture>/architecture.json"),
         public=public_weights,
+        public_records=public_records,
     output:
         directory("<setting>/models/{block}"),
     log:

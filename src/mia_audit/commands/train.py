@@ -11,7 +11,7 @@ from pathlib import Path
 from mia_audit.config.load import parse
 from mia_audit.config.schema import Mechanism, Training
 from mia_audit.errors import UserError
-from mia_audit.pools.files import read_membership, read_records
+from mia_audit.pools.files import StoredRecords, read_membership, read_records
 from mia_audit.storage import sha256, write_table
 
 
@@ -36,12 +36,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Write shadow-{k}.safetensors for every shadow model of the block, and training.parquet."""
+    """Write shadow-{k}.safetensors for every shadow model of the block, masks of its noise if any, and training.parquet."""
     import torch
 
     from mia_audit.models import Inputs, load, read_architecture, save_weights
     from mia_audit.training.checkpoints import Checkpoint, identity
     from mia_audit.training.device import device_for
+    from mia_audit.training.masks import save_masks
     from mia_audit.training.progress import reporter
     from mia_audit.training.shadows import Recipe, train_shadow, training_table
 
@@ -54,18 +55,31 @@ def run(options: argparse.Namespace) -> None:
     membership = read_membership(options.pool / "membership.parquet", shadows)
     public = load(architecture, options.public) if options.public else None
     device = device_for(options.threads)
-    inputs = Inputs(records.data, records.facts, architecture["input_shape"], device)
-    labels = torch.tensor(records.labels, dtype=torch.long, device=device)
+
+    def tensors(stored: StoredRecords) -> tuple[Inputs, torch.Tensor]:
+        inputs = Inputs(stored.data, stored.facts, architecture["input_shape"], device)
+        return inputs, torch.tensor(stored.labels, dtype=torch.long, device=device)
+
+    inputs, labels = tensors(records)
+    # read where the mechanism asks for them, and nowhere else: a rule that does not name them must not depend on them
+    wanted = spec["mechanism"].get("importance") == "public"
+    public_records = tensors(read_records(options.pool, "public")) if wanted else None
     names = (spec["dataset"], spec["architecture"], spec["mechanism_name"], spec["epsilon"])
     epsilon = float(spec["epsilon"])
-    recipe = Recipe(architecture, public, mechanism, training, epsilon, options.batch, (spec["seed"], "train", *names))
+    key = (spec["seed"], "train", *names)
+    recipe = Recipe(architecture, public, mechanism, training, epsilon, options.batch, key, public_records)
     same = {
         "spec": spec,
         "torch": torch.__version__,
         "compute": [device, options.threads, options.batch],
         "files": {
             path.name: sha256(path)
-            for path in (options.pool / "records.parquet", options.architecture, options.public)
+            for path in (
+                options.pool / "records.parquet",
+                options.architecture,
+                options.public,
+                options.pool / "public.parquet" if wanted else None,
+            )
             if path
         },
     }
@@ -74,11 +88,13 @@ def run(options: argparse.Namespace) -> None:
     with _whole_folder(options.out) as folder, reporter() as report:
         for column, shadow in enumerate(shadows):
             members = membership[:, column]
-            weights = folder / f"shadow-{shadow}.safetensors"
+            weights, masks = (folder / f"{stem}-{shadow}.safetensors" for stem in ("shadow", "masks"))
             key = identity(shadow=shadow, members=members.nonzero()[0].tolist(), **same)
             checkpoint = Checkpoint(kept[column] if kept else None, key, options.checkpoint_seconds)
             if finished := checkpoint.finished():
                 shutil.copyfile(finished[0], weights)
+                if finished[2] is not None:
+                    shutil.copyfile(finished[2], masks)
                 tables.append(finished[1])
                 print(f"shadow {shadow} of {options.shadows}: an earlier run trained it", file=sys.stderr)
                 continue
@@ -89,8 +105,10 @@ def run(options: argparse.Namespace) -> None:
                 f" ε {trained.epsilon:.4g} at δ {trained.terms.delta:g}"
             )
             save_weights(trained.model, weights)
+            if trained.masks is not None:
+                save_masks(trained.masks, masks)
             tables.append(training_table(shadow, trained))
-            checkpoint.finish(trained.model, tables[-1])
+            checkpoint.finish(trained.model, tables[-1], masks if trained.masks is not None else None)
         if any(table["delta"][0].as_py() * table["records"][0].as_py() >= 1 for table in tables):
             print(
                 f"warning: mechanisms.{spec['mechanism_name']}.delta is not below 1/(training records)", file=sys.stderr

@@ -55,7 +55,7 @@ def _nested(field: FieldInfo) -> tuple[type[BaseModel] | None, bool]:
 def _table(heading: str, model: type[BaseModel]) -> str:
     title = f"### `{heading}`\n{model.__doc__}\n" if heading else f"### The file\n{model.__doc__}\n"
     rows = [
-        f"| `{name}` | {_type(field)} | {_default(field)} | {field.description} |"
+        f"| `{field.alias or name}` | {_type(field)} | {_default(field)} | {field.description} |"
         for name, field in model.model_fields.items()
     ]
     return "\n".join([title, "| key | type | default | meaning |", "|---|---|---|---|", *rows, ""])

@@ -29,6 +29,7 @@ from mia_audit.interpretability import measures
 from mia_audit.pools import pools
 from mia_audit.registry import Registry
 from mia_audit.training import mechanisms
+from mia_audit.training.catalogue import OWN_KEYS, traits
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
@@ -36,7 +37,9 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 class Section(BaseModel):
     """A mapping of the config; unknown keys are errors."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, use_attribute_docstrings=True, validate_by_name=True, serialize_by_alias=True
+    )
 
 
 def _known(registry: Registry[Any], name: str) -> str:
@@ -72,6 +75,7 @@ Epsilon = Annotated[
     WithJsonSchema({"anyOf": [{"type": "number", "exclusiveMinimum": 0}, {"const": "inf"}]}),
 ]
 Probability = Annotated[float, Field(gt=0, lt=1)]
+Factor = Annotated[float, Field(gt=0, le=1)]
 Schedule = Literal["constant", "cosine", "step"]
 Parameter = bool | int | float | str
 
@@ -310,6 +314,12 @@ class Mechanism(Section):
     """Per-record clipping: automatic (Bu et al. 2023) or flat at clip_norm."""
     clip_norm: float = Field(1.0, gt=0)
     """Clipping norm C of flat clipping."""
+    factors: tuple[Factor, Factor, Factor] = (0.6, 0.8, 1.0)
+    """`fadp`, `fadp-literal`: what noise is multiplied by on channels of high, moderate and low importance."""
+    importance: Literal["public", "past"] = "public"
+    """`fadp`: Grad-CAM's channel weights on the public records at the start, or the noisy gradients of the epoch before."""
+    acknowledge_no_guarantee: bool = Field(False, alias="acknowledge-no-guarantee")
+    """`fadp-literal`: true says that you know that it promises no privacy, whatever its ε is called."""
     training: TrainingOverrides = TrainingOverrides()
     """Training keys that differ for this mechanism."""
 
@@ -570,6 +580,29 @@ class Audit(Section):
         own = self.architectures[architecture]
         resolved = self.training.overridden(self.mechanisms[mechanism].training).overridden(own.training)
         return resolved.overridden(own.mechanisms.get(mechanism, Under()).training)
+
+    @model_validator(mode="after")
+    def _own_keys(self) -> Self:
+        for name, section in self.mechanisms.items():
+            known = traits(section.mechanism or name)
+            for key in sorted((section.model_fields_set & OWN_KEYS) - known.keys):
+                written = Mechanism.model_fields[key].alias or key
+                readers = [mechanism for mechanism in mechanisms.names() if key in traits(mechanism).keys]
+                raise ValueError(
+                    f"mechanisms.{name}.{written}: '{section.mechanism or name}' does not read it; {' and '.join(readers)} would"
+                )
+            if known.no_guarantee and not section.acknowledge_no_guarantee:
+                raise ValueError(
+                    f"mechanisms.{name}.acknowledge-no-guarantee: '{section.mechanism or name}' guarantees nothing:"
+                    f" {known.no_guarantee}. Write true there to train with it all the same, or choose 'fadp'"
+                )
+            bare = [dataset for dataset, section in self.datasets.items() if not section.public]
+            if "importance" in known.keys and section.importance == "public" and bare:
+                raise ValueError(
+                    f"mechanisms.{name}.importance: public needs public records, but datasets.{bare[0]}.public is 0;"
+                    " set it, or write importance: past"
+                )
+        return self
 
     @model_validator(mode="after")
     def _names(self) -> Self:

@@ -11,6 +11,7 @@ from mia_audit.config.schema import Architecture, Audit, Mechanism
 from mia_audit.explain import explainers
 from mia_audit.explain.families import families, options_of
 from mia_audit.interpretability import measures
+from mia_audit.training.catalogue import OWN_KEYS, traits
 
 NOT_BUILT = {"pretraining", "sweep", "training", "mechanisms"}
 """Keys of an architecture's section that do not say what its model is made of."""
@@ -67,6 +68,17 @@ def resolved_mechanism(audit: Audit, name: str) -> Mechanism:
     """Return the mechanism's section with its registered name filled in and without its list of budgets and overrides."""
     section = audit.mechanisms[name]
     return Mechanism(**{**section.model_dump(exclude={"epsilon", "training"}), "mechanism": section.mechanism or name})
+
+
+def mechanism_section(audit: Audit, name: str) -> dict[str, Any]:
+    """Return the resolved section without the keys that the mechanism does not read, so that a new one retrains nothing."""
+    section = resolved_mechanism(audit, name)
+    return section.model_dump(exclude={"epsilon", "training"} | set(OWN_KEYS - traits(section.mechanism).keys))
+
+
+def reads_public_records(audit: Audit, name: str) -> bool:
+    """Whether a mechanism's training reads the pool's public records."""
+    return mechanism_section(audit, name).get("importance") == "public"
 
 
 def resolved_architecture(audit: Audit, name: str) -> Architecture:
@@ -142,7 +154,7 @@ def training_slice(audit: Audit, setting: Setting) -> str:
             "seed": audit.seed,
             "dataset": setting.dataset,
             "architecture": setting.architecture,
-            "mechanism": resolved_mechanism(audit, setting.mechanism).model_dump(exclude={"epsilon", "training"}),
+            "mechanism": mechanism_section(audit, setting.mechanism),
             "mechanism_name": setting.mechanism,
             "epsilon": setting.epsilon,
             "training": audit.training_of(setting.architecture, setting.mechanism).model_dump(exclude_none=True),
@@ -232,9 +244,11 @@ def _report_setting(audit: Audit, setting: Setting) -> dict[str, Any]:
         delta = audit.imported[setting.dataset].delta
         return asdict(setting) | {"private": delta is not None, "delta": delta}
     mechanism = resolved_mechanism(audit, setting.mechanism)
-    private = mechanism.mechanism != "none"
+    no_guarantee = traits(mechanism.mechanism).no_guarantee
+    private = mechanism.mechanism != "none" and not no_guarantee
     return asdict(setting) | {
         "private": private,
+        "no_guarantee": no_guarantee,
         "delta": mechanism.delta if private else None,
         "accountant": mechanism.accountant if private else None,
         "clipping": mechanism.clipping if private else None,

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from mia_audit.config.schema import Mechanism, Training
+    from mia_audit.models import Inputs
+    from mia_audit.training.masks import Masks
 
 
 @dataclass(frozen=True)
@@ -25,6 +27,8 @@ class Terms:
     accountant: str
     sampling: str
     clipping: str
+    noise_mask: str = "none"
+    """What the noise's mask is computed from."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +41,8 @@ class Job:
     training: Training
     micro_batch: int
     key: tuple[int | str, ...]
+    public: tuple[Inputs | Tensor, Tensor] | None = None
+    """Inputs and labels of the pool's public records, for mechanisms that read them."""
 
 
 class Protection(Protocol):
@@ -60,6 +66,9 @@ class Protection(Protocol):
     def spent(self, steps: int) -> tuple[float, float]:
         """Return ε after that many steps by the mechanism's accountant, and by the RDP accountant."""
 
+    def masks(self) -> Masks | None:
+        """Return the masks of the noise in every epoch; None where it has none."""
+
 
 class MechanismFactory(Protocol):
     """Sets a mechanism up for one model; raises UserError where model, training or budget do not go together."""
@@ -68,6 +77,37 @@ class MechanismFactory(Protocol):
 
 
 mechanisms: Registry[MechanismFactory] = Registry("mechanism", "mia_audit.training.mechanisms", "-")
+
+
+@dataclass(frozen=True)
+class Traits:
+    """What the config and the report have to know of a mechanism without importing it.
+
+    `keys` are those of its section that other mechanisms do not read. `no_guarantee` says, of a mechanism whose settings
+    are named by an ε, why that ε is nominal and nothing is promised.
+    """
+
+    keys: frozenset[str] = frozenset()
+    no_guarantee: str = ""
+
+
+TRAITS = {
+    "fadp": Traits(frozenset({"factors", "importance"})),
+    "fadp-literal": Traits(
+        frozenset({"factors", "acknowledge_no_guarantee"}),
+        "the mask that scales its noise is computed from the private batch, so that one record changes the noise itself,"
+        " and scales it below what the accountant asks for",
+    ),
+}
+"""Mechanisms of which there is more to know than of dp-sgd."""
+
+OWN_KEYS: frozenset[str] = frozenset().union(*(known.keys for known in TRAITS.values()))
+"""Keys of a mechanism's section that only some mechanisms read."""
+
+
+def traits(mechanism: str) -> Traits:
+    """Return what is to know of a mechanism, by its registered name."""
+    return TRAITS.get(mechanism, Traits())
 
 
 def generator_for(job: Job, purpose: str, device: torch.device | str = "cpu") -> torch.Generator:

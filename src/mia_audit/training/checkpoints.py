@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import shutil
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -69,27 +70,33 @@ class Checkpoint:
             save_file(state, partial, {"key": self.key, "digest": _digest(state)})
         self._written = time.monotonic()
 
-    def finish(self, model: nn.Module, table: pa.Table) -> None:
-        """Keep a trained model and its table; its epochs are no longer needed."""
+    def finish(self, model: nn.Module, table: pa.Table, masks: Path | None = None) -> None:
+        """Keep a trained model, its table and the masks of its noise, if any; its epochs are no longer needed."""
         if self.folder is None:
             return
         weights = self.folder / "weights.safetensors"
         save_weights(model, weights)
         facts = {"key": self.key, "weights": sha256(weights)}
+        if masks is not None:
+            with replacing(self.folder / "masks.safetensors") as partial:
+                shutil.copyfile(masks, partial)
+            facts["masks"] = sha256(masks)
         write_table(self.folder / "training.parquet", table, "training", len(table), facts)
         (self.folder / "epoch.safetensors").unlink(missing_ok=True)
 
-    def finished(self) -> tuple[Path, pa.Table] | None:
-        """Return a trained model's weights and its table, where an earlier run finished it."""
+    def finished(self) -> tuple[Path, pa.Table, Path | None] | None:
+        """Return a trained model's weights, its table and its masks, if any, where an earlier run finished it."""
         path = self._file("training.parquet")
         if path is None or not path.exists():
             return None
         weights = path.with_name("weights.safetensors")
         try:
             facts = table_facts(path, "training")
-            if facts != {"key": self.key, "weights": sha256(weights)}:
+            masks = path.with_name("masks.safetensors") if "masks" in facts else None
+            digests = {"weights": sha256(weights), **({"masks": sha256(masks)} if masks else {})}
+            if facts != {"key": self.key, **digests}:
                 return None
-            return weights, read_table(path, "training")
+            return weights, read_table(path, "training"), masks
         except (UserError, OSError) as error:
             self._damaged(path, str(error))
             return None

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Int
+import torch.nn.functional as F
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from mia_audit.config.schema import Training
@@ -101,14 +102,19 @@ def _go_on(rest: dict[str, Tensor], protection: Protection) -> list[Epoch]:
 
 
 @torch.no_grad()
-def correct(model: nn.Module, inputs: Records, labels: Int[Tensor, " n"], micro_batch: int) -> Bool[Tensor, " n"]:
-    """Tell which records the model, in eval mode, classifies rightly."""
+def judged(
+    model: nn.Module, inputs: Records, labels: Int[Tensor, " n"], micro_batch: int
+) -> tuple[Bool[Tensor, " n"], Float[Tensor, " n"]]:
+    """Tell which records the model, in eval mode, classifies rightly, and the cross-entropy of each."""
     parts = [slice(start, start + micro_batch) for start in range(0, len(labels), micro_batch)]
-    return torch.cat([model(inputs[part]).argmax(dim=1) == labels[part] for part in parts])
+    found = [(model(inputs[part]), labels[part]) for part in parts]
+    hits = [logits.argmax(dim=1) == truth for logits, truth in found]
+    losses = [F.cross_entropy(logits, truth, reduction="none") for logits, truth in found]
+    return torch.cat(hits), torch.cat(losses)
 
 
-def share(hits: Bool[np.ndarray, " n"]) -> float:
-    """Return the share of hits; NaN where there is nothing to count."""
+def share(hits: Bool[np.ndarray, " n"] | Float[np.ndarray, " n"]) -> float:
+    """Return the share of hits, or the mean of losses; NaN where there is nothing to count."""
     return float(hits.mean()) if hits.size else math.nan
 
 

@@ -1,7 +1,7 @@
 """Exact per-record gradients of every trainable parameter, and their clipped sum in bounded memory."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol, runtime_checkable
 
 import torch
@@ -42,20 +42,33 @@ def per_record_gradients(model: nn.Module) -> Callable[[Tensor, Tensor], tuple[G
     return gradients
 
 
-def add_clipped(gradients: Gradients, clipping: Clipping, total: Float[Tensor, " p"]) -> None:
+def add_clipped(
+    gradients: Gradients, clipping: Clipping, total: Float[Tensor, " p"], scales: Sequence[Tensor] = ()
+) -> None:
     """Add the sum of clipped per-record gradients to a vector over all parameters, in the order of the mapping.
 
-    A record's norm is over all parameters together. A record whose gradient is not finite adds nothing, so that it
-    cannot make itself known by destroying the sum.
+    A record's norm is over all parameters together; `scales`, where there are any, hold what a parameter's gradient is
+    multiplied by in it, one number or as many as the parameter has. A record whose gradient is not finite adds nothing,
+    so that it cannot make itself known by destroying the sum.
     """
     rows = [value.flatten(1) for value in gradients.values()]
-    norms = torch.stack([torch.linalg.vector_norm(row, dim=1) for row in rows]).norm(dim=0)
+    lengths = map(_scaled_norms, rows, scales) if scales else map(_norms, rows)
+    norms = torch.stack(list(lengths)).norm(dim=0)
     finite = norms.isfinite()
     if not finite.all():
         rows, norms = [row[finite] for row in rows], norms[finite]
     factors = clipping.factors(norms)
     for piece, row in zip(torch.split(total, [row.shape[1] for row in rows]), rows, strict=True):
         piece.addmv_(row.t(), factors)
+
+
+def _norms(row: Float[Tensor, "b p"]) -> Float[Tensor, " b"]:
+    norms: Tensor = torch.linalg.vector_norm(row, dim=1)
+    return norms
+
+
+def _scaled_norms(row: Float[Tensor, "b p"], scale: Float[Tensor, " s"]) -> Float[Tensor, " b"]:
+    return _norms(row) * scale if len(scale) == 1 else _norms(row * scale)
 
 
 @runtime_checkable
@@ -83,7 +96,14 @@ class ClippedSum:
         self.micro_batch = max(1, min(micro_batch, max(held, 4)))
         whole = self.size == sum(value.numel() for value in model.parameters())
         self._closed = model.clipped_gradients if whole and isinstance(model, ClosedForm) else None
+        self._scales: list[Tensor] = []
         self._gradients = per_record_gradients(model)
+
+    def scale_norms(self, scales: Float[Tensor, " p"]) -> None:
+        """Clip by the norm of gradients times these numbers; what is summed stays as it is."""
+        pieces = torch.split(scales, [value.numel() for value in self.parameters])
+        self._closed = None  # it clips by the norm as it is
+        self._scales = [piece[:1] if bool((piece == piece[0]).all()) else piece for piece in pieces]
 
     def __call__(self, inputs: Tensor, labels: Int[Tensor, " b"]) -> tuple[Float[Tensor, " p"], Float[Tensor, ""]]:
         """Return the sum over all parameters in one vector (zero for an empty batch), and the sum of the losses."""
@@ -102,7 +122,7 @@ class ClippedSum:
             total += torch.cat([value.flatten() for value in sums])
             return losses
         gradients, losses = self._gradients(inputs, labels)
-        add_clipped(gradients, self.clipping, total)
+        add_clipped(gradients, self.clipping, total, *([self._scales] if self._scales else []))
         return losses
 
     def assign(self, vector: Float[Tensor, " p"]) -> None:

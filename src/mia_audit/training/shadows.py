@@ -16,7 +16,8 @@ from mia_audit.models import Inputs, Part, construct
 from mia_audit.seeds import seed_for
 from mia_audit.training.catalogue import Job, Terms, mechanisms
 from mia_audit.training.checkpoints import Checkpoint
-from mia_audit.training.loop import Epoch, Progress, correct, fit, share
+from mia_audit.training.loop import Epoch, Progress, fit, judged, share
+from mia_audit.training.masks import Masks
 from mia_audit.training.parts import PARTS
 
 SCHEMA = pa.schema(
@@ -26,6 +27,8 @@ SCHEMA = pa.schema(
         "loss": pa.float32(),
         "train_accuracy": pa.float32(),
         "test_accuracy": pa.float32(),
+        "train_loss": pa.float32(),
+        "test_loss": pa.float32(),
         "records": pa.int32(),
         "steps": pa.int32(),
         "epsilon": pa.float64(),
@@ -36,6 +39,7 @@ SCHEMA = pa.schema(
         "accountant": pa.string(),
         "sampling": pa.string(),
         "clipping": pa.string(),
+        "noise_mask": pa.string(),
     }
 )
 
@@ -51,6 +55,8 @@ class Recipe:
     epsilon: float
     micro_batch: int
     key: tuple[int | str, ...]
+    public_records: tuple[Inputs | Tensor, Tensor] | None = None
+    """Inputs and labels of the pool's public records, where the mechanism reads them."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +71,9 @@ class Shadow:
     epsilon_rdp: float
     train_accuracy: float
     test_accuracy: float
+    train_loss: float
+    test_loss: float
+    masks: Masks | None
 
 
 def train_shadow(
@@ -85,12 +94,24 @@ def train_shadow(
     model = _start(recipe, key).to(inputs.device)
     inside = torch.from_numpy(np.flatnonzero(members)).to(inputs.device)
     check_batch(recipe.training, len(inside))
-    job = Job(model, len(inside), recipe.epsilon, recipe.training, recipe.micro_batch, key)
+    job = Job(model, len(inside), recipe.epsilon, recipe.training, recipe.micro_batch, key, recipe.public_records)
     protection = mechanisms[recipe.mechanism.mechanism](recipe.mechanism, job)
     epochs = fit(job, protection, Part(inputs, inside), labels[inside], progress, checkpoint)
-    hits = correct(model, inputs, labels, recipe.micro_batch).cpu().numpy()
+    hits, losses = (found.cpu().numpy() for found in judged(model, inputs, labels, recipe.micro_batch))
     own, rdp = protection.spent(epochs[-1].steps)
-    return Shadow(model, len(inside), epochs, protection.terms, own, rdp, share(hits[members]), share(hits[~members]))
+    return Shadow(
+        model,
+        len(inside),
+        epochs,
+        protection.terms,
+        own,
+        rdp,
+        share(hits[members]),
+        share(hits[~members]),
+        share(losses[members]),
+        share(losses[~members]),
+        protection.masks(),
+    )
 
 
 def check_batch(training: Training, records: int) -> None:
@@ -107,6 +128,8 @@ def training_table(shadow: int, trained: Shadow) -> pa.Table:
     last: dict[str, Any] = {
         "train_accuracy": trained.train_accuracy,
         "test_accuracy": trained.test_accuracy,
+        "train_loss": trained.train_loss,
+        "test_loss": trained.test_loss,
         "epsilon": trained.epsilon,
         "epsilon_rdp": trained.epsilon_rdp,
     }
@@ -119,6 +142,7 @@ def training_table(shadow: int, trained: Shadow) -> pa.Table:
         "accountant": terms.accountant,
         "sampling": terms.sampling,
         "clipping": terms.clipping,
+        "noise_mask": terms.noise_mask,
     }
     columns: dict[str, list[Any]] = {
         "epoch": list(range(1, count + 1)),

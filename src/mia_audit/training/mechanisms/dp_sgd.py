@@ -11,6 +11,7 @@ from mia_audit.models import batch_norm_layers
 from mia_audit.training.accounting import epsilon_spent, noise_multiplier_for, steps_per_epoch
 from mia_audit.training.catalogue import Job, Terms, generator_for, mechanisms
 from mia_audit.training.clipping import CLIPPINGS
+from mia_audit.training.masks import Masks
 from mia_audit.training.per_record import ClippedSum
 
 
@@ -22,7 +23,7 @@ class DPSGD:
     """
 
     def __init__(self, section: Mechanism, job: Job) -> None:
-        check_private(job)
+        check_private(job, section.mechanism)
         self.job = job
         self.delta = section.delta
         self.steps_per_epoch = steps_per_epoch(job.records, job.training.batch)
@@ -44,10 +45,22 @@ class DPSGD:
     def backward(self, inputs: Tensor, labels: Tensor) -> Tensor:
         """Set `grad` to (Σ clipped gradients + noise) / B, B being the expected batch size; an empty batch is noise alone."""
         total, losses = self.clipped_sum(inputs, labels)
-        deviation = self.terms.noise_multiplier * self.clipped_sum.clipping.sensitivity
-        noise = torch.randn(total.shape, generator=self._noise, dtype=total.dtype, device=total.device)
-        self.clipped_sum.assign((total + deviation * noise) / self.job.training.batch)
+        noisy = total + self.noise(total)
+        self.released(noisy)
+        self.clipped_sum.assign(noisy / self.job.training.batch)
         return losses
+
+    def noise(self, total: Tensor) -> Tensor:
+        """Draw the noise of one step, of standard deviation z times the sensitivity."""
+        deviation = self.terms.noise_multiplier * self.clipped_sum.clipping.sensitivity
+        return deviation * torch.randn(total.shape, generator=self._noise, dtype=total.dtype, device=total.device)
+
+    def released(self, noisy: Tensor) -> None:
+        """Be told the noisy sum of a step: whatever is made of it costs no privacy."""
+
+    def masks(self) -> Masks | None:
+        """Noise is the same everywhere."""
+        return None
 
     def state(self) -> dict[str, Tensor]:
         """The streams of the draws and of the noise: noise that was added once is never drawn again."""
@@ -68,16 +81,16 @@ class DPSGD:
         return own, rdp
 
 
-def check_private(job: Job) -> None:
+def check_private(job: Job, mechanism: str) -> None:
     """Refuse what per-record gradients or the accountant's assumptions do not hold for."""
     layers = batch_norm_layers(job.model)
     if layers:
         raise UserError(
             f"layer '{layers[0]}' ({len(layers)} in all) is a BatchNorm, which mixes the records of a batch and cannot be"
-            " trained under dp-sgd: choose a model with LayerNorm or GroupNorm"
+            f" trained under {mechanism}: choose a model with LayerNorm or GroupNorm"
         )
     if job.epsilon == float("inf"):
-        raise UserError("mechanism 'dp-sgd' needs a finite budget: list mechanisms.*.epsilon, such as [8, 2]")
+        raise UserError(f"mechanism '{mechanism}' needs a finite budget: list mechanisms.*.epsilon, such as [8, 2]")
 
 
 mechanisms.register("dp-sgd")(DPSGD)

@@ -48,5 +48,8 @@ class Unprotected:
         """Nothing is promised."""
         return math.inf, math.inf
 
+    def masks(self) -> None:
+        """There is no noise."""
+
 
 mechanisms.register("none")(Unprotected)

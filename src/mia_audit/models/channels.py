@@ -1,0 +1,105 @@
+"""The channels that Grad-CAM reads: a CNN's last convolution, or the stream of channels through a transformer's last block."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.nn.modules.conv import _ConvNd
+
+from mia_audit.errors import UserError
+
+WRITERS = ("attn.proj", "mlp.fc2")
+"""The layers of a transformer's block that write its channels."""
+
+
+@dataclass(frozen=True)
+class Channels:
+    """Where a model's channels are: the layer whose output has them, and the layers whose parameters write them.
+
+    `maps` is the layer whose output a heat map is made of. Of a transformer it is the last block's first norm: behind it,
+    a model that decides by its class token no longer looks at the tokens of the image. `writers` are named as the model
+    names them; the first dimension of their parameters is the channel. `grid` is the image's tokens, high and wide, and
+    `prefix` how many tokens stand before them; None and 0 where the output is [B, C, h, w] already.
+    """
+
+    layer: nn.Module
+    maps: nn.Module
+    writers: dict[str, nn.Module]
+    grid: tuple[int, int] | None = None
+    prefix: int = 0
+
+    def flat(self, values: Float[Tensor, "B ..."]) -> Float[Tensor, "B C L"]:
+        """Put channels first and all places behind them."""
+        return values.flatten(2) if self.grid is None else values.transpose(1, 2)
+
+    def images(self, values: Float[Tensor, "B ..."]) -> Float[Tensor, "B C h w"]:
+        """Lay the tokens of the image out as they lie in it."""
+        if self.grid is None:
+            return values
+        tokens = values[:, self.prefix :].transpose(1, 2)
+        return tokens.reshape(*tokens.shape[:2], *self.grid)
+
+
+def find_channels(model: nn.Module) -> Channels | None:
+    """Find a model's channels; None where it has neither blocks of a transformer nor a convolution."""
+    blocks = getattr(model, "blocks", None)
+    last = blocks[-1] if isinstance(blocks, nn.Sequential | nn.ModuleList) and len(blocks) else None
+    if last is not None and isinstance(getattr(last, "norm1", None), nn.Module) and hasattr(model, "patch_embed"):
+        writers = {
+            f"blocks.{len(blocks) - 1}.{name}": layer  # type: ignore[arg-type]
+            for name, layer in last.named_modules()
+            if name in WRITERS
+        }
+        grid: tuple[int, int] = tuple(model.patch_embed.grid_size)  # type: ignore[assignment, union-attr, arg-type]
+        prefix = int(getattr(model, "num_prefix_tokens", 0))  # type: ignore[arg-type]
+        return Channels(last, last.norm1, writers, grid, prefix)  # type: ignore[arg-type]
+    convolutions = [(name, layer) for name, layer in model.named_modules() if isinstance(layer, _ConvNd)]
+    if not convolutions:
+        return None
+    name, layer = convolutions[-1]
+    return Channels(layer, layer, {name: layer})
+
+
+def channels_of(model: nn.Module, who: str) -> Channels:
+    """Find a model's channels; a model without any is a UserError that names `who` reads them."""
+    found = find_channels(model)
+    if found is None:
+        raise UserError(
+            f"{who} reads the channels of a model's last convolution or transformer block, and this model has neither:"
+            " choose a CNN such as 'mobilenet_groupnorm', or a vision transformer"
+        )
+    return found
+
+
+def forward_from(
+    model: nn.Module, layer: nn.Module, inputs: Float[Tensor, "B ..."]
+) -> tuple[Float[Tensor, "B ..."], Float[Tensor, "B C"]]:
+    """Run the model; return a layer's output as the leaf of a graph, and the logits that follow from it.
+
+    Nothing before the layer is differentiated, and no parameter need be.
+    """
+    seen: list[Tensor] = []
+
+    def keep(module: nn.Module, arguments: object, output: Tensor) -> Tensor:
+        seen.append(output.detach().requires_grad_())
+        return seen[-1].clone()  # an activation behind the layer may work in place, which a leaf forbids
+
+    handle = layer.register_forward_hook(keep)
+    try:
+        with torch.enable_grad():
+            logits = model(inputs)
+    finally:
+        handle.remove()
+    return seen[-1], logits
+
+
+def channel_weights(
+    model: nn.Module, channels: Channels, inputs: Float[Tensor, "B ..."], classes: Int[Tensor, " B"]
+) -> Float[Tensor, "B C"]:
+    """Return Grad-CAM's weights, the mean over places of ∂z/∂A for the class's logit z (Selvaraju et al. 2017, equation 1)."""
+    outputs, logits = forward_from(model, channels.layer, inputs)
+    (gradient,) = torch.autograd.grad(logits.gather(1, classes[:, None]).sum(), outputs)
+    return channels.flat(gradient).mean(dim=2)

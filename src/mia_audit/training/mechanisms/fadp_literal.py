@@ -1,0 +1,66 @@
+"""`fadp-literal`: noise by feature importance as the FADP paper publishes it, for reproduction. It guarantees nothing."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from mia_audit.config.schema import Mechanism
+from mia_audit.errors import UserError
+from mia_audit.training.catalogue import Job, mechanisms, traits
+from mia_audit.training.masks import ChannelNoise, Masks, banded
+from mia_audit.training.mechanisms.dp_sgd import DPSGD
+
+SOURCE = "the private batch itself"
+
+
+class FADPLiteral(DPSGD):
+    """dp-sgd whose noise is multiplied by a mask of factors ≤ 1, computed from the private batch of every step (Algorithm 2).
+
+    Noise is calibrated as for dp-sgd at the nominal ε, per record and over all steps, where the paper clips the batch's
+    gradient and calibrates one step: what remains is what the mask does. No ε follows from it.
+    """
+
+    def __init__(self, section: Mechanism, job: Job) -> None:
+        if not section.acknowledge_no_guarantee:
+            raise UserError(
+                f"mechanism 'fadp-literal' guarantees nothing ({traits(section.mechanism).no_guarantee}): set"
+                " acknowledge-no-guarantee: true to train with it all the same, or choose 'fadp'"
+            )
+        super().__init__(section, job)
+        self.terms = replace(self.terms, delta=0.0, accountant="none", noise_mask=SOURCE)
+        self.factors = section.factors
+        self.channels = ChannelNoise(job.model, f"mechanism '{section.mechanism}'")
+        self.history: list[tuple[Tensor, float]] = []
+        self._factors = torch.ones(self.channels.count, dtype=torch.float64)
+
+    def batches(self) -> Iterator[Tensor]:
+        """Draw as dp-sgd does; of an epoch's masks the last is kept."""
+        yield from super().batches()
+        self.history.append((self._factors, 1.0))
+
+    def backward(self, inputs: Tensor, labels: Tensor) -> Tensor:
+        """Compute the mask from the batch before anything else; an empty batch has none."""
+        if len(labels):
+            importance = self.channels.importance(inputs, labels, self.job.micro_batch)
+            self._factors = banded(importance, self.factors)
+        else:
+            self._factors = torch.ones_like(self._factors)
+        return super().backward(inputs, labels)
+
+    def noise(self, total: Tensor) -> Tensor:
+        """Draw noise of standard deviation z·C·M."""
+        return self.channels.spread(self._factors) * super().noise(total)
+
+    def spent(self, steps: int) -> tuple[float, float]:
+        """No ε is promised, whatever was asked for."""
+        return math.inf, math.inf
+
+    def masks(self) -> Masks:
+        """Return the last mask of every epoch."""
+        return self.channels.masks(SOURCE, self.history)
+
+
+mechanisms.register("fadp-literal")(FADPLiteral)
