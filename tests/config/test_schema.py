@@ -167,3 +167,26 @@ def test_a_file_that_is_not_yaml_is_named(tmp_path: Any) -> None:
         load_audit(path)
     with pytest.raises(UserError, match="no such file"):
         load_audit(tmp_path / "missing.yaml")
+
+
+def test_keys_of_other_mechanisms_and_missing_acknowledgements_are_one_line() -> None:
+    public = {"digits": {"public": 10}}
+    base = {"audit": "tiny", "architectures": {"mlp": {}}}
+
+    def refusal(mechanism: str, section: dict[str, Any], datasets: dict[str, Any] = public) -> str:
+        mechanisms = {mechanism: {"epsilon": [3]} | section}
+        with pytest.raises(UserError) as error:
+            parse(Audit, base | {"datasets": datasets, "mechanisms": mechanisms}, "tiny.yaml")
+        assert "\n" not in str(error.value)
+        return str(error.value)
+
+    foreign = refusal("dp-sgd", {"factors": [0.5, 0.7, 1]})
+    assert "mechanisms.dp-sgd.factors: 'dp-sgd' does not read it; fadp and fadp-literal would" in foreign
+    foreign = refusal("dp-sgd", {"acknowledge-no-guarantee": True})
+    assert "mechanisms.dp-sgd.acknowledge-no-guarantee: 'dp-sgd' does not read it; fadp-literal would" in foreign
+    assert "acknowledge-no-guarantee: 'fadp-literal' guarantees nothing: the mask" in refusal("fadp-literal", {})
+    bare = refusal("fadp", {}, {"digits": {}})
+    assert "importance: public needs public records, but datasets.digits.public is 0" in bare
+    assert "mechanisms.fadp.factors.0: " in refusal("fadp", {"factors": [0, 0.8, 1]})
+    past = {"fadp": {"epsilon": [3], "importance": "past"}}
+    parse(Audit, base | {"datasets": {"digits": {}}, "mechanisms": past}, "tiny.yaml")

@@ -163,3 +163,28 @@ def test_nothing_before_it_depends_on_how_explanations_are_measured(changes: dic
         assert told(changed, "digits") == told(audit(), "digits")
     same = slices.interpretability_slice(changed, "digits/mlp") == slices.interpretability_slice(audit(), "digits/mlp")
     assert same == ("radius" in changes), "only what the measures asked for read"
+
+
+def test_a_mechanism_depends_on_the_keys_that_it_reads() -> None:
+    importance = {"fadp": {"epsilon": [2]}, "fadp-literal": {"epsilon": [2], "acknowledge-no-guarantee": True}}
+    both = audit(mechanisms=CONFIG["mechanisms"] | importance)
+    sections = {
+        setting.mechanism: json.loads(slices.training_slice(both, setting))["mechanism"]
+        for setting in slices.settings(both)
+    }
+    own = {name: set(section) - set(sections["none"]) for name, section in sections.items()}
+    assert own == {
+        "none": set(),
+        "dp-sgd": set(),
+        "fadp": {"factors", "importance"},
+        "fadp-literal": {"factors", "acknowledge-no-guarantee"},
+    }
+    assert [name for name in sections if slices.reads_public_records(both, name)] == ["fadp"]
+    for setting in slices.settings(audit()):
+        assert slices.training_slice(both, setting) == slices.training_slice(audit(), setting)
+
+
+def test_a_mechanism_without_a_guarantee_is_not_private_and_says_why() -> None:
+    section = {"fadp-literal": {"epsilon": [3], "acknowledge-no-guarantee": True}}
+    told = json.loads(slices.report_slice(audit(mechanisms=section)))["settings"][0]
+    assert not told["private"] and told["delta"] is None and "private batch" in told["no_guarantee"]

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from mia_audit.config.schema import Mechanism
 from mia_audit.training import mechanisms, per_record
-from mia_audit.training.canaries import CANARIES, Game, audit
+from mia_audit.training.canaries import CANARIES, Game, audit, channel_scene
 from mia_audit.training.catalogue import Job, Protection
 from mia_audit.training.clipping import Clipping, automatic
 from mia_audit.training.per_record import ClippedSum, Gradients
@@ -110,3 +110,36 @@ def test_a_parameter_left_out_of_the_norm_is_caught(left_out: str, monkeypatch: 
     monkeypatch.setattr(per_record, "add_clipped", partial_norm)
     proofs = [audit(honest, Game(CLAIMED, trials=500, pilot=100), canary).gaussian for canary in CANARIES.values()]
     assert max(proofs) > CLAIMED
+
+
+def by_importance(mechanism: str, **section: Any) -> Callable[[Job], Protection]:
+    return lambda job: mechanisms[mechanism](Mechanism(mechanism=mechanism, **section), job)
+
+
+def first_channel(gradient: Tensor) -> Tensor:
+    """Where the canary's gradient lies: nine weights of one mask, so that its direction is soon found."""
+    return gradient[:9]
+
+
+def test_noise_by_public_importance_keeps_its_promise() -> None:
+    game = Game(8.0, trials=500, pilot=120, alpha=0.05, view=first_channel)
+    assert 0.6 * 8 <= audit(by_importance("fadp"), game, channel_scene(depth=1)).gaussian <= 8
+
+
+def test_public_masks_tell_nothing_by_their_noise() -> None:
+    assert (
+        audit(by_importance("fadp"), Game(3.0, trials=150, pilot=25, view=torch.square), channel_scene()).any_mechanism
+        <= 3
+    )
+
+
+def test_noise_by_past_gradients_keeps_its_promise() -> None:
+    game = Game(8.0, steps=2, trials=200, pilot=50, afresh=True, view=first_channel)
+    assert 2 <= audit(by_importance("fadp", importance="past"), game, channel_scene(depth=1)).gaussian <= 8
+
+
+def test_masks_from_the_private_batch_are_caught_at_the_epsilon_that_their_paper_claims() -> None:
+    """One record moves 1,152 weights from the most important band to the least: the noise itself says whether it was there."""
+    game = Game(3.0, trials=250, pilot=25, view=torch.square, delta=1e-5)
+    literal = by_importance("fadp-literal", acknowledge_no_guarantee=True)
+    assert audit(literal, game, channel_scene()).any_mechanism > 3

@@ -66,8 +66,8 @@ def run(options: argparse.Namespace) -> None:
     public_records = tensors(read_records(options.pool, "public")) if wanted else None
     names = (spec["dataset"], spec["architecture"], spec["mechanism_name"], spec["epsilon"])
     epsilon = float(spec["epsilon"])
-    key = (spec["seed"], "train", *names)
-    recipe = Recipe(architecture, public, mechanism, training, epsilon, options.batch, key, public_records)
+    purpose = (spec["seed"], "train", *names)
+    recipe = Recipe(architecture, public, mechanism, training, epsilon, options.batch, purpose, public_records)
     same = {
         "spec": spec,
         "torch": torch.__version__,

@@ -585,8 +585,10 @@ class Audit(Section):
     def _own_keys(self) -> Self:
         for name, section in self.mechanisms.items():
             known = traits(section.mechanism or name)
-            for key in sorted((section.model_fields_set & OWN_KEYS) - known.keys):
-                written = Mechanism.model_fields[key].alias or key
+            fields = Mechanism.model_fields
+            changed = {key for key in OWN_KEYS if getattr(section, key) != fields[key].default}
+            for key in sorted(changed - known.keys):
+                written = fields[key].alias or key
                 readers = [mechanism for mechanism in mechanisms.names() if key in traits(mechanism).keys]
                 raise ValueError(
                     f"mechanisms.{name}.{written}: '{section.mechanism or name}' does not read it; {' and '.join(readers)} would"

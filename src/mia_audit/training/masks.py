@@ -1,6 +1,6 @@
 """Masks of noise: a factor per channel by its importance, spread over all trainable parameters."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -105,6 +105,18 @@ class ChannelNoise:
             total = total + channel_weights(self.model, self.found, inputs[part], labels[part]).double().sum(dim=0)
         self.model.train(training)
         return total / len(labels)
+
+    def state(self, history: Sequence[tuple[Tensor, float]]) -> dict[str, Tensor]:
+        """Return the masks of the epochs so far, as a checkpoint keeps them."""
+        channels = torch.stack([channels for channels, _ in history])
+        return {
+            "mask_channels": channels,
+            "mask_rest": torch.tensor([rest for _, rest in history], dtype=torch.float64),
+        }
+
+    def restored(self, state: Mapping[str, Tensor]) -> list[tuple[Tensor, float]]:
+        """Return the masks of the epochs before, from a checkpoint."""
+        return list(zip(state["mask_channels"].to(self._device), state["mask_rest"].tolist(), strict=True))
 
     def masks(self, source: str, history: Sequence[tuple[Tensor, float]]) -> Masks:
         """Put the masks of every epoch together."""

@@ -3,7 +3,7 @@
 After the idea of FADP (noise by feature importance), whose published form is `fadp-literal`.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 import torch
@@ -69,6 +69,17 @@ class FADP(DPSGD):
         if self._keeps:
             scaled = noisy / self.mask
             self._past = scaled if self._past is None else self._past + scaled
+
+    def state(self) -> dict[str, Tensor]:
+        """As dp-sgd, the masks so far and the noisy gradients that make the next one."""
+        past = {} if self._past is None else {"past": self._past}
+        return super().state() | self.channels.state(self.history) | past
+
+    def restore(self, state: Mapping[str, Tensor]) -> None:
+        """Go on after the state."""
+        super().restore(state)
+        self.history = self.channels.restored(state)
+        self._past = state["past"].to(self.mask.device) if "past" in state else None
 
     def masks(self) -> Masks:
         """Return the mask of every epoch."""

@@ -1,7 +1,7 @@
 """`fadp-literal`: noise by feature importance as the FADP paper publishes it, for reproduction. It guarantees nothing."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 import torch
@@ -57,6 +57,15 @@ class FADPLiteral(DPSGD):
     def spent(self, steps: int) -> tuple[float, float]:
         """No ε is promised, whatever was asked for."""
         return math.inf, math.inf
+
+    def state(self) -> dict[str, Tensor]:
+        """As dp-sgd, and the masks so far."""
+        return super().state() | self.channels.state(self.history)
+
+    def restore(self, state: Mapping[str, Tensor]) -> None:
+        """Go on after the state."""
+        super().restore(state)
+        self.history = self.channels.restored(state)
 
     def masks(self) -> Masks:
         """Return the last mask of every epoch."""
