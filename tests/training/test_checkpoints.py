@@ -121,5 +121,12 @@ def test_a_finished_model_is_found_again_unless_its_weights_are_damaged(tmp_path
     found = checkpoint.finished()
     assert found is not None and found[1].to_pylist() == rows.to_pylist()
     assert Checkpoint(tmp_path, "other").finished() is None
+    assert found[2] is None
     found[0].write_bytes(found[0].read_bytes()[:-1] + b"!")
+    assert checkpoint.finished() is None
+    (tmp_path / "masks").write_bytes(b"masks")
+    checkpoint.finish(mlp, rows, tmp_path / "masks")
+    found = checkpoint.finished()
+    assert found is not None and found[2] is not None and found[2].read_bytes() == b"masks"
+    found[2].write_bytes(b"others")
     assert checkpoint.finished() is None

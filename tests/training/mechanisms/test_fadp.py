@@ -1,6 +1,7 @@
 """Noise by feature importance, sound and literal, against its definition in float64 and against dp-sgd."""
 
 import math
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from mia_audit.errors import UserError
 from mia_audit.models import build
 from mia_audit.training import mechanisms
 from mia_audit.training.catalogue import Job
+from mia_audit.training.checkpoints import Checkpoint
 from mia_audit.training.loop import fit
 from mia_audit.training.parts import PARTS
 from mia_audit.training.per_record import per_record_gradients
@@ -212,3 +214,28 @@ def test_public_importance_needs_public_records_and_literal_an_acknowledgement()
         mechanisms["fadp"](Mechanism(mechanism="fadp"), job)
     with pytest.raises(UserError, match=r"guarantees nothing .* acknowledge-no-guarantee: true"):
         mechanisms["fadp-literal"](Mechanism(mechanism="fadp-literal"), job)
+
+
+class Killed(Exception):
+    """Stands for a signal that no process survives."""
+
+
+@pytest.mark.parametrize(("mechanism", "importance"), [("fadp", "past"), ("fadp-literal", "public")])
+def test_a_killed_training_goes_on_with_its_masks(mechanism: str, importance: str, tmp_path: Path) -> None:
+    def trained(checkpoint: Checkpoint | None, last: int) -> tuple[Tensor, Any]:
+        model = cnn()
+        protection = protect(mechanism, model, importance=importance)
+
+        def progress(seen: int, epoch: int) -> None:
+            if epoch > last:
+                raise Killed
+
+        fit(protection.job, protection, *records(), progress, checkpoint)
+        return torch.cat([value.flatten() for value in model.parameters()]), protection.masks()
+
+    weights, masks = trained(None, 3)
+    with pytest.raises(Killed):
+        trained(Checkpoint(tmp_path, "same"), 2)
+    again, same = trained(Checkpoint(tmp_path, "same"), 3)
+    assert torch.equal(again, weights) and torch.equal(same.channels, masks.channels)
+    assert torch.equal(same.rest, masks.rest) and len(masks.rest) == 3
