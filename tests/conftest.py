@@ -1,6 +1,158 @@
-"""What every test relies on: one thread, and nothing of the environment that changes a result."""
+"""What every test relies on: one thread, nothing of the environment that changes a result, and a tiny audit.
 
+The tiny audit is run once by the real Snakemake; the tests of workflow/ and slurm/ look at it, copy it and run it again.
+"""
+
+import fcntl
 import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
 
 for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "POLARS_MAX_THREADS"):
     os.environ[name] = "1"
+
+ROOT = Path(__file__).parents[1]
+PATIENCE = 900.0
+"""Seconds that a run may take on a busy machine."""
+
+TINY: dict[str, Any] = {
+    "audit": "tiny",
+    "datasets": {"digits": {"records": 60, "public": 40}},
+    "membership": {"models": 5},
+    "architectures": {
+        "vit": {
+            "model": "vision_transformer",
+            "parameters": {"img_size": 8, "patch_size": 4, "embed_dim": 8, "depth": 1, "num_heads": 2},
+            "pretrained": "public",
+            "pretraining": {"epochs": 2, "batch": 20},
+        }
+    },
+    "training": {"epochs": 2, "batch": 10},
+    "mechanisms": {"none": {}, "dp-sgd": {"epsilon": [8]}},
+    "explainers": {"methods": ["ixg", "ig"], "ig_nodes": 2},
+    "attacks": {"methods": ["threshold", "loss-lira", "l1-lrt"], "variances": ["pooled"]},
+    "evaluation": {"fprs": [0.001, 0.1]},
+    "report": {"exposed": 2},
+    "compute": {"shadows_per_job": 3, "blocks_explained_per_job": 2, "batch": 32},
+}
+
+
+class Workflow:
+    """The workflow in a folder of its own; `profile`, `options` and `environment` may be changed before it is run."""
+
+    def __init__(self, folder: Path, config: dict[str, Any]) -> None:
+        self.folder = folder
+        self.results = folder / "results" / "tiny"
+        self.log = folder / "log"
+        self.profile = ROOT / "workflow" / "profiles" / "default"
+        self.options: Sequence[str] = ("--cores", "2")
+        self.environment = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+        self.configure(config)
+
+    def elsewhere(self, folder: Path) -> "Workflow":
+        """Return the same audit in another folder, which may hold a copy of its results."""
+        return Workflow(folder, self.config)
+
+    def configure(self, config: dict[str, Any]) -> None:
+        self.config = config
+        (self.folder / "tiny.yaml").write_text(yaml.safe_dump(config))
+
+    def command(self, *options: str) -> list[str]:
+        files = {"snakefile": ROOT / "Snakefile", "configfile": "tiny.yaml", "workflow-profile": self.profile}
+        named = [word for name, value in files.items() for word in (f"--{name}", str(value))]
+        return [sys.executable, "-m", "snakemake", *named, *self.options, *options]
+
+    @contextmanager
+    def started(self, *options: str) -> Iterator["subprocess.Popen[bytes]"]:
+        """Run the workflow while the context lasts; what it says goes to `log`. Nothing of it outlives the context."""
+        with self.log.open("wb") as log:
+            process = subprocess.Popen(
+                self.command(*options),
+                cwd=self.folder,
+                env=self.environment,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        try:
+            yield process
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+    def run(self, *options: str) -> "subprocess.CompletedProcess[str]":
+        """Run the workflow to its end."""
+        with self.started(*options) as process:
+            process.wait(timeout=PATIENCE)
+        return subprocess.CompletedProcess(process.args, process.returncode, self.log.read_text())
+
+    def planned(self) -> dict[str, int]:
+        """Count the jobs per rule that a dry run plans."""
+        result = self.run("--dry-run")
+        assert result.returncode == 0, result.stdout
+        assert "Exception" not in result.stdout
+        lines = iter(result.stdout.splitlines())
+        if "Job stats:" not in result.stdout:
+            assert "Nothing to be done" in result.stdout
+            return {}
+        for line in lines:
+            if line.startswith("-----"):
+                break
+        counts = {}
+        for line in lines:
+            if not line.strip():
+                break
+            rule, count = line.split()
+            counts[rule] = int(count)
+        return counts
+
+
+@pytest.fixture
+def tiny() -> dict[str, Any]:
+    """A fresh copy of the tiny config."""
+    copied: dict[str, Any] = yaml.safe_load(yaml.safe_dump(TINY))
+    return copied
+
+
+@pytest.fixture
+def workflow(tmp_path: Path, tiny: dict[str, Any]) -> Workflow:
+    """The workflow in an empty folder."""
+    return Workflow(tmp_path, tiny)
+
+
+@pytest.fixture(scope="session")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Workflow:
+    """The tiny audit, run to its end: to look at, not to change. All workers of a test run share it."""
+    shared = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        shared = shared.parent
+    with (shared / "finished.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        new = not (shared / "finished").exists()
+        (shared / "finished").mkdir(exist_ok=True)
+        done = Workflow(shared / "finished", TINY)
+        if new:
+            result = done.run()
+            assert result.returncode == 0, result.stdout
+    return done
+
+
+@pytest.fixture
+def copy_of_finished(finished: Workflow, tmp_path: Path) -> Callable[[dict[str, Any]], Workflow]:
+    """Make a copy of the finished audit that a test may change, with another config."""
+
+    def make(config: dict[str, Any]) -> Workflow:
+        shutil.copytree(finished.folder, tmp_path / "copy", symlinks=True)
+        return Workflow(tmp_path / "copy", config)
+
+    return make

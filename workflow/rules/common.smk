@@ -6,6 +6,7 @@ from mia_audit.config.load import check_audit
 from mia_audit.errors import UserError
 from mia_audit.locks import release_stale_lock
 from mia_audit.report.outputs import TABLE_NAMES, TABLES, figure_names
+from mia_audit.slurm import put_first_on_path
 
 try:
     AUDIT = check_audit(
@@ -16,6 +17,9 @@ except UserError as error:
 
 if workflow.is_main_process:
     release_stale_lock(Path.cwd())
+    put_first_on_path(
+        Path(str(workflow.current_basedir)).parent / "profiles" / "slurm" / "bin"
+    )
 
 results = f"results/{AUDIT.audit}"
 SETTINGS = slices.settings(AUDIT)

@@ -1,0 +1,17 @@
+"""What the workflow needs of the machine it is started on when SLURM does the work."""
+
+import os
+import shutil
+from pathlib import Path
+
+
+def put_first_on_path(folder: Path) -> bool:
+    """Let this process find `folder`'s sacct before SLURM's own, where there is one; return whether there is.
+
+    The one in workflow/profiles/slurm/bin calls SLURM's and tells of cancelled jobs in the words of Snakemake's plugin.
+    """
+    known = os.environ.get("PATH", os.defpath).split(os.pathsep)
+    if not shutil.which("sacct"):
+        return False
+    os.environ["PATH"] = os.pathsep.join([str(folder), *(path for path in known if path != str(folder))])
+    return True
