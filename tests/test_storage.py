@@ -1,5 +1,7 @@
 """Tables on disk: whole or not at all, and damage is named."""
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -8,7 +10,16 @@ import pyarrow.parquet as pq
 import pytest
 
 from mia_audit.errors import UserError
-from mia_audit.storage import open_table, read_table, replacing, table_facts, write_json, write_table, write_text
+from mia_audit.storage import (
+    open_table,
+    read_table,
+    replacing,
+    replacing_folder,
+    table_facts,
+    write_json,
+    write_table,
+    write_text,
+)
 
 TABLE = pa.table({"record": pa.array(range(1000), pa.int32()), "score": pa.array([0.5] * 1000, pa.float32())})
 
@@ -105,3 +116,69 @@ def test_missing_files_and_columns_are_named(tmp_path: Path) -> None:
     write_table(tmp_path / "t.parquet", TABLE, "scores", 1000)
     with pytest.raises(UserError, match="no column 'member'; it has record, score"):
         read_table(tmp_path / "t.parquet", "scores", ["member"])
+
+
+def test_what_a_killed_process_left_is_cleared_away_and_what_a_living_one_writes_is_not(tmp_path: Path) -> None:
+    hold = "import sys, pathlib; from mia_audit.storage import replacing, replacing_folder\n"
+    hold += (
+        "with replacing(pathlib.Path('t')), replacing_folder(pathlib.Path('d')): print(flush=True), sys.stdin.read()"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", hold], cwd=tmp_path, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert process.stdout is not None
+    process.stdout.readline()
+    try:
+        write_text(tmp_path / "t", "x")
+        with replacing_folder(tmp_path / "d") as partial:
+            (partial / "x").touch()
+        assert len(list(tmp_path.glob(".*.partial"))) == 2
+    finally:
+        process.kill()
+        process.wait()
+    write_text(tmp_path / "t", "y")
+    with replacing_folder(tmp_path / "d") as partial:
+        (partial / "y").touch()
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["d", "t", "y"]
+    assert (tmp_path / "t").read_text() == "y"
+
+
+LIMITED = """
+import resource, sys
+from pathlib import Path
+import numpy as np, pyarrow as pa
+from torch import nn
+from mia_audit.cli import main
+from mia_audit.errors import UserError
+from mia_audit.models import save_weights
+from mia_audit.storage import replacing, write_table, write_text
+
+def array(path):
+    with replacing(path) as partial, partial.open("wb") as file:
+        np.save(file, np.random.default_rng(0).random(100_000))
+
+resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+writers = [
+    lambda path: write_text(path, "x" * 200_000),
+    lambda path: write_table(path, pa.table({"a": np.random.default_rng(0).random(100_000)}), "scores", 100_000),
+    lambda path: save_weights(nn.Linear(500, 500), path),
+    array,
+]
+for writer in writers:
+    try:
+        writer(Path("full"))
+    except UserError as error:
+        print(error)
+"""
+
+
+def test_a_full_disk_is_one_line_that_names_the_file_and_nothing_is_left(tmp_path: Path) -> None:
+    """A limit on the size of files is what an ordinary user can set; a full disk takes the same way."""
+    result = subprocess.run([sys.executable, "-c", LIMITED], cwd=tmp_path, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    lines = result.stdout.splitlines()
+    assert len(lines) == 4
+    for line in lines:
+        assert line.startswith("full: could not be written: ")
+        assert line.endswith("Make room and run again; what is finished stays")
+    assert list(tmp_path.iterdir()) == []

@@ -32,6 +32,7 @@ COMMANDS = {
     "plan": "what an audit will take: models, jobs, hours, disk, memory",
     "doctor": "check this machine before an audit runs on it",
     "epsilon": "what a noise multiplier promises, or which one a budget needs",
+    "verify": "check that every file of an audit is still what was written",
     "schema": "write config/schema.json and the key table of config/README.md",
 }
 

@@ -1,11 +1,15 @@
 """Tables on disk: Parquet written whole or not at all, checked when written and when read."""
 
+import errno
+import fcntl
+import glob
 import hashlib
 import json
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -13,24 +17,100 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from mia_audit import seals
 from mia_audit.errors import UserError, first_line
 
 SCHEMA_VERSION = "1"
+PARTIAL = ".partial"
+"""Ends the names of files that are being written."""
+
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+FULL_SIGNS = ("No space left", "os error 28", "File too large", "os error 27", "Disk quota", " requested and ")
+"""How arrow, safetensors and NumPy (`8 requested and 4 written`) say it where they give no number."""
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Yield a temporary path beside `path` and rename it there on success, so that a reader never sees half a file."""
+    """Yield a temporary path beside `path` and rename it there on success, so that a reader never sees half a file.
+
+    A full disk is a UserError that names the file. What a killed process left of an earlier attempt is cleared away.
+    """
+    with _full_disk_named(path):
+        _clear(path)
+        descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=PARTIAL, dir=path.parent)
+        partial = Path(name)
+        try:
+            _hold(descriptor)
+            yield partial
+            partial.chmod(0o666 & ~_umask())
+            partial.replace(path)
+        finally:
+            partial.unlink(missing_ok=True)
+            os.close(descriptor)
+
+
+@contextmanager
+def replacing_folder(path: Path) -> Iterator[Path]:
+    """Yield a folder beside `path` that takes its place on success, and is gone otherwise, as `replacing` does for a file."""
+    with _full_disk_named(path):
+        _clear(path)
+        partial = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=PARTIAL, dir=path.parent))
+        descriptor = os.open(partial, os.O_RDONLY)
+        try:
+            _hold(descriptor)
+            yield partial
+            partial.chmod(0o777 & ~_umask())
+            shutil.rmtree(path, ignore_errors=True)
+            partial.rename(path)
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
+            os.close(descriptor)
+
+
+def _hold(descriptor: int) -> None:
+    """Lock what is being written for as long as this process lives, so that it does not count as left over.
+
+    Where a file system knows no such locks, nothing ever counts as left over.
+    """
+    with suppress(OSError):
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+
+
+def _clear(path: Path) -> None:
+    """Make the folder that `path` is to stand in, and remove what nobody is writing there any more."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".partial", dir=path.parent)
-    os.close(descriptor)
-    partial = Path(name)
+    for left in path.parent.glob(f".{glob.escape(path.name)}.*{PARTIAL}"):
+        with suppress(OSError):  # somebody writes it, or has just finished
+            descriptor = os.open(left, os.O_RDONLY)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if left.is_dir():
+                    shutil.rmtree(left)
+                else:
+                    left.unlink()
+            finally:
+                os.close(descriptor)
+
+
+@contextmanager
+def _full_disk_named(path: Path) -> Iterator[None]:
+    """Turn what libraries raise where a disk is full, or a file reaches a limit, into a UserError that names the file."""
     try:
-        yield partial
-        partial.chmod(0o666 & ~_umask())
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
+        yield
+    except UserError:
+        raise
+    except Exception as error:
+        words = str(error)
+        if getattr(error, "errno", None) in FULL or any(sign in words for sign in FULL_SIGNS):
+            raise UserError(
+                f"{path}: could not be written: {_reason(error)}. Make room and run again; what is finished stays"
+            ) from None
+        raise
+
+
+def _reason(error: Exception) -> str:
+    code = getattr(error, "errno", None)
+    return os.strerror(code).lower() if code in FULL else "the disk is full, or a limit is reached"
 
 
 def _umask() -> int:
@@ -75,6 +155,7 @@ def write_table(
         "mia_audit.kind": kind,
         "mia_audit.schema": SCHEMA_VERSION,
         "mia_audit.facts": json.dumps(facts or {}, sort_keys=True),
+        seals.KEY: seals.BLANK,
     }
     schema = first.schema.with_metadata(metadata)
     written = 0
@@ -85,12 +166,16 @@ def write_table(
                 written += len(table)
         if written != rows:
             raise ValueError(f"{path}: {written} rows written where {rows} were expected")
+        seals.seal(partial)
 
 
 def open_table(path: Path, kind: str, columns: Sequence[str] = ()) -> pq.ParquetFile:
     """Open a Parquet table, checking its kind and that it has the columns; a wrong or damaged file is a UserError that names it."""
     if not path.exists():
         raise UserError(f"{path}: no such file; expected a {kind} table in Parquet")
+    seal = seals.state(path)
+    if seal == "damaged":
+        raise _damaged(path, "its bytes are not those that were written", kind)
     try:
         file = pq.ParquetFile(path, memory_map=True)
     except (pa.ArrowInvalid, OSError) as error:
@@ -102,6 +187,8 @@ def open_table(path: Path, kind: str, columns: Sequence[str] = ()) -> pq.Parquet
         raise UserError(
             f"{path}: a {found or 'foreign'} table where a {kind} table was expected. Delete it and run again"
         )
+    if seal == "unsealed":
+        raise _damaged(path, "it does not carry its digest", kind)
     missing = [name for name in columns if name not in file.schema_arrow.names]
     if missing:
         raise UserError(
@@ -123,9 +210,11 @@ def naming_damage(path: Path, kind: str) -> Iterator[None]:
     try:
         yield
     except (pa.ArrowInvalid, OSError) as error:
-        raise UserError(
-            f"{path}: damaged ({first_line(error)}); expected a {kind} table. Delete it and run again"
-        ) from None
+        raise _damaged(path, first_line(error), kind) from None
+
+
+def _damaged(path: Path, why: str, kind: str) -> UserError:
+    return UserError(f"{path}: damaged ({why}); expected a {kind} table. Delete it and run again")
 
 
 def table_facts(path: Path, kind: str) -> dict[str, Any]:

@@ -61,3 +61,11 @@ def test_membership_comes_back_whole_or_by_shadow(tmp_path: Path) -> None:
     assert np.array_equal(read_membership(path, [3, 1]), membership[:, [3, 1]])
     with pytest.raises(UserError, match="no column '7'"):
         read_membership(path, [7])
+
+
+def test_an_array_with_a_flipped_bit_is_named(folder: Path) -> None:
+    content = bytearray((folder / "records.npy").read_bytes())
+    content[-9] ^= 16
+    (folder / "records.npy").write_bytes(content)
+    with pytest.raises(UserError, match=r"records\.npy: damaged"):
+        read_records(folder)

@@ -4,15 +4,13 @@ import argparse
 import json
 import shutil
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from mia_audit.config.load import parse
 from mia_audit.config.schema import Mechanism, Training
 from mia_audit.errors import UserError
 from mia_audit.pools.files import StoredRecords, read_membership, read_records
-from mia_audit.storage import sha256, write_table
+from mia_audit.storage import replacing_folder, sha256, write_table
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -85,7 +83,7 @@ def run(options: argparse.Namespace) -> None:
     }
     kept = [options.checkpoints / f"shadow-{shadow}" for shadow in shadows] if options.checkpoints else []
     tables = []
-    with _whole_folder(options.out) as folder, reporter() as report:
+    with replacing_folder(options.out) as folder, reporter() as report:
         for column, shadow in enumerate(shadows):
             members = membership[:, column]
             weights, masks = (folder / f"{stem}-{shadow}.safetensors" for stem in ("shadow", "masks"))
@@ -123,17 +121,3 @@ def _range(text: str) -> range:
     if not (first.isdigit() and last.isdigit() and int(first) <= int(last)):
         raise UserError(f"--shadows: first-last was expected, such as 0-8, not '{text}'")
     return range(int(first), int(last) + 1)
-
-
-@contextmanager
-def _whole_folder(path: Path) -> Iterator[Path]:
-    """Yield a folder beside `path` that takes its place on success, and is gone otherwise."""
-    partial = path.parent / f".{path.name}.partial"
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
-    try:
-        yield partial
-        shutil.rmtree(path, ignore_errors=True)
-        partial.rename(path)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)

@@ -1,31 +1,32 @@
 """Weights on disk: safetensors, written whole or not at all; a pickle is never opened."""
 
+import hashlib
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
-from torch import nn
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor, nn
 
 from mia_audit.errors import UserError
 from mia_audit.storage import replacing
 
+DIGEST = "digest"
+"""Key of a file's metadata under which its weights' digest stands; weights from elsewhere have none."""
+
 
 def save_weights(model: nn.Module, path: Path) -> None:
-    """Write a model's parameters and buffers; the same weights give the same bytes."""
+    """Write a model's parameters and buffers with their digest; the same weights give the same bytes."""
     tensors = {name: value.detach().cpu().contiguous().clone() for name, value in model.state_dict().items()}
     with replacing(path) as partial:
-        save_file(tensors, partial)
+        save_file(tensors, partial, {DIGEST: digest_of(tensors)})
 
 
 def load_weights(model: nn.Module, path: Path) -> None:
-    """Load weights into a model of the same architecture; a missing, truncated or foreign file is a UserError that names it."""
-    if not path.exists():
-        raise UserError(f"{path}: no such file; expected weights in safetensors")
-    try:
-        tensors = load_file(path)
-    except (SafetensorError, OSError, ValueError) as error:
-        raise UserError(f"{path}: truncated or not safetensors ({error}). Delete it and run again") from None
+    """Load weights into a model of the same architecture; a missing, damaged or foreign file is a UserError that names it."""
+    tensors = read_weights(path)
     expected = {name: tuple(value.shape) for name, value in model.state_dict().items()}
     found = {name: tuple(value.shape) for name, value in tensors.items()}
     if expected != found:
@@ -36,3 +37,34 @@ def load_weights(model: nn.Module, path: Path) -> None:
             f"{path}: weights of another architecture: '{odd[0][0]}' differs from the model's. Delete it and run again"
         )
     model.load_state_dict(tensors)
+
+
+def read_weights(path: Path) -> dict[str, Tensor]:
+    """Read weights, and check them where they carry a digest; a missing or damaged file is a UserError that names it."""
+    if not path.exists():
+        raise UserError(f"{path}: no such file; expected weights in safetensors")
+    try:
+        with safe_open(path, framework="pt") as file:
+            digest = (file.metadata() or {}).get(DIGEST)
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except (SafetensorError, OSError, ValueError) as error:
+        raise UserError(f"{path}: truncated or not safetensors ({error}). {_mend(path)}") from None
+    if digest is not None and digest != digest_of(tensors):
+        raise UserError(f"{path}: damaged (its weights are not those that were written). {_mend(path)}")
+    return tensors
+
+
+def digest_of(tensors: Mapping[str, Tensor]) -> str:
+    """Return the SHA-256 of tensors on the CPU: their names, types, shapes and bytes."""
+    digest = hashlib.sha256()
+    for name, value in sorted(tensors.items()):
+        digest.update(f"{name} {value.dtype} {tuple(value.shape)}\n".encode())
+        if value.numel():
+            digest.update(value.contiguous().reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+def _mend(path: Path) -> str:
+    """What to do about a bad file: the models of a block were trained by one job, and are trained again by one."""
+    whole_block = path.with_name("training.parquet").exists()
+    return f"Delete {f'the folder {path.parent}' if whole_block else 'it'} and run again"

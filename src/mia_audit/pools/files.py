@@ -11,7 +11,10 @@ from jaxtyping import Bool, Int, Num
 
 from mia_audit.errors import UserError
 from mia_audit.pools.build import Data, Pool, Records
-from mia_audit.storage import read_table, replacing, table_facts, write_table
+from mia_audit.storage import read_table, replacing, sha256, table_facts, write_table
+
+ARRAY = "array_sha256"
+"""Fact of a pool's table: the SHA-256 of the array beside it; pools made elsewhere have none."""
 
 
 def write_pool(pool: Pool, folder: Path) -> None:
@@ -19,7 +22,8 @@ def write_pool(pool: Pool, folder: Path) -> None:
     for stem, records in (("public", pool.public), ("records", pool.audited)):
         with replacing(folder / f"{stem}.npy") as partial, partial.open("wb") as file:
             _write_array(file, records.data)
-        write_table(folder / f"{stem}.parquet", _table(records), "records", len(records.labels), pool.facts)
+        facts = pool.facts | {ARRAY: sha256(folder / f"{stem}.npy")}
+        write_table(folder / f"{stem}.parquet", _table(records), "records", len(records.labels), facts)
 
 
 def _write_array(file: BinaryIO, data: Data) -> None:
@@ -65,7 +69,12 @@ def read_records(folder: Path, stem: str = "records") -> StoredRecords:
         raise UserError(
             f"{path}: {len(data)} records, but {stem}.parquet beside it has {len(table)}. Delete both and run again"
         )
-    return StoredRecords(data, table["label"].to_numpy(), table_facts(folder / f"{stem}.parquet", "records"))
+    facts = table_facts(folder / f"{stem}.parquet", "records")
+    if (digest := facts.pop(ARRAY, None)) and digest != sha256(path):
+        raise UserError(
+            f"{path}: damaged (its bytes are not those that were written with {stem}.parquet). Delete both and run again"
+        )
+    return StoredRecords(data, table["label"].to_numpy(), facts)
 
 
 def write_membership(path: Path, membership: Bool[np.ndarray, "n k"], facts: dict[str, Any]) -> None:

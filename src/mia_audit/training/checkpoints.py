@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from mia_audit.errors import UserError
 from mia_audit.models import save_weights
+from mia_audit.models.weights import digest_of
 from mia_audit.storage import read_table, replacing, sha256, table_facts, write_table
 
 State = dict[str, Tensor]
@@ -55,7 +56,7 @@ class Checkpoint:
             return self._damaged(path, str(error))
         if facts.get("key") != self.key:
             return {}
-        if facts.get("digest") != _digest(state):
+        if facts.get("digest") != digest_of(state):
             return self._damaged(path, "its digest is another one")
         print(f"{path}: training goes on from this checkpoint", file=sys.stderr, flush=True)
         return state
@@ -67,7 +68,7 @@ class Checkpoint:
             return
         state = {name: value.detach().cpu().contiguous().clone() for name, value in capture().items()}
         with replacing(path) as partial:
-            save_file(state, partial, {"key": self.key, "digest": _digest(state)})
+            save_file(state, partial, {"key": self.key, "digest": digest_of(state)})
         self._written = time.monotonic()
 
     def finish(self, model: nn.Module, table: pa.Table, masks: Path | None = None) -> None:
@@ -147,11 +148,3 @@ def _layers_random(model: nn.Module) -> State:
 
 def _device(model: nn.Module) -> torch.device:
     return next(model.parameters()).device
-
-
-def _digest(state: State) -> str:
-    digest = hashlib.sha256()
-    for name, value in sorted(state.items()):
-        digest.update(f"{name} {value.dtype} {tuple(value.shape)}\n".encode())
-        digest.update(value.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes() if value.numel() else b"")
-    return digest.hexdigest()

@@ -1,0 +1,50 @@
+"""Weights on disk: checked against the digest that they carry."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch import nn
+
+from mia_audit.errors import UserError
+from mia_audit.models import load_weights, save_weights
+from mia_audit.models.weights import digest_of
+
+
+def test_no_flipped_bit_of_the_numbers_goes_unnoticed(tmp_path: Path) -> None:
+    path = tmp_path / "w.safetensors"
+    save_weights(nn.Linear(2, 2), path)
+    sound = path.read_bytes()
+    for place in range(len(sound) - 24, len(sound)):
+        changed = bytearray(sound)
+        changed[place] ^= 1
+        path.write_bytes(changed)
+        with pytest.raises(UserError, match=r"w\.safetensors: damaged .* Delete it and run again"):
+            load_weights(nn.Linear(2, 2), path)
+
+
+def test_weights_of_a_block_are_mended_with_the_block(tmp_path: Path) -> None:
+    path = tmp_path / "000-001" / "shadow-0.safetensors"
+    save_weights(nn.Linear(2, 2), path)
+    path.with_name("training.parquet").touch()
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(
+        UserError, match=r"shadow-0\.safetensors: truncated .* Delete the folder .*000-001 and run again"
+    ):
+        load_weights(nn.Linear(2, 2), path)
+
+
+def test_weights_from_elsewhere_need_no_digest(tmp_path: Path) -> None:
+    model = nn.Linear(2, 2)
+    save_file(model.state_dict(), tmp_path / "w.safetensors")
+    other = nn.Linear(2, 2)
+    load_weights(other, tmp_path / "w.safetensors")
+    assert torch.equal(other.weight, model.weight)
+
+
+def test_a_digest_is_of_names_types_shapes_and_bytes() -> None:
+    one = {"a": torch.zeros(4)}
+    others = [{"b": torch.zeros(4)}, {"a": torch.zeros(2, 2)}, {"a": torch.zeros(4).int()}, {"a": torch.ones(4)}]
+    assert len({digest_of(tensors) for tensors in (one, *others)}) == 5
+    assert digest_of({"a": torch.zeros(4), "c": torch.ones(0)}) == digest_of({"c": torch.ones(0), "a": torch.zeros(4)})
