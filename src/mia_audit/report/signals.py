@@ -12,6 +12,7 @@ EXPLANATION = re.compile(
 EXPLAINERS = {
     "ixg": "input × gradient",
     "saliency": "saliency",
+    "gradcam": "Grad-CAM",
     "ig": "integrated gradients",
     "gradient_shap": "GradientSHAP",
     "llm-global": "the maps' filters",

@@ -1,0 +1,39 @@
+"""Grad-CAM (Selvaraju et al. 2017; equations 4 and 5 of the FADP paper), on CNNs and on transformers' tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from mia_audit.explain.catalogue import explainer
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from mia_audit.explain.batch import Batch
+
+
+@explainer("gradcam")
+def gradcam(batch: Batch, options: Mapping[str, Any]) -> dict[str, Tensor]:
+    """Return ReLU(Σ_k α_k A_k), [B, 1, H, W], with α_k the mean over places of ∂f/∂A_k, interpolated bilinearly to the inputs.
+
+    A are the outputs of a CNN's last convolution, or of the first norm of a transformer's last block, whose tokens are
+    laid out as they lie in the image. Raises UserError for a model that has neither, or that takes no images.
+    """
+    import torch
+    import torch.nn.functional as F
+
+    from mia_audit.explain.quantity import QUANTITIES
+    from mia_audit.models.channels import channels_of, forward_from
+
+    channels = channels_of(batch.model, "explainer 'gradcam'")
+    outputs, logits = forward_from(batch.model, channels.maps, batch.inputs)
+    activations = channels.images(outputs.detach())
+    maps = {}
+    for quantity in batch.quantities:
+        cotangent = QUANTITIES[quantity].gradient(logits.detach().double(), batch.classes).to(logits.dtype)
+        (gradient,) = torch.autograd.grad(logits, outputs, cotangent, retain_graph=True)
+        weights = channels.images(gradient).mean(dim=(2, 3), keepdim=True)
+        heat = (weights * activations).sum(dim=1, keepdim=True).relu()
+        maps[quantity] = F.interpolate(heat, size=tuple(batch.inputs.shape[2:]), mode="bilinear", align_corners=False)
+    return maps
