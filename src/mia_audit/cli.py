@@ -14,6 +14,7 @@ COMMANDS = {
     "pool": "load a data set, drop duplicates, set public records aside",
     "membership": "draw who is in whose training set",
     "architecture": "check that a model fits its pool and its mechanisms",
+    "weights": "fetch published weights, or read a file of them, for shadows to start from",
     "pretrain": "train the public model that shadows start from",
     "train": "train a block of shadow models",
     "signals": "compute the signals of a block of shadow models",

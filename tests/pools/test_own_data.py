@@ -97,6 +97,11 @@ def test_images_of_several_sizes_need_one(photos: Path) -> None:
     assert build("images", photos, size=6).facts["shape"] == [3, 6, 6]
 
 
+def test_a_mean_goes_with_the_channels(photos: Path) -> None:
+    assert build("images", photos, mean=(0.1, 0.2, 0.3)).facts["mean"] == (0.1, 0.2, 0.3)
+    fails("images", photos, r"datasets\.mine\.mean: 2 numbers, but the images have 3 channels", mean=(0.1, 0.2))
+
+
 def test_images_of_16_bits_are_refused(photos: Path) -> None:
     Image.fromarray(np.zeros((8, 8), dtype=np.uint16)).save(photos / "dog" / "deep.png")
     fails("images", photos, r"deep\.png \(pixels of mode I;16, not of 8 bits a channel\)")

@@ -51,8 +51,8 @@ def setting_of(wildcards):
 
 
 def public_weights(wildcards):
-    pretrained = AUDIT.architectures[wildcards.architecture].pretrained == "public"
-    return "<architecture>/public.safetensors" if pretrained else []
+    name = slices.start_of(AUDIT, wildcards.architecture)
+    return f"<architecture>/{name}" if name else []
 
 
 def training_records(wildcards):

@@ -17,6 +17,28 @@ rule architecture:
         "mia-audit architecture --pool {params.pool} --spec {params.spec:q} --out {output} >{log} 2>&1"
 
 
+rule weights:
+    input:
+        lambda w: slices.weights_file(AUDIT, w.architecture),
+        architecture=ancient("<architecture>/architecture.json"),
+    output:
+        weights="<architecture>/start.safetensors",
+        facts="<architecture>/start.json",
+    log:
+        "<results>/logs/weights/{dataset}-{architecture}.log",
+    benchmark:
+        "<results>/benchmarks/weights/{dataset}-{architecture}.tsv"
+    priority: 100
+    conda:
+        "../../envs/environment.yaml"
+    resources:
+        mem_mb=4000,
+    params:
+        spec=lambda w: slices.weights_slice(AUDIT, w.architecture),
+    shell:
+        "mia-audit weights --architecture {input.architecture} --spec {params.spec:q} --out {output.weights} >{log} 2>&1"
+
+
 rule pretrain:
     input:
         records="<pool>/public.npy",

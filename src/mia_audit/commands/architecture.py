@@ -19,13 +19,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Build the model once on the pool's shape and write its facts."""
-    from mia_audit.models import describe
+    from mia_audit.models import describe, own_normalisation
 
     spec = json.loads(options.spec)
     name = spec["name"]
     section = parse(Architecture, spec["architecture"], f"architectures.{name}")
     pool = table_facts(options.pool / "records.parquet", "records")
     facts = describe(name, section.model or name, section.parameters, tuple(pool["shape"]), len(pool["classes"]))
+    if section.pretrained not in ("none", "public") and pool["kind"] == "image":
+        facts["normalisation"] = own_normalisation(facts["model"], facts["input_shape"][0])
     layers = facts["batch_norm_layers"]
     if spec["private"] and layers:
         raise UserError(

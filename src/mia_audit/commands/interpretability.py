@@ -28,7 +28,7 @@ def run(options: argparse.Namespace) -> None:
     from mia_audit.commands.signals import shadow_files
     from mia_audit.interpretability.study import Sample, Task, defined, draw_sample, shown_rows
     from mia_audit.interpretability.tables import Found, Setting, explain_settings, map_table, measure_tables
-    from mia_audit.models import load, read_architecture, to_input
+    from mia_audit.models import load, read_architecture, taken_by, to_input
     from mia_audit.pools.files import read_records
     from mia_audit.storage import write_table
     from mia_audit.training.device import device_for
@@ -44,7 +44,7 @@ def run(options: argparse.Namespace) -> None:
         for setting, folder in folders.items()
     }
     numbers = draw_sample(len(pool.labels), spec["records"], spec["dataset"], spec["seed"])
-    inputs = to_input(pool.data[numbers], pool.facts, architecture["input_shape"], device)
+    inputs = to_input(pool.data[numbers], taken_by(architecture, pool.facts), architecture["input_shape"], device)
     sample = Sample(numbers, inputs, pool.labels[numbers])
     known = defined(spec["measures"], tuple(architecture["input_shape"]))
     task = Task(spec["explainers"], spec["explaining"], known, spec["measuring"], spec["seed"], options.batch)

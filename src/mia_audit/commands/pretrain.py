@@ -30,7 +30,7 @@ def run(options: argparse.Namespace) -> None:
     import numpy as np
     import torch
 
-    from mia_audit.models import Inputs, read_architecture, save_weights
+    from mia_audit.models import Inputs, read_architecture, save_weights, taken_by
     from mia_audit.training.checkpoints import Checkpoint, identity
     from mia_audit.training.device import device_for
     from mia_audit.training.progress import reporter
@@ -47,7 +47,7 @@ def run(options: argparse.Namespace) -> None:
             f" set datasets.{spec['dataset']}.public to a number of records"
         )
     device = device_for(options.threads)
-    inputs = Inputs(public.data, public.facts, architecture["input_shape"], device)
+    inputs = Inputs(public.data, taken_by(architecture, public.facts), architecture["input_shape"], device)
     labels = torch.tensor(public.labels, dtype=torch.long, device=device)
     key = (spec["seed"], "pretrain", spec["dataset"], spec["architecture"])
     recipe = Recipe(architecture, None, Mechanism(mechanism="none"), training, float("inf"), training.batch, key)

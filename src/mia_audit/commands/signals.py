@@ -33,7 +33,7 @@ def run(options: argparse.Namespace) -> None:
     import torch
 
     from mia_audit.explain.members import Members
-    from mia_audit.models import Inputs, load, read_architecture
+    from mia_audit.models import Inputs, load, read_architecture, taken_by
     from mia_audit.pools.files import read_membership, read_records
     from mia_audit.signals import Task, model_signals
     from mia_audit.storage import write_table
@@ -44,7 +44,7 @@ def run(options: argparse.Namespace) -> None:
     task = Task(options.family, spec["options"], spec["seed"], options.batch)
     pool = read_records(options.pool)
     architecture = read_architecture(options.architecture)
-    inputs = Inputs(pool.data, pool.facts, architecture["input_shape"], device)
+    inputs = Inputs(pool.data, taken_by(architecture, pool.facts), architecture["input_shape"], device)
     count = len(pool.labels)
     membership = read_membership(options.membership, weights) if options.membership else None
 

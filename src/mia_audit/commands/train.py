@@ -37,7 +37,7 @@ def run(options: argparse.Namespace) -> None:
     """Write shadow-{k}.safetensors for every shadow model of the block, masks of its noise if any, and training.parquet."""
     import torch
 
-    from mia_audit.models import Inputs, load, read_architecture, save_weights
+    from mia_audit.models import Inputs, read_architecture, read_start, save_weights, taken_by
     from mia_audit.training.checkpoints import Checkpoint, identity
     from mia_audit.training.device import device_for
     from mia_audit.training.masks import save_masks
@@ -51,11 +51,11 @@ def run(options: argparse.Namespace) -> None:
     architecture = read_architecture(options.architecture)
     records = read_records(options.pool)
     membership = read_membership(options.pool / "membership.parquet", shadows)
-    public = load(architecture, options.public) if options.public else None
+    public = read_start(architecture, options.public) if options.public else None
     device = device_for(options.threads)
 
     def tensors(stored: StoredRecords) -> tuple[Inputs, torch.Tensor]:
-        inputs = Inputs(stored.data, stored.facts, architecture["input_shape"], device)
+        inputs = Inputs(stored.data, taken_by(architecture, stored.facts), architecture["input_shape"], device)
         return inputs, torch.tensor(stored.labels, dtype=torch.long, device=device)
 
     inputs, labels = tensors(records)

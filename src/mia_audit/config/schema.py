@@ -13,6 +13,7 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    PositiveFloat,
     PositiveInt,
     PrivateAttr,
     ValidationError,
@@ -110,10 +111,10 @@ class Dataset(Section):
     """Tables: centre and scale columns by the public records, or by the `constants` stated here; never by the audited records."""
     constants: dict[str, tuple[float, Annotated[float, Field(gt=0)]]] = {}
     """Tables: a column's centre and scale, known without looking at the records; columns left out stay as they are."""
-    mean: float = 0.5
-    """Images: subtracted from pixels scaled to [0, 1]."""
-    sd: float = Field(0.5, gt=0)
-    """Images: divides the centred pixels."""
+    mean: float | tuple[float, ...] | None = None
+    """Images: subtracted from pixels scaled to [0, 1], a number or one a channel; left out, what the model's own weights want, else 0.5."""
+    sd: PositiveFloat | tuple[PositiveFloat, ...] | None = None
+    """Images: divides the centred pixels; left out, what the model's own weights want, else 0.5."""
 
     @field_validator("pool")
     @classmethod
@@ -258,8 +259,9 @@ class Architecture(Section):
     """Arguments of the model's constructor."""
     sweep: dict[str, Annotated[tuple[Parameter, ...], Field(min_length=1)]] = {}
     """Parameters that take several values: each combination becomes an architecture of its own, named `{name}-{key}{value}`."""
-    pretrained: Literal["none", "public"] = "none"
-    """`public`: trained once on the pool's public records; every shadow is fine-tuned from there."""
+    pretrained: str = "none"
+    """What shadows are fine-tuned from: `none`, `public` (trained once on the pool's public records), `hub` (the weights that timm
+    publishes for the model) or a .safetensors or .pth file of weights."""
     pretraining: Training = Training()
     """How the public model is trained."""
     training: TrainingOverrides = TrainingOverrides()
@@ -272,6 +274,15 @@ class Architecture(Section):
     def swept(self) -> Swept | None:
         """The sweep that the architecture came from, if any."""
         return self._swept
+
+    @field_validator("pretrained")
+    @classmethod
+    def _pretrained(cls, value: str) -> str:
+        if value not in ("none", "public", "hub") and not value.endswith((".safetensors", ".pth", ".pt", ".bin")):
+            raise ValueError(
+                f"none, public, hub, or a file that ends in .safetensors or .pth was expected, got '{value}'"
+            )
+        return value
 
     @model_validator(mode="after")
     def _sweep(self) -> Self:

@@ -141,10 +141,35 @@ def architecture_slice(audit: Audit, architecture: str) -> str:
     return to_json({"seed": audit.seed, "name": architecture, "architecture": section, "private": private})
 
 
+def weights_slice(audit: Audit, architecture: str) -> str:
+    """What the weights that shadow models start from depend on, where they come from elsewhere."""
+    section = _built(audit, architecture)
+    return to_json({"name": architecture, "pretrained": audit.architectures[architecture].pretrained, "built": section})
+
+
+def weights_file(audit: Audit, architecture: str) -> list[str]:
+    """Return the file that weights are read from, so that a change of it is seen; none where it is missing, or there is none."""
+    source = audit.architectures[architecture].pretrained
+    return [source] if Path(source).is_file() else []
+
+
+def start_of(audit: Audit, architecture: str) -> str:
+    """Name the file of weights that shadow models start from; nothing where they start anew."""
+    return {"none": "", "public": "public.safetensors"}.get(
+        audit.architectures[architecture].pretrained, "start.safetensors"
+    )
+
+
+def _built(audit: Audit, architecture: str) -> dict[str, Any]:
+    """What a model is made of, without what is left at its default."""
+    return resolved_architecture(audit, architecture).model_dump(exclude=NOT_BUILT, exclude_defaults=True)
+
+
 def pretraining_slice(audit: Audit, dataset: str, architecture: str) -> str:
     """What public pre-training depends on."""
     training = audit.architectures[architecture].pretraining.model_dump(exclude_none=True)
-    return to_json({"seed": audit.seed, "dataset": dataset, "architecture": architecture, "pretraining": training})
+    named = {"seed": audit.seed, "dataset": dataset, "architecture": architecture}
+    return to_json(named | {"built": _built(audit, architecture), "pretraining": training})
 
 
 def training_slice(audit: Audit, setting: Setting) -> str:
@@ -154,6 +179,7 @@ def training_slice(audit: Audit, setting: Setting) -> str:
             "seed": audit.seed,
             "dataset": setting.dataset,
             "architecture": setting.architecture,
+            "built": _built(audit, setting.architecture),
             "mechanism": mechanism_section(audit, setting.mechanism),
             "mechanism_name": setting.mechanism,
             "epsilon": setting.epsilon,

@@ -1,9 +1,18 @@
 """Models: what shadows are made of, built by name, and their weights on disk."""
 
-from mia_audit.models.architecture import batch_norm_layers, build, construct, describe, load, read_architecture
+from mia_audit.models.architecture import (
+    batch_norm_layers,
+    build,
+    construct,
+    describe,
+    load,
+    own_normalisation,
+    read_architecture,
+)
 from mia_audit.models.catalogue import architectures
-from mia_audit.models.inputs import Inputs, Part, to_input
-from mia_audit.models.weights import load_weights, save_weights
+from mia_audit.models.inputs import Inputs, Part, taken_by, to_input
+from mia_audit.models.start import classifier, fetch, read_start
+from mia_audit.models.weights import load_weights, save_weights, write_weights
 
 __all__ = [
     "Inputs",
@@ -11,11 +20,17 @@ __all__ = [
     "architectures",
     "batch_norm_layers",
     "build",
+    "classifier",
     "construct",
     "describe",
+    "fetch",
     "load",
     "load_weights",
+    "own_normalisation",
     "read_architecture",
+    "read_start",
     "save_weights",
+    "taken_by",
     "to_input",
+    "write_weights",
 ]

@@ -18,10 +18,11 @@ def describe(name: str, model: str, parameters: Parameters, shape: tuple[int, ..
     """Build the model once, on the pool's shape, and return the facts that rebuild it.
 
     Keys: name, model, arguments (resolved), shape (of a record in the pool), input_shape (as the model takes it), classes,
-    parameters (trainable numbers), batch_norm, batch_norm_layers. Raises UserError for an unknown model, for parameters or
+    parameters (trainable numbers), batch_norm, batch_norm_layers, normalisation (mean and sd of pixels that the model wants
+    where the data set states none; empty for 0.5). Raises UserError for an unknown model, for parameters or
     an image size that it refuses, and for a table given to an image model or the other way round.
     """
-    family = _family(model)
+    family = family_of(model)
     arguments = family.arguments(model, parameters, shape, classes)
     input_shape = family.input_shape(arguments)
     try:
@@ -49,18 +50,35 @@ def describe(name: str, model: str, parameters: Parameters, shape: tuple[int, ..
         "parameters": sum(parameter.numel() for parameter in built.parameters()),
         "batch_norm": bool(layers),
         "batch_norm_layers": layers,
+        "normalisation": {},
     }
+
+
+def own_normalisation(model: str, channels: int) -> dict[str, list[float]]:
+    """Return mean and sd of pixels in [0, 1], one a channel, that a timm model's published weights were trained with.
+
+    Models of fewer channels than the published ones get the mean over channels.
+    """
+    from mia_audit.models.timm_models import published_traits
+
+    traits = published_traits(model)
+    if traits is None:
+        return {}
+    pairs = {"mean": traits.mean, "sd": traits.std}
+    if channels == len(traits.mean):
+        return {key: list(values) for key, values in pairs.items()}
+    return {key: [sum(values) / len(values)] * channels for key, values in pairs.items()}
 
 
 def build(model: str, parameters: Parameters, shape: tuple[int, ...], classes: int, seed: int) -> nn.Module:
     """Build a model for records of `shape` and initialise it from the seed; global random state is left as it was."""
-    family = _family(model)
+    family = family_of(model)
     return _seeded(family, model, family.arguments(model, parameters, shape, classes), seed)
 
 
 def construct(architecture: Mapping[str, Any], seed: int) -> nn.Module:
     """Build the model of an architecture.json, initialised from the seed."""
-    return _seeded(_family(architecture["model"]), architecture["model"], architecture["arguments"], seed)
+    return _seeded(family_of(architecture["model"]), architecture["model"], architecture["arguments"], seed)
 
 
 def read_architecture(path: Path) -> dict[str, Any]:
@@ -84,7 +102,8 @@ def batch_norm_layers(model: nn.Module) -> list[str]:
     return [name for name, layer in model.named_modules() if isinstance(layer, _BatchNorm)]
 
 
-def _family(model: str) -> Family:
+def family_of(model: str) -> Family:
+    """Return the family of a model's name: a registered one, or timm's."""
     if model in architectures:
         return architectures[model]
     from mia_audit.models.timm_models import timm_family

@@ -56,6 +56,11 @@ class Inputs:
         return inputs
 
 
+def taken_by(architecture: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a pool's facts with the model's own mean and sd of pixels where the data set states none."""
+    return {**architecture["normalisation"], **facts}
+
+
 class Part:
     """Some rows of a pool, numbered anew: `part[rows]` is `whole[chosen[rows]]`, on the whole's device."""
 
@@ -79,7 +84,7 @@ def to_input(
     """Return float32 [B, …] on the device: images (uint8 [B, C, H, W]) standardised, and resized to `input_shape` if it differs.
 
     `facts` are those of records.parquet: kind (image | table), and for images mean and sd of pixels in [0, 1] (a number,
-    or one per channel). Tables (float32 [B, d]) pass through.
+    or one per channel; 0.5 where neither the data set nor the model states any). Tables (float32 [B, d]) pass through.
     """
     values = torch.from_numpy(np.array(records)).to(device)  # a copy: a memory map is read-only
     return _converted(values, facts, input_shape)
@@ -89,7 +94,8 @@ def _converted(values: Tensor, facts: Mapping[str, Any], input_shape: Sequence[i
     if facts["kind"] == "table":
         return values.float()
     mean, sd = (
-        torch.tensor(facts[key], dtype=torch.float32, device=values.device).reshape(-1, 1, 1) for key in ("mean", "sd")
+        torch.tensor(facts.get(key, 0.5), dtype=torch.float32, device=values.device).reshape(-1, 1, 1)
+        for key in ("mean", "sd")
     )
     images = (values.float() / 255 - mean) / sd
     if input_shape is not None and tuple(input_shape[1:]) != tuple(images.shape[2:]):

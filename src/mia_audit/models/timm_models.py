@@ -1,10 +1,10 @@
-"""Every timm model by name, without downloaded weights: the family of all names that have none of their own."""
+"""Every timm model by name: the family of all names that have none of their own."""
 
 from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from mia_audit.errors import UserError
 from mia_audit.models.catalogue import Parameters, architectures
@@ -24,24 +24,49 @@ class TimmFamily:
         if not timm.is_model(model):
             raise UserError(f"unknown model '{model}': {_nearest(model, timm.list_models())}")
         channels, size = channels_and_size(model, shape)
-        traits = timm.get_pretrained_cfg(model, allow_unregistered=True)
+        traits = published_traits(model)
         if traits is not None and traits.fixed_input_size:
             size = traits.input_size[1:]
         return {**parameters, "img_size": image_size(parameters, size), "in_chans": channels, "num_classes": classes}
 
     def construct(self, model: str, arguments: Mapping[str, Any]) -> nn.Module:
-        timm = _timm()
-        try:
-            built: nn.Module = timm.create_model(model, pretrained=False, **arguments)
-        except TypeError as error:
-            if "'img_size'" not in str(error):
-                raise
-            sized = {name: value for name, value in arguments.items() if name != "img_size"}
-            built = timm.create_model(model, pretrained=False, **sized)
-        return built
+        return _create(model, arguments, pretrained=False)
+
+    def fitted(self, model: str, arguments: Mapping[str, Any], tensors: Mapping[str, Tensor] | None) -> nn.Module:
+        """Build the model with its published weights, or with those given, by timm's own way of fitting them.
+
+        It has as many classes as the weights: then timm takes every one of them, or raises.
+        """
+        traits = published_traits(model)
+        if traits is None:
+            raise ValueError("timm knows no published weights of it")
+        if tensors is None:
+            return _create(model, {**arguments, "num_classes": traits.num_classes}, pretrained=True)
+        bias = tensors.get(f"{traits.classifier}.bias")
+        classes = 0 if bias is None else len(bias)
+        overlay = {"state_dict": dict(tensors), "num_classes": classes, "custom_load": False}
+        return _create(model, {**arguments, "num_classes": classes}, pretrained=True, pretrained_cfg_overlay=overlay)
 
     def input_shape(self, arguments: Mapping[str, Any]) -> tuple[int, ...]:
         return input_shape(arguments)
+
+
+def published_traits(model: str) -> Any:
+    """Return what timm says of a model's published weights (input_size, mean, std, num_classes …), or None."""
+    timm = _timm()
+    return timm.get_pretrained_cfg(model, allow_unregistered=True) if timm.is_model(model) else None
+
+
+def _create(model: str, arguments: Mapping[str, Any], **options: Any) -> nn.Module:
+    timm = _timm()
+    try:
+        built: nn.Module = timm.create_model(model, **options, **arguments)
+    except TypeError as error:
+        if "'img_size'" not in str(error):
+            raise
+        sized = {name: value for name, value in arguments.items() if name != "img_size"}
+        built = timm.create_model(model, **options, **sized)
+    return built
 
 
 def _timm() -> Any:

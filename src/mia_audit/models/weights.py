@@ -2,7 +2,7 @@
 
 import hashlib
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 import torch
@@ -19,7 +19,12 @@ DIGEST = "digest"
 
 def save_weights(model: nn.Module, path: Path) -> None:
     """Write a model's parameters and buffers with their digest; the same weights give the same bytes."""
-    tensors = {name: value.detach().cpu().contiguous().clone() for name, value in model.state_dict().items()}
+    write_weights(model.state_dict(), path)
+
+
+def write_weights(weights: Mapping[str, Tensor], path: Path) -> None:
+    """Write named tensors with their digest; the same ones give the same bytes."""
+    tensors = {name: value.detach().cpu().contiguous().clone() for name, value in weights.items()}
     with replacing(path) as partial:
         save_file(tensors, partial, {DIGEST: digest_of(tensors)})
 
@@ -27,16 +32,18 @@ def save_weights(model: nn.Module, path: Path) -> None:
 def load_weights(model: nn.Module, path: Path) -> None:
     """Load weights into a model of the same architecture; a missing, damaged or foreign file is a UserError that names it."""
     tensors = read_weights(path)
-    expected = {name: tuple(value.shape) for name, value in model.state_dict().items()}
-    found = {name: tuple(value.shape) for name, value in tensors.items()}
-    if expected != found:
-        odd = sorted(
-            Counter(expected.items()) - Counter(found.items()) or Counter(found.items()) - Counter(expected.items())
-        )
-        raise UserError(
-            f"{path}: weights of another architecture: '{odd[0][0]}' differs from the model's. Delete it and run again"
-        )
+    if odd := misfit(tensors, model):
+        raise UserError(f"{path}: weights of another architecture: {odd}. Delete it and run again")
     model.load_state_dict(tensors)
+
+
+def misfit(tensors: Mapping[str, Tensor], model: nn.Module, optional: Collection[str] = ()) -> str:
+    """Say how tensors differ from the model's weights by name or shape, nothing where they do not; optional ones may be missing."""
+    found = {name: tuple(value.shape) for name, value in tensors.items()}
+    expected = {name: tuple(value.shape) for name, value in model.state_dict().items()}
+    needed = {name: shape for name, shape in expected.items() if name not in optional or name in found}
+    odd = Counter(needed.items()) - Counter(found.items()) or Counter(found.items()) - Counter(needed.items())
+    return f"'{min(odd)[0]}' differs from the model's" if odd else ""
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:

@@ -110,7 +110,8 @@ def build_pool(
         "label_noise": section.label_noise,
     }
     if source.kind == "image":
-        facts |= {"mean": section.mean, "sd": section.sd}
+        _check_channels(section, source.records.shape[1], where)
+        facts |= {key: value for key in ("mean", "sd") if (value := getattr(section, key)) is not None}
     else:
         facts |= {"standardise": section.standardise, **(scaling.told() if scaling else {})}
 
@@ -145,6 +146,15 @@ def _check_labels(source: Source, where: str) -> None:
             f"{where}: record {outside[0]} of the data set has the label {source.labels[outside[0]]}, but its {len(source.classes)}"
             f" classes are numbered from 0 to {len(source.classes) - 1} ({len(outside)} such labels)"
         )
+
+
+def _check_channels(section: Dataset, channels: int, where: str) -> None:
+    for key in ("mean", "sd"):
+        given = getattr(section, key)
+        if isinstance(given, tuple) and len(given) != channels:
+            raise UserError(
+                f"{where}.{key}: {len(given)} numbers, but the images have {channels} channels: give one each, or one number"
+            )
 
 
 def _check_enough(section: Dataset, where: str, available: int) -> None:

@@ -175,7 +175,7 @@ def _attributions(
     import torch
 
     from mia_audit.explain.attribute import attribute
-    from mia_audit.models import load, to_input
+    from mia_audit.models import load, taken_by, to_input
 
     folder = results.root / found.setting.path / "models"
     wanted: dict[int, list[tuple[int, int]]] = {}
@@ -185,7 +185,7 @@ def _attributions(
             if models:
                 wanted.setdefault(models[0], []).append((i, position))
     pairs: list[dict[int, np.ndarray]] = [{} for _ in numbers]
-    inputs = to_input(records, facts, architecture.get("input_shape"))
+    inputs = to_input(records, taken_by(architecture, facts), architecture.get("input_shape"))
     options = {**results.spec.explainers, "explain": [shown.quantity]}
     methods = results.spec.explainers.get("methods", ())
     explainer = next((name for name in methods if name.replace("+", "-") == shown.explainer), str(shown.explainer))

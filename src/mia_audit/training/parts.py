@@ -5,6 +5,7 @@ from collections.abc import Callable
 from torch import nn
 
 from mia_audit.errors import UserError
+from mia_audit.models import classifier
 
 
 def train_all(model: nn.Module) -> None:
@@ -12,11 +13,9 @@ def train_all(model: nn.Module) -> None:
 
 
 def train_head(model: nn.Module) -> None:
-    """Train the classifier alone: what timm calls so, else the last linear layer."""
-    named = getattr(model, "get_classifier", None)
-    layers = [layer for layer in model.modules() if isinstance(layer, nn.Linear)]
-    head = named() if named is not None else layers[-1] if layers else None
-    if not isinstance(head, nn.Module) or not list(head.parameters()):
+    """Train the classifier alone."""
+    head = classifier(model)
+    if head is None:
         raise UserError(
             "training.train: 'head' was asked for, but the model has no classifier layer: choose all or bias"
         )

@@ -46,10 +46,10 @@ SCHEMA = pa.schema(
 
 @dataclass(frozen=True)
 class Recipe:
-    """What all shadow models of a setting share; `public` is the pre-trained model they start from, if any."""
+    """What all shadow models of a setting share; `public` are the weights they start from, if any: each draws what is missing."""
 
     architecture: Mapping[str, Any]
-    public: nn.Module | None
+    public: Mapping[str, Tensor] | None
     mechanism: Mechanism
     training: Training
     epsilon: float
@@ -157,6 +157,6 @@ def training_table(shadow: int, trained: Shadow) -> pa.Table:
 def _start(recipe: Recipe, key: tuple[int | str, ...]) -> nn.Module:
     model = construct(recipe.architecture, seed_for(*key, "initial weights"))
     if recipe.public is not None:
-        model.load_state_dict(recipe.public.state_dict())
+        model.load_state_dict(recipe.public, strict=False)  # checked when they were read
     PARTS[recipe.training.train](model)
     return model
