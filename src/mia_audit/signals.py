@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,6 +12,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from mia_audit.compute.memory import Halving
+from mia_audit.compute.precision import computing
 from mia_audit.errors import UserError
 from mia_audit.explain.batch import Batch, explained_batch
 from mia_audit.explain.catalogue import GRADIENT, explainers
@@ -61,28 +64,46 @@ def model_signals(
     """Return a family's columns for one model, [N] each: label and predicted int32, the rest float32.
 
     `model` is in eval mode with frozen parameters and on the device of `inputs`, which are the pool's and read a batch at a
-    time; explainers of_members need the model's `members`. Raises UserError where an output is not finite.
+    time, halved where memory runs out; explainers of_members need the model's `members`. Raises UserError where an output is
+    not finite.
     """
-    parts = list(_batches(model, inputs, labels, task, members))
+    with computing(model, task.options.get("precision", "float32")):
+        parts = list(_batches(model, inputs, labels, task, members))
     return {name: np.concatenate([part[name] for part in parts]) for name in columns(task.family, task.options)}
 
 
 def _batches(
     model: nn.Module, inputs: Inputs | Tensor, labels: np.ndarray, task: Task, members: Members | None
 ) -> Iterator[dict[str, np.ndarray]]:
-    for start in range(0, len(labels), task.batch):
-        numbers = range(start, min(start + task.batch, len(labels)))
-        records = inputs[start : numbers.stop]
-        truth = torch.from_numpy(labels[start : numbers.stop].astype(np.int64)).to(inputs.device)
-        gradients = task.family == GRADIENT
-        batch = explained_batch(model, records, truth, numbers, task.options, task.seed, gradients, members)
-        finite = batch.logits.isfinite().all(dim=1)
-        if not finite.all():
-            raise UserError(
-                f"the model's output for record {numbers[int(finite.long().argmin())]} is not finite: training diverged;"
-                " lower its learning rate"
-            )
-        yield _signals(batch, truth, task)
+    at_once = Halving(task.batch)
+    start = 0
+    while start < len(labels):
+        part = at_once(partial(_part, model, inputs, labels, task, members, start))
+        start += len(next(iter(part.values())))
+        yield part
+
+
+def _part(
+    model: nn.Module,
+    inputs: Inputs | Tensor,
+    labels: np.ndarray,
+    task: Task,
+    members: Members | None,
+    start: int,
+    size: int,
+) -> dict[str, np.ndarray]:
+    numbers = range(start, min(start + size, len(labels)))
+    records = inputs[start : numbers.stop]
+    truth = torch.from_numpy(labels[start : numbers.stop].astype(np.int64)).to(inputs.device)
+    gradients = task.family == GRADIENT
+    batch = explained_batch(model, records, truth, numbers, task.options, task.seed, gradients, members)
+    finite = batch.logits.isfinite().all(dim=1)
+    if not finite.all():
+        raise UserError(
+            f"the model's output for record {numbers[int(finite.long().argmin())]} is not finite: training diverged;"
+            " lower its learning rate"
+        )
+    return _signals(batch, truth, task)
 
 
 def _signals(batch: Batch, labels: Tensor, task: Task) -> dict[str, np.ndarray]:

@@ -57,7 +57,9 @@ rule pretrain:
     threads: AUDIT.compute.threads
     resources:
         mem_mb=2000,
-        # a resource, since a param that changes would retrain
+        gpu=slices.cards_per_job(AUDIT),
+        # resources, since a param that changes would retrain
+        device=AUDIT.compute.device,
         checkpoint_seconds=AUDIT.compute.checkpoint_seconds,
     params:
         spec=lambda w: slices.pretraining_slice(AUDIT, w.dataset, w.architecture),
@@ -65,7 +67,7 @@ rule pretrain:
         folder=subpath(output.weights, parent=True),
     shell:
         "mia-audit pretrain --pool {params.pool} --architecture {input.architecture} --spec {params.spec:q}"
-        " --threads {threads} --checkpoints {params.folder}/.checkpoints"
+        " --threads {threads} --device {resources.device} --checkpoints {params.folder}/.checkpoints"
         " --checkpoint-seconds {resources.checkpoint_seconds} --out {output.weights} >{log} 2>&1"
 
 
@@ -88,6 +90,8 @@ rule train:
     threads: AUDIT.compute.threads
     resources:
         mem_mb=2000,
+        gpu=slices.cards_per_job(AUDIT),
+        device=AUDIT.compute.device,
         checkpoint_seconds=AUDIT.compute.checkpoint_seconds,
     params:
         spec=lambda w: slices.training_slice(AUDIT, setting_of(w)),
@@ -97,7 +101,7 @@ rule train:
         models=subpath(output[0], parent=True),
     shell:
         "mia-audit train --pool {params.pool} --architecture {input.architecture} {params.public} --spec {params.spec:q}"
-        " --shadows {wildcards.block} --threads {threads} --batch {params.batch}"
+        " --shadows {wildcards.block} --threads {threads} --device {resources.device} --batch {params.batch}"
         " --checkpoints {params.models}/.checkpoints --checkpoint-seconds {resources.checkpoint_seconds}"
         " --out {output} >{log} 2>&1"
 

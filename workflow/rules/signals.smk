@@ -16,6 +16,9 @@ rule signals:
     threads: AUDIT.compute.threads
     resources:
         mem_mb=2000,
+        gpu=slices.cards_per_job(AUDIT),
+        # a resource, since a param that changes would compute again
+        device=AUDIT.compute.device,
     params:
         spec=lambda w: slices.signals_slice(
             AUDIT, w.dataset, FAMILIES[w.architecture][w.family]
@@ -27,7 +30,8 @@ rule signals:
         batch=AUDIT.compute.batch,
     shell:
         "mia-audit signals --pool {params.pool} --architecture {input.architecture} --models {input.models} --spec {params.spec:q}"
-        " --family {wildcards.family} {params.membership} --threads {threads} --batch {params.batch} --out {output} >{log} 2>&1"
+        " --family {wildcards.family} {params.membership} --threads {threads} --device {resources.device}"
+        " --batch {params.batch} --out {output} >{log} 2>&1"
 
 
 rule gather:

@@ -48,8 +48,8 @@ def run(options: argparse.Namespace) -> None:
     from mia_audit.planning.estimate import estimate, models_of
     from mia_audit.training.device import device_for
 
-    device = device_for(audit.compute.threads)
     rate = options.records_per_second
+    device = device_for(audit.compute.threads, "cpu" if rate else audit.compute.device)
     costs: Costs = Given(rate) if rate else Measured(audit.compute.batch, device)
     plan = estimate(audit, sizes, models_of(audit, sizes), costs, jobs)
     source = f"{rate:g} records/s, as told" if rate else f"timed on this machine ({device})"

@@ -5,6 +5,7 @@ import json
 import shutil
 from pathlib import Path
 
+from mia_audit.compute.cards import take_card
 from mia_audit.config.load import parse
 from mia_audit.config.schema import Mechanism, Training
 from mia_audit.errors import UserError
@@ -20,6 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--spec", required=True, help='JSON: {"seed", "dataset", "architecture", "pretraining": the section}'
     )
     parser.add_argument("--threads", type=int, default=1, help="threads of this process")
+    parser.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N")
     parser.add_argument("--checkpoints", type=Path, help="folder to resume from after a kill; nothing is kept without")
     parser.add_argument("--checkpoint-seconds", type=float, default=60.0, help="least time between two checkpoints")
     parser.add_argument("--out", required=True, type=Path, help="public.safetensors; public.json goes beside it")
@@ -27,12 +29,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Write the public model's weights and how well it does."""
+    take_card(options.device)
     import numpy as np
     import torch
 
     from mia_audit.models import Inputs, read_architecture, save_weights, taken_by
     from mia_audit.training.checkpoints import Checkpoint, identity
-    from mia_audit.training.device import device_for
+    from mia_audit.training.device import batch_for, device_for
     from mia_audit.training.progress import reporter
     from mia_audit.training.shadows import Recipe, train_shadow
 
@@ -46,11 +49,12 @@ def run(options: argparse.Namespace) -> None:
             f"architectures.{spec['architecture']}.pretrained: no public records to train on:"
             f" set datasets.{spec['dataset']}.public to a number of records"
         )
-    device = device_for(options.threads)
+    device = device_for(options.threads, options.device)
+    batch = batch_for(architecture, training.batch, device)
     inputs = Inputs(public.data, taken_by(architecture, public.facts), architecture["input_shape"], device)
     labels = torch.tensor(public.labels, dtype=torch.long, device=device)
     key = (spec["seed"], "pretrain", spec["dataset"], spec["architecture"])
-    recipe = Recipe(architecture, None, Mechanism(mechanism="none"), training, float("inf"), training.batch, key)
+    recipe = Recipe(architecture, None, Mechanism(mechanism="none"), training, float("inf"), batch, key)
     files = {path.name: sha256(path) for path in (options.pool / "public.parquet", options.architecture)}
     same = identity(spec=spec, torch=torch.__version__, compute=[device, options.threads], files=files)
     kept = options.checkpoints / "public" if options.checkpoints else None

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from mia_audit.compute.cards import take_card
 from mia_audit.errors import UserError
 
 
@@ -21,6 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--family", required=True, help="gradient, or the family of another explainer")
     parser.add_argument("--membership", type=Path, help="membership.parquet, for explainers that read training records")
     parser.add_argument("--threads", type=int, default=1, help="threads to compute with")
+    parser.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N")
     parser.add_argument("--batch", type=int, default=256, help="records in memory at once")
     parser.add_argument("--out", required=True, type=Path, help="the signals, Parquet")
 
@@ -28,22 +30,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     """Write the family's signals, one row group per shadow."""
     weights = {shadow: path for folder in options.models for shadow, path in shadow_files(folder).items()}
+    take_card(options.device)
     import numpy as np
     import pyarrow as pa
-    import torch
 
     from mia_audit.explain.members import Members
     from mia_audit.models import Inputs, load, read_architecture, taken_by
     from mia_audit.pools.files import read_membership, read_records
     from mia_audit.signals import Task, model_signals
     from mia_audit.storage import write_table
+    from mia_audit.training.device import batch_for, device_for
 
-    torch.set_num_threads(options.threads)
-    device = "cuda" if torch.cuda.is_available() else "cpu"
+    device = device_for(options.threads, options.device)
     spec = json.loads(options.spec)
-    task = Task(options.family, spec["options"], spec["seed"], options.batch)
     pool = read_records(options.pool)
     architecture = read_architecture(options.architecture)
+    batch = batch_for(architecture, options.batch, device)
+    task = Task(options.family, spec["options"], spec["seed"], batch)
     inputs = Inputs(pool.data, taken_by(architecture, pool.facts), architecture["input_shape"], device)
     count = len(pool.labels)
     membership = read_membership(options.membership, weights) if options.membership else None

@@ -6,6 +6,7 @@ import shutil
 import sys
 from pathlib import Path
 
+from mia_audit.compute.cards import take_card
 from mia_audit.config.load import parse
 from mia_audit.config.schema import Mechanism, Training
 from mia_audit.errors import UserError
@@ -25,6 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--shadows", required=True, help="first and last shadow model, such as 0-8")
     parser.add_argument("--threads", type=int, default=1, help="threads of this process")
+    parser.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N")
     parser.add_argument(
         "--batch", type=int, default=256, help="records in memory at once, per-record gradients included"
     )
@@ -35,11 +37,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Write shadow-{k}.safetensors for every shadow model of the block, masks of its noise if any, and training.parquet."""
+    take_card(options.device)
     import torch
 
     from mia_audit.models import Inputs, read_architecture, read_start, save_weights, taken_by
     from mia_audit.training.checkpoints import Checkpoint, identity
-    from mia_audit.training.device import device_for
+    from mia_audit.training.device import batch_for, device_for
     from mia_audit.training.masks import save_masks
     from mia_audit.training.progress import reporter
     from mia_audit.training.shadows import Recipe, train_shadow, training_table
@@ -52,7 +55,8 @@ def run(options: argparse.Namespace) -> None:
     records = read_records(options.pool)
     membership = read_membership(options.pool / "membership.parquet", shadows)
     public = read_start(architecture, options.public) if options.public else None
-    device = device_for(options.threads)
+    device = device_for(options.threads, options.device)
+    batch = batch_for(architecture, options.batch, device)
 
     def tensors(stored: StoredRecords) -> tuple[Inputs, torch.Tensor]:
         inputs = Inputs(stored.data, taken_by(architecture, stored.facts), architecture["input_shape"], device)
@@ -65,7 +69,7 @@ def run(options: argparse.Namespace) -> None:
     names = (spec["dataset"], spec["architecture"], spec["mechanism_name"], spec["epsilon"])
     epsilon = float(spec["epsilon"])
     purpose = (spec["seed"], "train", *names)
-    recipe = Recipe(architecture, public, mechanism, training, epsilon, options.batch, purpose, public_records)
+    recipe = Recipe(architecture, public, mechanism, training, epsilon, batch, purpose, public_records)
     same = {
         "spec": spec,
         "torch": torch.__version__,

@@ -75,6 +75,7 @@ Epsilon = Annotated[
     BeforeValidator(_epsilon),
     WithJsonSchema({"anyOf": [{"type": "number", "exclusiveMinimum": 0}, {"const": "inf"}]}),
 ]
+Precision = Literal["float32", "tf32", "bf16"]
 Probability = Annotated[float, Field(gt=0, lt=1)]
 Factor = Annotated[float, Field(gt=0, le=1)]
 Schedule = Literal["constant", "cosine", "step"]
@@ -190,6 +191,8 @@ class Training(Section):
     """Epochs between two falls of schedule step alone, 5 when left out."""
     train: Literal["all", "head", "bias"] = "all"
     """Parameters that are trained: all, the classifier alone, or the bias terms alone (BiTFiT); the rest keep their start."""
+    precision: Precision | None = None
+    """float32 when left out; `tf32` and `bf16` are faster on cards, bf16 with the classifier in float32."""
 
     @model_validator(mode="before")
     @classmethod
@@ -231,6 +234,8 @@ class TrainingOverrides(Section):
     """Overrides training.decay_epochs."""
     train: Literal["all", "head", "bias"] | None = None
     """Overrides training.train."""
+    precision: Precision | None = None
+    """Overrides training.precision."""
 
 
 class Under(Section):
@@ -349,6 +354,8 @@ class Explainers(Section):
     """Quantity explained: the logit of the class (Huang et al. 2024) or its softmax probability."""
     explained_class: Literal["predicted", "true"] = "predicted"
     """The class whose quantity is explained."""
+    precision: Precision | None = None
+    """float32 when left out; `tf32` and `bf16` are faster on cards, bf16 with the classifier in float32."""
     ig_nodes: PositiveInt = 25
     """Gauss–Legendre nodes of integrated gradients."""
     gradient_shap_samples: PositiveInt = 5

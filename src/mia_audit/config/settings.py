@@ -97,6 +97,11 @@ def of_members(names: Iterable[str]) -> bool:
     return any(explainers[name].of_members for name in names)
 
 
+def cards_per_job(audit: Audit) -> int:
+    """Return how many graphics cards a job that trains or explains asks Snakemake for."""
+    return 1 if audit.compute.device.startswith("cuda") else 0
+
+
 def by_family(paths: Iterable[str], families: Iterable[str]) -> str:
     """Write the `--signals` arguments of `mia-audit gather`: the block files of one family after the other."""
     files = list(paths)

@@ -62,7 +62,7 @@ def signal_stem(explainer: str, quantity: str, explained_class: str) -> str:
 def options_of(section: Explainers, names: Iterable[str]) -> dict[str, Any]:
     """Return the part of the section that explainers depend on."""
     keys = ["explain", "explained_class", *(key for name in names for key in explainers[name].options)]
-    return section.model_dump(mode="json", include=set(keys))
+    return section.model_dump(mode="json", include={*keys, *(["precision"] if section.precision else [])})
 
 
 def _safe(name: str) -> str:

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from mia_audit.compute.memory import Halving
 from mia_audit.config.schema import Training
 from mia_audit.models import Inputs, Part
 from mia_audit.seeds import seed_for
@@ -106,11 +107,12 @@ def judged(
     model: nn.Module, inputs: Records, labels: Int[Tensor, " n"], micro_batch: int
 ) -> tuple[Bool[Tensor, " n"], Float[Tensor, " n"]]:
     """Tell which records the model, in eval mode, classifies rightly, and the cross-entropy of each."""
-    parts = [slice(start, start + micro_batch) for start in range(0, len(labels), micro_batch)]
-    found = [(model(inputs[part]), labels[part]) for part in parts]
-    hits = [logits.argmax(dim=1) == truth for logits, truth in found]
-    losses = [F.cross_entropy(logits, truth, reduction="none") for logits, truth in found]
-    return torch.cat(hits), torch.cat(losses)
+
+    def logits_of(size: int) -> Tensor:
+        return torch.cat([model(inputs[start : start + size]) for start in range(0, len(labels), size)])
+
+    logits = Halving(micro_batch)(logits_of)
+    return logits.argmax(dim=1) == labels, F.cross_entropy(logits, labels, reduction="none")
 
 
 def share(hits: Bool[np.ndarray, " n"] | Float[np.ndarray, " n"]) -> float:

@@ -10,6 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.func import functional_call, grad_and_value, vmap
 
+from mia_audit.compute.memory import Halving
 from mia_audit.training.batchable import Batchable
 from mia_audit.training.clipping import Clipping
 
@@ -93,7 +94,7 @@ class ClippedSum:
         self.size = sum(value.numel() for value in self.parameters)
         self.clipping = clipping
         held = HELD[self.parameters[0].device.type] // (4 * self.size)
-        self.micro_batch = max(1, min(micro_batch, max(held, 4)))
+        self.at_once = Halving(max(1, min(micro_batch, max(held, 4))))
         whole = self.size == sum(value.numel() for value in model.parameters())
         self._closed = model.clipped_gradients if whole and isinstance(model, ClosedForm) else None
         self._scales: list[Tensor] = []
@@ -107,9 +108,12 @@ class ClippedSum:
 
     def __call__(self, inputs: Tensor, labels: Int[Tensor, " b"]) -> tuple[Float[Tensor, " p"], Float[Tensor, ""]]:
         """Return the sum over all parameters in one vector (zero for an empty batch), and the sum of the losses."""
+        return self.at_once(lambda size: self._summed(inputs, labels, size))
+
+    def _summed(self, inputs: Tensor, labels: Int[Tensor, " b"], size: int) -> tuple[Tensor, Tensor]:
         total = inputs.new_zeros(self.size)
         losses = inputs.new_zeros(())
-        parts = math.ceil(len(labels) / self.micro_batch)
+        parts = math.ceil(len(labels) / size)
         cuts = zip(torch.tensor_split(inputs, parts), torch.tensor_split(labels, parts), strict=True) if parts else ()
         for records, truth in cuts:
             losses += self._add(records, truth, total).sum()

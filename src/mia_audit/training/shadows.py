@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor, nn
 
+from mia_audit.compute.precision import computing
 from mia_audit.config.schema import Mechanism, Training
 from mia_audit.errors import UserError
 from mia_audit.models import Inputs, Part, construct
@@ -96,8 +97,9 @@ def train_shadow(
     check_batch(recipe.training, len(inside))
     job = Job(model, len(inside), recipe.epsilon, recipe.training, recipe.micro_batch, key, recipe.public_records)
     protection = mechanisms[recipe.mechanism.mechanism](recipe.mechanism, job)
-    epochs = fit(job, protection, Part(inputs, inside), labels[inside], progress, checkpoint)
-    hits, losses = (found.cpu().numpy() for found in judged(model, inputs, labels, recipe.micro_batch))
+    with computing(model, recipe.training.precision or "float32"):
+        epochs = fit(job, protection, Part(inputs, inside), labels[inside], progress, checkpoint)
+        hits, losses = (found.cpu().numpy() for found in judged(model, inputs, labels, recipe.micro_batch))
     own, rdp = protection.spent(epochs[-1].steps)
     return Shadow(
         model,

@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from mia_audit.compute.memory import Halving
 from mia_audit.config.schema import Mechanism
 from mia_audit.training.catalogue import Job, Terms, generator_for, mechanisms
 
@@ -20,6 +21,7 @@ class Unprotected:
         rate = min(1.0, job.training.batch / job.records)
         self.terms = Terms(0.0, 0.0, rate, accountant="none", sampling="shuffled", clipping="none")
         self._draws = generator_for(job, "batches")
+        self._at_once = Halving(job.micro_batch)
 
     def batches(self) -> Iterator[Tensor]:
         """Cut a random order of the training set into batches."""
@@ -27,10 +29,12 @@ class Unprotected:
 
     def backward(self, inputs: Tensor, labels: Tensor) -> Tensor:
         """Set `grad` to the gradient of the mean loss, accumulated over micro-batches."""
+        return self._at_once(lambda size: self._accumulated(inputs, labels, size))
+
+    def _accumulated(self, inputs: Tensor, labels: Tensor, size: int) -> Tensor:
         self.job.model.zero_grad()
         losses = inputs.new_zeros(())
-        parts = zip(torch.split(inputs, self.job.micro_batch), torch.split(labels, self.job.micro_batch), strict=True)
-        for records, truth in parts:
+        for records, truth in zip(torch.split(inputs, size), torch.split(labels, size), strict=True):
             loss = F.cross_entropy(self.job.model(records), truth, reduction="sum")
             (loss / len(labels)).backward()  # type: ignore[no-untyped-call]
             losses += loss.detach()

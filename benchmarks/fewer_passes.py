@@ -1,0 +1,136 @@
+"""Do fewer passes, or coarser numbers, change what an attack on explanations finds? Paired over the same targets.
+
+    snakemake --cores all --configfile config/digits.yaml --until train
+    python benchmarks/fewer_passes.py results/digits/digits/vit/none-epsinf        (ten minutes on one core)
+    python benchmarks/fewer_passes.py SETTING --nodes 25 --precision bf16          (minutes)
+
+Integrated gradients are recomputed on a setting's trained models with fewer Gauss–Legendre nodes, and every explainer in
+another precision; the likelihood ratio on the logarithm of their L1 norms is run on each, every model once as the target.
+The reference is the first line of a block; differences to it come with 95 % intervals over the targets (Student-t).
+"""
+
+import argparse
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.stats import t as student
+
+from mia_audit.attacks.run import permuted_membership, plan
+from mia_audit.attacks.signal import Signal, describe
+from mia_audit.audit import judge
+from mia_audit.commands.signals import shadow_files
+from mia_audit.models import Inputs, load, read_architecture
+from mia_audit.pools.files import read_membership, read_records
+from mia_audit.signals import Task, model_signals
+
+QUANTITIES = ("logit", "probability")
+FPRS = (0.01, 0.1)
+
+
+@dataclass
+class Matrices:
+    """Signals in memory, as attacks read them."""
+
+    values: dict[str, np.ndarray]
+    member: np.ndarray
+
+    def __post_init__(self) -> None:
+        self.signals = [describe(name) for name in self.values]
+        self.record = np.arange(len(self.member), dtype=np.int32)
+        self.models = self.member.shape[1]
+
+    def read(self, signal: Signal) -> list[np.ndarray]:
+        return [self.values[signal.name]]
+
+
+def attacked(values: dict[str, np.ndarray], member: np.ndarray) -> dict[str, dict[str, np.ndarray]]:
+    """Return, by signal, each target's AUC and TPRs under the headline attack on it."""
+    matrices = Matrices(values, member)
+    runs = plan(["loss-lira", "l1-lrt"], matrices.signals, ["hierarchical"])
+    null = permuted_membership(member, 0, "benchmark")
+    rows = [row for judged in judge(runs, matrices, null, FPRS, 0.95) for row in judged.rows if not row["null_control"]]
+    names = ["auc", *(f"tpr_at_fpr_{fpr:g}" for fpr in FPRS)]
+    return {
+        signal: {name: np.array([row[name] for row in rows if row["signal"] == signal]) for name in names}
+        for signal in values
+    }
+
+
+def interval(differences: np.ndarray) -> str:
+    """Write a mean over targets and its 95 % interval."""
+    half = student.ppf(0.975, len(differences) - 1) * differences.std(ddof=1) / np.sqrt(len(differences))
+    return f"{differences.mean():+.4f} ± {half:.4f}"
+
+
+def main() -> None:
+    """Compute, attack and compare."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("setting", type=Path, help="folder of a setting, as training left it")
+    parser.add_argument(
+        "--nodes", type=int, nargs="+", default=[25, 16, 10, 8, 5, 4], help="the first is the reference"
+    )
+    parser.add_argument("--precision", nargs="*", default=[], help="precisions to compare with float32: bf16, tf32")
+    options = parser.parse_args()
+    setting, results = options.setting, options.setting.parents[2]
+    pool = results / "pools" / setting.parents[1].name
+    architecture = read_architecture(setting.parent / "architecture.json")
+    records, member = read_records(pool), read_membership(pool / "membership.parquet")
+    inputs = Inputs(records.data, records.facts, architecture["input_shape"])
+    blocks = sorted(folder for folder in (setting / "models").iterdir() if not folder.name.startswith("."))
+    weights = {shadow: path for folder in blocks for shadow, path in shadow_files(folder).items()}
+    models = [load(architecture, path) for _, path in sorted(weights.items())]
+
+    def signals(family: str, choices: dict[str, Any]) -> tuple[dict[str, np.ndarray], float]:
+        """Every signal as [N, K], and the processor seconds a model took."""
+        task = Task(family, {"explain": list(QUANTITIES), "explained_class": "predicted"} | choices, 0, 128)
+        start = time.process_time()
+        found = [model_signals(model, inputs, records.labels, task) for model in models]
+        spent = (time.process_time() - start) / len(models)
+        return {name: np.stack([one[name] for one in found], axis=1).astype(np.float64) for name in found[0]}, spent
+
+    def compare(title: str, family: str, variants: dict[str, dict[str, Any]], stems: Sequence[str]) -> None:
+        print(
+            f"\n{title}\n{'variant':12} {'signal':22} {'s/model':>8} {'AUC':>7} {'ΔAUC':>17} {'ΔTPR@1%':>17} {'ΔTPR@10%':>17}"
+            f" {'completeness':>13} {'Δlog L1':>9}"
+        )
+        reference: dict[str, Any] = {}
+        for variant, choices in variants.items():
+            values, spent = signals(family, choices)
+            chosen = {
+                name: values[name] for name in (*(f"{stem}_l1" for stem in stems), "confidence") if name in values
+            }
+            found = attacked(chosen, member)
+            reference = reference or {"found": found, "values": chosen}
+            for name, scores in found.items():
+                first = reference["found"][name]
+                differences = [interval(scores[key] - first[key]) for key in scores]
+                error = values.get(f"{name.removesuffix('l1')}completeness")
+                moved = np.abs(np.log(chosen[name] / reference["values"][name])) if name.endswith("l1") else None
+                print(
+                    f"{variant:12} {name:22} {spent:8.2f} {scores['auc'].mean():7.4f} {' '.join(f'{d:>17}' for d in differences)}"
+                    f" {'' if error is None else f'{np.median(error):13.2g}'} {'' if moved is None else f'{np.median(moved):9.2g}'}",
+                    flush=True,
+                )
+
+    stems = ["ig", "ig_probability"]
+    nodes = {f"{count} nodes": {"explainers": ["ig"], "ig_nodes": count} for count in options.nodes}
+    if len(nodes) > 1:
+        compare("integrated gradients", "ig", nodes, stems)
+    for precision in options.precision:
+        same = {"explainers": ["ixg", "saliency"]}
+        compare(
+            f"{precision}: one pass",
+            "gradient",
+            {"float32": same, precision: same | {"precision": precision}},
+            ["ixg", "ixg_probability", "saliency", "saliency_probability"],
+        )
+        same = {"explainers": ["ig"], "ig_nodes": options.nodes[0]}
+        compare(f"{precision}: ig", "ig", {"float32": same, precision: same | {"precision": precision}}, stems)
+
+
+if __name__ == "__main__":
+    main()

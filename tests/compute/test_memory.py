@@ -1,0 +1,110 @@
+"""Memory that runs out, by models that refuse more records than fit."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from mia_audit.compute.memory import SHARE, Halving, fitting
+from mia_audit.config.schema import Mechanism, Training
+from mia_audit.errors import UserError
+from mia_audit.models import build
+from mia_audit.signals import Task, model_signals
+from mia_audit.training import mechanisms
+from mia_audit.training.catalogue import Job
+from mia_audit.training.clipping import automatic
+from mia_audit.training.loop import fit, judged
+from mia_audit.training.per_record import ClippedSum
+
+
+class Small(nn.Module):
+    """A model before which no more than `room` records fit."""
+
+    def __init__(self, room: int) -> None:
+        super().__init__()
+        self.room = room
+        self.inner = build("mlp", {"width": 8}, (5,), 3, 0)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        if len(inputs) > self.room:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+        logits: Tensor = self.inner(inputs)
+        return logits
+
+
+@pytest.fixture
+def table() -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(1)
+    return torch.randn(40, 5, generator=generator), torch.randint(3, (40,), generator=generator)
+
+
+def test_training_goes_on_with_fewer_at_once(table: tuple[Tensor, Tensor], capsys: pytest.CaptureFixture[str]) -> None:
+    trained = []
+    for room in (1000, 5):
+        model = Small(room)
+        job = Job(
+            model, 40, math.inf, Training(epochs=2, batch=16, optimizer="sgd", learning_rate=0.1), 16, (0, "test")
+        )
+        fit(job, mechanisms["none"](Mechanism(), job), *table)
+        trained.append(torch.cat([value.detach().flatten() for value in model.parameters()]))
+        assert judged(model, *table, 16)[0].shape == (40,)
+    assert torch.allclose(*trained, atol=1e-6) and not torch.equal(trained[0], torch.zeros_like(trained[0]))
+    told = capsys.readouterr().err.splitlines()
+    assert told[:2] == [
+        "out of memory: 8 records at once from here on",
+        "out of memory: 4 records at once from here on",
+    ]
+
+
+def test_signals_go_on_with_fewer_at_once(table: tuple[Tensor, Tensor]) -> None:
+    task = Task("gradient", {"explainers": ["ixg"], "explain": ["logit"], "explained_class": "predicted"}, 0, 32)
+    labels = table[1].numpy().astype(np.int32)
+    whole, parts = (model_signals(Small(room).eval(), table[0], labels, task) for room in (1000, 7))
+    assert list(whole) == list(parts)
+    for name in whole:
+        assert len(parts[name]) == 40
+        np.testing.assert_allclose(parts[name], whole[name], rtol=1e-5)
+
+
+def test_a_private_step_starts_its_sum_afresh_and_draws_its_noise_once(table: tuple[Tensor, Tensor]) -> None:
+    torch.manual_seed(0)
+    mlp = build("mlp", {"width": 8}, (5,), 3, 0)
+    expected, _ = ClippedSum(mlp, automatic(1.0), micro_batch=40)(*table)
+    clipped = ClippedSum(mlp, automatic(1.0), micro_batch=40)
+    gradients, calls = clipped._gradients, 0
+
+    def second_piece_does_not_fit(inputs: Tensor, labels: Tensor) -> object:
+        nonlocal calls
+        calls += 1
+        if calls == 3 or len(labels) > 20:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return gradients(inputs, labels)
+
+    clipped._gradients = second_piece_does_not_fit  # type: ignore[assignment]
+    found, _ = clipped(*table)
+    assert torch.allclose(found, expected, atol=1e-5) and clipped.at_once.size == 10
+
+
+def test_one_record_that_does_not_fit_is_said(table: tuple[Tensor, Tensor]) -> None:
+    with pytest.raises(UserError, match="one record does not fit in memory"):
+        judged(Small(0), *table, 4)
+
+
+def test_other_errors_are_not_swallowed() -> None:
+    def broken(size: int) -> None:
+        raise RuntimeError("mat1 and mat2 shapes cannot be multiplied")
+
+    with pytest.raises(RuntimeError, match="mat1"):
+        Halving(8)(broken)
+
+
+@given(most=st.integers(1, 5000), record=st.integers(1, 10**9), free=st.integers(0, 10**12))
+def test_what_is_said_to_fit_fits(most: int, record: int, free: int) -> None:
+    size = fitting(most, record, free)
+    assert 1 <= size <= most
+    assert size == 1 or size * record <= SHARE * free
+    assert size == most or 2 * size > most or 2 * size * record > SHARE * free
