@@ -27,7 +27,7 @@ def roc_chart(lines: dict[str, list[Curve]], drawn: Sequence[Series]) -> dict[st
     chosen = alt.param(name="setting", value=next(iter(lines)), **choice)
     legend = alt.selection_point(name="shown", fields=["series"], bind="legend")
     hover = alt.selection_point(name="at", on="pointerover", nearest=True, fields=["fpr", "series"], empty=False)
-    base = alt.Chart(alt.InlineData(values=rows)).transform_filter("datum.setting === setting")
+    base = alt.Chart(alt.NamedData("curves")).transform_filter("datum.setting === setting")  # copied at every step
     x = alt.X("fpr:Q").scale(type="log", domain=[lowest, 1], nice=False).title("False-positive rate")
     y = alt.Y("tpr:Q").scale(type="log", domain=[lowest, 1], nice=False, clamp=True).title("True-positive rate")
     faded = alt.condition(legend, alt.value(1), alt.value(0.12))
@@ -52,7 +52,9 @@ def roc_chart(lines: dict[str, list[Curve]], drawn: Sequence[Series]) -> dict[st
     described = (
         "Log-log ROC curves: true-positive rate over false-positive rate, mean over targets, for one setting at a time."
     )
-    return _finish(diagonal + band + line + point.add_params(hover), described, 400)
+    chart = _finish(diagonal + band + line + point.add_params(hover), described, 400)
+    chart["datasets"]["curves"] = rows
+    return chart
 
 
 def _choice(names: list[str]) -> Any:
