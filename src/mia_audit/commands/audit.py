@@ -13,7 +13,7 @@ from mia_audit.audit import exposure_table, judge, strongest
 from mia_audit.config.load import parse
 from mia_audit.config.schema import Attacks, Evaluation
 from mia_audit.errors import UserError
-from mia_audit.evaluation.bounds import bounds, bounds_table
+from mia_audit.evaluation.bounds import bounds_table
 from mia_audit.evaluation.files import metrics_table, read_scores
 from mia_audit.evaluation.summary import summarise
 from mia_audit.storage import write_table, write_text
@@ -109,8 +109,8 @@ def _write(
     write_text(out / "summary.csv", summarise(metrics, evaluation.confidence).write_csv())
     best = next(read_scores(out / "scores.parquet", *strongest(metrics)))
     write_text(out / "exposure.csv", exposure_table(best).write_csv())
-    proved = bounds(best, options.delta, evaluation.confidence, options.design == "bernoulli")
-    write_text(out / "epsilon.csv", bounds_table(proved).write_csv())
+    proved = bounds_table(metrics, options.delta, evaluation.confidence, options.design == "bernoulli")
+    write_text(out / "epsilon.csv", proved.write_csv())
     if not options.no_report:
         _report(options, attacks, evaluation)
 

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from mia_audit.errors import UserError
-from mia_audit.evaluation.bounds import bounds, bounds_table
-from mia_audit.evaluation.files import read_scores
+from mia_audit.evaluation.bounds import bounds_table
+from mia_audit.evaluation.files import metric_rows, metrics_table, read_scores
 from mia_audit.storage import write_text
 
 
@@ -28,7 +28,6 @@ def run(options: argparse.Namespace) -> None:
             raise UserError(f"--{name} {getattr(options, name):g}: expected a number between 0 and 1")
     rows: list[dict[str, Any]] = []
     for scored in read_scores(options.scores):
-        if len(scored.target) < 2:
-            raise UserError(f"{options.scores}: one target; bounds choose thresholds on some targets and need others")
-        rows += bounds(scored, options.delta, options.confidence, options.design == "bernoulli")
-    write_text(options.out, bounds_table(rows).write_csv())
+        rows += metric_rows(scored, (), options.confidence)
+    table = bounds_table(metrics_table(rows), options.delta, options.confidence, options.design == "bernoulli")
+    write_text(options.out, table.write_csv())

@@ -7,41 +7,41 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from jaxtyping import Bool, Float
+Count = int | np.ndarray
 
 RANGE = 200.0
 """No bound is looked for above this ε."""
 
 
 def clopper_pearson_epsilon(
-    true_positives: int, false_positives: int, members: int, non_members: int, alpha: float, delta: float = 0.0
+    true_positives: Count, false_positives: Count, members: Count, non_members: Count, alpha: float, delta: float = 0.0
 ) -> float:
     """Bound ε from the errors at one threshold fixed beforehand (Nasr et al. 2021; Zanella-Béguelin et al. 2023).
 
     Both error rates are bounded above at 1 − α/2 each (Clopper and Pearson): any (ε, δ)-DP training has
-    1 − FNR ≤ e^ε FPR + δ, and likewise with the errors exchanged.
+    1 − FNR ≤ e^ε FPR + δ, and likewise with the errors exchanged. Of arrays of counts, the largest bound, each at α.
     """
     fnr, fpr = _error_bounds(true_positives, false_positives, members, non_members, alpha)
-    return max(0.0, _log_ratio(1 - fnr - delta, fpr), _log_ratio(1 - fpr - delta, fnr))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        found = [np.log(np.maximum(1 - above - delta, 0) / below) for above, below in ((fnr, fpr), (fpr, fnr))]
+    return max(0.0, *(float(values.max()) for values in found))
 
 
 def gaussian_epsilon(
-    true_positives: int, false_positives: int, members: int, non_members: int, alpha: float, delta: float
+    true_positives: Count, false_positives: Count, members: Count, non_members: Count, alpha: float, delta: float
 ) -> float:
     """Bound ε at δ from the errors at one threshold fixed beforehand, if the mechanism is Gaussian (Nasr et al. 2023).
 
     The errors bound μ of Gaussian DP, μ ≥ Φ⁻¹(1 − FPR) − Φ⁻¹(FNR); ε is the one that μ-GDP has at δ. Not valid for
-    training without noise, or with other noise.
+    training without noise, or with other noise. Of arrays of counts, the largest bound, each at α.
     """
     from scipy.special import ndtri
 
     fnr, fpr = _error_bounds(true_positives, false_positives, members, non_members, alpha)
-    return epsilon_of_gdp(max(0.0, float(ndtri(1 - fpr) - ndtri(fnr))), delta)
+    return epsilon_of_gdp(max(0.0, float(np.max(ndtri(1 - fpr) - ndtri(fnr)))), delta)
 
 
 def epsilon_of_gdp(mu: float, delta: float) -> float:
@@ -68,35 +68,28 @@ def one_run_epsilon(records: int, guesses: int, correct: int, alpha: float, delt
     return _largest(lambda epsilon: _one_run_p_value(records, guesses, correct, epsilon, delta) < alpha)
 
 
-def held_out_threshold(
-    scores: Float[np.ndarray, " n"], member: Bool[np.ndarray, " n"], alpha: float, delta: float = 0.0
-) -> float:
-    """Return the threshold whose Clopper–Pearson bound is the largest; good for a bound on other targets, not on these."""
-    scored = ~np.isnan(scores)
-    inside, outside = np.sort(scores[scored & member]), np.sort(scores[scored & ~member])
-    candidates = np.unique(np.quantile(np.concatenate([inside, outside]), np.linspace(0, 1, 513), method="nearest"))
-    true_positives = len(inside) - np.searchsorted(inside, candidates)
-    false_positives = len(outside) - np.searchsorted(outside, candidates)
-    bounds = [
-        clopper_pearson_epsilon(int(tp), int(fp), len(inside), len(outside), alpha, delta)
-        for tp, fp in zip(true_positives, false_positives, strict=True)
-    ]
-    return float(candidates[int(np.argmax(bounds))])
-
-
-def _error_bounds(tp: int, fp: int, members: int, non_members: int, alpha: float) -> tuple[float, float]:
-    """Return the upper bounds of FNR and FPR, jointly at 1 − α."""
-    return _upper(members - tp, members, alpha / 2), _upper(fp, non_members, alpha / 2)
-
-
-def _upper(errors: int, trials: int, alpha: float) -> float:
+def one_run_bound(guesses: np.ndarray, correct: np.ndarray, alpha: float) -> np.ndarray:
+    """Return the bounds of `one_run_epsilon` at δ = 0, in closed form and for arrays; with a δ none is larger."""
     from scipy.special import betaincinv
 
-    return 1.0 if errors >= trials else float(betaincinv(errors + 1, trials - errors, 1 - alpha))
+    right = np.maximum(correct, 1)
+    accuracy = np.where(correct > 0, betaincinv(right, guesses - np.minimum(right, guesses) + 1, alpha), 0.0)
+    bounds: np.ndarray = np.maximum(np.log(np.maximum(accuracy, 0.5)) - np.log1p(-np.maximum(accuracy, 0.5)), 0)
+    return bounds
 
 
-def _log_ratio(above: float, below: float) -> float:
-    return math.log(above / below) if above > 0 and below > 0 else 0.0
+def _error_bounds(
+    tp: Count, fp: Count, members: Count, non_members: Count, alpha: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the upper bounds of FNR and FPR, jointly at 1 − α."""
+    return _upper(np.subtract(members, tp), members, alpha / 2), _upper(fp, non_members, alpha / 2)
+
+
+def _upper(errors: Count, trials: Count, alpha: float) -> np.ndarray:
+    from scipy.special import betaincinv
+
+    left = np.subtract(trials, errors)
+    return np.where(left <= 0, 1.0, betaincinv(np.add(errors, 1), np.maximum(left, 1), 1 - alpha))
 
 
 def _one_run_p_value(records: int, guesses: int, correct: int, epsilon: float, delta: float) -> float:

@@ -11,6 +11,7 @@ import numpy as np
 import polars as pl
 
 from mia_audit.errors import UserError
+from mia_audit.evaluation.called import SHARES, called_columns
 from mia_audit.evaluation.metrics import target_metrics
 from mia_audit.storage import naming_damage, open_table
 
@@ -92,7 +93,8 @@ def metric_rows(scored: Scored, fprs: Sequence[float], confidence: float) -> lis
 
 def metrics_table(rows: list[dict[str, Any]]) -> pl.DataFrame:
     """Return metrics.parquet from its rows, one per attack × signal × variance × null_control × target, in the order given."""
-    counts = dict.fromkeys(("target", "members", "non_members", "unscored"), pl.Int32)
+    called = [name for share in SHARES for name in called_columns(share)]
+    counts = dict.fromkeys(("target", "members", "non_members", "unscored", *called), pl.Int32)
     kinds = dict.fromkeys(KEYS, pl.String) | counts | {"null_control": pl.Boolean}
     names = list(rows[0]) if rows else []
     return pl.DataFrame(rows, schema={name: kinds.get(name, pl.Float64) for name in names})

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from mia_audit.evaluation.called import SHARES, called_columns
 from mia_audit.evaluation.ranking import Ranking
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ def target_metrics(scores: Scores, member: Member, fprs: Sequence[float], confid
     """Return one target's row of metrics.parquet; NaN scores are counted as unscored and left out.
 
     The TPR at an FPR below 1/non-members is null: not resolvable. Without a scored member or non-member every metric is.
+    The counts `members_in_top_{share}` and `non_members_in_top_{share}` are what bounds on ε rest on.
     """
     ranking = Ranking(scores, member)
     members, non_members = ranking.members, ranking.non_members
@@ -41,6 +43,8 @@ def target_metrics(scores: Scores, member: Member, fprs: Sequence[float], confid
         if positives is not None and fpr >= 1 / non_members:
             low, high = clopper_pearson(int(positives), members, confidence)
             row |= {name: int(positives) / members, f"{name}_low": low, f"{name}_high": high}
+    for share in SHARES:
+        row |= dict(zip(called_columns(share), ranking.called(share) if both else (None, None), strict=True))
     return row
 
 

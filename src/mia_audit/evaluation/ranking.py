@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -52,6 +53,12 @@ class Ranking:
         gain = self.spared / self.non_members
         gain -= self.missed / self.members
         return (1 + max(0.0, float(gain.max()))) / 2
+
+    def called(self, share: float) -> tuple[int, int]:
+        """Count members and non-members among the highest-scoring records, the most that are at most this share of all."""
+        called = self.members + self.non_members - (self.missed + self.spared)
+        vertex = int(np.searchsorted(-called, -math.floor(share * (self.members + self.non_members))))
+        return self.members - int(self.missed[vertex]), self.non_members - int(self.spared[vertex])
 
     def true_positives(self, fprs: Float[np.ndarray, " x"]) -> Int[np.ndarray, " x"]:
         """Return, per FPR x, the most members that a threshold finds whose false positives are at most x of the non-members."""
