@@ -61,7 +61,9 @@ def test_an_audit_is_complete(folder):
     assert len(summary) == 9 and {"auc_mean", "auc_sd", "auc_low", "auc_high"} <= set(summary.columns)
     exposure = pl.read_csv(out / "exposure.csv")
     assert exposure["rank"].to_list() == list(range(1, RECORDS + 1)) and exposure["gap"][0] == exposure["gap"].max()
-    assert pl.read_csv(out / "epsilon.csv")["method"].to_list() == ["clopper-pearson", "gaussian"]
+    shown = pl.read_csv(out / "epsilon.csv")
+    assert len(shown) == 9 * 2 and set(shown["method"]) == {"clopper-pearson", "gaussian"}
+    assert (shown.filter(pl.col("null_control"))["epsilon"] == 0).all()
     assert "<html" in (out / "report.html").read_text()[:500]
 
 

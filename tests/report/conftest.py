@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from scipy.stats import rankdata
 
+from mia_audit.evaluation.called import SHARES, called_columns
 from mia_audit.report.findings import Findings, find
 from mia_audit.report.results import Results, parse_spec
 from mia_audit.storage import write_table
@@ -81,6 +82,10 @@ def _metrics(scores: pa.Table) -> pa.Table:
                     strict=True,
                 )
             )
+        ranked = member[index][np.argsort(-score[index])]
+        for share in SHARES:
+            called = ranked[: int(share * RECORDS)]
+            row |= dict(zip(called_columns(share), (int(called.sum()), int((~called).sum())), strict=True))
         rows.append(row)
     table = pa.Table.from_pylist(rows)
     kinds = dict.fromkeys(("target", "members", "non_members", "unscored"), pa.int32())

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import polars as pl
 import pytest
@@ -5,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+from mia_audit.errors import UserError
 from mia_audit.evaluation.summary import summarise
 from mia_audit.report.findings import (
     Leak,
@@ -16,6 +19,7 @@ from mia_audit.report.findings import (
     headline_fpr,
     leaks,
     null_control,
+    proof,
     reference,
 )
 
@@ -149,3 +153,19 @@ def test_findings_without_training(imported):
     assert found.test_accuracy is None and found.shadows is None
     assert found.strongest["outputs"].beats_guessing
     assert accuracy_difference(found, found, 0.95) is None
+
+
+def test_what_all_attacks_show_of_epsilon_is_at_each_settings_own_delta(findings, small):
+    shown = [found.proof for found in findings.settings]
+    assert shown[0].epsilon > shown[1].epsilon > shown[2].epsilon == 0
+    assert {one.method for one in shown} == {"clopper-pearson"} and {one.attacks for one in shown} == {5}
+    results = small.results()
+    coins = replace(results.spec.settings[0], design="bernoulli", delta=1e-6)
+    proved = proof(results.metrics[0], coins, 0.95)
+    assert (proved.method, proved.delta) == ("one-run", 1e-6) and proved.epsilon > 0
+
+
+def test_metrics_of_an_earlier_version_are_named(findings, small):
+    results = small.results()
+    with pytest.raises(UserError, match="no column 'members_in_top_"):
+        proof(results.metrics[0].drop("members_in_top_0.001"), results.spec.settings[0], 0.95)

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from mia_audit.report.provenance import guarantee
 from mia_audit.report.results import Results
-from mia_audit.report.statements import design_of, exposed_sentences, guarantee_sentence
+from mia_audit.report.statements import design_of, exposed_sentences, guarantee_sentence, proof_sentences
 
 
 def test_a_guarantee_names_what_it_assumes(findings):
@@ -43,3 +43,14 @@ def test_the_design_comes_with_its_share(small, tmp_path):
     spec = replace(small.results().spec, config={"membership": {"design": "split", "share": 0.8}})
     assert design_of(Results(tmp_path, spec)) == ("split", "80%")
     assert design_of(small.results())[0] == "half"  # as the pool on disk says, whatever the config
+
+
+def test_a_bound_says_what_it_rests_on_and_names_a_broken_promise(findings):
+    (told,) = proof_sentences(findings)
+    assert "5 attacks" in told and "95\u00a0%" in told and "estimate" in told
+    private = findings.settings[1]
+    proved = replace(private.proof, epsilon=8.1, method="one-run")
+    told, broken = proof_sentences(replace(findings, settings=[replace(private, proof=proved)]))
+    assert "proof (one-run bound)" in told and "estimate" not in told
+    assert "with dp-sgd at ε = 8" in broken and "does not hold" in broken
+    assert proof_sentences(replace(findings, settings=[replace(private, proof=None)])) == []

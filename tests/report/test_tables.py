@@ -41,6 +41,8 @@ def test_the_settings_table_says_what_was_spent_reached_and_leaked(tables, small
     )
     reference = tables["settings"].row(0, named=True)
     assert reference["epsilon_spent"] is None and reference["delta"] is None
+    shown = (reference["epsilon_shown"], reference["epsilon_shown_delta"], reference["epsilon_shown_by"])
+    assert shown == (findings.settings[0].proof.epsilon, 1e-5, "clopper-pearson")
 
 
 def test_the_summary_has_every_attack_and_no_null_control(tables, small):

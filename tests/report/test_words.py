@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mia_audit.report.words import at_most, count, fixed, joined, percent, points, power, significant
+from mia_audit.report.words import at_least, at_most, count, fixed, joined, percent, points, power, significant
 
 
 @pytest.mark.parametrize(
@@ -57,3 +57,8 @@ def test_counts_and_lists():
 )
 def test_a_promise_is_never_rounded_down(epsilon, shown):
     assert at_most(epsilon) == shown
+
+
+@pytest.mark.parametrize(("epsilon", "shown"), [(0.0, "0"), (0.004, "0"), (0.0648, "≥ 0.06"), (1.999, "≥ 1.99")])
+def test_a_lower_bound_is_rounded_down(epsilon, shown):
+    assert at_least(epsilon) == shown

@@ -123,7 +123,7 @@ def _report(options: argparse.Namespace, attacks: Attacks, evaluation: Evaluatio
     from mia_audit.report.results import Results, Setting, Spec
     from mia_audit.storage import write_json
 
-    setting = Setting(options.name, "signals", "none", "inf", trained=False, folder=".")
+    setting = Setting(options.name, "signals", "none", "inf", trained=False, design=options.design, folder=".")
     config = {
         "membership": options.membership,
         "signals": options.signal,

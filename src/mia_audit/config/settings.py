@@ -278,6 +278,7 @@ def _report_setting(audit: Audit, setting: Setting) -> dict[str, Any]:
     no_guarantee = traits(mechanism.mechanism).no_guarantee
     private = mechanism.mechanism != "none" and not no_guarantee
     return asdict(setting) | {
+        "design": audit.membership.design,
         "private": private,
         "no_guarantee": no_guarantee,
         "delta": mechanism.delta if private else None,

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from mia_audit.errors import UserError
 from mia_audit.evaluation.called import SHARES, called_columns
 from mia_audit.evaluation.epsilon import clopper_pearson_epsilon, gaussian_epsilon, one_run_bound, one_run_epsilon
 from mia_audit.evaluation.summary import KEYS
@@ -30,6 +31,10 @@ def lower_bounds(metrics: pl.DataFrame, delta: float, alpha: float, bernoulli: b
     bound is a proof for any mechanism. `clopper-pearson`, and `gaussian` for Gaussian mechanisms, exceed 0 where nothing
     leaks in at most α of the audits, and take the records of a target as independent trials where something does.
     """
+    if missing := [name for share in SHARES for name in called_columns(share) if name not in metrics.columns]:
+        raise UserError(
+            f"the metrics have no column '{missing[0]}': an earlier version wrote them. Delete them and run again"
+        )
     known = metrics.filter(pl.col("auc").is_not_null())
     methods = METHODS if bernoulli else {name: bound for name, bound in METHODS.items() if name != "one-run"}
     return {name: bound(known, delta, alpha) if len(known) else 0.0 for name, bound in methods.items()}
@@ -85,8 +90,8 @@ def _one_run(metrics: pl.DataFrame, delta: float, alpha: float) -> float:
     for place in np.argsort(-ceiling, axis=None):
         if ceiling.flat[place] <= best:
             break
-        counts = (int(values.flat[place]) for values in (records, guesses, correct))
-        best = max(best, one_run_epsilon(*counts, level, delta))
+        drawn, guessed, hits = (int(values.flat[place]) for values in (records, guesses, correct))
+        best = max(best, one_run_epsilon(drawn, guessed, hits, level, delta))
     return best
 
 

@@ -105,11 +105,11 @@ def _one_run_p_value(records: int, guesses: int, correct: int, epsilon: float, d
 
 
 def _largest(holds: Callable[[float], bool]) -> float:
-    """Return the largest ε at which a property that holds from 0 on still does, to double precision."""
+    """Return the largest ε at which a property that holds from 0 on still does, to nine decimals."""
     low, high = 0.0, RANGE
     if holds(high):
         return high
-    for _ in range(60):
+    while high - low > 1e-9:
         middle = (low + high) / 2
         low, high = (middle, high) if holds(middle) else (low, middle)
     return low

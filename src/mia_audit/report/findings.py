@@ -16,6 +16,7 @@ import numpy as np
 import polars as pl
 
 from mia_audit.errors import UserError
+from mia_audit.evaluation.bounds import lower_bounds
 from mia_audit.evaluation.summary import NULL_WIDENING
 from mia_audit.report.signals import read_signal
 
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from mia_audit.report.results import Results, Setting
 
 ATTACK = ("attack", "signal", "variance")
+DELTA = 1e-5
+"""δ of the bounds on settings that promise none."""
 ALARM = 0.999
 """Level of the intervals by which the null control tells a reader not to rely on an audit."""
 
@@ -200,6 +203,26 @@ def null_control(
 
 
 @dataclass(frozen=True)
+class Proof:
+    """The largest lower bound on ε that all attacks on a setting show together, at one confidence."""
+
+    epsilon: float
+    delta: float
+    method: str
+    attacks: int
+    """Attacks that were tried, and paid for."""
+
+
+def proof(metrics: pl.DataFrame, setting: Setting, confidence: float) -> Proof:
+    """Bound ε by all attacks of a setting at the δ that it promises, or at `DELTA`: a one-run proof where membership allows it."""
+    real = metrics.filter(~pl.col("null_control"))
+    delta = setting.delta or DELTA
+    found = lower_bounds(real, delta, 1 - confidence, setting.design == "bernoulli")
+    method = next(iter(found))
+    return Proof(found[method], delta, method, real.select(pl.struct(ATTACK).n_unique()).item())
+
+
+@dataclass(frozen=True)
 class Finding:
     """What was found in one setting."""
 
@@ -211,6 +234,7 @@ class Finding:
     shadows: pl.DataFrame | None
     """Last epoch of every shadow's training."""
     null: NullControl | None
+    proof: Proof | None = None
 
     @property
     def strongest(self) -> dict[str, Leak]:
@@ -225,6 +249,7 @@ class Findings:
     fpr: float | None
     """The smallest FPR that every target of every setting resolves."""
     settings: list[Finding]
+    confidence: float = 0.95
 
     def groups(self) -> dict[tuple[str, str], list[Finding]]:
         """Return the settings by dataset × architecture."""
@@ -254,9 +279,10 @@ def find(results: Results) -> Findings:
                 _accuracy(shadows, "test_accuracy", spec.confidence),
                 shadows,
                 null_control(metrics, strongest, spec.confidence, len(spec.settings) * len(strongest)),
+                proof(metrics, setting, spec.confidence),
             )
         )
-    return Findings(fpr, found)
+    return Findings(fpr, found, spec.confidence)
 
 
 def reference(group: Sequence[Finding]) -> Finding | None:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import polars as pl
 
 from mia_audit.report.results import Spec
-from mia_audit.report.words import at_most, rate
+from mia_audit.report.words import at_least, at_most, rate
 
 ESCAPES = str.maketrans(
     {
@@ -35,6 +35,10 @@ def escape(text: str) -> str:
 
 def _promise(epsilon: float | None) -> str:
     return number(epsilon) if epsilon is None or epsilon == float("inf") else at_most(epsilon)
+
+
+def _shown(epsilon: float | None) -> str:
+    return number(epsilon) if epsilon is None else at_least(epsilon).replace("≥", r"$\geq$")
 
 
 def number(value: float | None, decimals: int = 3) -> str:
@@ -102,25 +106,27 @@ def _settings(frame: pl.DataFrame, spec: Spec) -> str:
     fpr = frame["fpr"].drop_nulls().first()
     at = escape(f"TPR at {rate(float(fpr))} FPR") if isinstance(fpr, float) else "TPR"
     groups = "".join(rf" & \multicolumn{{2}}{{c}}{{{CHANNELS[prefix]}}}" for prefix in present)
-    rules = "".join(rf" \cmidrule(lr){{{9 + 2 * i}-{10 + 2 * i}}}" for i in range(len(present)))
+    rules = "".join(rf" \cmidrule(lr){{{10 + 2 * i}-{11 + 2 * i}}}" for i in range(len(present)))
     second = [
         "Data set",
         "Architecture",
         "Mechanism",
         r"$\varepsilon$",
         r"$\varepsilon$ spent",
+        r"$\varepsilon$ shown",
         r"$\delta$",
         "Train acc.",
         "Test acc.",
     ]
     head = [
-        rf"\multicolumn{{8}}{{l}}{{}}{groups} \\",
+        rf"\multicolumn{{9}}{{l}}{{}}{groups} \\",
         rules.strip(),
         " & ".join([*second, *(["AUC", at] * len(present))]) + r" \\",
     ]
     rows = []
     for row in frame.iter_rows(named=True):
-        cells = [*_setting_cells(row), _promise(row["epsilon_spent"]), scientific(row["delta"])]
+        cells = [*_setting_cells(row), _promise(row["epsilon_spent"]), _shown(row["epsilon_shown"])]
+        cells.append(scientific(row["epsilon_shown_delta"]))
         cells += [spread(row[f"{name}_mean"], row[f"{name}_sd"]) for name in ("train_accuracy", "test_accuracy")]
         for prefix in present:
             known = row[f"{prefix}_attack"] is not None
@@ -131,10 +137,11 @@ def _settings(frame: pl.DataFrame, spec: Spec) -> str:
         rows.append(cells)
     comments = [
         "Accuracies: mean and standard deviation over shadow models. The strongest attack of each kind, chosen by its mean AUC.",
+        f"Epsilon shown: lower bound of all attacks together at {spec.confidence * 100:g} % confidence, at the delta beside it.",
         _level(spec),
         *_accounting(frame),
     ]
-    return tabular("llll" + "r" * 4 + "l" * (2 * len(present)), head, rows, comments)
+    return tabular("llll" + "r" * 5 + "l" * (2 * len(present)), head, rows, comments)
 
 
 def _accounting(frame: pl.DataFrame) -> list[str]:

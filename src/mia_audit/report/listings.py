@@ -8,8 +8,9 @@ from mia_audit.report.answer import TITLES
 from mia_audit.report.findings import CHANNELS, Finding, Findings, Leak, reference
 from mia_audit.report.provenance import guarantee
 from mia_audit.report.signals import read_signal
-from mia_audit.report.statements import guarantee_sentence, most_targets, null_ceiling, null_sentence
+from mia_audit.report.statements import guarantee_sentence, most_targets, null_ceiling, null_sentence, proof_sentences
 from mia_audit.report.words import (
+    at_least,
     at_most,
     capital,
     count,
@@ -70,7 +71,8 @@ def settings_table(findings: Findings) -> dict[str, Any]:
     trained = any(found.shadows is not None for found in findings.settings)
     rows = []
     for found in findings.settings:
-        cells = _training_cells(found) if trained else []
+        epsilon, *accuracies = _training_cells(found) if trained else [None]
+        cells = [cell for cell in (epsilon, _proof_cell(found), *accuracies) if cell]
         for channel in present:
             cells += _leak_cells(found.strongest.get(channel), findings.fpr)
         rows.append({"name": _setting_name(found, findings), "cells": cells})
@@ -81,7 +83,10 @@ def settings_table(findings: Findings) -> dict[str, Any]:
         "heads": [TITLES[channel] for channel in present],
         "tpr": "TPR" if findings.fpr is None else f"TPR at {rate(findings.fpr)} FPR",
         "rows": rows,
-        "notes": [f"{capital(guarantee_sentence(found, guarantee(found)))}." for found in private],
+        "notes": [
+            *(f"{capital(guarantee_sentence(found, guarantee(found)))}." for found in private),
+            *proof_sentences(findings),
+        ],
     }
 
 
@@ -99,6 +104,12 @@ def _training_cells(found: Finding) -> list[dict[str, str]]:
         known = {"main": percent(accuracy.mean), "note": percent_interval(accuracy)} if accuracy else None
         cells.append(known or {"main": "unknown", "note": ""})
     return cells
+
+
+def _proof_cell(found: Finding) -> dict[str, str]:
+    if found.proof is None:
+        return {"main": "–", "note": ""}
+    return {"main": at_least(found.proof.epsilon), "note": f"δ = {power(found.proof.delta)}"}
 
 
 def _leak_cells(leak: Leak | None, fpr: float | None) -> list[dict[str, str]]:

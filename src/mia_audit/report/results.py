@@ -29,6 +29,8 @@ class Setting:
     clipping: str | None = None
     trained: bool = True
     """False: the signals are somebody else's, and there is no training.parquet."""
+    design: str = ""
+    """How membership was drawn, as far as it is known."""
     folder: str = ""
     """Below the results; {dataset}/{architecture}/{mechanism}-eps{epsilon} when left out."""
 

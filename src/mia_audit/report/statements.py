@@ -56,6 +56,34 @@ def design_of(results: Results) -> tuple[str, str]:
     return str(known.get("design") or ""), f"{known.get('share') or math.nan:.0%}"
 
 
+PROVED = {
+    "one-run": "Membership was drawn by fair coins, so that it is a proof (one-run bound).",
+    "clopper-pearson": (
+        "Where nothing leaks it is 0 but for that error; as an amount it is an estimate, since the records of one model are "
+        "taken as independent trials. Membership by fair coins would make it a proof."
+    ),
+}
+"""What lower bounds on ε rest on, by method."""
+
+
+def proof_sentences(findings: Findings) -> list[str]:
+    """Say what the lower bounds on ε rest on, and name every bound above what was promised."""
+    proofs = [(found, found.proof) for found in findings.settings if found.proof]
+    if not proofs:
+        return []
+    tried = count(max(proof.attacks for _, proof in proofs), "attack")
+    level = f"{findings.confidence * 100:g}\u00a0% confidence in each setting"
+    told = f"ε shown: what {tried} show together over all targets, corrected for their number, at {level}."
+    sentences = [" ".join([told, *(PROVED[method] for method in dict.fromkeys(proof.method for _, proof in proofs))])]
+    private = [(found.setting, proof) for found, proof in proofs if found.setting.private]
+    broken = [protected(setting) for setting, proof in private if proof.epsilon > float(setting.epsilon)]
+    if broken:
+        sentences.append(
+            f"More than was promised is shown {joined(broken)}: either the promise does not hold, or the audit is wrong."
+        )
+    return sentences
+
+
 def null_sentence(group: Sequence[Finding]) -> str:
     """Say whether the null control of these settings holds; nothing where there is none."""
     controls = [(found, found.null) for found in group if found.null]

@@ -79,6 +79,7 @@ def _settings_schema() -> dict[str, Any]:
     schema |= dict.fromkeys(
         ["delta", "epsilon_spent", "epsilon_spent_rdp", "noise_multiplier", "sampling_rate"], pl.Float64
     )
+    schema |= dict.fromkeys(["epsilon_shown", "epsilon_shown_delta"], pl.Float64) | {"epsilon_shown_by": pl.String}
     schema |= dict.fromkeys(["accountant", "sampling", "clipping"], pl.String)
     schema |= {"models": pl.Int32}
     schema |= {f"{name}_{part}": pl.Float64 for name in ("train_accuracy", "test_accuracy") for part in PARTS}
@@ -102,6 +103,9 @@ def _setting(found: Finding, fpr: float | None) -> dict[str, Any]:
         **_parts("test_accuracy", found.test_accuracy),
         **guarantee(found),
     }
+    if found.proof:
+        names = ("epsilon_shown", "epsilon_shown_delta", "epsilon_shown_by")
+        row |= dict(zip(names, (found.proof.epsilon, found.proof.delta, found.proof.method), strict=True))
     for channel, leak in found.strongest.items():
         row |= _leak(CHANNELS[channel], leak)
     row["models"] = len(found.shadows) if found.shadows is not None else _targets(found)

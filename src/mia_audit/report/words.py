@@ -14,6 +14,12 @@ def at_most(epsilon: float, digits: int = 3) -> str:
     return significant(float(Context(digits, ROUND_CEILING).create_decimal(repr(epsilon))), digits)
 
 
+def at_least(epsilon: float) -> str:
+    """Write a lower bound with two decimals, rounded down; nothing shown is 0."""
+    hundredths = math.floor(epsilon * 100)
+    return f"≥ {hundredths / 100:.2f}" if hundredths else "0"
+
+
 def significant(value: float, digits: int = 3) -> str:
     """Write a number with so many significant digits, without an exponent between 1e-6 and 1e6; inf is ∞ and NaN –."""
     if math.isnan(value):
