@@ -46,9 +46,10 @@ def captum_attributions(name: str, subject: Any, quantity: str, target: Tensor, 
     if name == "ig":
         method = captum.attr.IntegratedGradients(forward)
         return method.attribute(inputs, target=target, n_steps=25, method="gausslegendre")
-    draws = [record_draws(SEED, record, 5, tuple(inputs.shape[1:]), 0.001) for record in RECORDS]
-    baselines = torch.from_numpy(np.concatenate([baseline for baseline, _ in draws])).to(inputs)
-    coefficients = np.concatenate([coefficient for _, coefficient in draws])
+    # captum wants the samples of a record one after the other
+    draws = [record_draws(SEED, RECORDS, inputs, sample, 5, 0.001) for sample in range(5)]
+    baselines = torch.stack([baseline for baseline, _ in draws], dim=1).flatten(0, 1)
+    coefficients = torch.stack([coefficient for _, coefficient in draws], dim=1).flatten().numpy()
     monkeypatch.setattr(np.random, "uniform", lambda low, high, size: coefficients[:size])
     monkeypatch.setattr(np.random, "choice", lambda count, size: np.arange(size))
     return captum.attr.GradientShap(forward).attribute(inputs, baselines, target=target, n_samples=5, stdevs=0.0)
@@ -137,9 +138,9 @@ def test_gradient_shap_draws_are_keyed_by_seed_and_record(subject: Any) -> None:
 
 
 def test_gradient_shap_draws_have_the_distribution_of_captums() -> None:
-    draws = [record_draws(0, record, 50, (3, 4), 0.001) for record in range(100)]
-    baselines = np.stack([baseline for baseline, _ in draws])
-    coefficients = np.stack([coefficient for _, coefficient in draws])
+    draws = [record_draws(0, range(100), torch.zeros(100, 3, 4), sample, 50, 0.001) for sample in range(50)]
+    baselines = torch.stack([baseline for baseline, _ in draws], dim=1).numpy()
+    coefficients = torch.stack([coefficient for _, coefficient in draws], dim=1).numpy()
     assert baselines.shape == (100, 50, 3, 4)
     assert abs(baselines.mean()) < 1e-5
     assert baselines.std() == pytest.approx(0.001, rel=0.01)

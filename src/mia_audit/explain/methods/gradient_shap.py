@@ -3,36 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import prod
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from mia_audit.explain.catalogue import explainer
-from mia_audit.seeds import generator
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from jaxtyping import Float
     from torch import Tensor
 
     from mia_audit.explain.batch import Batch
 
 
-@explainer("gradient_shap", options=("gradient_shap_samples", "gradient_shap_sd"), multiplied=True)
+@explainer("gradient_shap", options=("gradient_shap_samples", "gradient_shap_sd"))
 def gradient_shap(batch: Batch, options: Mapping[str, Any]) -> dict[str, Tensor]:
     """Return the mean over samples of (x − b) ⊙ ∇f(b + c (x − b)) with b ~ N(0, sd²) per coordinate and c ~ U(0, 1).
 
     A record's draws are keyed by the seed and its number, so they depend neither on the batch nor on the device, and
     are the same for every model.
     """
-    samples = options["gradient_shap_samples"]
-    draws = [
-        record_draws(batch.seed, record, samples, tuple(batch.inputs.shape[1:]), options["gradient_shap_sd"])
-        for record in batch.records
-    ]
+    samples, sd = options["gradient_shap_samples"], options["gradient_shap_sd"]
     means = {quantity: batch.inputs.new_zeros(batch.inputs.shape) for quantity in batch.quantities}
     for sample in range(samples):
-        baselines = batch.inputs.new_tensor(np.stack([baseline[sample] for baseline, _ in draws]))
-        coefficients = batch.inputs.new_tensor(np.stack([coefficient[sample] for _, coefficient in draws]))
+        baselines, coefficients = record_draws(batch.seed, batch.records, batch.inputs, sample, samples, sd)
         difference = batch.inputs - baselines
         points = baselines + coefficients.reshape(-1, *[1] * (difference.ndim - 1)) * difference
         for quantity, gradient in batch.gradients_at(points).items():
@@ -41,9 +36,16 @@ def gradient_shap(batch: Batch, options: Mapping[str, Any]) -> dict[str, Tensor]
 
 
 def record_draws(
-    seed: int, record: int, samples: int, shape: tuple[int, ...], sd: float
-) -> tuple[Float[np.ndarray, "S ..."], Float[np.ndarray, " S"]]:
-    """Return a record's baselines [samples, *shape] and interpolation coefficients [samples], float32."""
-    random = generator(seed, "gradient_shap", record)
-    coefficients = random.random(samples, dtype=np.float32)
-    return sd * random.standard_normal((samples, *shape), dtype=np.float32), coefficients
+    seed: int, records: Sequence[int], like: Float[Tensor, "B ..."], sample: int, samples: int, sd: float
+) -> tuple[Float[Tensor, "B ..."], Float[Tensor, " B"]]:
+    """Return every record's baseline and interpolation coefficient of one of its samples, of the type and place of `like`.
+
+    A record's stream begins with its `samples` coefficients; the baselines follow, one sample after the other.
+    """
+    from mia_audit.explain.draws import normals, stream_keys, uniforms
+
+    keys = stream_keys(seed, "gradient_shap", records, like.device)
+    size = prod(like.shape[1:])
+    coefficients = uniforms(keys, sample, 1)[:, 0]
+    baselines = normals(keys, samples + sample * ((size + 1) // 2), size).mul_(sd)
+    return baselines.reshape(like.shape).to(like), coefficients.to(like)
