@@ -237,3 +237,15 @@ def imported(tmp_path_factory: pytest.TempPathFactory) -> Small:
         "folder": ".",
     }
     return Small(small.root, {"audit": "imported", "exposed": 3, "settings": [setting], "variance": "pooled"})
+
+
+REASON = "the mask is computed from the private batch"
+
+
+@pytest.fixture
+def nominal(written: Callable[..., Small]) -> Small:
+    """An audit of no protection, of dp-sgd, and of a mechanism that is named by the same ε and guarantees nothing."""
+    small = written({("none", "inf"): 1.0, ("dp-sgd", "8"): 0.4, ("fadp-literal", "8"): 0.5})
+    literal = {"private": False, "no_guarantee": REASON, "delta": None, "accountant": None, "clipping": None}
+    *settings, last = small.spec["settings"]
+    return Small(small.root, small.spec | {"settings": [*settings, last | literal]})

@@ -17,6 +17,7 @@ from mia_audit.report.findings import (
     reference,
 )
 from mia_audit.report.signals import read_signal
+from mia_audit.report.statements import no_guarantee_sentence
 from mia_audit.report.words import (
     count,
     fixed,
@@ -81,7 +82,7 @@ def _conclusion(group: list[Finding], base: Finding, confidence: float) -> Itera
     sentence = f"{start}, {_amounts(leaking)} give away who was in the training set"
     yield sentence + (f"; {_channels(silent)} do not, as far as the attacks tried can tell." if silent else ".")
     for found in group:
-        if found.setting.private and found is not base:
+        if (found.setting.private or found.setting.no_guarantee) and found is not base:
             yield f"{_capital(protected(found.setting))}, {_remaining(found)}{_cost(found, base, confidence)}."
 
 
@@ -129,7 +130,8 @@ def _items(group: list[Finding], base: Finding, fpr: float | None, confidence: f
         yield TITLES[channel], " ".join(sentences)
     for found in group:
         if found is not base:
-            yield _term(found), " ".join(_bought(found, base, confidence))
+            why = [f"{_capital(no_guarantee_sentence(found))}."] if found.setting.no_guarantee else []
+            yield _term(found), " ".join([*why, *_bought(found, base, confidence)])
 
 
 def _term(found: Finding) -> str:

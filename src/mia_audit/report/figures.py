@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -52,6 +53,10 @@ UNDATED: dict[str, dict[str, Any]] = {
 }
 HALF = 28
 """Letters of a legend that fit into half a column."""
+LINE = 8.5
+"""Height of a label, in points."""
+LETTERS_PER_INCH = 25
+"""Letters of the smallest print that fit into an inch."""
 BANDS = 2
 """More bands than these hide each other."""
 GUESSING: dict[str, Any] = {"color": "0.55", "linewidth": 0.8, "linestyle": (0, (3, 2)), "zorder": 1}
@@ -78,6 +83,16 @@ def save(figure: Figure, folder: Path, name: str) -> None:
             figure.savefig(partial, format=suffix, dpi=300, metadata=UNDATED[suffix])
 
 
+def disclaimed(figure: Figure, settings: Sequence[Finding]) -> Figure:
+    """Write above a figure which of its settings guarantee nothing, and why; other figures stay as they are."""
+    reasons = {found.setting.mechanism: found.setting.no_guarantee for found in settings if found.setting.no_guarantee}
+    if reasons:
+        letters = int(figure.get_figwidth() * LETTERS_PER_INCH)
+        told = [fill(f"{mechanism}: ε none, {why}", letters) for mechanism, why in reasons.items()]
+        figure.suptitle("\n".join(told), fontsize=5.5, color="0.35", x=0.02, ha="left")
+    return figure
+
+
 def draw(results: Results, findings: Findings, folder: Path) -> None:
     """Draw every figure of an audit into a folder; see `outputs.figure_names`."""
     with paper_style():
@@ -85,10 +100,10 @@ def draw(results: Results, findings: Findings, folder: Path) -> None:
             drawn = series(group)
             for found in group:
                 figure = roc_figure(found, curves(results, found, drawn))
-                save(figure, folder, roc_name(vars(found.setting)))
-        save(epsilon_figure(findings), folder, "attack_by_epsilon")
+                save(disclaimed(figure, [found]), folder, roc_name(vars(found.setting)))
+        save(disclaimed(epsilon_figure(findings), findings.settings), folder, "attack_by_epsilon")
         if any(found.test_accuracy for found in findings.settings):
-            save(tradeoff_figure(findings), folder, "tradeoff")
+            save(disclaimed(tradeoff_figure(findings), findings.settings), folder, "tradeoff")
 
 
 def roc_figure(found: Finding, lines: Sequence[Curve]) -> Figure:
@@ -194,9 +209,10 @@ def tradeoff_figure(findings: Findings) -> Figure:
         for (channel, name), colour, marker in zip(CHANNELS.items(), PALETTE, "osD^", strict=False):
             placed = [(found, found.strongest[channel].auc_estimate) for found in group if channel in found.strongest]
             _tradeoff_line(axes, placed, colour, marker, name)
-        _label_settings(axes, group)
         axes.axhline(0.5, **GUESSING)
-        axes.margins(x=0.22, y=0.12)
+        longest = max(len(_tick(found, group)) for found in group)
+        axes.margins(x=max(0.22, 0.04 * longest), y=0.12)
+        _label_settings(axes, group)
         axes.set_xlabel("test accuracy")
         axes.set_title(f"{group[0].setting.dataset}, {group[0].setting.architecture}")
     panels[0][0].set_ylabel("AUC of the strongest attack")
@@ -220,18 +236,26 @@ def _label_settings(axes: Axes, group: list[Finding]) -> None:
     """Write each setting's name beside its topmost point, on the side that its lines do not leave from."""
     known = [(found, found.test_accuracy) for found in group if found.test_accuracy]
     most = max(accuracy.mean for _, accuracy in known)
-    for found, accuracy in known:
-        top = max(leak.auc_estimate.mean for leak in found.strongest.values())
+    tops = [max(leak.auc_estimate.mean for leak in found.strongest.values()) for found, _ in known]
+    low, high = axes.get_ylim()
+    points = axes.get_window_extent().height * 72 / axes.get_figure().dpi / (high - low)  # type: ignore[union-attr]
+    free = -math.inf
+    for top, (found, accuracy) in sorted(zip(tops, known, strict=True), key=lambda pair: pair[0]):
         side = 1 if accuracy.mean == most else -1
         place = (accuracy.mean + side * _half(accuracy.high - accuracy.mean), top)
+        lift = max(0.0, free - top * points) if side < 0 else 0.0  # clear of the label below it
+        free = top * points + lift + LINE if side < 0 else free
         style: dict[str, Any] = {"ha": "left" if side > 0 else "right", "va": "center", "fontsize": 7}
-        axes.annotate(_tick(found, group), place, xytext=(4 * side, 0), textcoords="offset points", **style)
+        text = _tick(found, group).replace("\n", ", ")
+        axes.annotate(text, place, xytext=(4 * side, lift), textcoords="offset points", **style)
 
 
 def _tick(found: Finding, group: list[Finding]) -> str:
     """Name a setting as shortly as its group allows."""
     private = {other.setting.mechanism for other in group if other.setting.private}
     setting = found.setting
+    if setting.no_guarantee:
+        return f"{setting.mechanism}\nε none"
     if not setting.private:
         return "no DP" if setting.mechanism == "none" else f"{setting.mechanism}\n(no guarantee)"
     return f"ε = {setting.epsilon}" if len(private) == 1 else f"{setting.mechanism}\nε = {setting.epsilon}"

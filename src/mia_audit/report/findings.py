@@ -286,8 +286,8 @@ def find(results: Results) -> Findings:
 
 
 def reference(group: Sequence[Finding]) -> Finding | None:
-    """Return the setting that the private ones of its group are compared with: the first one without a guarantee."""
-    return next((found for found in group if not found.setting.private), None)
+    """Return the setting that the others of its group are compared with: the first one that is not protected at all."""
+    return next((one for one in group if not one.setting.private and not one.setting.no_guarantee), None)
 
 
 def accuracy_difference(first: Finding, second: Finding, confidence: float) -> Estimate | None:

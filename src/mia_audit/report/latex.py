@@ -73,14 +73,20 @@ def interval(low: float | None, high: float | None) -> str:
 
 
 def tabular(
-    columns: str, head: Sequence[str], rows: Sequence[Sequence[str]], comments: Sequence[str], long: bool = False
+    columns: str,
+    head: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    comments: Sequence[str],
+    long: bool = False,
+    footnotes: Sequence[str] = (),
 ) -> str:
-    """Lay out a table; `head` are finished lines, the cells of `rows` are LaTeX already."""
+    """Lay out a table; `head` are finished lines, the cells of `rows` and the `footnotes` below them are LaTeX already."""
     environment = "longtable" if long else "tabular"
     packages = r"\usepackage{booktabs,longtable}" if long else r"\usepackage{booktabs}"
     top = [*head, r"\midrule", *([r"\endhead"] if long else [])]
     body = [f"{' & '.join(row)} \\\\" for row in rows]
-    bottom = [r"\bottomrule", rf"\end{{{environment}}}"]
+    below = [rf"\multicolumn{{{len(columns)}}}{{l}}{{\footnotesize {note}}} \\" for note in footnotes]
+    bottom = [r"\bottomrule", *below, rf"\end{{{environment}}}"]
     notes = [f"% {comment}" for comment in [f"Needs {packages}.", *comments]]
     return "\n".join([*notes, rf"\begin{{{environment}}}{{{columns}}}", r"\toprule", *top, *body, *bottom]) + "\n"
 
@@ -141,7 +147,15 @@ def _settings(frame: pl.DataFrame, spec: Spec) -> str:
         _level(spec),
         *_accounting(frame),
     ]
-    return tabular("llll" + "r" * 5 + "l" * (2 * len(present)), head, rows, comments)
+    return tabular("llll" + "r" * 5 + "l" * (2 * len(present)), head, rows, comments, footnotes=_no_guarantees(frame))
+
+
+def _no_guarantees(frame: pl.DataFrame) -> list[str]:
+    """Say of every mechanism that promises nothing why its ε is none."""
+    if "no_guarantee" not in frame.columns:
+        return []
+    told = frame.select("mechanism", "no_guarantee").drop_nulls().unique(maintain_order=True).rows()
+    return [escape(f"{mechanism}: ε none, {why}.") for mechanism, why in told]
 
 
 def _accounting(frame: pl.DataFrame) -> list[str]:

@@ -8,7 +8,14 @@ from mia_audit.report.answer import TITLES
 from mia_audit.report.findings import CHANNELS, Finding, Findings, Leak, reference
 from mia_audit.report.provenance import guarantee
 from mia_audit.report.signals import read_signal
-from mia_audit.report.statements import guarantee_sentence, most_targets, null_ceiling, null_sentence, proof_sentences
+from mia_audit.report.statements import (
+    guarantee_sentence,
+    most_targets,
+    no_guarantee_sentence,
+    null_ceiling,
+    null_sentence,
+    proof_sentences,
+)
 from mia_audit.report.words import (
     at_least,
     at_most,
@@ -85,6 +92,7 @@ def settings_table(findings: Findings) -> dict[str, Any]:
         "rows": rows,
         "notes": [
             *(f"{capital(guarantee_sentence(found, guarantee(found)))}." for found in private),
+            *(f"{no_guarantee_sentence(found)}." for found in findings.settings if found.setting.no_guarantee),
             *proof_sentences(findings),
         ],
     }
@@ -99,7 +107,9 @@ def _setting_name(found: Finding, findings: Findings) -> str:
 def _training_cells(found: Finding) -> list[dict[str, str]]:
     spent = guarantee(found).get("epsilon_spent")
     delta = f"δ = {power(found.setting.delta)}" if found.setting.delta else ""
-    cells = [{"main": at_most(spent), "note": delta} if spent is not None else {"main": "∞", "note": "no guarantee"}]
+    without = {"main": "none", "note": "no guarantee"} if found.setting.no_guarantee else None
+    spent_cell = {"main": at_most(spent), "note": delta} if spent is not None else None
+    cells = [without or spent_cell or {"main": "∞", "note": "no guarantee"}]
     for accuracy in (found.train_accuracy, found.test_accuracy):
         known = {"main": percent(accuracy.mean), "note": percent_interval(accuracy)} if accuracy else None
         cells.append(known or {"main": "unknown", "note": ""})

@@ -17,6 +17,7 @@ from mia_audit.report.statements import (
     design_of,
     exposed_sentences,
     guarantee_sentence,
+    no_guarantee_sentence,
     null_sentence,
     sampling_name,
     scope,
@@ -196,6 +197,9 @@ def _facts(results: Results, findings: Findings, sources: Mapping[str, Any]) -> 
     if private:
         told = "; ".join(guarantee_sentence(found, guarantee(found)) for found in private)
         yield "Guarantees", f"{capital(told)}. Adjacency: one record added or removed."
+    for found in findings.settings:
+        if found.setting.no_guarantee:
+            yield "No guarantee", f"{no_guarantee_sentence(found)}."
     yield "Read-out", READ_OUT.format(variance=results.spec.variance)
     yield "Versions", ", ".join(f"{name} {version}" for name, version in sources["versions"].items())
 

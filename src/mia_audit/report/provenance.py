@@ -54,7 +54,20 @@ def _version(package: str) -> str | None:
 def _setting(found: Finding) -> dict[str, Any]:
     setting = found.setting
     names = ("dataset", "architecture", "mechanism", "epsilon", "private", "delta", "accountant", "clipping", "path")
-    return {name: getattr(setting, name) for name in names} | guarantee(found)
+    told = {name: getattr(setting, name) for name in names} | guarantee(found)
+    if setting.no_guarantee:
+        told |= {"epsilon": "none", "nominal_epsilon": setting.epsilon, "no_guarantee": setting.no_guarantee}
+    if mask := noise_mask(found):
+        told |= {"noise_mask": mask, "noise_masks": f"{setting.path}/models/*/masks-*.safetensors"}
+    return told
+
+
+def noise_mask(found: Finding) -> str:
+    """Return what the mask that scales the noise was computed from; nothing where noise is the same everywhere."""
+    if found.shadows is None or "noise_mask" not in found.shadows.columns:
+        return ""
+    source = str(found.shadows["noise_mask"][0])
+    return "" if source == "none" else source
 
 
 def guarantee(found: Finding) -> dict[str, Any]:

@@ -33,6 +33,13 @@ class Setting:
     """How membership was drawn, as far as it is known."""
     folder: str = ""
     """Below the results; {dataset}/{architecture}/{mechanism}-eps{epsilon} when left out."""
+    no_guarantee: str = ""
+    """Why the ε that names the setting is nominal: its mechanism promises nothing."""
+
+    @property
+    def promised(self) -> str:
+        """The ε as tables print it: none where it is nominal."""
+        return f"none (nominal {self.epsilon})" if self.no_guarantee else self.epsilon
 
     @property
     def path(self) -> str:

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mia_audit.report.findings import Finding, Findings, Leak
+from mia_audit.report.provenance import noise_mask
 from mia_audit.report.results import Results
 from mia_audit.report.signals import read_signal
 from mia_audit.report.words import at_most, count, fixed, joined, power, protected, rate, significant
@@ -130,11 +131,19 @@ def guarantee_sentence(found: Finding, facts: Mapping[str, Any]) -> str:
         f"by the {(setting.accountant or '').upper()} accountant ({at_most(facts['epsilon_spent_rdp'])} by RDP)"
     )
     noise = f"noise multiplier {significant(facts['noise_multiplier'])}, {setting.clipping} clipping per record"
+    if mask := noise_mask(found):
+        noise += f", noise scaled by the importance of channels, read off {mask}"
     sampling = f"{sampling_name(facts)} sampling at rate {significant(facts['sampling_rate'])}, {facts['steps']} steps"
     text = f"{protected(setting)}: {spent} {accountants} when one record is added or removed, {sampling}, {noise}"
     if setting.delta and setting.delta * facts["records"] >= 1:
         return f"{text}; δ is not below 1/{facts['records']}, so that it allows giving one of the training records away outright"
     return text
+
+
+def no_guarantee_sentence(found: Finding) -> str:
+    """Say why a setting that is named by an ε promises nothing."""
+    setting = found.setting
+    return f"{setting.mechanism} at a nominal ε = {setting.epsilon}: no ε is guaranteed, since {setting.no_guarantee}"
 
 
 def exposed_sentences(found: Finding, leak: Leak, records: int, maps: bool, bars: bool) -> str:

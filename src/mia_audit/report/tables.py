@@ -39,7 +39,7 @@ def build(results: Results, findings: Findings) -> dict[str, pl.DataFrame]:
 
 
 def _identity(setting: Setting) -> dict[str, str]:
-    return {name: getattr(setting, name) for name in SETTING}
+    return {name: getattr(setting, name) for name in SETTING} | {"epsilon": setting.promised}
 
 
 def _parts(name: str, found: Estimate | None) -> dict[str, float | None]:
@@ -71,11 +71,12 @@ def _settings(findings: Findings) -> pl.DataFrame:
     rows = [_setting(found, findings.fpr) for found in findings.settings]
     frame = pl.DataFrame(rows, schema=_settings_schema(), orient="row")
     absent = [f"{prefix}_" for prefix in CHANNELS.values() if frame[f"{prefix}_attack"].is_null().all()]
-    return frame.drop(name for name in frame.columns if name.startswith(tuple(absent)))
+    unsaid = ["no_guarantee"] if frame["no_guarantee"].is_null().all() else []
+    return frame.drop(unsaid, *(name for name in frame.columns if name.startswith(tuple(absent))))
 
 
 def _settings_schema() -> dict[str, Any]:
-    schema: dict[str, Any] = dict(SETTING)
+    schema: dict[str, Any] = SETTING | {"no_guarantee": pl.String}
     schema |= dict.fromkeys(
         ["delta", "epsilon_spent", "epsilon_spent_rdp", "noise_multiplier", "sampling_rate"], pl.Float64
     )
@@ -95,6 +96,7 @@ def _setting(found: Finding, fpr: float | None) -> dict[str, Any]:
     setting = found.setting
     row: dict[str, Any] = {
         **_identity(setting),
+        "no_guarantee": setting.no_guarantee or None,
         "delta": setting.delta,
         "accountant": setting.accountant,
         "clipping": setting.clipping,
@@ -128,7 +130,7 @@ def _leak(prefix: str, leak: Leak) -> dict[str, Any]:
 
 
 def _differences(findings: Findings, confidence: float) -> pl.DataFrame:
-    """Paired differences: each channel minus outputs within a setting, and each private setting minus its reference."""
+    """Paired differences: each channel minus outputs within a setting and each setting minus its reference."""
     rows = [
         {**_identity(found.setting), **row}
         for group in findings.groups().values()

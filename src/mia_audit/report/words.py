@@ -94,6 +94,8 @@ def protection(setting: Setting) -> str:
     """Name what tells a setting from the others of its group: its mechanism and ε."""
     if setting.private:
         return f"{setting.mechanism}, ε = {setting.epsilon}"
+    if setting.no_guarantee:
+        return f"{setting.mechanism}, ε none (nominal {setting.epsilon})"
     if not setting.trained:
         return "given signals"
     return "no protection" if setting.mechanism == "none" else f"{setting.mechanism} (no guarantee)"
@@ -103,6 +105,8 @@ def protected(setting: Setting) -> str:
     """Say under which protection, as a part of a sentence."""
     if setting.private:
         return f"with {setting.mechanism} at ε = {setting.epsilon}"
+    if setting.no_guarantee:
+        return f"with {setting.mechanism}, which guarantees nothing (its ε = {setting.epsilon} is nominal)"
     if not setting.trained:
         return "in these signals"
     return (

@@ -1,0 +1,86 @@
+"""A setting that is named by an ε and guarantees nothing is never told as a guarantee: in no table, figure or sentence."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mia_audit.report import figures
+from mia_audit.report.answer import answer
+from mia_audit.report.findings import find, reference
+from mia_audit.report.listings import settings_table
+from mia_audit.report.page import render
+from mia_audit.report.provenance import provenance
+from mia_audit.report.tables import build, to_csv, write
+
+REASON = "the mask is computed from the private batch"
+
+
+def test_tables_print_none_and_why(nominal: Any, tmp_path: Path) -> None:
+    results = nominal.results()
+    tables = build(results, find(results))
+    row = tables["settings"].row(2, named=True)
+    assert (row["epsilon"], row["epsilon_spent"], row["delta"]) == ("none (nominal 8)", None, None)
+    assert row["no_guarantee"] == REASON
+    for frame in tables.values():
+        literal = frame.filter(frame["mechanism"] == "fadp-literal")
+        assert len(literal) and set(literal["epsilon"]) == {"none (nominal 8)"}
+    assert "none (nominal 8)" in to_csv(tables["summary"]) and REASON in to_csv(tables["settings"])
+    write(tables, tmp_path, results.spec)
+    latex = (tmp_path / "settings.tex").read_text(encoding="utf-8")
+    assert rf"fadp-literal: $\varepsilon$ none, {REASON}" in latex and "none (nominal 8)" in latex
+
+
+def test_without_such_a_setting_the_table_has_no_such_column(small: Any, findings: Any) -> None:
+    assert "no_guarantee" not in build(small.results(), findings)["settings"].columns
+
+
+def test_sentences_say_none_and_why(nominal: Any) -> None:
+    findings = find(nominal.results())
+    (group,) = findings.groups().values()
+    base = reference(group)
+    assert base is not None and base.setting.mechanism == "none"
+    told = answer(group, findings, 0.95)
+    assert "fadp-literal, which guarantees nothing (its ε = 8 is nominal)" in told.conclusion
+    item = next(item for item in told.items if "fadp-literal" in item.term)
+    assert item.term == "fadp-literal, ε none (nominal 8)"
+    assert f"no ε is guaranteed, since {REASON}" in item.text
+    table = settings_table(findings)
+    assert table["rows"][2]["cells"][0] == {"main": "none", "note": "no guarantee"}
+    assert any("fadp-literal at a nominal ε = 8: no ε is guaranteed, since" in note for note in table["notes"])
+
+
+def test_the_page_and_provenance_never_take_it_for_a_guarantee(nominal: Any) -> None:
+    results = nominal.results()
+    findings = find(results)
+    sources = provenance(results, findings.settings)
+    told = sources["settings"][2]
+    assert (told["epsilon"], told["nominal_epsilon"], told["no_guarantee"]) == ("none", "8", REASON)
+    assert "epsilon_spent" not in told and not told["private"]
+    page = re.sub(r"<script.*?</script>", "", render(results, findings, sources), flags=re.S)
+    text = re.sub(r"<[^>]+>", " ", page.split("SHA-256 of every file")[0])
+    assert REASON in text
+    for found in re.finditer(r"fadp-literal", text):
+        around = text[found.start() : found.end() + 80]
+        assert re.search(r"guarantee|nominal|ε none", around), around
+    guarantees = next(iter(re.findall(r"Guarantees</dt><dd>(.*?)</dd>", page, flags=re.S)))
+    assert "fadp-literal" not in guarantees
+
+
+def test_figures_say_none_and_why(nominal: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    results = nominal.results()
+    findings = find(results)
+    drawn: dict[str, str] = {}
+
+    def keep(figure: Any, folder: Path, name: str) -> None:
+        drawn[name] = json.dumps([text.get_text() for text in figure.findobj(lambda one: hasattr(one, "get_text"))])
+
+    monkeypatch.setattr(figures, "save", keep)
+    figures.draw(results, findings, tmp_path)
+    for name in ("roc_toy_net_fadp-literal-eps8", "attack_by_epsilon", "tradeoff"):
+        text = json.loads(drawn[name])
+        assert any("fadp-literal: ε none, " in one.replace("\n", " ") for one in text), name
+    assert "fadp-literal" not in drawn["roc_toy_net_dp-sgd-eps8"]
+    assert any("\nε none" in one for one in json.loads(drawn["attack_by_epsilon"]))
