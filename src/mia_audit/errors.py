@@ -8,6 +8,15 @@ class UserError(Exception):
     """A mistake in what the user gave: its message is one line that says what, where, what was expected and how to mend it."""
 
 
+class Diverged(UserError):
+    """A training whose numbers are no longer finite: in which epoch that was seen, and what was not."""
+
+    def __init__(self, epoch: int, what: str) -> None:
+        super().__init__(f"training diverged in epoch {epoch}: {what}; lower the learning rate")
+        self.epoch = epoch
+        self.what = what
+
+
 def suggest(name: str, known: Iterable[str]) -> str:
     """Name the nearest known word, or all of them when none is near: the tail of an error about an unknown name."""
     names = sorted(known)

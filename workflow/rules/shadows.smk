@@ -93,6 +93,8 @@ rule train:
         gpu=slices.cards_per_job(AUDIT),
         device=AUDIT.compute.device,
         checkpoint_seconds=AUDIT.compute.checkpoint_seconds,
+        # a resource, so that a change of it reruns nothing
+        keep_going=int(AUDIT.compute.keep_going),
     params:
         spec=lambda w: slices.training_slice(AUDIT, setting_of(w)),
         pool=subpath(input.records, parent=True),
@@ -103,7 +105,7 @@ rule train:
         "mia-audit train --pool {params.pool} --architecture {input.architecture} {params.public} --spec {params.spec:q}"
         " --shadows {wildcards.block} --threads {threads} --device {resources.device} --batch {params.batch}"
         " --checkpoints {params.models}/.checkpoints --checkpoint-seconds {resources.checkpoint_seconds}"
-        " --out {output} >{log} 2>&1"
+        " --keep-going {resources.keep_going} --out {output} >{log} 2>&1"
 
 
 rule training:

@@ -12,6 +12,7 @@ import pyarrow as pa
 from mia_audit.attacks.run import Run
 from mia_audit.attacks.signal import Signal, describe
 from mia_audit.errors import UserError
+from mia_audit.missing import missing
 from mia_audit.storage import naming_damage, open_table, table_facts, write_table
 
 if TYPE_CHECKING:
@@ -40,8 +41,28 @@ ENCODING: dict[str, Any] = {
 
 The scores themselves are noise to a compressor."""
 
+NAME = pa.dictionary(pa.int32(), pa.string())
+SCHEMA = pa.schema(
+    [
+        pa.field(name, kind, nullable=False)
+        for name, kind in {
+            **dict.fromkeys(("attack", "signal", "variance"), NAME),
+            "null_control": pa.bool_(),
+            "target": pa.int32(),
+            "record": pa.int32(),
+            "member": pa.bool_(),
+            "score": pa.float32(),
+        }.items()
+    ]
+)
+"""Columns of scores.parquet."""
+
 QUERY = "@"
 """Joins a signal's name and the number of a further query (augmentation) of the same records: `loss`, `loss@2`, `loss@3`."""
+
+
+class TooFewModels(UserError):
+    """There are not enough models for any attack."""
 
 
 class SignalsFile:
@@ -58,13 +79,17 @@ class SignalsFile:
         told = table_facts(path, "signals").get("signals", {})
         self.signals = [Signal(name, **told[name]) if name in told else describe(name) for name in self._queries]
         shadow, record = self._column("shadow"), self._column("record")
-        self.models = int(shadow[-1]) + 1 if len(shadow) else 0
+        self.missing = missing(path, "signals")
+        self.target: Int[np.ndarray, " K"] = shadow[np.diff(shadow, prepend=-1) != 0]
+        self.models = len(self.target)
         if self.models < LEAST_MODELS:
-            raise UserError(f"{path}: {self.models} models; attacks need at least {LEAST_MODELS}")
+            raise TooFewModels(f"{path}: {self.models} models; attacks need at least {LEAST_MODELS}")
         self._records = len(shadow) // self.models
         self.record: Int[np.ndarray, " N"] = record[: self._records]
         if not (
-            np.array_equal(shadow, np.repeat(np.arange(self.models), self._records))
+            self.target.tolist()
+            == [model for model in range(self.models + len(self.missing)) if model not in self.missing]
+            and np.array_equal(shadow, np.repeat(self.target, self._records))
             and np.array_equal(
                 record.reshape(self.models, -1), np.broadcast_to(self.record, (self.models, self._records))
             )
@@ -113,24 +138,24 @@ def write_scores(
     scored: Iterable[tuple[Run, Bool[np.ndarray, "N K"], Float[np.ndarray, "N K"]]],
     runs: int,
     record: Sequence[int] | np.ndarray,
-    models: int,
+    target: Sequence[int] | np.ndarray,
     facts: dict[str, Any],
 ) -> None:
     """Write scores.parquet: float32 scores, NaN where a record has none, one row group per run."""
-    tables = score_tables(scored, record, models)
-    write_table(path, tables, "scores", runs * len(record) * models, facts, **ENCODING)
+    tables = score_tables(scored, record, target) if runs else iter([SCHEMA.empty_table()])
+    write_table(path, tables, "scores", runs * len(record) * len(target), facts, **ENCODING)
 
 
 def score_tables(
     scored: Iterable[tuple[Run, Bool[np.ndarray, "N K"], Float[np.ndarray, "N K"]]],
     record: Sequence[int] | np.ndarray,
-    models: int,
+    target: Sequence[int] | np.ndarray,
 ) -> Iterator[pa.Table]:
     """Yield the rows of every run, sorted by target, then record."""
-    rows = len(record) * models
+    rows = len(record) * len(target)
     zeros = pa.array(np.zeros(rows, dtype=np.int32))
-    target = pa.array(np.repeat(np.arange(models, dtype=np.int32), len(record)))
-    records = pa.array(np.tile(np.asarray(record, dtype=np.int32), models))
+    targets = pa.array(np.repeat(np.asarray(target, dtype=np.int32), len(record)))
+    records = pa.array(np.tile(np.asarray(record, dtype=np.int32), len(target)))
     for run, member, scores in scored:
         table = pa.table(
             {
@@ -139,10 +164,10 @@ def score_tables(
                     for name, value in (("attack", run.attack), ("signal", run.signal), ("variance", run.variance))
                 },
                 "null_control": pa.array(np.full(rows, run.null_control)),
-                "target": target,
+                "target": targets,
                 "record": records,
                 "member": pa.array(member.T.ravel()),
                 "score": pa.array(scores.T.ravel().astype(np.float32, copy=False)),
             }
         )
-        yield table.cast(pa.schema([field.with_nullable(False) for field in table.schema]))
+        yield table.cast(SCHEMA)

@@ -3,12 +3,14 @@
 import argparse
 import json
 from pathlib import Path
+from typing import Any
 
-from mia_audit.attacks.files import SignalsFile, write_scores
+from mia_audit.attacks.files import SignalsFile, TooFewModels, write_scores
 from mia_audit.attacks.run import permuted_membership, plan, scores_of
 from mia_audit.config.load import parse
 from mia_audit.config.schema import Attacks
 from mia_audit.errors import UserError
+from mia_audit.missing import FACT, missing_of_all
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -19,15 +21,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Write scores.parquet."""
+    """Write scores.parquet; one without scores where so many models are left out that nothing can be attacked."""
     spec = json.loads(options.spec)
     section = parse(Attacks, spec["attacks"], "attacks")
-    file = SignalsFile(options.signals)
+    facts: dict[str, Any] = {"seed": spec["seed"], "dataset": spec["dataset"]}
+    facts |= missing_of_all([options.signals], "signals")
+    try:
+        file = SignalsFile(options.signals)
+    except TooFewModels:
+        if FACT not in facts:
+            raise
+        write_scores(options.out, (), 0, (), (), facts)
+        return
     runs = plan(section.methods, file.signals, section.variances)
     if not runs:
         names = ", ".join(signal.name for signal in file.signals)
         raise UserError(f"{options.signals}: none of the attacks reads any of its signals ({names})")
     null = permuted_membership(file.member, spec["seed"], spec["dataset"])
     scored = scores_of(runs, file.read, file.member, null)
-    facts = {"seed": spec["seed"], "dataset": spec["dataset"]}
-    write_scores(options.out, scored, len(runs), file.record, file.models, facts)
+    write_scores(options.out, scored, len(runs), file.record, file.target, facts)

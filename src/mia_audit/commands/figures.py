@@ -15,7 +15,8 @@ def run(options: argparse.Namespace) -> None:
     """Read metrics, scores and training tables, draw every figure in every format."""
     from mia_audit.report.figures import draw
     from mia_audit.report.findings import find
-    from mia_audit.report.results import Results, parse_spec
+    from mia_audit.report.gaps import audited
+    from mia_audit.report.results import parse_spec
 
-    results = Results(options.results, parse_spec(options.spec))
+    results = audited(options.results, parse_spec(options.spec))
     draw(results, find(results), options.out)

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from mia_audit.errors import UserError
+from mia_audit.missing import FACT, missing_of_all
 from mia_audit.pools.files import read_membership
 from mia_audit.storage import naming_damage, open_table, read_table, write_table
 
@@ -31,23 +32,26 @@ def run(options: argparse.Namespace) -> None:
     if options.training:
         tables = [read_table(path, "training") for path in options.training]
         joined = pa.concat_tables(tables)
-        write_table(options.out, joined, "training", len(joined))
+        write_table(options.out, joined, "training", len(joined), missing_of_all(options.training, "training"))
     elif options.signals and options.membership:
         membership = read_membership(options.membership)
-        write_table(options.out, _shadows(options.signals, membership), "signals", membership.size)
+        lost = missing_of_all(options.signals[0], "signals")
+        shadows = [shadow for shadow in range(membership.shape[1]) if str(shadow) not in lost.get(FACT, {})]
+        found = _shadows(options.signals, membership, shadows) if shadows else iter([_nothing(options.signals)])
+        write_table(options.out, found, "signals", len(membership) * len(shadows), lost)
     else:
         raise UserError("gather: expected --training FILES, or --signals FILES with --membership FILE")
 
 
-def _shadows(families: list[list[Path]], membership: np.ndarray) -> Iterator[pa.Table]:
+def _shadows(families: list[list[Path]], membership: np.ndarray, shadows: list[int]) -> Iterator[pa.Table]:
     """Yield the signals of one shadow after the other: the families side by side, with the record's membership.
 
     Raises UserError when the files do not hold exactly one row group per shadow, in order, with every record in order.
     """
-    records, shadows = membership.shape
+    records = len(membership)
     order = pa.array(np.arange(records, dtype=np.int32))
     streams = [_row_groups(paths) for paths in families]
-    for shadow in range(shadows):
+    for shadow in shadows:
         columns: dict[str, pa.ChunkedArray | pa.Array] = {
             "shadow": pa.array(np.full(records, shadow, dtype=np.int32)),
             "record": order,
@@ -57,7 +61,7 @@ def _shadows(families: list[list[Path]], membership: np.ndarray) -> Iterator[pa.
             path, group = next(stream, (None, None))
             if group is None:
                 raise UserError(
-                    f"{families[0][-1].parent}: no signals of shadow {shadow}; expected {shadows} shadows. Delete the folder and run again"
+                    f"{families[0][-1].parent}: no signals of shadow {shadow}; expected {len(shadows)} shadows. Delete the folder and run again"
                 )
             if (
                 len(group) != records
@@ -72,8 +76,16 @@ def _shadows(families: list[list[Path]], membership: np.ndarray) -> Iterator[pa.
     for stream in streams:
         if (surplus := next(stream, None)) is not None:
             raise UserError(
-                f"{surplus[0]}: more shadows than the {shadows} of membership.parquet. Delete it and run again"
+                f"{surplus[0]}: more shadows than the {len(shadows)} of membership.parquet. Delete it and run again"
             )
+
+
+def _nothing(families: list[list[Path]]) -> pa.Table:
+    """Return the columns that the families would have had, without a row."""
+    columns = {"shadow": pa.int32(), "record": pa.int32(), "member": pa.bool_()}
+    for paths in families:
+        columns |= {field.name: field.type for field in open_table(paths[0], "signals").schema_arrow}
+    return pa.schema(columns).empty_table()
 
 
 def _row_groups(paths: list[Path]) -> Iterator[tuple[Path, pa.Table]]:
@@ -82,4 +94,5 @@ def _row_groups(paths: list[Path]) -> Iterator[tuple[Path, pa.Table]]:
         for index in range(file.num_row_groups):
             with naming_damage(path, "signals"):
                 group = file.read_row_group(index)
-            yield path, group
+            if len(group):
+                yield path, group

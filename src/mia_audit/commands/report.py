@@ -14,12 +14,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     """Read everything that the audit left on disk, write the page and where its numbers come from."""
     from mia_audit.report.findings import find
+    from mia_audit.report.gaps import audited
     from mia_audit.report.page import render
     from mia_audit.report.provenance import provenance
-    from mia_audit.report.results import Results, parse_spec
+    from mia_audit.report.results import parse_spec
     from mia_audit.storage import write_json, write_text
 
-    results = Results(options.results, parse_spec(options.spec))
+    results = audited(options.results, parse_spec(options.spec))
     findings = find(results)
     sources = provenance(results, findings.settings)
     page = render(results, findings, sources)

@@ -9,6 +9,10 @@ from pathlib import Path
 
 from mia_audit.compute.cards import take_card
 from mia_audit.errors import UserError
+from mia_audit.missing import missing, missing_of_all
+
+TABLE = "training.parquet"
+"""Tells of the training of a block's models, beside their weights; models from elsewhere have none."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -30,10 +34,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     """Write the family's signals, one row group per shadow."""
     weights = {shadow: path for folder in options.models for shadow, path in shadow_files(folder).items()}
+    lost = missing_of_all([path for folder in options.models if (path := folder / TABLE).exists()], "training")
     take_card(options.device)
     import numpy as np
     import pyarrow as pa
 
+    from mia_audit.explain.families import columns
     from mia_audit.explain.members import Members
     from mia_audit.models import Inputs, load, read_architecture, taken_by
     from mia_audit.pools.files import read_membership, read_records
@@ -65,14 +71,23 @@ def run(options: argparse.Namespace) -> None:
             numbers = {"shadow": np.full(count, shadow, dtype=np.int32), "record": np.arange(count, dtype=np.int32)}
             yield pa.table({name: pa.array(values) for name, values in (numbers | signals).items()})
 
-    write_table(options.out, tables(), "signals", count * len(weights))
+    def nothing() -> pa.Table:
+        kinds = dict.fromkeys(("shadow", "record", "label", "predicted"), pa.int32())
+        names = ["shadow", "record", *columns(task.family, task.options)]
+        return pa.schema([(name, kinds.get(name, pa.float32())) for name in names]).empty_table()
+
+    found = tables() if weights else iter([nothing()])
+    write_table(options.out, found, "signals", count * len(weights), lost)
 
 
 def shadow_files(folder: Path) -> dict[int, Path]:
-    """Return the weights of a block's shadows by number, in order; a folder without any is a UserError that names it."""
+    """Return the weights of a block's shadows by number, in order.
+
+    A folder without any is a UserError that names it, unless its table says that all of them are left out.
+    """
     matches = [(re.fullmatch(r"shadow-(\d+)\.safetensors", path.name), path) for path in folder.glob("shadow-*")]
     files = {int(match[1]): path for match, path in matches if match}
-    if not files:
+    if not files and not ((folder / TABLE).exists() and missing(folder / TABLE, "training")):
         raise UserError(
             f"{folder}: no shadow-{{k}}.safetensors there; expected the weights of a block of shadow models"
         )

@@ -14,8 +14,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     """Read metrics and training tables, write every table in every format."""
     from mia_audit.report.findings import find
-    from mia_audit.report.results import Results, parse_spec
+    from mia_audit.report.gaps import audited
+    from mia_audit.report.results import parse_spec
     from mia_audit.report.tables import build, write
 
-    results = Results(options.results, parse_spec(options.spec))
+    results = audited(options.results, parse_spec(options.spec))
     write(build(results, find(results)), options.out, results.spec)

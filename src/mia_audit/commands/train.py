@@ -9,7 +9,8 @@ from pathlib import Path
 from mia_audit.compute.cards import take_card
 from mia_audit.config.load import parse
 from mia_audit.config.schema import Mechanism, Training
-from mia_audit.errors import UserError
+from mia_audit.errors import Diverged, UserError
+from mia_audit.missing import left_out
 from mia_audit.pools.files import StoredRecords, read_membership, read_records
 from mia_audit.storage import replacing_folder, sha256, write_table
 
@@ -32,6 +33,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--checkpoints", type=Path, help="folder to resume from after a kill; nothing is kept without")
     parser.add_argument("--checkpoint-seconds", type=float, default=60.0, help="least time between two checkpoints")
+    parser.add_argument(
+        "--keep-going",
+        type=int,
+        choices=[0, 1],
+        default=0,
+        help="1: leave out models whose training diverges (0: stop)",
+    )
     parser.add_argument("--out", required=True, type=Path, help="folder of the block")
 
 
@@ -45,7 +53,7 @@ def run(options: argparse.Namespace) -> None:
     from mia_audit.training.device import batch_for, device_for
     from mia_audit.training.masks import save_masks
     from mia_audit.training.progress import reporter
-    from mia_audit.training.shadows import Recipe, train_shadow, training_table
+    from mia_audit.training.shadows import SCHEMA, Recipe, train_shadow, training_table
 
     spec = json.loads(options.spec)
     shadows = _range(options.shadows)
@@ -87,6 +95,7 @@ def run(options: argparse.Namespace) -> None:
     }
     kept = [options.checkpoints / f"shadow-{shadow}" for shadow in shadows] if options.checkpoints else []
     tables = []
+    diverged: dict[str, str] = {}
     with replacing_folder(options.out) as folder, reporter() as report:
         for column, shadow in enumerate(shadows):
             members = membership[:, column]
@@ -101,7 +110,17 @@ def run(options: argparse.Namespace) -> None:
                 print(f"shadow {shadow} of {options.shadows}: an earlier run trained it", file=sys.stderr)
                 continue
             report.begin(f"shadow {shadow} of {options.shadows}", training.epochs, int(members.sum()))
-            trained = train_shadow(recipe, shadow, inputs, labels, members, report.step, checkpoint)
+            try:
+                trained = train_shadow(recipe, shadow, inputs, labels, members, report.step, checkpoint)
+            except Diverged as error:
+                if not options.keep_going:
+                    where = f"{'/'.join(names[:2])}/{'-eps'.join(names[2:])}"
+                    raise UserError(
+                        f"shadow {shadow} of {where}: {error}, or leave such models out: compute.keep_going: true"
+                    ) from None
+                diverged[str(shadow)] = f"diverged in epoch {error.epoch}: {error.what}"
+                report.end(f"left out, {diverged[str(shadow)]}")
+                continue
             report.end(
                 f"train accuracy {trained.train_accuracy:.3f}, test accuracy {trained.test_accuracy:.3f},"
                 f" ε {trained.epsilon:.4g} at δ {trained.terms.delta:g}"
@@ -115,7 +134,9 @@ def run(options: argparse.Namespace) -> None:
             print(
                 f"warning: mechanisms.{spec['mechanism_name']}.delta is not below 1/(training records)", file=sys.stderr
             )
-        write_table(folder / "training.parquet", iter(tables), "training", len(shadows) * training.epochs)
+        rows = (len(shadows) - len(diverged)) * training.epochs
+        told = iter(tables or [SCHEMA.empty_table()])
+        write_table(folder / "training.parquet", told, "training", rows, left_out(diverged))
     for done in kept:
         shutil.rmtree(done, ignore_errors=True)
 

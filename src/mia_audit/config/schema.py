@@ -482,6 +482,8 @@ class Compute(Section):
     """`auto`: a graphics card where there is one; `cuda`: any free card, and an error without; `cuda:N`: that card; `cpu`."""
     checkpoint_seconds: int = Field(60, ge=0)
     """Least time between two checkpoints of a model's training, which a killed job goes on from."""
+    keep_going: bool = False
+    """`true`: a model whose training diverges is left out, and the report says so; otherwise it stops the audit."""
 
 
 class Audit(Section):

@@ -44,6 +44,8 @@ def read_scores(path: Path, *wanted: str) -> Iterator[Scored]:
             if wanted and keys != [*([value] for value in wanted), [False]]:
                 continue
             rows = file.read_row_group(index, columns=["target", "record", "member", "score"])
+        if not len(rows):
+            continue
         if any(len(values) != 1 for values in keys):
             raise UserError(
                 f"{path}: row group {index} mixes attacks; expected one row group per attack, signal and variance"

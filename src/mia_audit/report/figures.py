@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mia_audit.report.findings import Estimate, Finding, Findings
+from mia_audit.report.gaps import told
 from mia_audit.report.outputs import FIGURE_FORMATS, roc_name
 from mia_audit.report.series import CHANNELS, PALETTE, Curve, Series, curves, series, strongest
 from mia_audit.report.words import fixed, protection, rate
@@ -101,9 +102,21 @@ def draw(results: Results, findings: Findings, folder: Path) -> None:
             for found in group:
                 figure = roc_figure(found, curves(results, found, drawn))
                 save(disclaimed(figure, [found]), folder, roc_name(vars(found.setting)))
+        for gap in results.spec.gaps:
+            if not gap.attacked:
+                save(notice(f"Not attacked: {told(gap)}."), folder, roc_name(vars(gap.setting)))
         save(disclaimed(epsilon_figure(findings), findings.settings), folder, "attack_by_epsilon")
         if any(found.test_accuracy for found in findings.settings):
             save(disclaimed(tradeoff_figure(findings), findings.settings), folder, "tradeoff")
+
+
+def notice(text: str) -> Figure:
+    """Draw words where a figure would be, had there been anything to draw."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(COLUMN, COLUMN / 2))
+    figure.text(0.5, 0.5, text, ha="center", va="center", wrap=True)
+    return figure
 
 
 def roc_figure(found: Finding, lines: Sequence[Curve]) -> Figure:

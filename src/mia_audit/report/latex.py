@@ -146,6 +146,7 @@ def _settings(frame: pl.DataFrame, spec: Spec) -> str:
         f"Epsilon shown: lower bound of all attacks together at {spec.confidence * 100:g} % confidence, at the delta beside it.",
         _level(spec),
         *_accounting(frame),
+        *(f"Left out of row {row}: {why}." for row, why in enumerate(frame["left_out"], start=1) if why),
     ]
     return tabular("llll" + "r" * 5 + "l" * (2 * len(present)), head, rows, comments, footnotes=_no_guarantees(frame))
 

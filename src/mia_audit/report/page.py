@@ -8,6 +8,7 @@ from mia_audit.report import charts
 from mia_audit.report.answer import TITLES, answer
 from mia_audit.report.exposed import most_exposed
 from mia_audit.report.findings import Finding, Findings, reference
+from mia_audit.report.gaps import gap_sentences
 from mia_audit.report.listings import answer_table, attacks_table, null_table, present_channels, settings_table
 from mia_audit.report.provenance import guarantee
 from mia_audit.report.results import Results
@@ -64,7 +65,7 @@ def render(results: Results, findings: Findings, sources: Mapping[str, Any]) -> 
     return template.render(
         title=spec.title or spec.audit,
         version=sources["versions"].get("mia-audit", ""),
-        scope=scope(results, findings),
+        scope=f"{scope(results, findings)} {gap_sentences(spec.gaps)}".rstrip(),
         contents=_contents(bool(exposed), bool(null)),
         level=f"{spec.confidence * 100:g}\u00a0%",
         fpr=rate(findings.fpr) if findings.fpr is not None else "",

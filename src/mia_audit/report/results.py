@@ -53,6 +53,15 @@ class Setting:
 
 
 @dataclass(frozen=True)
+class Gap:
+    """Models that a setting goes without, why each by number, and whether enough are left to attack it."""
+
+    setting: Setting
+    models: Mapping[int, str]
+    attacked: bool
+
+
+@dataclass(frozen=True)
 class Spec:
     """What the tables, figures and page of one audit depend on, besides its files."""
 
@@ -65,6 +74,8 @@ class Spec:
     explainers: Mapping[str, Any] = field(default_factory=dict)
     config: Mapping[str, Any] = field(default_factory=dict)
     config_hash: str | None = None
+    gaps: tuple[Gap, ...] = ()
+    """What is missing; settings that could not be attacked stand here and not among the settings."""
 
 
 def parse_spec(text: str) -> Spec:

@@ -17,6 +17,7 @@ from mia_audit.report.findings import (
     difference,
     reference,
 )
+from mia_audit.report.gaps import left_out_of, told
 from mia_audit.report.latex import render
 from mia_audit.report.provenance import guarantee
 from mia_audit.report.results import Results, Setting, Spec
@@ -31,7 +32,7 @@ def build(results: Results, findings: Findings) -> dict[str, pl.DataFrame]:
     """Return all tables by name; null means unknown or, for a TPR, not resolvable."""
     summary = _summary(results)
     return {
-        "settings": _settings(findings),
+        "settings": _settings(findings, results.spec),
         "summary": summary.filter(~pl.col("null_control")).drop("null_control"),
         "differences": _differences(findings, results.spec.confidence),
         "null_control": _null_control(summary),
@@ -67,8 +68,11 @@ def _null_control(summary: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _settings(findings: Findings) -> pl.DataFrame:
-    rows = [_setting(found, findings.fpr) for found in findings.settings]
+def _settings(findings: Findings, spec: Spec) -> pl.DataFrame:
+    left_out = left_out_of(spec)
+    rows = [_setting(found, findings.fpr) | {"left_out": left_out.get(found.setting)} for found in findings.settings]
+    nothing = dict.fromkeys(_settings_schema())
+    rows += [nothing | _identity(gap.setting) | {"left_out": told(gap)} for gap in spec.gaps if not gap.attacked]
     frame = pl.DataFrame(rows, schema=_settings_schema(), orient="row")
     absent = [f"{prefix}_" for prefix in CHANNELS.values() if frame[f"{prefix}_attack"].is_null().all()]
     unsaid = ["no_guarantee"] if frame["no_guarantee"].is_null().all() else []
@@ -84,7 +88,7 @@ def _settings_schema() -> dict[str, Any]:
     schema |= dict.fromkeys(["accountant", "sampling", "clipping"], pl.String)
     schema |= {"models": pl.Int32}
     schema |= {f"{name}_{part}": pl.Float64 for name in ("train_accuracy", "test_accuracy") for part in PARTS}
-    schema |= {"fpr": pl.Float64}
+    schema |= {"left_out": pl.String, "fpr": pl.Float64}
     for prefix in CHANNELS.values():
         schema |= {f"{prefix}_{name}": pl.String for name in ("attack", "signal", "variance")}
         schema |= {f"{prefix}_attacks_tried": pl.Int32}

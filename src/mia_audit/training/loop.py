@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from mia_audit.compute.memory import Halving
 from mia_audit.config.schema import Training
+from mia_audit.errors import Diverged
 from mia_audit.models import Inputs, Part
 from mia_audit.seeds import seed_for
 from mia_audit.training.catalogue import Job, Protection
@@ -57,7 +58,8 @@ def fit(
 ) -> list[Epoch]:
     """Train the job's model in place on the training set [n, …]; what its layers draw is keyed by the job's key.
 
-    A checkpoint is offered every epoch's end, and training goes on from the one that it holds.
+    A checkpoint is offered every epoch's end, and training goes on from the one that it holds. Raises Diverged where a loss
+    or a weight is not finite.
     """
     checkpoint = checkpoint or Checkpoint()
     training = job.training
@@ -82,8 +84,12 @@ def fit(
                 seen += len(batch)
                 progress(len(batch), number)
             epochs.append(Epoch(losses.item() / seen if seen else math.nan, steps))
+            if seen and not math.isfinite(epochs[-1].loss):
+                raise Diverged(number, f"its mean loss is {epochs[-1].loss}")
             if number < training.epochs:
                 checkpoint.offer(lambda: captured(job.model, optimizer, _so_far(epochs, protection)))
+    if not all(bool(parameter.isfinite().all()) for parameter in job.model.parameters()):
+        raise Diverged(training.epochs, "its last step left weights that are not finite")
     job.model.eval()
     return epochs
 

@@ -1,0 +1,165 @@
+"""Models whose training diverges: named, or left out of everything that follows, which says so."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pytest
+
+from mia_audit.cli import main
+from mia_audit.config import settings as slices
+from mia_audit.config.load import check_audit
+from mia_audit.evaluation.files import read_scores
+from mia_audit.missing import missing
+from mia_audit.pools.files import read_membership, write_membership
+from mia_audit.storage import read_table, write_table
+
+RECORDS, MODELS, LOST = 30, 6, 1
+CONFIG: dict[str, Any] = {
+    "audit": "hot",
+    "datasets": {"toy": {"pool": "breast_cancer"}},
+    "membership": {"models": MODELS},
+    "architectures": {"net": {"model": "mlp", "parameters": {"width": 4}}},
+    "training": {"epochs": 4, "batch": 5, "optimizer": "sgd", "learning_rate": 0.1},
+    "mechanisms": {"none": {}, "hot": {"mechanism": "none", "training": {"learning_rate": 1e30}}},
+    "explainers": {"methods": ["ixg"]},
+    "attacks": {"methods": ["threshold", "loss-lira", "l1-lrt"], "variances": ["pooled"]},
+    "evaluation": {"fprs": [0.1]},
+    "compute": {"shadows_per_job": 3},
+}
+AUDIT = check_audit(CONFIG, "hot.yaml")
+SETTINGS = {setting.mechanism: setting for setting in slices.settings(AUDIT)}
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A pool whose first record is a member of one model alone."""
+    root = tmp_path_factory.mktemp("hot")
+    pool = root / "pools" / "toy"
+    pool.mkdir(parents=True)
+    random = np.random.default_rng(0)
+    np.save(pool / "records.npy", random.normal(size=(RECORDS, 5)).astype(np.float32))
+    facts = {"name": "toy", "kind": "table", "shape": [5], "classes": ["a", "b"], "features": list("vwxyz")}
+    table = pa.table({"record": np.arange(RECORDS, dtype=np.int32), "label": np.arange(RECORDS, dtype=np.int32) % 2})
+    write_table(pool / "records.parquet", table, "records", RECORDS, facts)
+    membership = np.stack([random.permutation(RECORDS) < RECORDS // 2 for _ in range(MODELS)], axis=1)
+    membership[0] = np.arange(MODELS) == LOST
+    write_membership(pool / "membership.parquet", membership, {"design": "half", "seed": 0})
+    spec = slices.architecture_slice(AUDIT, "net")
+    assert run("architecture", "--pool", pool, "--spec", spec, "--out", root / "toy" / "net" / "architecture.json") == 0
+    return root
+
+
+def run(*words: object) -> int:
+    return main([str(word) for word in words])
+
+
+def set_first_record(root: Path, value: float) -> None:
+    """Give every feature of the first record a value; an enormous one makes the training of the one model diverge."""
+    path = root / "pools" / "toy" / "records.npy"
+    data = np.load(path)
+    data[0] = value
+    np.save(path, data)
+
+
+def train(root: Path, mechanism: str, block: str, keep_going: int) -> int:
+    setting = SETTINGS[mechanism]
+    places = ("--pool", root / "pools" / "toy", "--architecture", root / "toy" / "net" / "architecture.json")
+    spec = ("--spec", slices.training_slice(AUDIT, setting), "--shadows", block, "--keep-going", keep_going)
+    return run("train", *places, *spec, "--out", root / setting.path / "models" / block)
+
+
+@pytest.fixture(scope="module")
+def audited(root: Path) -> Path:
+    """Everything from models to the report, going on without the models that diverge."""
+    pool, blocks = root / "pools" / "toy", slices.blocks(AUDIT)
+    set_first_record(root, 1e30)
+    for mechanism in SETTINGS:
+        for block in blocks:
+            assert train(root, mechanism, block, keep_going=1) == 0
+    set_first_record(root, 1)  # so that the outputs of the other models are finite
+    for setting in SETTINGS.values():
+        folder = root / setting.path
+        tables = [folder / "models" / block / "training.parquet" for block in blocks]
+        assert run("gather", "--training", *tables, "--out", folder / "training.parquet") == 0
+        ((family, options),) = slices.families_of(AUDIT)["net"].items()
+        places = ("--pool", pool, "--architecture", root / "toy" / "net" / "architecture.json", "--family", family)
+        spec = ("--spec", slices.signals_slice(AUDIT, "toy", options))
+        parts = [folder / "signals" / family / f"{block}.parquet" for block in blocks]
+        for block, part in zip(blocks, parts, strict=True):
+            assert run("signals", *places, *spec, "--models", folder / "models" / block, "--out", part) == 0
+        joined = ("--membership", pool / "membership.parquet", "--out", folder / "signals.parquet")
+        assert run("gather", "--signals", *parts, *joined) == 0
+        spec = ("--spec", slices.attacks_slice(AUDIT, "toy"))
+        assert run("attack", "--signals", folder / "signals.parquet", *spec, "--out", folder / "scores.parquet") == 0
+        spec = ("--spec", slices.evaluation_slice(AUDIT))
+        assert run("evaluate", "--scores", folder / "scores.parquet", *spec, "--out", folder / "metrics.parquet") == 0
+    spec = ("--results", root, "--spec", slices.report_slice(AUDIT))
+    for command, out in (("tables", "tables"), ("figures", "figures"), ("report", "report.html")):
+        assert run(command, *spec, "--out", root / out) == 0
+    return root
+
+
+def test_by_default_divergence_stops_the_block_and_names_the_model_and_the_epoch(
+    root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    set_first_record(root, 1e30)
+    assert train(root, "none", "0-2", keep_going=0) == 2
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert error.startswith("mia-audit: shadow 1 of toy/net/none-epsinf: training diverged in epoch ")
+    assert "its mean loss is " in error
+    assert error.endswith("lower the learning rate, or leave such models out: compute.keep_going: true")
+    assert not (root / SETTINGS["none"].path / "models" / "0-2").exists()
+
+
+def test_what_follows_goes_without_the_model_and_keeps_the_numbers_of_the_others(audited: Path) -> None:
+    folder = audited / SETTINGS["none"].path
+    left = [shadow for shadow in range(MODELS) if shadow != LOST]
+    for name, kind in (("training", "training"), ("signals", "signals"), ("scores", "scores"), ("metrics", "metrics")):
+        table = read_table(folder / f"{name}.parquet", kind)
+        column = "target" if kind in ("scores", "metrics") else "shadow"
+        assert sorted(set(table[column].to_pylist())) == left
+        assert list(missing(folder / f"{name}.parquet", kind)) == [LOST]
+    assert not (folder / "models" / "000-002" / f"shadow-{LOST}.safetensors").exists()
+
+
+def test_scores_are_those_of_an_audit_that_never_had_the_model(audited: Path, tmp_path: Path) -> None:
+    folder = audited / SETTINGS["none"].path
+    signals = pl.read_parquet(folder / "signals.parquet")
+    fewer = signals.with_columns(shadow=(pl.col("shadow").rank("dense") - 1).cast(pl.Int32))
+    write_table(tmp_path / "signals.parquet", fewer.to_arrow(), "signals", len(fewer))
+    spec = ("--spec", slices.attacks_slice(AUDIT, "toy"))
+    assert run("attack", "--signals", tmp_path / "signals.parquet", *spec, "--out", tmp_path / "scores.parquet") == 0
+    for mine, theirs in zip(
+        read_scores(folder / "scores.parquet"), read_scores(tmp_path / "scores.parquet"), strict=True
+    ):
+        assert mine.key == theirs.key
+        assert np.array_equal(mine.score, theirs.score, equal_nan=True)
+    member = read_membership(audited / "pools" / "toy" / "membership.parquet", [0, *range(2, MODELS)])
+    assert np.array_equal(mine.member, member) or mine.key[3]
+
+
+def test_tables_and_report_say_what_is_missing(audited: Path) -> None:
+    settings = pl.read_parquet(audited / "tables" / "settings.parquet").rows_by_key("mechanism", named=True)
+    kept, lost = settings["none"][0], settings["hot"][0]
+    assert kept["models"] == MODELS - 1
+    assert kept["left_out"].startswith("1 model (1) diverged in epoch ")
+    assert lost["models"] is None
+    assert lost["left_out"].startswith("6 models (0, 1, 2, 3, 4 and 5) diverged in epoch 1: ")
+    page = (audited / "report.html").read_text()
+    assert f"Left out of toy, net, none at ε = inf: {kept['left_out']}." in page
+    assert "this setting is missing from all that follows" in page
+    assert "Left out of row 2" in (audited / "tables" / "settings.tex").read_text()
+    assert (audited / "figures" / "roc_toy_net_hot-epsinf.svg").stat().st_size > 0
+
+
+def test_an_audit_without_any_setting_left_is_an_error(
+    audited: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spec = json.loads(slices.report_slice(AUDIT))
+    spec["settings"] = [setting for setting in spec["settings"] if setting["mechanism"] == "hot"]
+    assert run("tables", "--results", audited, "--spec", json.dumps(spec), "--out", tmp_path / "tables") == 2
+    assert "no setting has enough models left" in capsys.readouterr().err
