@@ -11,6 +11,8 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int, Num
 from torch import Tensor
 
+from mia_audit.models.ahead import ReadAhead
+
 READY = 2**28
 """Bytes: a pool that takes no more than this as float32 is converted once and kept; a larger one batch by batch."""
 
@@ -22,7 +24,8 @@ class Inputs:
     """A pool as a model takes it: `inputs[rows]` is float32 [B, …] on the device, for a slice or a tensor of rows.
 
     Memory is a batch plus a constant: only a small pool is converted whole. Of a larger one a GPU holds the records as
-    they are stored, where they fit; else every batch is read from the memory map, whose pages are given back after it.
+    they are stored, where they fit; else every batch is read from the memory map, whose pages are given back after it, and
+    for a GPU the next slice while it computes with this one.
     Either way resizing and standardising happen on the device.
     """
 
@@ -41,6 +44,7 @@ class Inputs:
             self._ready = to_input(records, facts, self._shape, self.device)
         elif self.device.type == "cuda" and records.nbytes <= SHARE * torch.cuda.mem_get_info(self.device)[0]:
             self._stored = _resident(records, self.device)
+        self._slices = ReadAhead(self._staged, len(records)) if self.device.type == "cuda" else self._staged
 
     def __len__(self) -> int:
         return len(self._stored)
@@ -50,10 +54,14 @@ class Inputs:
             return self._ready[rows]
         if isinstance(self._stored, Tensor):
             return _converted(self._stored[rows], self._facts, self._shape)
-        batch = self._stored[rows if isinstance(rows, slice) else rows.cpu().numpy()]
-        inputs = to_input(batch, self._facts, self._shape, self.device)
-        _give_back(self._stored)
-        return inputs
+        batch = self._slices(rows) if isinstance(rows, slice) else self._staged(rows.cpu().numpy())
+        return _converted(batch.to(self.device, non_blocking=True), self._facts, self._shape)
+
+    def _staged(self, rows: slice | Int[np.ndarray, " B"]) -> Tensor:
+        """Read records from the memory map to where a card can fetch them while it computes."""
+        batch = torch.from_numpy(np.array(self._stored[rows]))
+        _give_back(self._stored)  # type: ignore[arg-type]
+        return batch.pin_memory() if self.device.type == "cuda" else batch
 
 
 def taken_by(architecture: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
