@@ -1,4 +1,3 @@
-from dataclasses import asdict
 from pathlib import Path
 
 from mia_audit.config import settings as slices
@@ -29,7 +28,8 @@ TRAINED = [setting for setting in SETTINGS if setting.trained]
 FAMILIES = slices.families_of(AUDIT)
 INTERPRETED = slices.interpreted(AUDIT)
 MEASURED = slices.interpreted_blocks(AUDIT)
-FIGURES = figure_names([asdict(setting) for setting in SETTINGS])
+FILTERED = [name for name in AUDIT.datasets if slices.with_filters(AUDIT, name)]
+FIGURES = figure_names(slices.report_settings(AUDIT))
 
 
 def one_of(names):

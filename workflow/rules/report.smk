@@ -49,6 +49,33 @@ rule figures:
         "mia-audit figures --results {params.results} --spec {params.spec:q} --out {params.folder} >{log} 2>&1"
 
 
+rule filters:
+    input:
+        models=lambda w: below(
+            [
+                setting
+                for group in slices.with_filters(AUDIT, w.dataset).values()
+                for setting in group
+            ],
+            f"models/{BLOCKS[0]}",
+        ),
+        records="<pool>/records.npy",
+        table="<pool>/records.parquet",
+    output:
+        directory("<results>/figures/filters/{dataset}"),
+    log:
+        "<results>/logs/filters/{dataset}.log",
+    benchmark:
+        "<results>/benchmarks/filters/{dataset}.tsv"
+    conda:
+        "../../envs/environment.yaml"
+    params:
+        spec=lambda w: slices.filters_slice(AUDIT, w.dataset),
+        results=subpath(output[0], ancestor=3),
+    shell:
+        "mia-audit filters --results {params.results} --spec {params.spec:q} --out {output} >{log} 2>&1"
+
+
 rule report:
     input:
         below(SETTINGS, "metrics.parquet"),

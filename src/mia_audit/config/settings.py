@@ -242,6 +242,36 @@ def interpretability_slice(audit: Audit, group: str) -> str:
     )
 
 
+def with_filters(audit: Audit, dataset: str) -> dict[str, list[Setting]]:
+    """Return the settings of a data set by architecture, where the config asks what a model's maps say of themselves."""
+    explained = {
+        name: of_model["llm"]["explainers"] for name, of_model in families_of(audit).items() if "llm" in of_model
+    }
+    groups: dict[str, list[Setting]] = {}
+    for setting in settings(audit):
+        if setting.dataset == dataset and setting.architecture in explained:
+            groups.setdefault(setting.architecture, []).append(setting)
+    return groups
+
+
+def filters_slice(audit: Audit, dataset: str) -> str:
+    """What the sheets of a data set's filters depend on."""
+    headings = {
+        name: [["no DP" if one.epsilon == "inf" else f"{one.mechanism}, ε = {one.epsilon}", one.path] for one in group]
+        for name, group in with_filters(audit, dataset).items()
+    }
+    return to_json(
+        {
+            "seed": audit.seed,
+            "dataset": dataset,
+            "block": blocks(audit)[0],
+            "top": audit.explainers.llm_top,
+            "shown": audit.interpretability.shown,
+            "architectures": headings,
+        }
+    )
+
+
 def attacks_slice(audit: Audit, dataset: str) -> str:
     """What membership scores depend on."""
     return to_json({"seed": audit.seed, "dataset": dataset, "attacks": audit.attacks.model_dump()})
@@ -259,7 +289,7 @@ def report_slice(audit: Audit) -> str:
             "audit": audit.audit,
             "title": audit.report.title or audit.audit,
             "exposed": audit.report.exposed,
-            "settings": [_report_setting(audit, setting) for setting in settings(audit)],
+            "settings": report_settings(audit),
             "variance": audit.attacks.variances[0],
             "interpreted": audit.interpretability.records > 0,
             "evaluation": audit.evaluation.model_dump(),
@@ -270,11 +300,17 @@ def report_slice(audit: Audit) -> str:
     )
 
 
+def report_settings(audit: Audit) -> list[dict[str, Any]]:
+    """Describe every setting as tables, figures and report want it: what its mechanism promises, and what its model is."""
+    return [_report_setting(audit, setting) for setting in settings(audit)]
+
+
 def _report_setting(audit: Audit, setting: Setting) -> dict[str, Any]:
     if not setting.trained:
         delta = audit.imported[setting.dataset].delta
         return asdict(setting) | {"private": delta is not None, "delta": delta}
     mechanism = resolved_mechanism(audit, setting.mechanism)
+    architecture = resolved_architecture(audit, setting.architecture)
     no_guarantee = traits(mechanism.mechanism).no_guarantee
     private = mechanism.mechanism != "none" and not no_guarantee
     return asdict(setting) | {
@@ -284,4 +320,7 @@ def _report_setting(audit: Audit, setting: Setting) -> dict[str, Any]:
         "delta": mechanism.delta if private else None,
         "accountant": mechanism.accountant if private else None,
         "clipping": mechanism.clipping if private else None,
+        "model": architecture.model,
+        "parameters": architecture.parameters,
+        "swept": dict(architecture.swept.values) if architecture.swept else {},
     }

@@ -13,7 +13,7 @@ import numpy as np
 
 from mia_audit.report.findings import Estimate, Finding, Findings
 from mia_audit.report.gaps import told
-from mia_audit.report.outputs import FIGURE_FORMATS, roc_name
+from mia_audit.report.outputs import FIGURE_FORMATS, roc_name, study_names
 from mia_audit.report.series import CHANNELS, PALETTE, Curve, Series, curves, series, strongest
 from mia_audit.report.words import fixed, protection, rate
 from mia_audit.storage import replacing
@@ -96,6 +96,8 @@ def disclaimed(figure: Figure, settings: Sequence[Finding]) -> Figure:
 
 def draw(results: Results, findings: Findings, folder: Path) -> None:
     """Draw every figure of an audit into a folder; see `outputs.figure_names`."""
+    from mia_audit.report.sweeps import sweep_figures  # it draws with what stands here
+
     with paper_style():
         for group in findings.groups().values():
             drawn = series(group)
@@ -108,6 +110,10 @@ def draw(results: Results, findings: Findings, folder: Path) -> None:
         save(disclaimed(epsilon_figure(findings), findings.settings), folder, "attack_by_epsilon")
         if any(found.test_accuracy for found in findings.settings):
             save(disclaimed(tradeoff_figure(findings), findings.settings), folder, "tradeoff")
+        studied = sweep_figures(findings)
+        for name in study_names(vars(setting) for setting in results.spec.settings):
+            figure = studied.get(name) or notice("No setting that would stand here was trained to its end.")
+            save(disclaimed(figure, findings.settings), folder, name)
 
 
 def notice(text: str) -> Figure:
@@ -157,7 +163,7 @@ def epsilon_figure(findings: Findings) -> Figure:
     metrics: list[tuple[str, str, float]] = [("auc", "AUC", 0.5)]
     if findings.fpr is not None:
         metrics.append(("tpr", f"TPR at {rate(findings.fpr)} FPR", findings.fpr))
-    figure, panels = _panels(len(metrics), len(groups), height=1.75)
+    figure, panels = panel_grid(len(metrics), len(groups), height=1.75)
     for column, group in enumerate(groups):
         drawn = series(group)
         for row, (metric, label, chance) in enumerate(metrics):
@@ -170,7 +176,7 @@ def epsilon_figure(findings: Findings) -> Figure:
                 axes.set_title(f"{group[0].setting.dataset}, {group[0].setting.architecture}")
             if column == 0:
                 axes.set_ylabel(label)
-    _shared_legend(figure, panels)
+    shared_legend(figure, panels)
     return figure
 
 
@@ -217,7 +223,7 @@ def tradeoff_figure(findings: Findings) -> Figure:
     """Draw AUC against test accuracy, a line per channel through the settings of a group, a panel per group."""
     groups = [[found for found in group if found.test_accuracy] for group in findings.groups().values()]
     groups = [group for group in groups if group]
-    figure, panels = _panels(1, len(groups), height=2.3)
+    figure, panels = panel_grid(1, len(groups), height=2.3)
     for axes, group in zip(panels[0], groups, strict=True):
         for (channel, name), colour, marker in zip(CHANNELS.items(), PALETTE, "osD^", strict=False):
             placed = [(found, found.strongest[channel].auc_estimate) for found in group if channel in found.strongest]
@@ -229,7 +235,7 @@ def tradeoff_figure(findings: Findings) -> Figure:
         axes.set_xlabel("test accuracy")
         axes.set_title(f"{group[0].setting.dataset}, {group[0].setting.architecture}")
     panels[0][0].set_ylabel("AUC of the strongest attack")
-    _shared_legend(figure, panels)
+    shared_legend(figure, panels)
     return figure
 
 
@@ -274,7 +280,7 @@ def _tick(found: Finding, group: list[Finding]) -> str:
     return f"ε = {setting.epsilon}" if len(private) == 1 else f"{setting.mechanism}\nε = {setting.epsilon}"
 
 
-def _panels(rows: int, columns: int, height: float) -> tuple[Figure, Any]:
+def panel_grid(rows: int, columns: int, height: float) -> tuple[Figure, Any]:
     from matplotlib.figure import Figure
 
     width = COLUMN if columns == 1 else max(2 * COLUMN + 0.2, 2.3 * columns)
@@ -282,7 +288,7 @@ def _panels(rows: int, columns: int, height: float) -> tuple[Figure, Any]:
     return figure, figure.subplots(rows, columns, squeeze=False, sharex="col")
 
 
-def _shared_legend(figure: Figure, panels: Any) -> None:
+def shared_legend(figure: Figure, panels: Any) -> None:
     found: dict[str, Any] = {}
     for axes in panels.flat:
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):

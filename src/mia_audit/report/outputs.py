@@ -6,6 +6,8 @@ from typing import Any
 TABLE_NAMES = ("settings", "summary", "differences", "null_control")
 TABLE_FORMATS = ("csv", "parquet", "tex")
 FIGURE_FORMATS = ("pdf", "svg", "png")
+CURVE = 3
+"""Budgets that make a curve."""
 
 TABLES = tuple(f"{name}.{suffix}" for name in TABLE_NAMES for suffix in TABLE_FORMATS)
 """File names of the tables, whatever the settings."""
@@ -26,4 +28,30 @@ def figure_names(settings: Iterable[Mapping[str, Any]]) -> list[str]:
     names = [*map(roc_name, known), "attack_by_epsilon"]
     if any(setting.get("trained", True) for setting in known):
         names.append("tradeoff")
+    names += study_names(known)
     return [f"{name}.{suffix}" for name in names for suffix in FIGURE_FORMATS]
+
+
+def study_names(settings: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Name the figures of accuracy over ε and over swept parameters, without their suffix."""
+    known = list(settings)
+    over_budgets = ["accuracy_by_epsilon"] if budgets_of(known) else []
+    return over_budgets + [f"accuracy_by_{key}" for key in swept_parameters(known)]
+
+
+def budgets_of(settings: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str], set[str]]:
+    """Return the budgets, inf included, of every data set and architecture that has a curve over ε: three of them at least."""
+    found: dict[tuple[str, str], set[str]] = {}
+    for setting in settings:
+        if setting.get("trained", True):
+            found.setdefault((setting["dataset"], setting["architecture"]), set()).add(setting["epsilon"])
+    return {group: budgets for group, budgets in found.items() if len(budgets) >= CURVE}
+
+
+def swept_parameters(settings: Iterable[Mapping[str, Any]]) -> list[str]:
+    """List the parameters that were swept over several values."""
+    values: dict[str, set[str]] = {}
+    for setting in settings:
+        for key in setting.get("swept") or {}:
+            values.setdefault(key, set()).add(str(setting["swept"][key]))
+    return [key for key, several in values.items() if len(several) > 1]

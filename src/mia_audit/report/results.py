@@ -31,6 +31,11 @@ class Setting:
     """False: the signals are somebody else's, and there is no training.parquet."""
     design: str = ""
     """How membership was drawn, as far as it is known."""
+    model: str = ""
+    parameters: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    """What the architecture's section says of its model."""
+    swept: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    """Those parameters that a sweep varies."""
     folder: str = ""
     """Below the results; {dataset}/{architecture}/{mechanism}-eps{epsilon} when left out."""
     no_guarantee: str = ""
