@@ -34,7 +34,9 @@ def sweep_figures(findings: Findings) -> dict[str, Figure]:
     known = [found for found in findings.settings if found.test_accuracy]
     settings = [vars(found.setting) for found in known]
     over_budgets = {"accuracy_by_epsilon": accuracy_by_epsilon(known)} if budgets_of(settings) else {}
-    return over_budgets | {f"accuracy_by_{key}": accuracy_by_parameter(known, key) for key in swept_parameters(settings)}
+    return over_budgets | {
+        f"accuracy_by_{key}": accuracy_by_parameter(known, key) for key in swept_parameters(settings)
+    }
 
 
 def accuracy_by_epsilon(known: Sequence[Finding]) -> Figure:
