@@ -9,7 +9,8 @@ import pytest
 from mia_audit.config.load import parse
 from mia_audit.config.schema import Audit
 from mia_audit.errors import UserError
-from mia_audit.planning.sizes import Size, parse_size, size_of
+from mia_audit.planning.sizes import SOURCES, Size, parse_size, size_of
+from mia_audit.pools import pools
 from mia_audit.storage import write_table
 
 
@@ -22,6 +23,15 @@ def test_a_known_source_needs_no_pool(tmp_path: Path) -> None:
     assert size_of(audit(public=97), "digits", tmp_path, {}) == Size(1700, 97, (1, 8, 8), 10)
     assert size_of(audit(public=97, records=200), "digits", tmp_path, {}) == Size(200, 97, (1, 8, 8), 10)
     assert size_of(audit(public=97, records=200), "digits", tmp_path, {}).bytes == 297 * 64
+
+
+def test_every_bundled_or_published_source_is_known() -> None:
+    of_files = {"arrays", "images", "table"}  # the user's own
+    assert set(SOURCES) == set(pools) - of_files
+
+
+def test_images_are_stored_at_the_size_that_is_asked_for(tmp_path: Path) -> None:
+    assert size_of(audit(size=16, pool="cifar10", root="."), "digits", tmp_path, {}).shape == (3, 16, 16)
 
 
 def test_a_built_pool_says_itself(tmp_path: Path) -> None:

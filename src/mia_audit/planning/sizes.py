@@ -35,9 +35,9 @@ SOURCES = {
     "gtsrb": Size(39_270, 0, (3, 224, 224), 43),
     "food101": Size(101_000, 0, (3, 224, 224), 101),
     "mnist": Size(70_000, 0, (1, 28, 28), 10),
-    "fashionmnist": Size(70_000, 0, (1, 28, 28), 10),
+    "fashion_mnist": Size(70_000, 0, (1, 28, 28), 10),
 }
-"""Well-known sources as published (train and test): all their records; those whose images vary are stored at 224 pixels."""
+"""Well-known sources as published (train and test): all their records; those whose images vary are taken to be stored at 224 pixels."""
 
 
 def size_of(audit: Audit, dataset: str, results: Path, given: dict[str, Size]) -> Size:
@@ -53,8 +53,7 @@ def size_of(audit: Audit, dataset: str, results: Path, given: dict[str, Size]) -
         facts = table_facts(pool, "records")
         records = open_table(pool, "records").metadata.num_rows
         return Size(records, section.public, tuple(facts["shape"]), len(facts["classes"]))
-    source = SOURCES.get((section.pool or dataset).lower().replace("_", ""))
-    source = source or SOURCES.get(section.pool or dataset)
+    source = SOURCES.get(section.pool or dataset)
     if source is None:
         raise UserError(
             f"datasets.{dataset}: its pool is not built, so that its size is unknown: build it (snakemake --until pool), or say"
@@ -80,7 +79,8 @@ def parse_size(text: str, audit: Audit) -> tuple[str, Size]:
 
 def _drawn(source: Size, section: Dataset) -> Size:
     left = source.records - section.public
-    return Size(min(section.records or left, left), section.public, source.shape, source.classes)
+    shape = (source.shape[0], section.size, section.size) if section.size else source.shape
+    return Size(min(section.records or left, left), section.public, shape, source.classes)
 
 
 def human(size: float) -> str:
