@@ -19,6 +19,9 @@ rule interpretability:
     threads: AUDIT.compute.threads
     resources:
         mem_mb=2000,
+        gpu=slices.cards_per_job(AUDIT),
+        # a resource, since a param that changes would compute again
+        device=AUDIT.compute.device,
     params:
         spec=lambda w: slices.interpretability_slice(
             AUDIT, f"{w.dataset}/{w.architecture}"
@@ -28,5 +31,5 @@ rule interpretability:
         batch=AUDIT.compute.batch,
     shell:
         "mia-audit interpretability --pool {params.pool} --architecture {input.architecture} --blocks {params.blocks}"
-        " --spec {params.spec:q} --threads {threads} --batch {params.batch} --maps {output.maps} --out {output.measures}"
-        " >{log} 2>&1"
+        " --spec {params.spec:q} --threads {threads} --device {resources.device} --batch {params.batch} --maps {output.maps}"
+        " --out {output.measures} >{log} 2>&1"

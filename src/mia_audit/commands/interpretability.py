@@ -5,6 +5,8 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
+from mia_audit.compute.cards import take_card
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
@@ -15,6 +17,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--blocks", required=True, nargs="+", help="the settings' blocks of models, first-last")
     parser.add_argument("--spec", required=True, help="JSON: which settings, explainers, measures and records")
     parser.add_argument("--threads", type=int, default=1, help="threads to compute with")
+    parser.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N")
     parser.add_argument("--batch", type=int, default=256, help="records in memory at once")
     parser.add_argument("--maps", required=True, type=Path, help="the maps that are shown, Parquet")
     parser.add_argument("--out", required=True, type=Path, help="the measures, Parquet")
@@ -22,6 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Write the measures of every shadow model, one row group each, and the first one's maps that are shown."""
+    take_card(options.device)
     import pyarrow as pa
     from torch import nn
 
@@ -34,7 +38,7 @@ def run(options: argparse.Namespace) -> None:
     from mia_audit.training.device import device_for
 
     spec = json.loads(options.spec)
-    device = device_for(options.threads)
+    device = device_for(options.threads, options.device)
     pool = read_records(options.pool)
     architecture = read_architecture(options.architecture)
     settings: list[Setting] = [(mechanism, epsilon) for mechanism, epsilon in spec["settings"]]
