@@ -20,6 +20,10 @@ COMMANDS = {
     "signals": "compute the signals of a block of shadow models",
     "interpretability": "measure explanations, and what privacy does to them",
     "gather": "join the tables of all blocks of a setting",
+    "black-box": "record what a black box says of a pool, for explanations of it",
+    "explain-privately": "explain a black box privately and measure what it costs and misses",
+    "explanation-signals": "signals of who is in the explanation set, from explanations of a fixed black box",
+    "private-report": "tables and figures of private explanations",
     "attack": "turn signals into membership scores",
     "evaluate": "read ROC metrics off membership scores",
     "tables": "write the tables of an audit (CSV, Parquet, LaTeX)",
@@ -65,7 +69,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _module(command: str) -> ModuleType:
     """Import a subcommand's file; one whose name Python keeps for itself has an underscore behind it."""
-    return importlib.import_module(f"mia_audit.commands.{command}{'_' * iskeyword(command)}")
+    return importlib.import_module(f"mia_audit.commands.{command.replace('-', '_')}{'_' * iskeyword(command)}")
 
 
 if __name__ == "__main__":

@@ -4,7 +4,13 @@ from mia_audit.config import settings as slices
 from mia_audit.config.load import check_audit
 from mia_audit.errors import UserError
 from mia_audit.locks import release_stale_lock
-from mia_audit.report.outputs import TABLE_NAMES, TABLES, figure_names
+from mia_audit.report.outputs import (
+    PRIVATE_TABLES,
+    TABLE_NAMES,
+    TABLES,
+    figure_names,
+    private_figure_names,
+)
 from mia_audit.slurm import put_first_on_path
 
 try:
@@ -30,6 +36,17 @@ INTERPRETED = slices.interpreted(AUDIT)
 MEASURED = slices.interpreted_blocks(AUDIT)
 FILTERED = [name for name in AUDIT.datasets if slices.with_filters(AUDIT, name)]
 FIGURES = figure_names(slices.report_settings(AUDIT))
+
+STUDIED = [
+    (dataset, name)
+    for dataset in AUDIT.private_explanations
+    for name in slices.black_boxes_of(AUDIT, dataset)
+]
+ATTACKED = slices.attacks_private(AUDIT)
+PRIVATE = [f"<results>/tables/{name}" for name in PRIVATE_TABLES if STUDIED] + [
+    f"<results>/figures/{name}"
+    for name in private_figure_names(slices.private_studies(AUDIT), ATTACKED)
+]
 
 
 def one_of(names):
@@ -69,3 +86,25 @@ def below(settings, *names):
     return [
         f"<results>/{setting.path}/{name}" for setting in settings for name in names
     ]
+
+
+def black_box_models(wildcards):
+    setting = slices.explained_settings(AUDIT, wildcards.dataset).get(
+        wildcards.black_box
+    )
+    if setting is None:
+        return {}
+    folder = f"<results>/{setting.dataset}/{setting.architecture}"
+    return {
+        "models": f"<results>/{setting.path}/models/{BLOCKS[0]}",
+        "architecture": ancient(f"{folder}/architecture.json"),
+    }
+
+
+def without_privacy(wildcards):
+    models = slices.explained_settings(AUDIT, wildcards.dataset)
+    mine = models.get(wildcards.black_box)
+    for name, other in models.items():
+        if mine and (other.architecture, other.epsilon) == (mine.architecture, "inf"):
+            return f"<results>/{wildcards.dataset}/private/{name}/values.parquet"
+    return []

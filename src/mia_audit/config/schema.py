@@ -25,6 +25,7 @@ from pydantic import (
 from mia_audit.attacks import attacks
 from mia_audit.errors import suggest
 from mia_audit.explain import explainers
+from mia_audit.explain.black_boxes import black_boxes
 from mia_audit.explain.weights import kernels
 from mia_audit.interpretability import measures
 from mia_audit.pools import pools
@@ -425,6 +426,56 @@ class Interpretability(Section):
         return tuple(_known(measures, name) for name in value)
 
 
+class PrivateExplanations(Section):
+    """How records are explained privately, and how well: a study of black boxes on one data set (Patel et al. 2020)."""
+
+    black_boxes: tuple[str, ...] = ("forest",)
+    """Registered black boxes, made of the pool's records and labels."""
+    architectures: tuple[str, ...] = ()
+    """Architectures of this audit whose first shadow model is explained too, in every setting."""
+    queries: PositiveInt = 300
+    """Records that are explained, drawn by the seed; the history alone answers half as many more."""
+    epsilons: tuple[float, ...] = (0.1, 1.0, 10.0)
+    """ε of one explanation, where losses are compared over ε."""
+    epsilon: float = Field(1.0, gt=0)
+    """ε of an explanation computed from scratch, where protocols are compared."""
+    delta: Probability = 1e-6
+    """δ of every ε."""
+    steps: PositiveInt = 100
+    """Noisy steps T of an explanation computed from scratch."""
+    c: float = Field(1.0, gt=0)
+    """Weight constant: no record moves the gradient by more than c/m."""
+    kernel: str = "stable"
+    """Registered kernel of the weights."""
+    adjacency: Literal["zero-out", "replacement"] = "zero-out"
+    """What is kept private: that a record is there, the number of records being public, or which one it is."""
+    attacked: tuple[Epsilon, ...] = ()
+    """ε of one explanation (inf: no noise) at which membership of the explanation set is attacked, the black box being the
+    same for all sets: the sets are those of the audit's membership design."""
+    scale: float | None = Field(None, gt=0)
+    """Unit of distance, set without looking at the records; √n for n features (255√n for pixels) when left out."""
+    pictures: int = Field(0, ge=0)
+    """Images whose explanations are shown at every ε."""
+
+    @field_validator("black_boxes")
+    @classmethod
+    def _black_boxes(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(_known(black_boxes, name) for name in value)
+
+    @field_validator("kernel")
+    @classmethod
+    def _kernel(cls, value: str) -> str:
+        return _known(kernels, value)
+
+    @field_validator("epsilons")
+    @classmethod
+    def _positive(cls, value: tuple[float, ...]) -> tuple[float, ...]:
+        for epsilon in value:
+            if not 0 < epsilon < math.inf:
+                raise ValueError(f"an ε is a positive number, got {epsilon:g}")
+        return value
+
+
 class Attacks(Section):
     """Which membership scores."""
 
@@ -509,6 +560,8 @@ class Audit(Section):
     """Explanations whose leakage is measured."""
     interpretability: Interpretability = Interpretability()
     """What privacy does to explanations."""
+    private_explanations: dict[Name, PrivateExplanations] = {}
+    """Studies of private explanations, by data set."""
     attacks: Attacks = Attacks()
     """Attacks."""
     evaluation: Evaluation = Evaluation()
@@ -533,12 +586,29 @@ class Audit(Section):
     def _complete(self) -> Self:
         sections = {"datasets": self.datasets, "architectures": self.architectures, "mechanisms": self.mechanisms}
         missing = [name for name, section in sections.items() if not section]
-        if missing and (len(missing) < len(sections) or not self.imported):
+        studied = missing == ["architectures", "mechanisms"] and self.private_explanations
+        if missing and not studied and (len(missing) < len(sections) or not self.imported):
             raise ValueError(
-                f"missing key '{missing[0]}': an audit needs datasets, architectures and mechanisms, or imported signals"
+                f"missing key '{missing[0]}': an audit needs datasets, architectures and mechanisms, or imported signals,"
+                " or a data set and private_explanations of it"
             )
         if twice := sorted(set(self.datasets) & set(self.imported)):
             raise ValueError(f"imported.{twice[0]}: datasets has that name too; choose another one")
+        return self
+
+    @model_validator(mode="after")
+    def _studies(self) -> Self:
+        for name, study in self.private_explanations.items():
+            where = f"private_explanations.{name}"
+            if name not in self.datasets:
+                raise ValueError(f"{where}: unknown data set '{name}': {suggest(name, self.datasets)}")
+            for architecture in study.architectures:
+                if architecture not in self.architectures:
+                    raise ValueError(
+                        f"{where}.architectures: unknown architecture '{architecture}': {suggest(architecture, self.architectures)}"
+                    )
+            if not study.black_boxes and not study.architectures:
+                raise ValueError(f"{where}: nothing to explain; name black_boxes or architectures")
         return self
 
     @model_validator(mode="after")

@@ -9,12 +9,17 @@ from typing import Any
 
 from mia_audit.config.schema import Architecture, Audit, Mechanism
 from mia_audit.explain import explainers
+from mia_audit.explain.catalogue import PRIVATE_LOCAL
 from mia_audit.explain.families import families, options_of
 from mia_audit.interpretability import measures
 from mia_audit.training.catalogue import OWN_KEYS, traits
 
 NOT_BUILT = {"pretraining", "sweep", "training", "mechanisms"}
 """Keys of an architecture's section that do not say what its model is made of."""
+
+
+EXPLAINED = "-explained"
+"""Ends the name of a data set whose explanation sets are attacked, not the training sets of models."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +50,11 @@ def _settings(audit: Audit) -> Iterator[Setting]:
             for mechanism, budgets in audit.budgets(architecture).items():
                 for epsilon in budgets:
                     yield Setting(dataset, architecture, mechanism, epsilon)
+    for dataset, study in audit.private_explanations.items():
+        for name in study.black_boxes if study.attacked else ():
+            for epsilon in study.attacked:
+                mechanism = "local-linear" if epsilon == "inf" else "private-local"
+                yield Setting(f"{dataset}{EXPLAINED}", name, mechanism, epsilon, trained=False)
     for name, imported in audit.imported.items():
         yield Setting(name, "imported", "imported", imported.epsilon, trained=False)
 
@@ -272,6 +282,62 @@ def filters_slice(audit: Audit, dataset: str) -> str:
     )
 
 
+def explained_settings(audit: Audit, dataset: str) -> dict[str, Setting]:
+    """Return the settings whose first model a study of private explanations explains, by their name in file names."""
+    wanted = audit.private_explanations[dataset].architectures
+    return {
+        f"{one.architecture}_{one.mechanism}-eps{one.epsilon}": one
+        for one in settings(audit)
+        if one.trained and one.dataset == dataset and one.architecture in wanted
+    }
+
+
+def black_boxes_of(audit: Audit, dataset: str) -> list[str]:
+    """List the black boxes of a study by their names in file names, those made of the pool first."""
+    return [*audit.private_explanations[dataset].black_boxes, *explained_settings(audit, dataset)]
+
+
+def black_box_slice(audit: Audit, dataset: str, name: str) -> str:
+    """What a black box's values depend on."""
+    return to_json({"seed": audit.seed, "dataset": dataset, "black_box": name})
+
+
+def private_slice(audit: Audit, dataset: str) -> str:
+    """What the private explanations of a black box depend on."""
+    section = audit.private_explanations[dataset].model_dump(
+        mode="json", exclude={"black_boxes", "architectures", "pictures", "attacked"}
+    )
+    return to_json({"seed": audit.seed, "dataset": dataset, "study": section})
+
+
+def explanation_signals_slice(audit: Audit, dataset: str, black_box: str, epsilon: str) -> str:
+    """What signals of a fixed black box's explanations depend on."""
+    terms = {"c", "delta", "kernel", "adjacency", "scale", "steps"}
+    study = audit.private_explanations[dataset].model_dump(mode="json", include=terms)
+    return to_json({"seed": audit.seed, "dataset": dataset, "black_box": black_box, "epsilon": epsilon, "study": study})
+
+
+def private_studies(audit: Audit) -> dict[str, dict[str, Any]]:
+    """Return what the tables and figures of every study depend on: its section, and the settings among its black boxes."""
+    return {
+        dataset: {
+            "settings": [asdict(one) | {"name": name} for name, one in explained_settings(audit, dataset).items()],
+            **study.model_dump(mode="json", exclude={"architectures"}),
+        }
+        for dataset, study in audit.private_explanations.items()
+    }
+
+
+def private_report_slice(audit: Audit) -> str:
+    """What the tables and figures of private explanations depend on."""
+    return to_json({"studies": private_studies(audit)})
+
+
+def attacks_private(audit: Audit) -> bool:
+    """Tell whether private local explanations of the trained models are attacked."""
+    return bool(audit.architectures) and any(PRIVATE_LOCAL.fullmatch(name) for name in audit.explainers.methods)
+
+
 def attacks_slice(audit: Audit, dataset: str) -> str:
     """What membership scores depend on."""
     return to_json({"seed": audit.seed, "dataset": dataset, "attacks": audit.attacks.model_dump()})
@@ -306,6 +372,10 @@ def report_settings(audit: Audit) -> list[dict[str, Any]]:
 
 
 def _report_setting(audit: Audit, setting: Setting) -> dict[str, Any]:
+    if setting.dataset.endswith(EXPLAINED) and not setting.trained:
+        private = setting.epsilon != "inf"
+        study = audit.private_explanations[setting.dataset.removesuffix(EXPLAINED)]
+        return asdict(setting) | {"private": private, "delta": study.delta if private else None}
     if not setting.trained:
         delta = audit.imported[setting.dataset].delta
         return asdict(setting) | {"private": delta is not None, "delta": delta}

@@ -55,3 +55,23 @@ def swept_parameters(settings: Iterable[Mapping[str, Any]]) -> list[str]:
         for key in setting.get("swept") or {}:
             values.setdefault(key, set()).add(str(setting["swept"][key]))
     return [key for key, several in values.items() if len(several) > 1]
+
+
+PRIVATE_TABLES = ("private_explanations.csv", "private_published.csv")
+"""File names of the tables of private explanations."""
+
+
+def private_figure_names(studies: Mapping[str, Mapping[str, Any]], attacked: bool) -> list[str]:
+    """List the file names of the figures of private explanations.
+
+    `studies` are those of `settings.private_report_slice`; `attacked` says whether settings have private explainers too.
+    """
+    names = [f"private_{name}" for name in ("loss", "spending", "losses", "steps", "queries")] if studies else []
+    if any(study["settings"] for study in studies.values()):
+        names.append("private_training")
+    names += [f"private_pictures_{dataset}" for dataset, study in studies.items() if study["pictures"]]
+    if any(study["attacked"] for study in studies.values()):
+        names.append("private_sets")
+    if attacked:
+        names.append("private_attacks")
+    return [f"{name}.{suffix}" for name in names for suffix in FIGURE_FORMATS]

@@ -21,11 +21,16 @@ def record_picture(record: UInt8[np.ndarray, "C H W"]) -> str:
 
 
 def attribution_picture(attribution: Float[np.ndarray, "C H W"], scale: float) -> str:
-    """Show an attribution summed over channels: blue below 0, orange above, fully coloured at ± `scale`."""
+    """Show an attribution summed over channels; see `attribution_pixels`."""
+    return data_uri(attribution_pixels(attribution, scale))
+
+
+def attribution_pixels(attribution: Float[np.ndarray, "C H W"], scale: float) -> UInt8[np.ndarray, "h w 3"]:
+    """Colour an attribution summed over channels: blue below 0, orange above, fully coloured at ± `scale`."""
     cells = _coarse(attribution.sum(axis=0)) / (scale or 1.0)
     weight = np.clip(np.abs(cells), 0, 1)[..., None]
     colours = np.where(cells[..., None] < 0, NEGATIVE, POSITIVE)
-    return data_uri((ZERO + (colours - ZERO) * weight).round().astype(np.uint8))
+    return np.asarray((ZERO + (colours - ZERO) * weight).round().astype(np.uint8))
 
 
 def attribution_scale(attributions: list[Float[np.ndarray, "C H W"]]) -> float:

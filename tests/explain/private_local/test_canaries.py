@@ -72,8 +72,8 @@ def test_several_steps_and_queries_stay_below_the_claim(steps, queries, epsilon)
 def two_steps_for_one(monkeypatch: pytest.MonkeyPatch) -> None:
     honest = service.descend
 
-    def longer(problem, start, noise, rate):
-        return honest(problem, start, np.concatenate([noise, np.roll(noise, 1, axis=1)]), rate)
+    def longer(problems, starts, noise, rate):
+        return honest(problems, starts, np.concatenate([noise, np.roll(noise, 1, axis=2)], axis=1), rate)
 
     monkeypatch.setattr(service, "descend", longer)
 
@@ -84,7 +84,9 @@ def no_cap(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def half_the_noise(monkeypatch: pytest.MonkeyPatch) -> None:
     honest = service.descend
-    monkeypatch.setattr(service, "descend", lambda problem, start, noise, rate: honest(problem, start, noise / 2, rate))
+    monkeypatch.setattr(
+        service, "descend", lambda problems, starts, noise, rate: honest(problems, starts, noise / 2, rate)
+    )
 
 
 @pytest.mark.parametrize("sabotage", [two_steps_for_one, no_cap, half_the_noise], ids=lambda one: one.__name__)

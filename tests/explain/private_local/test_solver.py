@@ -70,13 +70,17 @@ def test_among_equals_it_takes_the_nearest():
 def test_without_noise_the_steps_end_at_the_minimum():
     for scale in (0.3, 3.0):
         problem, _ = random_problem(7, scale)
-        phi = descend(problem, np.zeros(3), np.zeros((4000, 3)), rate=1.0)
+        phi = descend([problem], np.zeros((1, 3)), np.zeros((1, 4000, 3)), rate=1.0)[0]
         np.testing.assert_allclose(phi, minimum(problem), atol=1e-6)
 
 
 def test_a_step_is_a_gradient_step_with_its_noise_and_stays_in_the_ball():
     problem, (away, target, weights) = random_problem(3, 0.3)
-    start, draw = np.array([0.1, -0.2, 0.05]), np.array([[0.3, 0.1, -0.2]])
+    start, draw = np.array([0.1, -0.2, 0.05]), np.array([0.3, 0.1, -0.2])
+    other, _ = random_problem(4, 0.3)
     direct = 2 / 40 * ((weights * (away @ start - target)) @ away)
-    np.testing.assert_allclose(descend(problem, start, draw, 0.1), start - 0.1 * (direct + draw[0]), atol=1e-12)
-    assert np.linalg.norm(descend(problem, start, 100 * draw, 1.0)) == pytest.approx(1)
+    stepped = descend([problem, other], np.stack([start, -start]), np.stack([draw, draw])[:, None], 0.1)
+    np.testing.assert_allclose(stepped[0], start - 0.1 * (direct + draw), atol=1e-12)
+    np.testing.assert_allclose(stepped[1], -start - 0.1 * (other.gradient(-start) + draw), atol=1e-12)
+    far = descend([problem], start[None], 100 * draw[None, None], 1.0)
+    assert np.linalg.norm(far) == pytest.approx(1)

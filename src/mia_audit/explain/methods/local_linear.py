@@ -43,16 +43,14 @@ def private_local(epsilon: float) -> Explainer:
         from mia_audit.explain.private_local.solver import descend, learning_rate
         from mia_audit.seeds import generator
 
-        terms = _terms(options, epsilon)
-        found = []
-        for record, problem in zip(batch.records, _problems(batch, terms), strict=True):
-            deviation = terms.multiplier * terms.sensitivity / problem.records
-            features = len(problem.moment)
-            shadow = batch.members.shadow if batch.members else 0
-            random = generator(batch.seed, "private_local", f"{epsilon:g}", shadow, record)
-            noise = deviation * random.standard_normal((terms.steps, features))
-            found.append(descend(problem, np.zeros(features), noise, learning_rate(terms.c, deviation, features)))
-        return _shaped(batch, np.stack(found))
+        terms, shadow = _terms(options, epsilon), batch.members.shadow if batch.members else 0
+        problems = _problems(batch, terms)
+        records, features = problems[0].records, len(problems[0].moment)
+        deviation = terms.multiplier * terms.sensitivity / records
+        keys = [(batch.seed, "private_local", f"{epsilon:g}", shadow, record) for record in batch.records]
+        noise = np.stack([generator(*key).standard_normal((terms.steps, features)) for key in keys])
+        starts, rate = np.zeros((len(problems), features)), learning_rate(terms.c, deviation, features)
+        return _shaped(batch, descend(problems, starts, deviation * noise, rate))
 
     return Explainer(attribute, OPTIONS, FAMILY, quantities=("probability",), of_members=True)
 

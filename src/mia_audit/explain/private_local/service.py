@@ -18,7 +18,7 @@ from mia_audit.explain.private_local.ledger import Entry, Ledger
 from mia_audit.explain.private_local.records import ExplanationSet, checked_values
 from mia_audit.explain.private_local.solver import Problem, descend, learning_rate, minimum
 from mia_audit.explain.private_local.terms import Terms
-from mia_audit.explain.weights import capped, kernels
+from mia_audit.explain.weights import capped, kernels, radius
 from mia_audit.seeds import generator
 
 if TYPE_CHECKING:
@@ -89,7 +89,8 @@ class PrivateExplainer:
         self.ledger = Ledger(ledger, features, terms.delta, facts)
         self.deviation = terms.multiplier * terms.sensitivity / records
         self._rate = learning_rate(terms.c, self.deviation, features)
-        self._near = math.log(terms.steps) / math.sqrt(terms.steps)
+        # theorem 4.2 holds within the radius of equal weights only, which the published distance log T/√T may exceed
+        self._near = min(math.log(terms.steps) / math.sqrt(terms.steps), radius(terms.c, terms.span))
 
     @property
     def epsilon(self) -> float:
@@ -174,10 +175,9 @@ class PrivateExplainer:
                 return made._replace(explanation=self._from_history(point, alike))
             # the choice of a start has been paid for, and is all that this query gets
             return made._replace(source=REUSED, rho=rho, explanation=start)
-        noise = random.standard_normal((steps, len(point))) * self.deviation
-        return made._replace(
-            source=source, steps=steps, rho=cost, explanation=descend(problem, start, noise, self._rate)
-        )
+        noise = random.standard_normal((1, steps, len(point))) * self.deviation
+        explanation = descend([problem], start[None], noise, self._rate)[0]
+        return made._replace(source=source, steps=steps, rho=cost, explanation=explanation)
 
     @property
     def _selection_cost(self) -> float:

@@ -6,6 +6,7 @@ L(φ) = (1/m)(φᵀGφ − 2bᵀφ + s), so that a step costs O(n²) whatever m 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -73,13 +74,17 @@ def learning_rate(c: float, deviation: float, features: int) -> float:
 
 
 def descend(
-    problem: Problem, start: Float[np.ndarray, " n"], noise: Float[np.ndarray, "T n"], rate: float
-) -> Float[np.ndarray, " n"]:
-    """Take a noisy projected gradient step per row of `noise`, of length rate/√t, and return the last iterate (algorithm 1)."""
-    matrix, moment = problem.gram * (2 / problem.records), problem.moment * (2 / problem.records)
-    current = start.copy()
-    for step, draw in enumerate(noise):
-        current -= (rate / math.sqrt(step + 1)) * (matrix @ current - moment + draw)
-        if (norm := math.sqrt(current @ current)) > 1:
-            current /= norm
+    problems: Sequence[Problem],
+    starts: Float[np.ndarray, "q n"],
+    noise: Float[np.ndarray, "q T n"],
+    rate: float,
+) -> Float[np.ndarray, "q n"]:
+    """Take T noisy projected gradient steps of length rate/√t for every problem and return the last iterates (algorithm 1)."""
+    matrices = np.stack([problem.gram * (2 / problem.records) for problem in problems])
+    moments = np.stack([problem.moment * (2 / problem.records) for problem in problems])
+    current = starts.copy()
+    for step in range(noise.shape[1]):
+        slopes = np.matmul(matrices, current[:, :, None])[:, :, 0] - moments + noise[:, step]
+        current -= (rate / math.sqrt(step + 1)) * slopes
+        current /= np.maximum(1.0, np.sqrt(np.einsum("qn,qn->q", current, current)))[:, None]
     return current

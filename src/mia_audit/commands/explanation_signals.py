@@ -1,0 +1,54 @@
+"""`mia-audit explanation-signals`: what explanations of a fixed black box tell about who is in the explanation set."""
+
+import argparse
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    parser.add_argument("--pool", required=True, type=Path, help="folder of the pool, with membership.parquet")
+    parser.add_argument("--values", required=True, type=Path, help="what the black box says, by mia-audit black-box")
+    parser.add_argument(
+        "--spec", required=True, help='JSON: {"seed", "dataset", "black_box", "study", "epsilon": inf without noise}'
+    )
+    parser.add_argument("--out", required=True, type=Path, help="signals.parquet")
+
+
+def run(options: argparse.Namespace) -> None:
+    """Write signals.parquet, an explanation set taking the place of a shadow model."""
+    import numpy as np
+    import pyarrow as pa
+
+    from mia_audit.config.load import parse
+    from mia_audit.config.schema import PrivateExplanations
+    from mia_audit.explain.private_local import ExplanationSet, Terms
+    from mia_audit.explain.private_local.files import read_values
+    from mia_audit.explain.private_local.membership import membership_signals, neighbours
+    from mia_audit.pools.files import read_membership, read_records
+    from mia_audit.storage import write_table
+
+    spec = json.loads(options.spec)
+    study = parse(PrivateExplanations, spec["study"], f"private_explanations.{spec['dataset']}")
+    noisy = spec["epsilon"] != "inf"
+    epsilon = float(spec["epsilon"]) if noisy else 1.0
+    terms = Terms(epsilon, study.delta, epsilon, study.steps, study.c, study.kernel, study.adjacency)
+    records = np.asarray(read_records(options.pool).data)
+    explained = ExplanationSet.of(records, read_values(options.values, len(records)), study.scale)
+    membership = read_membership(options.pool / "membership.parquet")
+    asked = neighbours(explained.points(records))
+
+    def tables() -> Iterator[pa.Table]:
+        for shadow, member in enumerate(membership.T):
+            key = (spec["seed"], "explanation set", spec["dataset"], spec["black_box"], spec["epsilon"], shadow)
+            columns = membership_signals(explained, member, asked, terms, noisy, key)
+            numbers = {
+                "shadow": np.full(len(member), shadow, dtype=np.int32),
+                "record": np.arange(len(member), dtype=np.int32),
+                "member": member,
+            }
+            signals = {name: values.astype(np.float32) for name, values in columns.items()}
+            yield pa.table({name: pa.array(values) for name, values in (numbers | signals).items()})
+
+    write_table(options.out, tables(), "signals", membership.size)

@@ -1,0 +1,1 @@
+"""Black boxes, one file each."""

@@ -1,0 +1,76 @@
+"""From what a classifier says to values in [−1, 1], one column a class; one alone where there are two classes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from jaxtyping import Float, Int, Num
+    from torch import Tensor, nn
+
+
+def of_probabilities(probabilities: Float[np.ndarray, "q K"]) -> Float[np.ndarray, "q C"]:
+    """Return 2p − 1 of every class; of two classes, that of the second."""
+    values = 2 * np.asarray(probabilities, dtype=np.float64) - 1
+    return values[:, 1:] if values.shape[1] == 2 else values
+
+
+def of_margins(probabilities: Float[np.ndarray, "q K"]) -> Float[np.ndarray, "q C"]:
+    """Return how far every class is ahead of the best other one, p_c − max p_j; of two classes, that of the second."""
+    probabilities = np.asarray(probabilities, dtype=np.float64)
+    best = np.sort(probabilities, axis=1)
+    others = np.where(probabilities == best[:, -1:], best[:, -2:-1], best[:, -1:])
+    values = probabilities - others
+    return values[:, 1:] if values.shape[1] == 2 else values
+
+
+def of_labels(labels: Int[np.ndarray, " q"], classes: int) -> Float[np.ndarray, "q C"]:
+    """Return 1 for a record's own class and −1 for the others."""
+    return of_probabilities(np.eye(classes)[labels])
+
+
+QUANTITIES = {"probability": of_probabilities, "margin": of_margins}
+"""What of a model is explained."""
+
+
+def of_estimator(estimator: Any, quantity: str = "probability") -> Callable[[Num[np.ndarray, "q n"]], np.ndarray]:
+    """Return a fitted scikit-learn classifier as a black box; one without probabilities says ±1."""
+    convert = QUANTITIES[quantity]
+    if hasattr(estimator, "predict_proba"):
+        return lambda records: convert(estimator.predict_proba(np.asarray(records).reshape(len(records), -1)))
+    kinds = estimator.classes_
+
+    def says(records: Num[np.ndarray, "q n"]) -> np.ndarray:
+        predicted = estimator.predict(np.asarray(records).reshape(len(records), -1))
+        return of_labels(np.searchsorted(kinds, predicted), len(kinds))
+
+    return says
+
+
+def of_model(
+    model: nn.Module, to_input: Callable[[np.ndarray], Tensor], quantity: str = "probability"
+) -> Callable[[np.ndarray], np.ndarray]:
+    """Return one of the workflow's models as a black box; `to_input` turns stored records into what it takes."""
+    import torch
+
+    convert = QUANTITIES[quantity]
+
+    def says(records: np.ndarray) -> np.ndarray:
+        with torch.no_grad():
+            logits = model(to_input(records))
+        return convert(logits.double().softmax(dim=1).cpu().numpy())
+
+    return says
+
+
+def forest_values(
+    records: Float[np.ndarray, "m n"], labels: Int[np.ndarray, " m"], depth: int, seed: int, trees: int = 50
+) -> Float[np.ndarray, "m C"]:
+    """Train a random forest on the records and return its values on them."""
+    from sklearn.ensemble import RandomForestClassifier
+
+    forest = RandomForestClassifier(trees, max_depth=depth, random_state=seed % 2**32, n_jobs=1).fit(records, labels)
+    return of_estimator(forest)(records)

@@ -1,0 +1,175 @@
+"""A study of private explanations of one black box: what they miss over ε, what protocols spend, and where it depends on the queries."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from mia_audit.explain.private_local.ledger import Ledger
+from mia_audit.explain.private_local.records import ExplanationSet
+from mia_audit.explain.private_local.service import PrivateExplainer
+from mia_audit.explain.private_local.solver import Problem, minimum
+from mia_audit.explain.private_local.terms import Terms
+from mia_audit.seeds import generator, seed_for
+
+if TYPE_CHECKING:
+    from jaxtyping import Float, Int
+
+    from mia_audit.config.schema import PrivateExplanations
+
+UNLIMITED = 1e6
+"""A budget that no study reaches: what protocols spend is compared, not when they stop."""
+ADAPTING = ("non-adaptive", "adaptive", "enhanced")
+CANDIDATES = 4000
+"""Records among which dense and sparse queries are looked for."""
+KEPT = 1 << 30
+"""Bytes of problems that are kept from run to run; beyond, they are computed again."""
+
+
+@dataclass(frozen=True)
+class Remembering(ExplanationSet):
+    """An explanation set that keeps its problems, which no ε or protocol changes."""
+
+    kept: dict[bytes, Problem] = field(default_factory=dict)
+
+    def problems(
+        self,
+        queries: Float[np.ndarray, "q n"],
+        values: Float[np.ndarray, " q"],
+        classes: Int[np.ndarray, " q"],
+        terms: Terms,
+    ) -> Iterator[Problem]:
+        keys = [query.tobytes() + bytes([kind % 256]) for query, kind in zip(queries, classes, strict=True)]
+        fresh = list({key: row for row, key in enumerate(keys) if key not in self.kept}.values())
+        found = dict(
+            zip(
+                (keys[row] for row in fresh),
+                super().problems(queries[fresh], values[fresh], classes[fresh], terms),
+                strict=True,
+            )
+        )
+        if (len(self.kept) + len(found)) * 8 * self.features**2 <= KEPT:
+            self.kept.update(found)
+        return iter([found[key] if key in found else self.kept[key] for key in keys])
+
+
+@dataclass(frozen=True)
+class Study:
+    """What is studied: a black box's values on the pool, the records explained, and the non-private black box beside it."""
+
+    explained: ExplanationSet
+    section: PrivateExplanations
+    key: tuple[int | str, ...]
+    reference: Float[np.ndarray, "m C"] | None = None
+
+    @property
+    def terms(self) -> Terms:
+        """The terms on which protocols are compared."""
+        section = self.section
+        return Terms(
+            section.epsilon, section.delta, UNLIMITED, section.steps, section.c, section.kernel, section.adjacency
+        )
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Run every experiment and return a row an answer."""
+        remembering = Remembering(self.explained.records, self.explained.values, self.explained.scale)
+        random = generator(*self.key, "queries")
+        order = random.permutation(len(self.explained.records))
+        asked, later = np.split(
+            order[: self.section.queries * 3 // 2], [min(self.section.queries, len(order) * 2 // 3)]
+        )
+        found: list[dict[str, Any]] = []
+        for epsilon in self.section.epsilons:
+            for published in ((), ("sigma",)):
+                terms = replace(self.terms, epsilon=epsilon, as_published=published)
+                found += self._run(remembering, terms, "epsilon", "non-adaptive", asked)[0]
+        for protocol in ADAPTING:
+            rows, ledger = self._run(remembering, self.terms, "protocols", protocol, asked)
+            found += rows
+            if protocol == "adaptive":
+                found += self._run(remembering, self.terms, "protocols", "non-interactive", later, ledger)[0]
+        for name, queries in zip(("random", "dense", "sparse"), self._densities(asked, random), strict=True):
+            found += self._run(remembering, self.terms, name, "adaptive", queries)[0]
+        return found
+
+    def _run(
+        self,
+        explained: ExplanationSet,
+        terms: Terms,
+        experiment: str,
+        protocol: str,
+        queries: Int[np.ndarray, " q"],
+        history: Ledger | None = None,
+    ) -> tuple[list[dict[str, Any]], Ledger]:
+        """Answer queries in their order, and compare each answer with the exact minimum."""
+        name = (experiment, protocol, f"{terms.epsilon:g}", *terms.as_published)
+        service = PrivateExplainer(explained, terms, protocol, seed=seed_for(*self.key, *name))
+        before = history.entries if history is not None else []
+        service.ledger.append(before)
+        answers = service.answer(explained.records[queries], explained.values[queries])
+        entries = service.ledger.entries[len(before) :]
+        points = np.array([entry.query for entry in entries])
+        values = np.array([entry.value for entry in entries])
+        classes = np.array([entry.explained_class for entry in entries])
+        problems = explained.problems(points, values, classes, terms)
+        exact = self._exact(points, classes, queries, terms)
+        spent = np.cumsum([entry.rho for entry in service.ledger.entries])[len(before) :]
+        rows = []
+        for number, (problem, phi) in enumerate(zip(problems, answers.explanations, strict=True)):
+            best = minimum(problem)
+            least = problem.loss(best)
+            rows.append(
+                {
+                    "experiment": experiment,
+                    "protocol": protocol,
+                    "as_published": "+".join(terms.as_published),
+                    "epsilon": terms.epsilon,
+                    "number": number,
+                    "record": int(queries[number]),
+                    "class": int(classes[number]),
+                    "source": answers.source[number],
+                    "steps": answers.steps[number],
+                    "rho": answers.spent[number],
+                    "rho_spent": float(spent[number]),
+                    "excess_loss": problem.loss(phi) - least,
+                    "excess_loss_of_zero": problem.loss(np.zeros_like(phi)) - least,
+                    "distance": float(np.linalg.norm(phi - exact[number])) if exact is not None else None,
+                    "explanation": phi,
+                }
+            )
+        return rows, service.ledger
+
+    def _exact(
+        self, points: np.ndarray, classes: np.ndarray, queries: np.ndarray, terms: Terms
+    ) -> list[np.ndarray] | None:
+        """Return the non-private explanations of the reference black box, of the same classes (Dist of section 6.3)."""
+        if self.reference is None or terms.as_published:
+            return None
+        other = replace(self.explained, values=self.reference)
+        at_queries = self.reference[queries, classes]
+        return [minimum(problem) for problem in other.problems(points, at_queries, classes, terms)]
+
+    def _densities(self, asked: np.ndarray, random: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return queries at random, from the densest cluster, and as far apart as can be (section 6.4)."""
+        from sklearn.cluster import KMeans
+
+        count = max(2, len(asked) // 3)
+        candidates = random.permutation(len(self.explained.records))[:CANDIDATES]
+        points = self.explained.points(self.explained.records[np.sort(candidates)])
+        candidates = np.sort(candidates)
+        clusters = KMeans(min(15, len(candidates)), n_init=1, random_state=int(random.integers(2**31))).fit(points)
+        spread = [
+            np.median(np.linalg.norm(points[clusters.labels_ == label] - centre, axis=1))
+            if (clusters.labels_ == label).sum() >= min(count, len(candidates) // 15)
+            else np.inf
+            for label, centre in enumerate(clusters.cluster_centers_)
+        ]
+        dense = random.permutation(candidates[clusters.labels_ == int(np.argmin(spread))])[:count]
+        sparse, nearest = [0], np.linalg.norm(points - points[0], axis=1)
+        while len(sparse) < min(count, len(candidates)):
+            sparse.append(int(nearest.argmax()))
+            nearest = np.minimum(nearest, np.linalg.norm(points - points[sparse[-1]], axis=1))
+        return asked[:count], dense, random.permutation(candidates[sparse])
