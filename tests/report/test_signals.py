@@ -12,7 +12,6 @@ from mia_audit.report.signals import read_signal
         ("gradient_shap_probability_linf", "explanations", "gradient_shap", "probability", False, "linf"),
         ("ig_true_variance", "explanations", "ig", "logit", True, "variance"),
         ("captum:DeepLift_probability_true_l2", "explanations", "captum:DeepLift", "probability", True, "l2"),
-        ("ig_probability_completeness", "explanations", "ig", "probability", False, "completeness"),
         ("confidence+ixg_l1", "both", None, None, False, None),
         ("ixg_l1+ig_l1", "explanations", None, None, False, None),
         ("loss+confidence", "outputs", None, None, False, None),

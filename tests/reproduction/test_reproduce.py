@@ -3,12 +3,14 @@
 import os
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 import pytest
 
 from mia_audit.attacks.layouts import read_per_model_csv
 from mia_audit.attacks.ratios import RATIOS
 from mia_audit.cli import main
+from mia_audit.evaluation import tpr_at_fpr
 from mia_audit.reproduction.models import measure
 
 FOLDER = os.environ.get("MIA_AUDIT_PUBLISHED_SCORES", "")
@@ -55,6 +57,27 @@ def test_every_cell_comes_out(tmp_path, capsys):
         "table.tex",
         *(f"curves.{kind}" for kind in ("pdf", "svg", "png")),
     }
+
+
+@published
+def test_the_loss_threshold_with_its_ties_and_with_ties_broken_by_the_records_order():
+    """The published losses have few digits: what a read-out does with equal scores shows in the fourth decimal."""
+    full = read_per_model_csv(Path(FOLDER), {})
+    pairs = [(-loss, member) for loss, member in zip(full.signals["loss"].T, full.member.T, strict=True)]
+    distinct = [len(np.unique(scores)) for scores, _ in pairs]
+    assert 4000 < np.mean(distinct) < 5000
+    exact = [[tpr_at_fpr(scores, member, fpr) for fpr in (0.001, 0.01)] for scores, member in pairs]
+    ordered = [
+        [tpr_at_fpr(_ranks_by_order(scores), member, fpr) for fpr in (0.001, 0.01)] for scores, member in pairs
+    ]
+    assert np.mean(exact, axis=0).round(4).tolist() == [0.0010, 0.0103]
+    assert np.mean(ordered, axis=0).round(4).tolist() == [0.0011, 0.0107]
+
+
+def _ranks_by_order(scores):
+    ranks = np.empty(len(scores))
+    ranks[np.argsort(-scores, kind="stable")] = -np.arange(len(scores))
+    return ranks
 
 
 @published

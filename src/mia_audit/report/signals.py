@@ -7,7 +7,7 @@ from mia_audit.explain.catalogue import PRIVATE_LOCAL
 
 OUTPUTS = frozenset({"loss", "confidence"})
 EXPLANATION = re.compile(
-    r"(?P<explainer>.+?)(?P<probability>_probability)?(?P<true>_true)?_(?P<summary>variance|l1|l2|linf|completeness)"
+    r"(?P<explainer>.+?)(?P<probability>_probability)?(?P<true>_true)?_(?P<summary>variance|l1|l2|linf)"
 )
 EXPLAINERS = {
     "ixg": "input × gradient",
@@ -27,7 +27,6 @@ SUMMARIES = {
     "l1": "L1 norm",
     "l2": "L2 norm",
     "linf": "largest value",
-    "completeness": "completeness error",
 }
 
 

@@ -1,0 +1,87 @@
+"""The most memory that the stages over a whole setting take: joining signals, attacking, evaluating, on random signals.
+
+    python benchmarks/stage_memory.py [RECORDS MODELS [SIGNALS]]
+
+Every stage is the command that the workflow runs, as a process of its own, for 60,000 records × 257 models and 4 signals
+unless told otherwise (3 GB of disk in the temporary folder). What is printed is the largest resident size of each,
+its CPU seconds and its bytes per cell (record × model): no stage holds more than one signal, or one attack's scores.
+"""
+
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from mia_audit.storage import write_table
+
+NAMES = ("ixg_l1", "ixg_variance", "ixg_l2", "ixg_linf", "ig_l1", "ig_variance", "ig_l2", "ig_linf")
+ATTACKS = {
+    "methods": ["threshold", "loss-lira", "var-lrt", "l1-lrt", "l2-lrt", "linf-lrt"],
+    "variances": ["hierarchical"],
+}
+BLOCK = 8
+"""Models in one file of signals."""
+
+
+def signals(member: np.ndarray, models: range, names: tuple[str, ...]) -> Iterator[pa.Table]:
+    """Yield a table per model."""
+    records = len(member)
+    for model in models:
+        random = np.random.default_rng(model)
+        shift = 0.5 * member[:, model]
+        yield pa.table(
+            {
+                "shadow": pa.array(np.full(records, model, dtype=np.int32)),
+                "record": pa.array(np.arange(records, dtype=np.int32)),
+                "confidence": pa.array((random.normal(size=records) + shift).astype(np.float32)),
+                **{name: pa.array(np.exp(random.normal(size=records) - shift).astype(np.float32)) for name in names},
+            }
+        )
+
+
+def measured(stage: str, arguments: list[str], cells: int) -> None:
+    """Run one stage and print what it took."""
+    process = os.spawnlp(os.P_NOWAIT, sys.executable, sys.executable, "-m", "mia_audit.cli", stage, *arguments)
+    _, status, usage = os.wait4(process, 0)
+    if status:
+        raise SystemExit(f"{stage}: exit status {status}")
+    seconds = usage.ru_utime + usage.ru_stime
+    size = usage.ru_maxrss * 1024
+    print(
+        f"{stage:10} {size / 1e9:5.2f} GB   {size / cells:6.0f} bytes a cell   {seconds:6.1f} CPU seconds", flush=True
+    )
+
+
+def main(records: int, models: int, count: int) -> None:
+    """Write the signals and run the three stages."""
+    cells = records * models
+    print(f"{records} records × {models} models, {count} signals")
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        member = np.random.default_rng(0).random((records, models)) < 0.5
+        columns = {"record": np.arange(records, dtype=np.int32), **{str(k): member[:, k] for k in range(models)}}
+        membership, joined = folder / "membership.parquet", folder / "signals.parquet"
+        write_table(membership, pa.table(columns), "membership", records, {"design": "bernoulli", "seed": 0})
+        files = []
+        for first in range(0, models, BLOCK):
+            block = range(first, min(first + BLOCK, models))
+            files.append(folder / f"{first:04d}.parquet")
+            write_table(files[-1], signals(member, block, NAMES[: count - 1]), "signals", records * len(block))
+        measured(
+            "gather", ["--signals", *map(str, files), "--membership", str(membership), "--out", str(joined)], cells
+        )
+        scores, spec = folder / "scores.parquet", {"seed": 0, "dataset": "random", "attacks": ATTACKS}
+        measured("attack", ["--signals", str(joined), "--spec", json.dumps(spec), "--out", str(scores)], cells)
+        spec = {"fprs": [0.001, 0.01], "confidence": 0.95}
+        out = folder / "metrics.parquet"
+        measured("evaluate", ["--scores", str(scores), "--spec", json.dumps(spec), "--out", str(out)], cells)
+
+
+if __name__ == "__main__":
+    given = [int(word) for word in sys.argv[1:]]
+    main(*(given + [60_000, 257, 4][len(given) :]))
