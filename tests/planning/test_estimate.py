@@ -10,6 +10,7 @@ from mia_audit.config.schema import Audit, Mechanism, Training
 from mia_audit.planning.costs import Linear
 from mia_audit.planning.estimate import HELD, PROCESS_BYTES, Model, Plan, estimate
 from mia_audit.planning.sizes import Size
+from mia_audit.planning.startup import advice
 
 CONFIG: dict[str, Any] = {
     "audit": "tiny",
@@ -81,3 +82,13 @@ def test_imported_signals_cost_no_training() -> None:
     audit = parse(Audit, {"audit": "theirs", "imported": {"them": {"signals": "s.parquet"}}}, "theirs.yaml")
     plan = estimate(audit, {}, {}, Told(), {"attack": 1})
     assert plan.models == 0 and plan.disk == {} and set(plan.seconds) == {"report", "start-up"}
+
+
+def test_blocks_too_small_to_be_worth_their_start_are_named_with_the_size_that_mends_it(plan: Plan) -> None:
+    audit = parse(Audit, CONFIG | {"membership": {"models": 40}, "compute": {"shadows_per_job": 1}}, "tiny.yaml")
+    work = Plan(seconds={"train none": 90.0, "train dp-sgd": 10.0, "signals gradient": 10_000.0})
+    (told,) = advice(work, audit, {"train": 40, "signals": 40})  # 5 s to start, 2.5 s of work
+    assert told.startswith("67% of a train job is start-up: compute.shadows_per_job: 18 makes it a tenth")
+    (told,) = advice(Plan(seconds={"train none": 1.0}), audit, {"train": 40})
+    assert "compute.shadows_per_job: 40 is as large as it gets" in told
+    assert list(advice(Plan(seconds={"train none": 2000.0}), audit, {"train": 40})) == []

@@ -67,9 +67,7 @@ def test_the_loss_threshold_with_its_ties_and_with_ties_broken_by_the_records_or
     distinct = [len(np.unique(scores)) for scores, _ in pairs]
     assert 4000 < np.mean(distinct) < 5000
     exact = [[tpr_at_fpr(scores, member, fpr) for fpr in (0.001, 0.01)] for scores, member in pairs]
-    ordered = [
-        [tpr_at_fpr(_ranks_by_order(scores), member, fpr) for fpr in (0.001, 0.01)] for scores, member in pairs
-    ]
+    ordered = [[tpr_at_fpr(_ranks_by_order(scores), member, fpr) for fpr in (0.001, 0.01)] for scores, member in pairs]
     assert np.mean(exact, axis=0).round(4).tolist() == [0.0010, 0.0103]
     assert np.mean(ordered, axis=0).round(4).tolist() == [0.0011, 0.0107]
 

@@ -46,6 +46,7 @@ def run(options: argparse.Namespace) -> None:
     jobs = count_jobs(options.config, options.checkout)
     from mia_audit.planning.costs import Given, Measured
     from mia_audit.planning.estimate import estimate, models_of
+    from mia_audit.planning.startup import advice
     from mia_audit.training.device import device_for
 
     rate = options.records_per_second
@@ -56,7 +57,7 @@ def run(options: argparse.Namespace) -> None:
     if options.json:
         print(json.dumps(_facts(plan, jobs, source), indent=2, ensure_ascii=False))
     else:
-        _print(plan, jobs, f"{audit.audit}: {source}")
+        _print(plan, jobs, f"{audit.audit}: {source}", list(advice(plan, audit, jobs)))
 
 
 def _facts(plan: "Plan", jobs: dict[str, int], source: str) -> dict[str, Any]:
@@ -72,7 +73,7 @@ def _facts(plan: "Plan", jobs: dict[str, int], source: str) -> dict[str, Any]:
     }
 
 
-def _print(plan: "Plan", jobs: dict[str, int], title: str) -> None:
+def _print(plan: "Plan", jobs: dict[str, int], title: str, told: list[str]) -> None:
     from rich.console import Console
     from rich.table import Table
 
@@ -86,13 +87,15 @@ def _print(plan: "Plan", jobs: dict[str, int], title: str) -> None:
         table.add_row(stage, _hours(seconds), f"{seconds / plan.total:.0%}")
     table.add_row("all, on one process", _hours(plan.total), "", style="bold")
     console.print(table)
-    told = ", ".join(f"{count:,} {rule}" for rule, count in jobs.items())
-    console.print(f"{plan.models:,} models; {sum(jobs.values()):,} jobs: {told}", highlight=False)
+    rules = ", ".join(f"{count:,} {rule}" for rule, count in jobs.items())
+    console.print(f"{plan.models:,} models; {sum(jobs.values()):,} jobs: {rules}", highlight=False)
     for what, sizes in (("disk", plan.disk), ("memory of a job", plan.memory)):
         parts = ", ".join(f"{kind} {human(size)}" for kind, size in sizes.items())
         whole = f"{human(sum(sizes.values()))}: " if what == "disk" else ""
         console.print(f"{what}: {whole}{parts}", highlight=False)
     console.print(f"{plan.dominant} takes longest; n jobs at a time divide the hours by n", highlight=False)
+    for sentence in told:
+        console.print(sentence, highlight=False)
 
 
 def _hours(seconds: float) -> str:

@@ -1,0 +1,47 @@
+"""A large audit, planned and dry-run: 5 data sets × 5 architectures × 5 ε × 33 models."""
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from mia_audit.cli import main
+
+CHECKOUT = Path(__file__).parents[2]
+SETTINGS, MODELS = 5 * 5 * 5, 33
+LARGE = {
+    "audit": "large",
+    "datasets": {f"pool{i}": {"pool": "breast_cancer", "records": 400} for i in range(5)},
+    "membership": {"models": MODELS},
+    "architectures": {"net": {"model": "mlp", "sweep": {"width": [8, 16, 24, 32, 40]}}},
+    "mechanisms": {"none": {}, "dp-sgd": {"epsilon": [1, 2, 4, 8]}},
+    "training": {"epochs": 2},
+    "explainers": {"methods": ["ixg"]},
+    "interpretability": {"records": 0},
+}
+
+
+@pytest.fixture
+def large(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "large.yaml"
+    path.write_text(yaml.safe_dump(LARGE), encoding="utf-8")
+    return path
+
+
+def test_a_large_audit_is_planned_and_every_merge_fans_in_once(large, capsys):
+    assert main(["plan", str(large), "--records-per-second", "1000", "--checkout", str(CHECKOUT), "--json"]) == 0
+    plan = json.loads(capsys.readouterr().out)
+    assert plan["models"] == SETTINGS * MODELS
+    blocks = 4  # of compute.shadows_per_job = 9
+    expected = {
+        "pool": 5,
+        "membership": 5,
+        "architecture": 25,
+        "train": SETTINGS * blocks,
+        "signals": SETTINGS * blocks,
+    }
+    expected |= dict.fromkeys(("training", "gather", "attack", "evaluate"), SETTINGS)
+    expected |= dict.fromkeys(("tables", "figures", "report"), 1)
+    assert plan["jobs"] == expected
