@@ -188,3 +188,11 @@ def test_a_mechanism_without_a_guarantee_is_not_private_and_says_why() -> None:
     section = {"fadp-literal": {"epsilon": [3], "acknowledge-no-guarantee": True}}
     told = json.loads(slices.report_slice(audit(mechanisms=section)))["settings"][0]
     assert not told["private"] and told["delta"] is None and "private batch" in told["no_guarantee"]
+
+
+def test_an_attack_asks_for_memory_by_its_records_and_models() -> None:
+    small = audit(datasets={"digits": {"records": 1000}}, membership={"models": 10})
+    large = audit(datasets={"digits": {"records": 60_000}}, membership={"models": 257})
+    assert slices.attack_megabytes(small, "digits") < 500
+    assert 1700 < slices.attack_megabytes(large, "digits") == slices.report_megabytes(large) < 2500
+    assert slices.attack_megabytes(audit(), "digits") == 4000, "nobody knows how many records remain"

@@ -10,7 +10,7 @@ rule attack:
     conda:
         "../../envs/environment.yaml"
     resources:
-        mem_mb=4000,
+        mem_mb=lambda w, attempt: attempt * slices.attack_megabytes(AUDIT, w.dataset),
     params:
         spec=lambda w: slices.attacks_slice(AUDIT, w.dataset),
     shell:
@@ -29,7 +29,7 @@ rule evaluate:
     conda:
         "../../envs/environment.yaml"
     resources:
-        mem_mb=4000,
+        mem_mb=lambda w, attempt: attempt * slices.attack_megabytes(AUDIT, w.dataset),
     params:
         spec=slices.evaluation_slice(AUDIT),
     shell:

@@ -41,6 +41,8 @@ rule figures:
         "<results>/benchmarks/figures.tsv"
     conda:
         "../../envs/environment.yaml"
+    resources:
+        mem_mb=lambda w, attempt: attempt * slices.report_megabytes(AUDIT),
     params:
         spec=slices.report_slice(AUDIT),
         results=subpath(output[0], ancestor=2),
@@ -94,6 +96,8 @@ rule report:
         "<results>/benchmarks/report.tsv"
     conda:
         "../../envs/environment.yaml"
+    resources:
+        mem_mb=lambda w, attempt: attempt * slices.report_megabytes(AUDIT),
     params:
         spec=slices.report_slice(AUDIT),
         results=subpath(output.page, parent=True),

@@ -4,6 +4,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
+from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,11 @@ NOT_BUILT = {"pretraining", "sweep", "training", "mechanisms"}
 
 EXPLAINED = "-explained"
 """Ends the name of a data set whose explanation sets are attacked, not the training sets of models."""
+PROCESS_MEGABYTES, BYTES_PER_CELL = 400, 115
+"""Memory of an attack: of the process, and per record × model (benchmarks/stage_memory.py)."""
+
+UNKNOWN_MEGABYTES = 4000
+"""Where the config does not say how many records there are: enough for 30 million cells."""
 
 
 @dataclass(frozen=True)
@@ -110,6 +116,19 @@ def of_members(names: Iterable[str]) -> bool:
 def cards_per_job(audit: Audit) -> int:
     """Return how many graphics cards a job that trains or explains asks Snakemake for."""
     return 1 if audit.compute.device.startswith("cuda") else 0
+
+
+def attack_megabytes(audit: Audit, dataset: str) -> int:
+    """Return what attacking or evaluating a setting takes at most: one signal of all its models, and the scores of one attack."""
+    section = audit.datasets.get(dataset)
+    if section is None or section.records is None:
+        return UNKNOWN_MEGABYTES
+    return PROCESS_MEGABYTES + ceil(section.records * audit.membership.models * BYTES_PER_CELL / 1e6)
+
+
+def report_megabytes(audit: Audit) -> int:
+    """Return what figures and report take at most: the scores of one attack on the largest setting."""
+    return max(attack_megabytes(audit, dataset) for dataset in [*audit.datasets, *audit.imported])
 
 
 def by_family(paths: Iterable[str], families: Iterable[str]) -> str:
