@@ -11,6 +11,7 @@ from types import ModuleType
 from mia_audit.errors import UserError
 
 COMMANDS = {
+    "sample-images": "write made-up images to try an audit of images on",
     "pool": "load a data set, drop duplicates, set public records aside",
     "membership": "draw who is in whose training set",
     "architecture": "check that a model fits its pool and its mechanisms",

@@ -1,7 +1,9 @@
 """From records as they are stored to tensors as a model takes them, a batch at a time."""
 
+import ctypes
 import mmap
 from collections.abc import Mapping, Sequence
+from functools import cache
 from math import prod
 from typing import Any
 
@@ -24,8 +26,8 @@ class Inputs:
     """A pool as a model takes it: `inputs[rows]` is float32 [B, …] on the device, for a slice or a tensor of rows.
 
     Memory is a batch plus a constant: only a small pool is converted whole. Of a larger one a GPU holds the records as
-    they are stored, where they fit; else every batch is read from the memory map, whose pages are given back after it, and
-    for a GPU the next slice while it computes with this one.
+    they are stored, where they fit; else every batch is read from the memory map, whose pages are given back after it, as is
+    what the batch before it left behind in the heap, and for a GPU the next slice while it computes with this one.
     Either way resizing and standardising happen on the device.
     """
 
@@ -61,6 +63,7 @@ class Inputs:
         """Read records from the memory map to where a card can fetch them while it computes."""
         batch = torch.from_numpy(np.array(self._stored[rows]))
         _give_back(self._stored)  # type: ignore[arg-type]
+        _trim_heap()
         return batch.pin_memory() if self.device.type == "cuda" else batch
 
 
@@ -128,3 +131,16 @@ def _give_back(records: np.ndarray) -> None:
     mapping = getattr(records, "_mmap", None)
     if isinstance(mapping, mmap.mmap):
         mapping.madvise(mmap.MADV_DONTNEED)
+
+
+def _trim_heap() -> None:
+    """Give the heap's free pages back to the system: glibc keeps them, and a batch's few results keep it from using them again."""
+    trim = _malloc_trim()
+    if trim is not None:
+        trim(0)
+
+
+@cache
+def _malloc_trim() -> Any:
+    """glibc's malloc_trim; None with another C library."""
+    return getattr(ctypes.CDLL(None), "malloc_trim", None)

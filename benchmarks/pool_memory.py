@@ -1,0 +1,109 @@
+"""Does memory grow with the number of records? Pools of 2,000 and 20,000 made-up images of 224 × 224 are built and scored.
+
+    python benchmarks/pool_memory.py                    minutes, and 6 GB of disk in the folder for temporary files
+    python benchmarks/pool_memory.py --records 200 2000 --size 64
+
+Every side is a process of its own: it writes the pool from images that are made when they are asked for, then computes the gradient
+family's signals of a small model. Printed are the peak of memory that is this process's alone (what the system cannot take back) and the
+peak of all resident pages, those of the mapped file included, both above what the process held before.
+"""
+
+import argparse
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+
+
+class MadeUp:
+    """Images that are made when they are asked for."""
+
+    def __init__(self, count: int, size: int) -> None:
+        self.shape = (count, 3, size, size)
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, row: int) -> np.ndarray:
+        return np.random.default_rng(row).integers(0, 256, self.shape[1:], dtype=np.uint8)
+
+
+class Peak(threading.Thread):
+    """Watches this process's memory, in MB: pages of its own, and all pages."""
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self.own = self.all = 0.0
+        self._over = threading.Event()
+
+    @staticmethod
+    def now() -> tuple[float, float]:
+        status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+        return tuple(int(status[key].split()[0]) / 1024 for key in ("RssAnon", "VmRSS"))  # type: ignore[return-value]
+
+    def run(self) -> None:
+        while not self._over.wait(0.01):
+            own, everything = self.now()
+            self.own, self.all = max(self.own, own), max(self.all, everything)
+
+    def stop(self) -> None:
+        self._over.set()
+        self.join()
+
+
+def side(records: int, size: int, batch: int) -> None:
+    """Build and score one pool, and print the peaks."""
+    from mia_audit.config.schema import Dataset
+    from mia_audit.models import Inputs, build
+    from mia_audit.pools.build import build_pool
+    from mia_audit.pools.catalogue import Source
+    from mia_audit.pools.files import read_records, write_pool
+    from mia_audit.signals import Task, model_signals
+
+    model = build(
+        "vision_transformer", {"patch_size": 16, "embed_dim": 48, "depth": 1, "num_heads": 2}, (3, size, size), 10, 0
+    )
+    model.eval().requires_grad_(False)
+    options = {"explainers": ["ixg", "saliency"], "explain": ["logit"], "explained_class": "predicted"}
+    task = Task("gradient", options, seed=0, batch=batch)
+    warm = Inputs(np.stack([MadeUp(batch, size)[row] for row in range(batch)]), {"kind": "image"}, (3, size, size))
+    model_signals(model, warm, np.zeros(batch, dtype=np.int32), task)
+    before, start, watch = Peak.now(), time.perf_counter(), Peak()
+    watch.start()
+    source = Source("image", MadeUp(records, size), np.arange(records) % 10, [str(n) for n in range(10)], [])
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        write_pool(build_pool(source, Dataset(pool="images"), "made-up", 0, folder), folder)
+        built = time.perf_counter() - start
+        pool = read_records(folder)
+        inputs = Inputs(pool.data, pool.facts, (3, size, size))
+        model_signals(model, inputs, pool.labels, task)
+    watch.stop()
+    stored = records * 3 * size * size / 2**20
+    print(
+        f"{records:7,} records of {size} × {size}: {stored:8,.0f} MB stored; above the start {watch.own - before[0]:6,.0f} MB of its own,"
+        f" {watch.all - before[1]:6,.0f} MB resident; {built:.0f} s to build, {time.perf_counter() - start - built:.0f} s to score"
+    )
+
+
+def main() -> None:
+    """Measure both sides, a process each."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--records", type=int, nargs="+", default=[2_000, 20_000])
+    parser.add_argument("--size", type=int, default=224)
+    parser.add_argument("--batch", type=int, default=64)
+    options = parser.parse_args()
+    if len(options.records) == 1:
+        side(options.records[0], options.size, options.batch)
+        return
+    for records in options.records:
+        arguments = ["--records", str(records), "--size", str(options.size), "--batch", str(options.batch)]
+        subprocess.run([sys.executable, __file__, *arguments], check=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,52 @@
+"""`mia-audit sample-images`: write made-up images, a folder a class, to try an audit of images on."""
+
+import argparse
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import UInt8
+
+from mia_audit.errors import UserError
+from mia_audit.seeds import generator
+
+CELLS = 4
+"""A class is a pattern of so many cells a side."""
+CONTRAST, NOISE = 40.0, 30.0
+"""Standard deviations, in grey levels, of a class's pattern and of what is an image's own."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    parser.add_argument("folder", type=Path, help="folder for the images; it must be new or empty")
+    parser.add_argument("--images", type=int, default=120, help="how many (120)")
+    parser.add_argument("--classes", type=int, default=10, help="classes, of as equal a size as can be (10)")
+    parser.add_argument("--size", type=int, default=32, help="side in pixels (32)")
+    parser.add_argument("--vary", action="store_true", help="sides from half that size to all of it")
+    parser.add_argument("--seed", type=int, default=0, help="seed (0)")
+
+
+def run(options: argparse.Namespace) -> None:
+    """Write FOLDER/class-{c}/{number}.png."""
+    from PIL.Image import fromarray
+
+    folder: Path = options.folder
+    if not 2 <= options.classes <= options.images or options.size < CELLS:
+        raise UserError(f"expected at least 2 classes, an image for each of them and {CELLS} pixels a side")
+    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
+        raise UserError(f"{folder}: there is something already; name a new folder, or delete it")
+    patterns = generator(options.seed, "patterns").normal(0, CONTRAST, (options.classes, CELLS, CELLS, 3))
+    for number in range(options.images):
+        label = number % options.classes
+        path = folder / f"class-{label:03d}" / f"{number:05d}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        fromarray(_image(patterns[label], options.size, options.vary, options.seed, number)).save(path)
+    print(f"{options.images} images of {options.classes} classes in {folder}")
+
+
+def _image(pattern: np.ndarray, size: int, vary: bool, seed: int, number: int) -> UInt8[np.ndarray, "H W 3"]:
+    """Enlarge a class's pattern and add noise."""
+    random = generator(seed, "image", number)
+    height, width = random.integers(max(size // 2, CELLS), size + 1, 2) if vary else (size, size)
+    rows, columns = (np.arange(side) * CELLS // side for side in (height, width))
+    noise = random.normal(0, NOISE, (height, width, 3))
+    return np.asarray(np.clip(128 + pattern[rows][:, columns] + noise, 0, 255), dtype=np.uint8)
