@@ -3,7 +3,7 @@ import sys
 
 from mia_audit.report.figures import draw
 from mia_audit.report.findings import find
-from mia_audit.report.outputs import TABLES, figure_names
+from mia_audit.report.outputs import figure_names, table_names
 from mia_audit.report.tables import build, write
 
 
@@ -14,7 +14,7 @@ def test_the_names_are_those_of_the_files_that_are_written(small, findings, tmp_
     assert sorted(path.name for path in (tmp_path / "figures").iterdir()) == sorted(
         figure_names(small.spec["settings"])
     )
-    assert sorted(path.name for path in (tmp_path / "tables").iterdir()) == sorted(TABLES)
+    assert sorted(path.name for path in (tmp_path / "tables").iterdir()) == sorted(table_names())
 
 
 def test_the_names_without_training(imported, tmp_path):

@@ -6,10 +6,9 @@ from mia_audit.errors import UserError
 from mia_audit.locks import release_stale_lock
 from mia_audit.report.outputs import (
     PRIVATE_TABLES,
-    TABLE_NAMES,
-    TABLES,
     figure_names,
     private_figure_names,
+    table_names,
 )
 from mia_audit.slurm import put_first_on_path
 
@@ -35,7 +34,11 @@ FAMILIES = slices.families_of(AUDIT)
 INTERPRETED = slices.interpreted(AUDIT)
 MEASURED = slices.interpreted_blocks(AUDIT)
 FILTERED = [name for name in AUDIT.datasets if slices.with_filters(AUDIT, name)]
-FIGURES = figure_names(slices.report_settings(AUDIT))
+SHOWN = bool(AUDIT.interpretability.shown)
+FIGURES = figure_names(slices.report_settings(AUDIT), bool(INTERPRETED), SHOWN)
+TABLES = table_names(bool(INTERPRETED))
+MEASURES = expand("<results>/{group}/interpretability.parquet", group=INTERPRETED)
+MAPS = expand("<results>/{group}/explanations.parquet", group=INTERPRETED)
 
 STUDIED = [
     (dataset, name)

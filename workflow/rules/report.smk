@@ -2,9 +2,10 @@ rule tables:
     input:
         below(SETTINGS, "metrics.parquet"),
         below(TRAINED, "training.parquet"),
+        MEASURES,
     output:
         report(
-            expand("<results>/tables/{name}.csv", name=TABLE_NAMES),
+            [f"<results>/tables/{name}" for name in TABLES if name.endswith(".csv")],
             caption="../report/tables.rst",
             category="Tables",
         ),
@@ -28,6 +29,8 @@ rule figures:
         below(SETTINGS, "metrics.parquet"),
         below(SETTINGS, "scores.parquet"),
         below(TRAINED, "training.parquet"),
+        MEASURES,
+        MAPS,
     output:
         report(
             [f"<results>/figures/{name}" for name in FIGURES if name.endswith(".svg")],
@@ -83,6 +86,8 @@ rule report:
         below(SETTINGS, "metrics.parquet"),
         below(SETTINGS, "scores.parquet"),
         below(TRAINED, "training.parquet"),
+        MEASURES,
+        MAPS,
         below(SETTINGS, "signals.parquet"),
         below(TRAINED, *[f"models/{block}" for block in BLOCKS]),
     output:

@@ -376,7 +376,7 @@ def report_slice(audit: Audit) -> str:
             "exposed": audit.report.exposed,
             "settings": report_settings(audit),
             "variance": audit.attacks.variances[0],
-            "interpreted": audit.interpretability.records > 0,
+            "interpreted": bool(interpreted(audit)),
             "evaluation": audit.evaluation.model_dump(),
             "explainers": audit.explainers.model_dump(),
             "config": audit.model_dump(mode="json", exclude={"compute"}),

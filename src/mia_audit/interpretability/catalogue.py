@@ -15,6 +15,10 @@ if TYPE_CHECKING:
 
     Values = Callable[..., Float[np.ndarray, " n"]]
 
+REFERENCE, OTHER = "reference", "other model"
+"""What a model's explanations are held against: those of the reference setting's model with the same training set, or
+of another model of its own setting, trained on other records: how alike explanations are anyway."""
+
 
 @dataclass(frozen=True)
 class Measure:

@@ -19,10 +19,6 @@ from mia_audit.interpretability.maps import at_inputs, to_maps
 from mia_audit.interpretability.probe import Probe
 from mia_audit.seeds import generator
 
-REFERENCE, OTHER = "reference", "other model"
-"""What a model's explanations are held against: the reference setting's model of the same training set, or another
-model of its own setting, trained on other records: how alike explanations are anyway."""
-
 
 @dataclass(frozen=True)
 class Task:

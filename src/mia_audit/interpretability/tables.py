@@ -9,7 +9,8 @@ import numpy as np
 import pyarrow as pa
 from torch import nn
 
-from mia_audit.interpretability.study import OTHER, REFERENCE, Explained, Key, Sample, Task, alone, beside, explained
+from mia_audit.interpretability.catalogue import OTHER, REFERENCE
+from mia_audit.interpretability.study import Explained, Key, Sample, Task, alone, beside, explained
 
 Setting = tuple[str, str]
 """Mechanism and ε."""

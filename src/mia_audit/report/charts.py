@@ -106,14 +106,40 @@ def leak_chart(
         for one in drawn
         if (leak := strongest(found).get(one.name))
     ]
-    base = alt.Chart(alt.InlineData(values=rows)).encode(
-        alt.X("setting:N").sort([name for name, _ in group]).title(None).axis(labelAngle=0, labelLimit=140),
+    dots = _by_setting(rows, drawn, title, [alt.Tooltip("attack:N")])
+    return _finish(_guessing(chance) + dots, f"{title} of the strongest attacks in every setting, with intervals.", 240)
+
+
+def likeness_chart(
+    settings: Sequence[tuple[str, dict[str, Estimate]]], drawn: Sequence[Series], title: str
+) -> dict[str, Any]:
+    """Draw how alike explanations are, by explainer, in every setting named, with intervals."""
+    rows = [
+        {"setting": name, "series": one.name, **_estimate(found[one.name])}
+        for name, found in settings
+        for one in drawn
+        if one.name in found
+    ]
+    return _finish(
+        _by_setting(rows, drawn, title, []), f"{title} of explanations in every setting, with intervals.", 240
+    )
+
+
+def _by_setting(rows: Sequence[dict[str, Any]], drawn: Sequence[Series], title: str, more: Sequence[Any]) -> Any:
+    """Draw estimates beside each other, a group per setting, in the order of the rows."""
+    import altair as alt
+
+    base = alt.Chart(alt.InlineData(values=list(rows))).encode(
+        alt.X("setting:N")
+        .sort(list(dict.fromkeys(row["setting"] for row in rows)))
+        .title(None)
+        .axis(labelAngle=0, labelLimit=140),
         alt.XOffset("series:N").sort([one.name for one in drawn]),
         _colour(drawn),
         tooltip=[
             alt.Tooltip("setting:N"),
             alt.Tooltip("series:N", title="read"),
-            alt.Tooltip("attack:N"),
+            *more,
             alt.Tooltip("mean:Q", title=title, format=".3~f"),
             alt.Tooltip("low:Q", title="interval from", format=".3~f"),
             alt.Tooltip("high:Q", title="to", format=".3~f"),
@@ -121,12 +147,8 @@ def leak_chart(
     )
     y = alt.Y("low:Q").scale(zero=False, padding=10).title(title)
     bars = base.mark_rule(strokeWidth=2).encode(y, alt.Y2("high:Q"))
-    dots = base.mark_point(filled=True, size=46, opacity=1).encode(
-        alt.Y("mean:Q").scale(zero=False).title(title), _shape(drawn)
-    )
-    return _finish(
-        _guessing(chance) + bars + dots, f"{title} of the strongest attacks in every setting, with intervals.", 240
-    )
+    means = alt.Y("mean:Q").scale(zero=False).title(title)
+    return bars + base.mark_point(filled=True, size=46, opacity=1).encode(means, _shape(drawn))
 
 
 def tradeoff_chart(group: Sequence[tuple[str, Finding]]) -> dict[str, Any]:

@@ -13,7 +13,8 @@ import numpy as np
 
 from mia_audit.report.findings import Estimate, Finding, Findings
 from mia_audit.report.gaps import told
-from mia_audit.report.outputs import FIGURE_FORMATS, roc_name, study_names
+from mia_audit.report.interpretability import interpretations
+from mia_audit.report.outputs import FIGURE_FORMATS, roc_name, sheet_name, study_names
 from mia_audit.report.series import CHANNELS, PALETTE, Curve, Series, curves, series, strongest
 from mia_audit.report.words import fixed, protection, rate
 from mia_audit.storage import replacing
@@ -114,6 +115,7 @@ def draw(results: Results, findings: Findings, folder: Path) -> None:
         for name in study_names(vars(setting) for setting in results.spec.settings):
             figure = studied.get(name) or notice("No setting that would stand here was trained to its end.")
             save(disclaimed(figure, findings.settings), folder, name)
+        _draw_explanations(results, findings, folder)
 
 
 def notice(text: str) -> Figure:
@@ -123,6 +125,17 @@ def notice(text: str) -> Figure:
     figure = Figure(figsize=(COLUMN, COLUMN / 2))
     figure.text(0.5, 0.5, text, ha="center", va="center", wrap=True)
     return figure
+
+
+def _draw_explanations(results: Results, findings: Findings, folder: Path) -> None:
+    from mia_audit.report.explanation_figures import interpretability_figure, sheet_figure
+
+    interpreted = interpretations(results)
+    if interpreted:
+        save(interpretability_figure(findings, interpreted), folder, "interpretability")
+    for place, interpretation in interpreted.items():
+        if not results.maps(place).is_empty():
+            save(sheet_figure(results, findings.groups()[place], interpretation), folder, sheet_name(*place))
 
 
 def roc_figure(found: Finding, lines: Sequence[Curve]) -> Figure:
@@ -170,7 +183,7 @@ def epsilon_figure(findings: Findings) -> Figure:
             axes = panels[row][column]
             _over_settings(axes, group, drawn, metric)
             axes.axhline(chance, **GUESSING)
-            axes.set_xticks(range(len(group)), [_tick(found, group) for found in group])
+            axes.set_xticks(range(len(group)), [tick(found, group) for found in group])
             axes.set_xlim(-0.5, len(group) - 0.5)
             if row == 0:
                 axes.set_title(f"{group[0].setting.dataset}, {group[0].setting.architecture}")
@@ -188,15 +201,18 @@ def _over_settings(axes: Axes, group: list[Finding], drawn: list[Series], metric
             (x, getattr(found[one.name], f"{metric}_estimate")) for x, found in enumerate(chosen) if one.name in found
         ]
         offset = (slot - (slots - 1) / 2) * 0.7 / slots
-        _errorbars(axes, [(x + offset, value) for x, value in known], one.colour, "os^Dv"[slot % 5], one.name)
+        errorbars(axes, [(x + offset, value) for x, value in known], one.colour, "os^Dv"[slot % 5], one.name)
     if metric == "auc":
         controls = [(x, found.null.headline) for x, found in enumerate(group) if found.null and found.null.headline]
         offset = (slots - 1 - (slots - 1) / 2) * 0.7 / slots
         values = [(x + offset, next(iter(headline.values()))) for x, headline in controls]
-        _errorbars(axes, values, "0.45", "x", "null control")
+        errorbars(axes, values, "0.45", "x", "null control")
 
 
-def _errorbars(axes: Axes, values: list[tuple[float, Estimate]], colour: str, marker: str, label: str) -> None:
+def errorbars(
+    axes: Axes, values: Sequence[tuple[float, Estimate]], colour: str, marker: str, label: str, **more: Any
+) -> None:
+    """Draw means with their intervals at the positions given."""
     if not values:
         return
     x = [position for position, _ in values]
@@ -212,7 +228,7 @@ def _errorbars(axes: Axes, values: list[tuple[float, Estimate]], colour: str, ma
         "markersize": 3.4,
         "markeredgewidth": 0.9,
     }
-    axes.errorbar(x, mean, yerr=errors, fmt=marker, color=colour, label=label, **style)
+    axes.errorbar(x, mean, yerr=errors, fmt=marker, color=colour, label=label, **style, **more)
 
 
 def _half(width: float) -> float:
@@ -265,11 +281,11 @@ def _label_settings(axes: Axes, group: list[Finding]) -> None:
         lift = max(0.0, free - top * points) if side < 0 else 0.0  # clear of the label below it
         free = top * points + lift + LINE if side < 0 else free
         style: dict[str, Any] = {"ha": "left" if side > 0 else "right", "va": "center", "fontsize": 7}
-        text = _tick(found, group).replace("\n", ", ")
+        text = tick(found, group).replace("\n", ", ")
         axes.annotate(text, place, xytext=(4 * side, lift), textcoords="offset points", **style)
 
 
-def _tick(found: Finding, group: list[Finding]) -> str:
+def tick(found: Finding, group: list[Finding]) -> str:
     """Name a setting as shortly as its group allows."""
     private = {other.setting.mechanism for other in group if other.setting.private}
     setting = found.setting
@@ -281,6 +297,7 @@ def _tick(found: Finding, group: list[Finding]) -> str:
 
 
 def panel_grid(rows: int, columns: int, height: float) -> tuple[Figure, Any]:
+    """Return a figure as wide as a paper's column, or page, and its panels; `height` is a panel's, in inches."""
     from matplotlib.figure import Figure
 
     width = COLUMN if columns == 1 else max(2 * COLUMN + 0.2, 2.3 * columns)
@@ -289,6 +306,7 @@ def panel_grid(rows: int, columns: int, height: float) -> tuple[Figure, Any]:
 
 
 def shared_legend(figure: Figure, panels: Any) -> None:
+    """Write one legend below all panels."""
     found: dict[str, Any] = {}
     for axes in panels.flat:
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):

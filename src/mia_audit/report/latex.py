@@ -93,9 +93,7 @@ def tabular(
 
 def render(name: str, frame: pl.DataFrame, spec: Spec) -> str:
     """Write one of the tables of `mia_audit.report.tables` as LaTeX."""
-    return {"settings": _settings, "summary": _summary, "differences": _differences, "null_control": _null_control}[
-        name
-    ](frame, spec)
+    return WRITERS[name](frame, spec)
 
 
 def _level(spec: Spec) -> str:
@@ -252,3 +250,28 @@ def _null_control(frame: pl.DataFrame, spec: Spec) -> str:
     return tabular(
         "l" * 7 + "rl", head, rows, ["The same attacks against permuted membership.", _level(spec)], long=True
     )
+
+
+def _interpretability(frame: pl.DataFrame, spec: Spec) -> str:
+    titles = ["Data set", "Architecture", "Mechanism", r"$\varepsilon$", "Explainer", "Quantity", "Measure", "Against"]
+    rows = [
+        [
+            *_setting_cells(row),
+            *(escape(row[name] or "--") for name in ("explainer", "quantity", "measure", "against")),
+            spread(row["value_mean"], row["value_sd"]),
+            interval(row["value_low"], row["value_high"]),
+        ]
+        for row in frame.iter_rows(named=True)
+    ]
+    comments = ["Mean over records, then mean and standard deviation over shadow models.", _level(spec)]
+    return tabular("l" * 8 + "rl", [" & ".join([*titles, "Value", ""]) + r" \\"], rows, comments, long=True)
+
+
+WRITERS = {
+    "settings": _settings,
+    "summary": _summary,
+    "differences": _differences,
+    "null_control": _null_control,
+    "interpretability": _interpretability,
+}
+"""Tables by name, each with the function that lays it out."""

@@ -3,14 +3,16 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-TABLE_NAMES = ("settings", "summary", "differences", "null_control")
 TABLE_FORMATS = ("csv", "parquet", "tex")
 FIGURE_FORMATS = ("pdf", "svg", "png")
 CURVE = 3
 """Budgets that make a curve."""
 
-TABLES = tuple(f"{name}.{suffix}" for name in TABLE_NAMES for suffix in TABLE_FORMATS)
-"""File names of the tables, whatever the settings."""
+
+def table_names(interpreted: bool = False) -> list[str]:
+    """List the file names of the tables, whatever the settings; `interpreted` says that explanations were measured."""
+    names = ["settings", "summary", "differences", "null_control", *(["interpretability"] if interpreted else [])]
+    return [f"{name}.{suffix}" for name in names for suffix in TABLE_FORMATS]
 
 
 def roc_name(setting: Mapping[str, Any]) -> str:
@@ -18,17 +20,26 @@ def roc_name(setting: Mapping[str, Any]) -> str:
     return f"roc_{setting['dataset']}_{setting['architecture']}_{setting['mechanism']}-eps{setting['epsilon']}"
 
 
-def figure_names(settings: Iterable[Mapping[str, Any]]) -> list[str]:
+def sheet_name(dataset: str, architecture: str) -> str:
+    """Name the figure that shows the same records' explanations in every setting, without its suffix."""
+    return f"explanations_{dataset}_{architecture}"
+
+
+def figure_names(settings: Iterable[Mapping[str, Any]], interpreted: bool = False, shown: bool = False) -> list[str]:
     """List the file names of the figures of these settings.
 
     A setting is a mapping with `dataset`, `architecture`, `mechanism` and `epsilon`; with `trained: false` it came
     from somebody else's signals, whose accuracy is unknown, and the trade-off is drawn only from the other ones.
+    `interpreted` says that explanations were measured, and `shown` that maps of some records were kept.
     """
     known = list(settings)
     names = [*map(roc_name, known), "attack_by_epsilon"]
     if any(setting.get("trained", True) for setting in known):
         names.append("tradeoff")
     names += study_names(known)
+    groups = dict.fromkeys((one["dataset"], one["architecture"]) for one in known if one.get("trained", True))
+    if interpreted and groups:
+        names += ["interpretability", *(sheet_name(*group) for group in groups if shown)]
     return [f"{name}.{suffix}" for name in names for suffix in FIGURE_FORMATS]
 
 

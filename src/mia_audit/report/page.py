@@ -6,9 +6,11 @@ from typing import Any
 
 from mia_audit.report import charts
 from mia_audit.report.answer import TITLES, answer
+from mia_audit.report.explanations import chart_settings, section
 from mia_audit.report.exposed import most_exposed
 from mia_audit.report.findings import Finding, Findings, reference
 from mia_audit.report.gaps import gap_sentences
+from mia_audit.report.interpretability import Interpretation, interpretations, measure_label
 from mia_audit.report.listings import answer_table, attacks_table, null_table, present_channels, settings_table
 from mia_audit.report.provenance import guarantee
 from mia_audit.report.results import Results
@@ -45,6 +47,11 @@ TPR_CAPTION = (
 )
 TRADEOFF_CAPTION = "The price of protection: accuracy against leakage, with intervals. Down and to the right is better."
 
+LIKENESS_CAPTION = (
+    "How alike explanations are ({measure}; 1 is the same), with intervals: each protected model's beside those of the "
+    "unprotected model with the same training set. On the left, two unprotected models with different training sets."
+)
+
 
 def render(results: Results, findings: Findings, sources: Mapping[str, Any]) -> str:
     """Write the page of an audit; `sources` is what provenance.json says."""
@@ -54,9 +61,10 @@ def render(results: Results, findings: Findings, sources: Mapping[str, Any]) -> 
     options: dict[str, Any] = {"trim_blocks": True, "lstrip_blocks": True, "undefined": jinja2.StrictUndefined}
     template = jinja2.Environment(loader=loader, autoescape=True, **options).get_template("report.html.j2")
     specifications: dict[str, dict[str, Any]] = {}
+    interpreted = interpretations(results)
     groups = [
-        _group(results, findings, group, index, specifications)
-        for index, group in enumerate(findings.groups().values())
+        _group(results, findings, group, interpreted.get(place), index, specifications)
+        for index, (place, group) in enumerate(findings.groups().items())
     ]
     exposed = list(_exposed(results, findings))
     null = null_table(findings)
@@ -66,7 +74,7 @@ def render(results: Results, findings: Findings, sources: Mapping[str, Any]) -> 
         title=spec.title or spec.audit,
         version=sources["versions"].get("mia-audit", ""),
         scope=f"{scope(results, findings)} {gap_sentences(spec.gaps)}".rstrip(),
-        contents=_contents(bool(exposed), bool(null)),
+        contents=_contents(bool(interpreted), bool(exposed), bool(null)),
         level=f"{spec.confidence * 100:g}\u00a0%",
         fpr=rate(findings.fpr) if findings.fpr is not None else "",
         channels={channel for found in findings.settings for channel in found.strongest},
@@ -74,6 +82,7 @@ def render(results: Results, findings: Findings, sources: Mapping[str, Any]) -> 
         sampling=joined(sorted({sampling_name(facts) for found in private if (facts := guarantee(found))})),
         groups=groups,
         settings=settings_table(findings),
+        explained=section(findings, interpreted, spec.confidence),
         exposed=exposed,
         null=null,
         facts=list(_facts(results, findings, sources)),
@@ -98,12 +107,13 @@ def _bundle() -> str:
     return bundle.replace("</script", "<\\/script")
 
 
-def _contents(exposed: bool, null: bool) -> list[tuple[str, str]]:
+def _contents(explained: bool, exposed: bool, null: bool) -> list[tuple[str, str]]:
     entries = [
         ("answer", "Answer", True),
         ("words", "Words", True),
         ("curves", "Curves", True),
         ("settings", "Settings", True),
+        ("explanations", "Explanations", explained),
         ("records", "Exposed records", exposed),
         ("null", "Null control", null),
         ("attacks", "All attacks", True),
@@ -114,11 +124,19 @@ def _contents(exposed: bool, null: bool) -> list[tuple[str, str]]:
 
 
 def _group(
-    results: Results, findings: Findings, group: list[Finding], index: int, specifications: dict[str, dict[str, Any]]
+    results: Results,
+    findings: Findings,
+    group: list[Finding],
+    interpretation: Interpretation | None,
+    index: int,
+    specifications: dict[str, dict[str, Any]],
 ) -> dict[str, Any]:
     """Describe one data set and architecture; its charts' specifications are added to `specifications` by their id."""
     figures = []
-    for name, label, caption, chart in _charts(results, findings, group):
+    for name, label, caption, chart in [
+        *_charts(results, findings, group),
+        *_likeness_chart(group, interpretation),
+    ]:
         specifications[f"chart-{index}-{name}"] = chart
         figures.append({"id": f"chart-{index}-{name}", "label": label, "caption": caption})
     return {
@@ -149,6 +167,16 @@ def _charts(
             yield "tpr", "TPR in every setting", caption, charts.leak_chart(named, drawn, "tpr", findings.fpr)
         if sum(found.test_accuracy is not None for found in group) > 1:
             yield "tradeoff", "Accuracy against leakage", TRADEOFF_CAPTION, charts.tradeoff_chart(named)
+
+
+def _likeness_chart(
+    group: list[Finding], interpretation: Interpretation | None
+) -> Iterator[tuple[str, str, str, dict[str, Any]]]:
+    settings, drawn = chart_settings(group, interpretation) if interpretation else ([], [])
+    if interpretation and interpretation.headline and settings:
+        title = measure_label(interpretation.headline)
+        chart = charts.likeness_chart(settings, drawn, title[:1].upper() + title[1:])
+        yield "likeness", "Likeness of explanations", LIKENESS_CAPTION.format(measure=title), chart
 
 
 def _exposed(results: Results, findings: Findings) -> Iterator[dict[str, Any]]:

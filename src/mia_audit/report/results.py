@@ -12,6 +12,7 @@ import polars as pl
 
 from mia_audit.errors import UserError
 from mia_audit.evaluation.files import Scored, read_scores
+from mia_audit.interpretability.summary import per_model
 from mia_audit.storage import open_table, read_table, table_facts
 
 
@@ -81,6 +82,8 @@ class Spec:
     config_hash: str | None = None
     gaps: tuple[Gap, ...] = ()
     """What is missing; settings that could not be attacked stand here and not among the settings."""
+    interpreted: bool = False
+    """Whether explanations were measured, of every architecture that was trained."""
 
 
 def parse_spec(text: str) -> Spec:
@@ -135,6 +138,24 @@ class Results:
         """ROC curves that have been read, by setting and attack: FPRs, mean TPRs and their standard deviation."""
         return {}
 
+    @cached_property
+    def groups(self) -> list[tuple[str, str]]:
+        """Dataset × architecture of all models that were trained, in the order of the spec."""
+        return list(dict.fromkeys(setting.group for setting in self.spec.settings if setting.trained))
+
+    @cached_property
+    def interpretability(self) -> dict[tuple[str, str], pl.DataFrame]:
+        """Measures of explanations by dataset × architecture, averaged over the records of every model."""
+        return {
+            group: per_model(_frame(self.root.joinpath(*group, "interpretability.parquet"), "interpretability"))
+            for group in self.groups
+            if self.spec.interpreted
+        }
+
+    def maps(self, group: tuple[str, str]) -> pl.DataFrame:
+        """Return the maps of the records that are shown, by every setting of a dataset × architecture."""
+        return _frame(self.root.joinpath(*group, "explanations.parquet"), "explanations")
+
     def scored(self, setting: Setting, attack: str, signal: str, variance: str) -> Scored:
         """Return the scores of one attack on the true membership."""
         path = self._file(setting, "scores.parquet")
@@ -164,6 +185,12 @@ class Results:
             self._file(setting, f"{name}.parquet")
             for setting in self.spec.settings
             for name in ("metrics", "scores", "training")
+        }
+        paths |= {
+            self.root.joinpath(*group, f"{name}.parquet")
+            for group in self.groups
+            for name in ("interpretability", "explanations")
+            if self.spec.interpreted
         }
         for dataset in {setting.dataset for setting in self.spec.settings}:
             paths |= {

@@ -53,9 +53,15 @@ class Signal:
     @property
     def explainer_label(self) -> str:
         """The explainer in words; one without words of its own is named as the config does."""
-        if private := PRIVATE_LOCAL.fullmatch(self.explainer or ""):
-            return f"the private local fit, ε = {private['epsilon']} each"
-        return EXPLAINERS.get(self.explainer or "", (self.explainer or "").removeprefix("captum:"))
+        return explainer_label(self.explainer or "")
+
+
+def explainer_label(name: str) -> str:
+    """Name an explainer in words, from a column's name or as the config writes it."""
+    written = name.replace("+", "-")
+    if private := PRIVATE_LOCAL.fullmatch(written):
+        return f"the private local fit, ε = {private['epsilon']} each"
+    return EXPLAINERS.get(written, written.removeprefix("captum:"))
 
 
 def read_signal(name: str) -> Signal:

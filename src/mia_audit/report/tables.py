@@ -8,6 +8,7 @@ from typing import Any
 import polars as pl
 
 from mia_audit.evaluation.summary import summarise
+from mia_audit.interpretability import OTHER, REFERENCE
 from mia_audit.report.findings import (
     Estimate,
     Finding,
@@ -18,6 +19,7 @@ from mia_audit.report.findings import (
     reference,
 )
 from mia_audit.report.gaps import left_out_of, told
+from mia_audit.report.interpretability import Interpretation, interpretations, peers
 from mia_audit.report.latex import render
 from mia_audit.report.provenance import guarantee
 from mia_audit.report.results import Results, Setting, Spec
@@ -31,12 +33,14 @@ PARTS = ("mean", "sd", "low", "high")
 def build(results: Results, findings: Findings) -> dict[str, pl.DataFrame]:
     """Return all tables by name; null means unknown or, for a TPR, not resolvable."""
     summary = _summary(results)
-    return {
+    interpreted = interpretations(results)
+    tables = {
         "settings": _settings(findings, results.spec),
         "summary": summary.filter(~pl.col("null_control")).drop("null_control"),
-        "differences": _differences(findings, results.spec.confidence),
+        "differences": _differences(findings, interpreted, results.spec.confidence),
         "null_control": _null_control(summary),
     }
+    return tables | ({"interpretability": _interpretability(findings, interpreted)} if interpreted else {})
 
 
 def _identity(setting: Setting) -> dict[str, str]:
@@ -133,13 +137,44 @@ def _leak(prefix: str, leak: Leak) -> dict[str, Any]:
     }
 
 
-def _differences(findings: Findings, confidence: float) -> pl.DataFrame:
-    """Paired differences: each channel minus outputs within a setting and each setting minus its reference."""
+def _interpretability(findings: Findings, interpreted: dict[tuple[str, str], Interpretation]) -> pl.DataFrame:
+    """Every measure of every explainer in every setting, over shadow models."""
+    rows = [
+        {
+            **_identity(found.setting),
+            **{"explainer": one.explainer, "quantity": one.quantity, "measure": measure, "against": against},
+            "models": value.targets,
+            **_parts("value", value),
+            "same_class": same.mean if same else None,
+        }
+        for found in findings.settings
+        if (interpretation := interpreted.get(found.setting.group))
+        for one in interpretation.explained
+        for measure in interpretation.measures
+        for against in (None, REFERENCE, OTHER)
+        if (value := interpretation.estimate(found.setting, one, measure, against))
+        for same in [interpretation.estimate(found.setting, one, measure, against, "same_class")]
+    ]
+    schema: dict[str, Any] = SETTING | dict.fromkeys(("explainer", "quantity", "measure", "against"), pl.String)
+    schema |= {"models": pl.Int32} | dict.fromkeys((*(f"value_{part}" for part in PARTS), "same_class"), pl.Float64)
+    return pl.DataFrame(rows, schema=schema, orient="row")
+
+
+def _differences(
+    findings: Findings, interpreted: dict[tuple[str, str], Interpretation], confidence: float
+) -> pl.DataFrame:
+    """Paired differences: each channel minus outputs within a setting, each private setting minus its reference, and
+    mechanisms of the same ε."""
     rows = [
         {**_identity(found.setting), **row}
         for group in findings.groups().values()
         for found in group
         for row in _compare(found, reference(group), findings.fpr, confidence)
+    ]
+    rows += [
+        {**_identity(peer.first.setting), **_row(peer.what, _name(peer.first), _name(peer.second), peer.found)}
+        for place, group in findings.groups().items()
+        for peer in peers(group, interpreted.get(place), confidence)
     ]
     schema = SETTING | {"metric": pl.String, "minuend": pl.String, "subtrahend": pl.String, "targets": pl.Int32}
     return pl.DataFrame(rows, schema=schema | dict.fromkeys(PARTS, pl.Float64), orient="row")
