@@ -39,6 +39,7 @@ TINY: dict[str, Any] = {
     "training": {"epochs": 2, "batch": 10},
     "mechanisms": {"none": {}, "dp-sgd": {"epsilon": [8]}},
     "explainers": {"methods": ["ixg", "ig"], "ig_nodes": 2},
+    "interpretability": {"records": 6, "models": 4, "shown": 2},
     "attacks": {"methods": ["threshold", "loss-lira", "l1-lrt"], "variances": ["pooled"]},
     "evaluation": {"fprs": [0.001, 0.1]},
     "report": {"exposed": 2},

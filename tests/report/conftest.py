@@ -12,6 +12,7 @@ import pytest
 from scipy.stats import rankdata
 
 from mia_audit.evaluation.called import SHARES, called_columns
+from mia_audit.interpretability.tables import COLUMNS, MAPS
 from mia_audit.report.findings import Findings, find
 from mia_audit.report.results import Results, parse_spec
 from mia_audit.storage import write_table
@@ -249,3 +250,44 @@ def nominal(written: Callable[..., Small]) -> Small:
     literal = {"private": False, "no_guarantee": REASON, "delta": None, "accountant": None, "clipping": None}
     *settings, last = small.spec["settings"]
     return Small(small.root, small.spec | {"settings": [*settings, last | literal]})
+
+
+EXPLAINED = ("ixg", "ig")
+ALIKE = {"inf": 0.7, "8": 0.6, "1": 0.2}
+"""How alike explanations of a setting and the unprotected one are; of the unprotected one, those of two of its models."""
+
+
+def _explanations(folder: Path, settings: dict[tuple[str, str], float], random: np.random.Generator) -> None:
+    """Write made-up measures of five records and maps of two, as `mia-audit interpretability` does."""
+    rows = [
+        {"mechanism": mechanism, "epsilon": epsilon, "shadow": shadow, "record": record, "explainer": explainer,
+         "quantity": "logit", "measure": measure, "against": against,
+         "same_class": None if against is None else record != 3,
+         "value": (0.5 if against is None else ALIKE[epsilon]) + 0.02 * random.normal()}
+        for shadow in range(MODELS)
+        for mechanism, epsilon in settings
+        for explainer in EXPLAINED
+        for measure, against in (("gini", None), ("ssim", "reference"), ("ssim", "other model"))
+        if not (against == "reference" and mechanism == "none") and (against != "other model" or shadow % 2)
+        for record in range(5)
+    ]  # fmt: skip
+    table = pa.Table.from_pylist(rows, schema=COLUMNS)
+    write_table(folder / "interpretability.parquet", table, "interpretability", len(table))
+    maps = [
+        {"mechanism": mechanism, "epsilon": epsilon, "shadow": 0, "record": record, "explainer": explainer,
+         "quantity": "logit", "label": 0, "class": int(epsilon == "1"), "height": 8, "width": 8,
+         "map": random.normal(size=64).astype(np.float32)}
+        for mechanism, epsilon in settings
+        for explainer in EXPLAINED
+        for record in (4, 7)
+    ]  # fmt: skip
+    write_table(folder / "explanations.parquet", pa.Table.from_pylist(maps, schema=MAPS), "explanations", len(maps))
+
+
+@pytest.fixture(scope="session")
+def interpreted(tmp_path_factory: pytest.TempPathFactory) -> Small:
+    """The small audit with measures of explanations, and a second mechanism at ε = 8; treat it as read-only."""
+    settings = SETTINGS | {("other", "8"): 0.4}
+    small = _write(tmp_path_factory.mktemp("interpreted"), settings, pool=True)
+    _explanations(small.root / "toy" / "net", settings, np.random.default_rng(7))
+    return Small(small.root, small.spec | {"interpreted": True})

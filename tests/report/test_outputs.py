@@ -17,6 +17,16 @@ def test_the_names_are_those_of_the_files_that_are_written(small, findings, tmp_
     assert sorted(path.name for path in (tmp_path / "tables").iterdir()) == sorted(table_names())
 
 
+def test_the_names_where_explanations_were_measured(interpreted, tmp_path):
+    results = interpreted.results()
+    draw(results, find(results), tmp_path / "figures")
+    write(build(results, find(results)), tmp_path / "tables", results.spec)
+    names = figure_names(interpreted.spec["settings"], interpreted=True, shown=True)
+    assert sorted(path.name for path in (tmp_path / "figures").iterdir()) == sorted(names)
+    assert "explanations_toy_net.png" in names and "interpretability.pdf" in names
+    assert sorted(path.name for path in (tmp_path / "tables").iterdir()) == sorted(table_names(interpreted=True))
+
+
 def test_the_names_without_training(imported, tmp_path):
     results = imported.results()
     draw(results, find(results), tmp_path)

@@ -29,6 +29,8 @@ REPRODUCED = (
     "*/*/*/metrics.parquet",
     "*/*/*/signals.parquet",
     "*/*/*/training.parquet",
+    "*/*/interpretability.parquet",
+    "*/*/explanations.parquet",
     "tables/*",
     "figures/*",
 )
@@ -48,6 +50,9 @@ def test_every_stage_leaves_its_files(finished: Any) -> None:
     assert pl.read_parquet(results / settings[0] / "training.parquet")["epsilon"].is_infinite().all()
     spent = pl.read_parquet(results / settings[1] / "training.parquet").filter(pl.col("epoch") == 2)["epsilon"]
     assert ((spent > 7) & (spent <= 8)).all()
+    measured = pl.read_parquet(results / "digits/vit/interpretability.parquet")
+    assert measured["shadow"].unique().sort().to_list() == [0, 1, 2, 3] and measured["record"].n_unique() == 6
+    assert (results / "figures" / "explanations_digits_vit.svg").exists()
     assert (results / "report.html").read_text().startswith("<!DOCTYPE html>")
 
 

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 SETTING = {"gather": 2, "attack": 2, "evaluate": 2, "tables": 1, "figures": 1, "report": 1, "all": 1}
+MEASURED = {"interpretability": 1, "tables": 1, "figures": 1, "report": 1}
 
 
 def test_a_whole_audit(workflow: Any) -> None:
@@ -19,6 +20,7 @@ def test_a_whole_audit(workflow: Any) -> None:
         "train": 2 * 2,
         "training": 2,
         "signals": 2 * 2,
+        "interpretability": 1,
     }
     assert total == sum(counts.values())
 
@@ -56,8 +58,13 @@ def test_imported_signals_stand_beside_trained_models(workflow: Any, tiny: dict[
         ),
         ("evaluation", {"fprs": [0.05]}, {"evaluate": 2, "tables": 1, "figures": 1, "report": 1}),
         ("report", {"title": "Another"}, {"tables": 1, "figures": 1, "report": 1}),
-        ("explainers", {"methods": ["ixg", "ig", "gradient_shap"], "ig_nodes": 2}, {"signals": 2, **SETTING}),
-        ("explainers", {"methods": ["ixg", "saliency", "ig"], "ig_nodes": 2}, {"tables": 1, "figures": 1, "report": 1}),
+        (
+            "explainers",
+            {"methods": ["ixg", "ig", "gradient_shap"], "ig_nodes": 2},
+            {"signals": 2, **SETTING, **MEASURED},
+        ),
+        ("explainers", {"methods": ["ixg", "saliency", "ig"], "ig_nodes": 2}, MEASURED),
+        ("interpretability", {"records": 6, "models": 4, "shown": 2, "measures": ["cosine"]}, MEASURED),
         (
             "mechanisms",
             {"none": {}, "dp-sgd": {"epsilon": [8, 2]}},
@@ -68,14 +75,12 @@ def test_imported_signals_stand_beside_trained_models(workflow: Any, tiny: dict[
                 "gather": 1,
                 "attack": 1,
                 "evaluate": 1,
-                "tables": 1,
-                "figures": 1,
-                "report": 1,
+                **MEASURED,
             },
         ),
         ("compute", {"shadows_per_job": 3, "blocks_explained_per_job": 2, "batch": 32}, {}),
     ],
-    ids=["attacks", "evaluation", "report", "explainer", "free-explainer", "epsilon", "nothing"],
+    ids=["attacks", "evaluation", "report", "explainer", "free-explainer", "measures", "epsilon", "nothing"],
 )
 def test_a_change_reruns_only_what_depends_on_it(
     copy_of_finished: Callable[[dict[str, Any]], Any],

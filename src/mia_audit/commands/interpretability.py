@@ -35,7 +35,7 @@ def run(options: argparse.Namespace) -> None:
     from mia_audit.models import load, read_architecture, taken_by, to_input
     from mia_audit.pools.files import read_records
     from mia_audit.storage import write_table
-    from mia_audit.training.device import device_for
+    from mia_audit.training.device import batch_for, device_for
 
     spec = json.loads(options.spec)
     device = device_for(options.threads, options.device)
@@ -47,18 +47,21 @@ def run(options: argparse.Namespace) -> None:
         setting: {shadow: path for block in options.blocks for shadow, path in shadow_files(folder / block).items()}
         for setting, folder in folders.items()
     }
+    everywhere = set.intersection(*map(set, weights.values()))  # a shadow model that diverged is left out everywhere
+    shadows = [shadow for shadow in sorted(everywhere) if shadow < spec["models"]]
     numbers = draw_sample(len(pool.labels), spec["records"], spec["dataset"], spec["seed"])
     inputs = to_input(pool.data[numbers], taken_by(architecture, pool.facts), architecture["input_shape"], device)
     sample = Sample(numbers, inputs, pool.labels[numbers])
+    batch = batch_for(architecture, options.batch, device)
     known = defined(spec["measures"], tuple(architecture["input_shape"]))
-    task = Task(spec["explainers"], spec["explaining"], known, spec["measuring"], spec["seed"], options.batch)
+    task = Task(spec["explainers"], spec["explaining"], known, spec["measuring"], spec["seed"], batch)
     shown: list[pa.Table] = []
 
     def model(setting: Setting, shadow: int) -> nn.Module:
         return load(architecture, weights[setting][shadow]).to(device)
 
     def found() -> Iterator[tuple[int, Found]]:
-        for shadow, explanations in explain_settings(model, settings, spec["models"], sample, task):
+        for shadow, explanations in explain_settings(model, settings, shadows, sample, task):
             if not shown:
                 shown.append(map_table(shadow, explanations, sample, shown_rows(sample.labels, spec["shown"])))
             print(f"shadow {shadow}: explained {len(numbers)} records in {len(settings)} settings", flush=True)
@@ -67,6 +70,6 @@ def run(options: argparse.Namespace) -> None:
     reference = tuple(spec["reference"]) if spec["reference"] else None
     tables = list(measure_tables(found(), reference, sample, task))
     left_out = [name for name in spec["measures"] if name not in known]
-    facts = {"records": len(numbers), "models": spec["models"], "reference": reference, "left_out": left_out}
-    write_table(options.maps, shown[0], "explanations", len(shown[0]), facts)
-    write_table(options.out, iter(tables), "interpretability", sum(map(len, tables)), facts)
+    told = {"records": len(numbers), "models": len(shadows), "reference": reference, "left_out": left_out}
+    write_table(options.maps, shown[0], "explanations", len(shown[0]), told)
+    write_table(options.out, iter(tables), "interpretability", sum(map(len, tables)), told)

@@ -35,10 +35,14 @@ COLUMNS = pa.schema(
 
 
 def explain_settings(
-    load: Callable[[Setting, int], nn.Module], settings: Sequence[Setting], shadows: int, sample: Sample, task: Task
+    load: Callable[[Setting, int], nn.Module],
+    settings: Sequence[Setting],
+    shadows: Sequence[int],
+    sample: Sample,
+    task: Task,
 ) -> Iterator[tuple[int, Found]]:
     """Yield every shadow model's explanations of the sample, by setting; one model is loaded at a time."""
-    for shadow in range(shadows):
+    for shadow in shadows:
         yield shadow, {setting: explained(load(setting, shadow), sample, task) for setting in settings}
 
 
@@ -49,7 +53,7 @@ def measure_tables(
 
     Pairs of neighbours are disjoint, so that their values are independent.
     """
-    before: Found = {}
+    last, before = -1, dict[Setting, Mapping[Key, Explained]]()
     for shadow, settings in found:
         parts = []
         for setting, keys in settings.items():
@@ -58,9 +62,9 @@ def measure_tables(
                 parts.append(_table(*place, alone(one, sample, task)))
                 if reference is not None and setting != reference:
                     parts.append(_compared(*place, one, settings[reference][key], task, REFERENCE))
-                if shadow % 2:
+                if shadow % 2 and last == shadow - 1:
                     parts.append(_compared(*place, one, before[setting][key], task, OTHER))
-        before = settings
+        last, before = shadow, dict(settings)
         yield pa.concat_tables(parts)
 
 

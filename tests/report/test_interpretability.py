@@ -1,0 +1,148 @@
+"""Measures of explanations in tables, figures and on the page, against what was planted."""
+
+import re
+
+import numpy as np
+import polars as pl
+import pytest
+from scipy.stats import t
+
+from mia_audit.report.explanation_figures import interpretability_figure, sheet_figure
+from mia_audit.report.explanations import section
+from mia_audit.report.figures import paper_style
+from mia_audit.report.findings import find
+from mia_audit.report.interpretability import interpretations, likeness
+from mia_audit.report.page import render
+from mia_audit.report.provenance import provenance
+from mia_audit.report.tables import build
+
+
+@pytest.fixture(scope="module")
+def found(interpreted):
+    results = interpreted.results()
+    return results, find(results), interpretations(results)
+
+
+@pytest.fixture(scope="module")
+def rows(interpreted):
+    return pl.read_parquet(interpreted.root / "toy" / "net" / "interpretability.parquet")
+
+
+def per_shadow(rows, **wanted):
+    return rows.filter(**wanted).group_by("shadow", maintain_order=True).agg(pl.col("value").mean())["value"].to_numpy()
+
+
+def test_the_table_has_means_over_records_then_over_models(found, rows):
+    results, findings, _ = found
+    table = build(results, findings)["interpretability"]
+    row = table.row(by_predicate=(pl.col("epsilon") == "1") & (pl.col("explainer") == "ig") & (pl.col("measure") == "ssim")
+                    & (pl.col("against") == "reference"), named=True)  # fmt: skip
+    values = per_shadow(rows, epsilon="1", explainer="ig", measure="ssim", against="reference")
+    assert row["models"] == len(values) == 12 and row["value_mean"] == pytest.approx(values.mean())
+    low, high = t.interval(0.95, 11, values.mean(), values.std(ddof=1) / np.sqrt(12))
+    assert (row["value_low"], row["value_high"]) == pytest.approx((low, high))
+    assert row["same_class"] == pytest.approx(0.8)
+    gini = table.filter(measure="gini")
+    assert len(gini) == 4 * 2 and gini["against"].null_count() == 8 and gini["same_class"].null_count() == 8
+    assert table.filter(against="other model")["models"].unique().to_list() == [6]
+
+
+def test_mechanisms_of_the_same_budget_are_compared_over_the_same_models(found, rows):
+    results, findings, _ = found
+    table = build(results, findings)["differences"]
+    row = table.row(by_predicate=pl.col("metric") == "ssim of ixg (logit)", named=True)
+    assert (row["minuend"], row["subtrahend"], row["epsilon"]) == ("other-eps8", "dp-sgd-eps8", "8")
+    values = [
+        per_shadow(rows, mechanism=name, explainer="ixg", measure="ssim", against="reference")
+        for name in ("other", "dp-sgd")
+    ]
+    values[1] = per_shadow(rows, mechanism="dp-sgd", epsilon="8", explainer="ixg", measure="ssim", against="reference")
+    gap = values[0] - values[1]
+    assert row["mean"] == pytest.approx(gap.mean()) and row["sd"] == pytest.approx(gap.std(ddof=1))
+    compared = table.filter(minuend="other-eps8", subtrahend="dp-sgd-eps8")["metric"].to_list()
+    assert {"test_accuracy", "auc of outputs", "auc of explanations"} < set(compared)
+
+
+def test_likeness_is_read_against_that_of_two_unprotected_models(found, rows):
+    _, findings, interpreted = found
+    interpretation = interpreted["toy", "net"]
+    base, weak, strong, _ = findings.settings
+    (one, _) = interpretation.drawn
+    assert interpretation.headline == "ssim" and one.label == "input × gradient"
+    assert likeness(base, base, interpretation)[one].mean == pytest.approx(0.7, abs=0.02)
+    gap = interpretation.shortfall(strong.setting, base.setting, one, "ssim")
+    level = per_shadow(rows, epsilon="inf", explainer="ixg", measure="ssim", against="other model")
+    alike = per_shadow(rows, epsilon="1", explainer="ixg", measure="ssim", against="reference")
+    pairs = level - (alike[::2] + alike[1::2]) / 2
+    assert gap.mean == pytest.approx(pairs.mean()) and gap.sd == pytest.approx(pairs.std(ddof=1)) and gap.targets == 6
+    assert interpretation.difference(weak.setting, strong.setting, one, "ssim").mean == pytest.approx(0.4, abs=0.03)
+    assert interpretation.estimate(base.setting, one, "infidelity") is None
+
+
+def test_the_section_says_what_was_planted(found):
+    results, findings, interpreted = found
+    (part,) = section(findings, interpreted, results.spec.confidence)
+    assert part["measure"] == "SSIM" and part["heads"] == ["input × gradient", "integrated gradients"]
+    assert [row["name"] for row in part["rows"]] == ["No protection", "dp-sgd, ε = 8", "dp-sgd, ε = 1", "other, ε = 8"]
+    told = {item["term"]: item["text"] for item in part["items"]}
+    strong = told["dp-sgd, ε = 1"]
+    assert "is 0.20 (input × gradient) and 0.20 (integrated gradients); 1 would be the same" in strong
+    assert re.search(
+        r"less alike than two unprotected models .* for input × gradient \(by 0\.50\d, 0\.4\d\d to 0\.5", strong
+    )
+    assert "explain the same class for 80.0\u00a0% of the records" in strong
+    assert "less alike" in told["dp-sgd, ε = 8"]
+    between = told["other, ε = 8 against dp-sgd, ε = 8"]
+    assert "No difference could be measured in" in between and "test accuracy" in between and "SSIM of" in between
+
+
+def test_without_an_unprotected_setting_nothing_is_claimed(found, interpreted):
+    results = interpreted.results(
+        settings=[one for one in interpreted.spec["settings"] if one["mechanism"] == "dp-sgd"]
+    )
+    (part,) = section(find(results), interpretations(results), 0.95)
+    assert [item["term"] for item in part["items"]] == ["No reference"]
+    assert all(cell["main"] == "–" for row in part["rows"] for cell in row["alike"])
+
+
+def test_the_page_has_the_section_its_chart_and_its_words(found):
+    results, findings, _ = found
+    html = render(results, findings, provenance(results, findings.settings))
+    assert '<section id="explanations"' in html and '<a href="#explanations">Explanations</a>' in html
+    assert "chart-0-likeness" in html and "Likeness of explanations</dt>" in html and "Every measure" in html
+    assert "toy/net/interpretability.parquet" in html
+
+
+def test_the_figures_show_estimates_and_maps(found):
+    results, findings, interpreted = found
+    group = findings.groups()["toy", "net"]
+    with paper_style():
+        accuracy, alike, leakage = interpretability_figure(findings, interpreted).axes
+        assert [axes.get_ylabel() for axes in (accuracy, alike, leakage)] == [
+            "test accuracy",
+            "SSIM with no DP",
+            "AUC of attacks",
+        ]
+        means = [line.get_ydata() for line in alike.lines if line.get_marker() == "o" and len(line.get_ydata()) == 3]
+        assert means[0] == pytest.approx([0.6, 0.2, 0.6], abs=0.05), "ALIKE of the settings but the reference"
+        sheet = sheet_figure(results, group, interpreted["toy", "net"])
+    titles = [axes.get_title(loc="left") for axes in sheet.axes]
+    assert "input × gradient\nno DP" in titles and "integrated gradients\nno DP" in titles
+    maps = results.maps(("toy", "net")).filter(mechanism="none", explainer="ixg")
+    shown = next(axes.images[0].get_array() for axes in sheet.axes if axes.get_title(loc="left").startswith("input"))
+    first = np.reshape(maps["map"][0].to_list(), (8, 8))
+    assert np.asarray(shown) == pytest.approx(first / np.abs(first).max())
+    arrows = [text.get_text() for axes in sheet.axes for text in axes.texts]
+    assert arrows == ["→ dog"] * 4, "at ε = 1 the models explain another class than the unprotected one"
+
+
+def test_a_table_is_drawn_as_strips(found, interpreted, monkeypatch):
+    results, findings, interpreted_ = found
+    facts = {"kind": "table", "features": [f"column {i}" for i in range(8)], "classes": ["a", "b"]}
+    monkeypatch.setattr(type(results), "pool_facts", lambda self, dataset: facts)
+    flat = results.maps(("toy", "net")).with_columns(pl.lit(1).alias("height"), pl.col("map").list.head(8))
+    monkeypatch.setattr(type(results), "maps", lambda self, group: flat)
+    with paper_style():
+        sheet = sheet_figure(results, findings.settings, interpreted_["toy", "net"])
+    assert len(sheet.axes) == 2 * 2 and sheet.axes[0].images[0].get_array().shape == (4, 8)
+    assert [tick.get_text() for tick in sheet.axes[-1].get_xticklabels()] == facts["features"]
