@@ -245,7 +245,7 @@ def tradeoff_figure(findings: Findings) -> Figure:
             placed = [(found, found.strongest[channel].auc_estimate) for found in group if channel in found.strongest]
             _tradeoff_line(axes, placed, colour, marker, name)
         axes.axhline(0.5, **GUESSING)
-        longest = max(len(_tick(found, group)) for found in group)
+        longest = max(len(tick(found, group)) for found in group)
         axes.margins(x=max(0.22, 0.04 * longest), y=0.12)
         _label_settings(axes, group)
         axes.set_xlabel("test accuracy")
