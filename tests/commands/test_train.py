@@ -244,3 +244,29 @@ def test_a_delta_that_promises_nothing_is_warned_of_and_kept(
     assert "warning: mechanisms.dp-sgd.delta is not below 1/(training records)" in capsys.readouterr().err
     row = read_table(tmp_path / "block" / "training.parquet", "training").to_pylist()[0]
     assert row["delta"] * row["records"] >= 1
+
+
+def test_masks_of_the_noise_lie_beside_the_weights(pool: Path, tmp_path: Path) -> None:
+    facts = {"name": "toy", "kind": "image", "shape": [1, 4, 4], "classes": ["a", "b", "c"], "features": []}
+    random = np.random.default_rng(0)
+    for stem, count in (("records", COUNT), ("public", PUBLIC)):
+        np.save(pool / f"{stem}.npy", random.integers(0, 256, (count, 1, 4, 4), dtype=np.uint8))
+        table = read_table(pool / f"{stem}.parquet", "records")
+        write_table(pool / f"{stem}.parquet", table, "records", count, facts)
+    parameters = {"width": 0.25, "stages": 1, "stem_stride": 1, "added": 8}
+    assert architecture(pool, {"model": "mobilenet_groupnorm", "parameters": parameters}) == 0
+    words = arguments(pool, tmp_path / "block", "0-0", "fadp")
+    position = words.index("--spec") + 1
+    spec = json.loads(words[position])
+    spec["mechanism"]["importance"] = "public"
+    words[position] = json.dumps(spec)
+    assert main(words) == 0
+    assert set(contents(tmp_path / "block")) == {"shadow-0.safetensors", "masks-0.safetensors", "training.parquet"}
+    last = read_table(tmp_path / "block" / "training.parquet", "training").to_pylist()[-1]
+    assert last["noise_mask"] == "public records" and last["epsilon"] <= 8
+    assert 0 < last["train_loss"] < 10 and 0 < last["test_loss"] < 10
+    first = contents(tmp_path / "block")["masks-0.safetensors"]
+    assert main(words) == 0
+    assert contents(tmp_path / "block")["masks-0.safetensors"] == first
+    (pool / "public.npy").unlink()
+    assert main(words) == 2

@@ -108,6 +108,8 @@ def _training(mechanism: str, epsilon: str, random: np.random.Generator) -> pa.T
             "loss": 1.0 / epoch,
             "train_accuracy": min(1.0, test + 0.08) if epoch == 2 else None,
             "test_accuracy": test + 0.01 * random.normal() if epoch == 2 else None,
+            "train_loss": 0.1 if epoch == 2 else None,
+            "test_loss": 0.4 + 0.01 * shadow if epoch == 2 else None,
             "records": RECORDS // 2,
             "steps": 10 * epoch,
             "epsilon": float(epsilon) * epoch / 2 - 0.01 * (shadow + 1) if private else np.inf,

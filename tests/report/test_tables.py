@@ -8,6 +8,7 @@ import pytest
 
 from mia_audit.report.findings import find
 from mia_audit.report.latex import escape, number, scientific
+from mia_audit.report.listings import settings_table
 from mia_audit.report.tables import build, to_csv, write
 from mia_audit.storage import read_table, table_facts
 
@@ -149,3 +150,10 @@ def test_tables_of_imported_signals(imported, tmp_path):
     row = tables["settings"].row(0, named=True)
     assert row["models"] == 12 and row["test_accuracy_mean"] is None and row["output_auc_mean"] > 0.6
     assert tables["differences"]["minuend"].unique().to_list() == ["explanations"]
+
+
+def test_losses_stand_beside_accuracies(small, findings):
+    row = build(small.results(), findings)["settings"].row(1, named=True)
+    assert row["train_loss_mean"] == pytest.approx(0.1) and row["test_loss_mean"] == pytest.approx(0.455)
+    assert row["test_loss_low"] < row["test_loss_mean"] < row["test_loss_high"]
+    assert settings_table(findings)["rows"][1]["cells"][3]["note"].endswith("; loss 0.455")

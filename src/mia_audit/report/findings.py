@@ -304,5 +304,12 @@ def accuracy_difference(first: Finding, second: Finding, confidence: float) -> E
 
 
 def _accuracy(shadows: pl.DataFrame | None, name: str, confidence: float) -> Estimate | None:
-    values = shadows[name].drop_nulls().cast(pl.Float64).to_numpy() if shadows is not None else np.empty(0)
-    return estimate(values, confidence).as_rate() if len(values) else None
+    found = shadow_estimate(shadows, name, confidence)
+    return found.as_rate() if found else None
+
+
+def shadow_estimate(shadows: pl.DataFrame | None, name: str, confidence: float) -> Estimate | None:
+    """Estimate the mean of a column of training.parquet over shadows; None where nobody knows it."""
+    known = shadows is not None and name in shadows.columns
+    values = shadows[name].drop_nulls().cast(pl.Float64).to_numpy() if shadows is not None and known else np.empty(0)
+    return estimate(values, confidence) if len(values) else None

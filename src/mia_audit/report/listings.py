@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from mia_audit.report.answer import TITLES
-from mia_audit.report.findings import CHANNELS, Finding, Findings, Leak, reference
+from mia_audit.report.findings import CHANNELS, Finding, Findings, Leak, reference, shadow_estimate
 from mia_audit.report.provenance import guarantee
 from mia_audit.report.signals import read_signal
 from mia_audit.report.statements import (
@@ -78,7 +78,7 @@ def settings_table(findings: Findings) -> dict[str, Any]:
     trained = any(found.shadows is not None for found in findings.settings)
     rows = []
     for found in findings.settings:
-        epsilon, *accuracies = _training_cells(found) if trained else [None]
+        epsilon, *accuracies = _training_cells(found, findings.confidence) if trained else [None]
         cells = [cell for cell in (epsilon, _proof_cell(found), *accuracies) if cell]
         for channel in present:
             cells += _leak_cells(found.strongest.get(channel), findings.fpr)
@@ -104,14 +104,16 @@ def _setting_name(found: Finding, findings: Findings) -> str:
     return capital(name) if len(findings.groups()) == 1 else f"{', '.join(found.setting.group)}: {name}"
 
 
-def _training_cells(found: Finding) -> list[dict[str, str]]:
+def _training_cells(found: Finding, confidence: float) -> list[dict[str, str]]:
     spent = guarantee(found).get("epsilon_spent")
     delta = f"δ = {power(found.setting.delta)}" if found.setting.delta else ""
     without = {"main": "none", "note": "no guarantee"} if found.setting.no_guarantee else None
     spent_cell = {"main": at_most(spent), "note": delta} if spent is not None else None
     cells = [without or spent_cell or {"main": "∞", "note": "no guarantee"}]
-    for accuracy in (found.train_accuracy, found.test_accuracy):
-        known = {"main": percent(accuracy.mean), "note": percent_interval(accuracy)} if accuracy else None
+    for phase, accuracy in (("train", found.train_accuracy), ("test", found.test_accuracy)):
+        loss = shadow_estimate(found.shadows, f"{phase}_loss", confidence)
+        told = f"; loss {fixed(loss.mean)}" if loss else ""
+        known = {"main": percent(accuracy.mean), "note": percent_interval(accuracy) + told} if accuracy else None
         cells.append(known or {"main": "unknown", "note": ""})
     return cells
 

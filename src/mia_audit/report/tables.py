@@ -17,6 +17,7 @@ from mia_audit.report.findings import (
     accuracy_difference,
     difference,
     reference,
+    shadow_estimate,
 )
 from mia_audit.report.gaps import left_out_of, told
 from mia_audit.report.interpretability import Interpretation, interpretations, peers
@@ -28,6 +29,7 @@ from mia_audit.storage import write_table, write_text
 SETTING = {"dataset": pl.String, "architecture": pl.String, "mechanism": pl.String, "epsilon": pl.String}
 CHANNELS = {"outputs": "output", "explanations": "explanation", "both": "joint", "other": "signal"}
 PARTS = ("mean", "sd", "low", "high")
+TRAINED = ("train_accuracy", "test_accuracy", "train_loss", "test_loss")
 
 
 def build(results: Results, findings: Findings) -> dict[str, pl.DataFrame]:
@@ -74,7 +76,7 @@ def _null_control(summary: pl.DataFrame) -> pl.DataFrame:
 
 def _settings(findings: Findings, spec: Spec) -> pl.DataFrame:
     left_out = left_out_of(spec)
-    rows = [_setting(found, findings.fpr) | {"left_out": left_out.get(found.setting)} for found in findings.settings]
+    rows = [_setting(found, findings) | {"left_out": left_out.get(found.setting)} for found in findings.settings]
     nothing = dict.fromkeys(_settings_schema())
     rows += [nothing | _identity(gap.setting) | {"left_out": told(gap)} for gap in spec.gaps if not gap.attacked]
     frame = pl.DataFrame(rows, schema=_settings_schema(), orient="row")
@@ -91,7 +93,7 @@ def _settings_schema() -> dict[str, Any]:
     schema |= dict.fromkeys(["epsilon_shown", "epsilon_shown_delta"], pl.Float64) | {"epsilon_shown_by": pl.String}
     schema |= dict.fromkeys(["accountant", "sampling", "clipping"], pl.String)
     schema |= {"models": pl.Int32}
-    schema |= {f"{name}_{part}": pl.Float64 for name in ("train_accuracy", "test_accuracy") for part in PARTS}
+    schema |= {f"{name}_{part}": pl.Float64 for name in TRAINED for part in PARTS}
     schema |= {"left_out": pl.String, "fpr": pl.Float64}
     for prefix in CHANNELS.values():
         schema |= {f"{prefix}_{name}": pl.String for name in ("attack", "signal", "variance")}
@@ -100,7 +102,7 @@ def _settings_schema() -> dict[str, Any]:
     return schema
 
 
-def _setting(found: Finding, fpr: float | None) -> dict[str, Any]:
+def _setting(found: Finding, findings: Findings) -> dict[str, Any]:
     setting = found.setting
     row: dict[str, Any] = {
         **_identity(setting),
@@ -108,9 +110,11 @@ def _setting(found: Finding, fpr: float | None) -> dict[str, Any]:
         "delta": setting.delta,
         "accountant": setting.accountant,
         "clipping": setting.clipping,
-        "fpr": fpr,
+        "fpr": findings.fpr,
         **_parts("train_accuracy", found.train_accuracy),
         **_parts("test_accuracy", found.test_accuracy),
+        **_parts("train_loss", shadow_estimate(found.shadows, "train_loss", findings.confidence)),
+        **_parts("test_loss", shadow_estimate(found.shadows, "test_loss", findings.confidence)),
         **guarantee(found),
     }
     if found.proof:
