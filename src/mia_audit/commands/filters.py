@@ -45,7 +45,8 @@ def run(options: argparse.Namespace) -> None:
     for name, settings in spec["architectures"].items():
         architecture = read_architecture(options.results / dataset / name / "architecture.json")
         inputs, sample = (
-            to_input(pool.data[rows], taken_by(architecture, pool.facts), architecture["input_shape"]) for rows in (shown, np.sort(order))
+            to_input(pool.data[rows], taken_by(architecture, pool.facts), architecture["input_shape"])
+            for rows in (shown, np.sort(order))
         )
         columns = []
         for heading, folder in settings:
