@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 
 from mia_audit.report import figures
@@ -13,6 +14,7 @@ from mia_audit.report.findings import find, reference
 from mia_audit.report.listings import settings_table
 from mia_audit.report.page import render
 from mia_audit.report.provenance import provenance
+from mia_audit.report.sweeps import accuracy_by_epsilon
 from mia_audit.report.tables import build, to_csv, write
 
 REASON = "the mask is computed from the private batch"
@@ -84,3 +86,20 @@ def test_figures_say_none_and_why(nominal: Any, tmp_path: Path, monkeypatch: pyt
         assert any("fadp-literal: ε none, " in one.replace("\n", " ") for one in text), name
     assert "fadp-literal" not in drawn["roc_toy_net_dp-sgd-eps8"]
     assert any("\nε none" in one for one in json.loads(drawn["attack_by_epsilon"]))
+
+
+def test_differences_at_the_same_epsilon_name_it_as_what_it_is(nominal: Any) -> None:
+    results = nominal.results()
+    rows = build(results, find(results))["differences"].filter(pl.col("metric") == "test_accuracy")
+    literal = rows.filter(pl.col("mechanism") == "fadp-literal")
+    assert "fadp-literal-eps8 (no guarantee)" in literal["minuend"].to_list()
+    assert "dp-sgd-eps8" in literal["subtrahend"].to_list()
+
+
+def test_a_nominal_epsilon_on_an_axis_says_so(nominal: Any) -> None:
+    settings = nominal.spec["settings"]
+    findings = find(nominal.results(settings=[*settings[:2], settings[2]]))
+    for one, epsilon in zip(findings.settings, ("inf", "8", "2"), strict=True):
+        object.__setattr__(one.setting, "epsilon", epsilon)
+    legend = [text.get_text() for text in accuracy_by_epsilon(findings.settings).legends[0].get_texts()]
+    assert "net, fadp-literal (ε nominal: none is guaranteed)" in legend and "net, dp-sgd" in legend

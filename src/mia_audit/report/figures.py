@@ -132,10 +132,12 @@ def _draw_explanations(results: Results, findings: Findings, folder: Path) -> No
 
     interpreted = interpretations(results)
     if interpreted:
-        save(interpretability_figure(findings, interpreted), folder, "interpretability")
+        figure = interpretability_figure(findings, interpreted)
+        save(disclaimed(figure, findings.settings), folder, "interpretability")
     for place, interpretation in interpreted.items():
         if not results.maps(place).is_empty():
-            save(sheet_figure(results, findings.groups()[place], interpretation), folder, sheet_name(*place))
+            group = findings.groups()[place]
+            save(disclaimed(sheet_figure(results, group, interpretation), group), folder, sheet_name(*place))
 
 
 def roc_figure(found: Finding, lines: Sequence[Curve]) -> Figure:

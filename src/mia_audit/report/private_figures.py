@@ -15,6 +15,7 @@ from mia_audit.report.figures import COLUMN, GUESSING
 from mia_audit.report.pictures import attribution_pixels, attribution_scale
 from mia_audit.report.series import PALETTE
 from mia_audit.report.signals import read_signal
+from mia_audit.report.words import protection
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -171,7 +172,8 @@ def attacks_figure(results: Results) -> Figure:
             names = [name for name, _ in places]
             values = [row for _, row in places]
             x = np.arange(len(values)) + (slot - (len(settings) - 1) / 2) * 0.16
-            label = "trained without DP" if not setting.private else f"{setting.mechanism}, ε = {setting.epsilon}"
+            bare = not setting.private and not setting.no_guarantee
+            label = "trained without DP" if bare else protection(setting)
             _errorbars(axes, x, values, label, slot)
         axes.axhline(0.5, **GUESSING)
         axes.set_xticks(range(len(names)), names, rotation=35, ha="right")

@@ -10,6 +10,7 @@ from mia_audit.report.figures import panel_grid, shared_legend
 from mia_audit.report.findings import Finding, Findings
 from mia_audit.report.outputs import budgets_of, swept_parameters
 from mia_audit.report.series import PALETTE
+from mia_audit.report.words import protection
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -50,6 +51,8 @@ def accuracy_by_epsilon(known: Sequence[Finding]) -> Figure:
         for mechanism in mechanisms:
             name = architecture if len(mechanisms) == 1 else f"{architecture}, {mechanism}"
             of_it = [found for found in group if found.setting.mechanism == mechanism]
+            if any(found.setting.no_guarantee for found in of_it):
+                name += " (ε nominal: none is guaranteed)"
             points = [(found.setting.epsilon, found) for found in of_it + bare]
             by_dataset.setdefault(dataset, []).append(Line(name, points))
     return _figure(by_dataset, lambda value: "no DP" if value == "inf" else value, "ε")
@@ -61,7 +64,7 @@ def accuracy_by_parameter(known: Sequence[Finding], key: str) -> Figure:
     by_dataset: dict[str, list[Line]] = {}
     for found in swept:
         rest = _rest(found, key)
-        name = "no DP" if found.setting.epsilon == "inf" else f"{found.setting.mechanism}, ε = {found.setting.epsilon}"
+        name = "no DP" if found.setting.epsilon == "inf" else protection(found.setting)
         others = {str(k): str(v) for k, v in found.setting.swept.items() if k != key}
         name = ", ".join([*(f"{k} {v}" for k, v in others.items()), name])
         lines = by_dataset.setdefault(found.setting.dataset, [])

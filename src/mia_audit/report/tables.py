@@ -200,7 +200,8 @@ def _compare(found: Finding, base: Finding | None, fpr: float | None, confidence
 
 
 def _name(found: Finding) -> str:
-    return f"{found.setting.mechanism}-eps{found.setting.epsilon}"
+    nominal = " (no guarantee)" if found.setting.no_guarantee else ""
+    return f"{found.setting.mechanism}-eps{found.setting.epsilon}{nominal}"
 
 
 def _row(metric: str, minuend: str, subtrahend: str, found: Estimate) -> dict[str, Any]:
