@@ -48,7 +48,7 @@ TINY: dict[str, Any] = {
 
 
 class Workflow:
-    """The workflow in a folder of its own; `profile`, `options` and `environment` may be changed before it is run."""
+    """The workflow in a folder of its own; the attributes may be changed before it is run."""
 
     def __init__(self, folder: Path, config: dict[str, Any]) -> None:
         self.folder = folder
@@ -56,6 +56,7 @@ class Workflow:
         self.log = folder / "log"
         self.profile = ROOT / "workflow" / "profiles" / "default"
         self.options: Sequence[str] = ("--cores", "2")
+        self.prefix: Sequence[str] = ()
         self.environment = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
         self.configure(config)
 
@@ -70,7 +71,7 @@ class Workflow:
     def command(self, *options: str) -> list[str]:
         files = {"snakefile": ROOT / "Snakefile", "configfile": "tiny.yaml", "workflow-profile": self.profile}
         named = [word for name, value in files.items() for word in (f"--{name}", str(value))]
-        return [sys.executable, "-m", "snakemake", *named, *self.options, *options]
+        return [*self.prefix, sys.executable, "-m", "snakemake", *named, *self.options, *options]
 
     @contextmanager
     def started(self, *options: str) -> Iterator["subprocess.Popen[bytes]"]:

@@ -1,39 +1,11 @@
-"""The tiny audit from one end to the other, and everything that may happen to it."""
+"""The tiny audit from one end to the other, and what a user may get wrong."""
 
-import shutil
-import signal
-import subprocess
-import time
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import polars as pl
 import pytest
 
 from mia_audit.storage import table_facts
-
-
-def bytes_below(folder: Path, *patterns: str) -> dict[str, bytes]:
-    return {
-        str(path.relative_to(folder)): path.read_bytes()
-        for pattern in patterns
-        for path in sorted(folder.glob(pattern))
-        if path.is_file()
-    }
-
-
-REPRODUCED = (
-    "pools/**/*",
-    "*/*/*/scores.parquet",
-    "*/*/*/metrics.parquet",
-    "*/*/*/signals.parquet",
-    "*/*/*/training.parquet",
-    "*/*/interpretability.parquet",
-    "*/*/explanations.parquet",
-    "tables/*",
-    "figures/*",
-)
 
 
 def test_every_stage_leaves_its_files(finished: Any) -> None:
@@ -82,52 +54,6 @@ def test_a_second_run_has_nothing_to_do(finished: Any) -> None:
     assert result.returncode == 0
     assert "Nothing to be done" in result.stdout
     assert before == {path: path.stat().st_mtime_ns for path in finished.results.rglob("*")}
-
-
-def test_a_killed_run_ends_in_the_same_bytes(
-    finished: Any, copy_of_finished: Callable[[dict[str, Any]], Any], tiny: dict[str, Any]
-) -> None:
-    """Take away everything after the public model, kill the run that mends it while it trains, and run again."""
-    copy = copy_of_finished(tiny)
-    for path in [copy.results / "tables", copy.results / "figures", *copy.results.glob("digits/vit/*-eps*")]:
-        shutil.rmtree(path)
-    process = subprocess.Popen(
-        copy.command(), cwd=copy.folder, env=copy.environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
-    while process.poll() is None and not list(copy.results.glob("digits/*/*/models/*/training.parquet")):
-        time.sleep(0.02)
-    assert process.poll() is None, "the run ended before it could be killed"
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    result = copy.run()
-    assert result.returncode == 0, result.stdout
-    assert bytes_below(copy.results, *REPRODUCED) == bytes_below(finished.results, *REPRODUCED)
-
-
-@pytest.mark.parametrize(
-    ("path", "message"),
-    [
-        ("digits/vit/none-epsinf/signals/ig/000-004.parquet", "signals/ig/000-004.parquet: truncated or not Parquet"),
-        ("digits/vit/none-epsinf/scores.parquet", "scores.parquet: truncated or not Parquet"),
-        ("digits/vit/none-epsinf/models/000-002/shadow-1.safetensors", "shadow-1.safetensors: "),
-        ("digits/vit/public.safetensors", "public.safetensors: "),
-    ],
-)
-def test_a_truncated_intermediate_is_named(
-    copy_of_finished: Callable[[dict[str, Any]], Any], tiny: dict[str, Any], path: str, message: str
-) -> None:
-    copy = copy_of_finished(tiny)
-    damaged = copy.results / path
-    damaged.write_bytes(damaged.read_bytes()[:-100])
-    if "models" in path:
-        (damaged.parent / ".snakemake_timestamp").touch()  # what Snakemake looks at where a folder is the output
-    report = (copy.results / "report.html").read_bytes()
-    result = copy.run()
-    assert result.returncode == 1
-    assert f"mia-audit: results/tiny/{path.rsplit('/', 1)[0]}" in result.stdout
-    assert message in result.stdout
-    assert "Traceback" not in result.stdout
-    assert (copy.results / "report.html").read_bytes() == report
 
 
 @pytest.mark.parametrize(

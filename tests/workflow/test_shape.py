@@ -78,7 +78,7 @@ def test_imported_signals_stand_beside_trained_models(workflow: Any, tiny: dict[
                 **MEASURED,
             },
         ),
-        ("compute", {"shadows_per_job": 3, "blocks_explained_per_job": 2, "batch": 32}, {}),
+        ("compute", {"shadows_per_job": 3, "blocks_explained_per_job": 2, "batch": 32, "keep_going": True}, {}),
     ],
     ids=["attacks", "evaluation", "report", "explainer", "free-explainer", "measures", "epsilon", "nothing"],
 )

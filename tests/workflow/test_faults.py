@@ -1,0 +1,172 @@
+"""Whatever happens to an audit on one machine, the next run ends in the same bytes; what is damaged is named, never used."""
+
+import os
+import random
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+KILLS = 20
+Copy = Callable[[dict[str, Any]], Any]
+
+REPRODUCED = ("pools/**/*", "*/*/*/*.parquet", "*/*/*/models/**/*", "*/*/*/signals/**/*", "tables/*", "figures/*")
+
+
+def contents(results: Path) -> dict[str, bytes]:
+    """Read what is the same after every run; what a name with a dot begins is Snakemake's or nobody's."""
+    files = {path for pattern in REPRODUCED for path in results.glob(pattern) if path.is_file()}
+    shown = {path: path.relative_to(results) for path in files}
+    return {str(name): path.read_bytes() for path, name in shown.items() if not path.name.startswith(".")}
+
+
+def group_of(process: "subprocess.Popen[bytes]") -> list[int]:
+    """List the workers of an orchestrator that are alive, whoever their parent is by now."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            session = int((folder / "stat").read_text().rpartition(") ")[2].split()[3])
+            words = (folder / "cmdline").read_bytes().split(b"\0")
+        except (OSError, IndexError):
+            continue
+        if session == process.pid and any(word.endswith(b"/mia-audit") for word in words):
+            found.append(int(folder.name))
+    return sorted(found)
+
+
+def kill(pid: int) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+
+
+def test_twenty_kills_change_nothing(finished: Any, tmp_path: Path) -> None:
+    """Kill the orchestrator, a worker or both at moments that a seed chooses, and run again at once, workers left over or not."""
+    audit = finished.elsewhere(tmp_path)
+    chance = random.Random(0)
+    started = []
+    try:
+        for number in range(KILLS):
+            before = len(list(audit.results.rglob("*")))
+            moment = before + chance.randrange(1, 8)  # new files, partial ones, logs and folders included
+            victims = chance.choice(["orchestrator", "worker", "all"])
+            with (tmp_path / f"log{number}").open("wb") as log:
+                process = subprocess.Popen(
+                    audit.command(),
+                    cwd=tmp_path,
+                    env=audit.environment,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                )
+            started.append(process)
+            while process.poll() is None and len(list(audit.results.rglob("*"))) < moment:
+                time.sleep(0.02)
+            workers = group_of(process)
+            if victims != "orchestrator":
+                for worker in workers if victims == "all" else workers[:1]:
+                    kill(worker)
+            if victims != "worker" or not workers:
+                kill(process.pid)
+            process.wait()
+        result = audit.run()
+    finally:
+        for process in started:
+            for pid in [process.pid, *group_of(process)]:
+                kill(pid)
+    assert result.returncode == 0, result.stdout
+    assert contents(audit.results) == contents(finished.results)
+    assert [path for path in audit.results.rglob("*") if path.name.endswith(".partial")] == []
+
+
+def truncate(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-100])
+
+
+def flip(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    ("path", "damage"),
+    [
+        ("digits/vit/none-epsinf/signals/ig/000-004.parquet", flip),
+        ("digits/vit/none-epsinf/scores.parquet", truncate),
+        ("digits/vit/none-epsinf/models/000-002/shadow-1.safetensors", flip),
+        ("digits/vit/public.safetensors", truncate),
+        ("pools/digits/records.npy", flip),
+    ],
+)
+def test_a_damaged_intermediate_is_named_and_never_used(
+    copy_of_finished: Copy, tiny: dict[str, Any], path: str, damage: Callable[[Path], None]
+) -> None:
+    copy = copy_of_finished(tiny)
+    damaged = copy.results / path
+    damage(damaged)
+    if "models" in path:
+        (damaged.parent / ".snakemake_timestamp").touch()  # what Snakemake looks at where a folder is the output
+    report = (copy.results / "report.html").read_bytes()
+    result = copy.run()
+    assert result.returncode == 1
+    assert f"mia-audit: results/tiny/{path}: {'damaged' if damage is flip else 'truncated'}" in result.stdout
+    assert "Traceback" not in result.stdout
+    assert (copy.results / "report.html").read_bytes() == report
+
+
+def test_a_full_disk_is_one_line_and_the_next_run_goes_on(
+    finished: Any, copy_of_finished: Copy, tiny: dict[str, Any]
+) -> None:
+    """The page is the largest file by far: with a limit on the size of files it alone cannot be written."""
+    copy = copy_of_finished(tiny)
+    page = copy.results / "report.html"
+    page.unlink()
+    unlimited = copy.prefix
+    copy.prefix = ["prlimit", "--fsize=200000"]
+    result = copy.run()
+    assert result.returncode == 1
+    assert (
+        "mia-audit: results/tiny/report.html: could not be written: file too large. Make room and run again"
+        in result.stdout
+    )
+    assert "Traceback" not in result.stdout
+    assert not page.exists()
+    copy.prefix = unlimited
+    assert copy.run().returncode == 0
+    assert page.read_bytes() == (finished.results / "report.html").read_bytes()
+
+
+def test_two_orchestrators_are_kept_apart(copy_of_finished: Copy, tiny: dict[str, Any]) -> None:
+    copy = copy_of_finished(tiny)
+    (copy.results / "report.html").unlink()
+    other = copy.elsewhere(copy.folder)
+    other.log = copy.folder / "other.log"
+    with copy.started() as first:
+        while first.poll() is None and not list((copy.folder / ".snakemake" / "locks").glob("*.lock")):
+            time.sleep(0.02)
+        result = other.run()
+        first.wait()
+    assert first.returncode == 0, copy.log.read_text()
+    assert result.returncode == 1
+    assert "Directory cannot be locked" in result.stdout
+    assert "Traceback" not in result.stdout
+
+
+@pytest.mark.parametrize("years", [-20, 20], ids=["back", "forth"])
+def test_a_clock_that_jumps_does_no_harm(
+    finished: Any, copy_of_finished: Copy, tiny: dict[str, Any], years: int
+) -> None:
+    """Half of the files were written while the clock was wrong: nothing ends in other bytes."""
+    copy = copy_of_finished(tiny)
+    for index, path in enumerate(sorted(path for path in copy.results.rglob("*") if path.is_file())):
+        if index % 2:
+            moved = path.stat().st_mtime + years * 365 * 86400
+            os.utime(path, (moved, moved))
+    result = copy.run()
+    assert result.returncode == 0, result.stdout
+    assert contents(copy.results) == contents(finished.results)
