@@ -17,6 +17,7 @@ audit: $(READY)
 	@snakemake --cores $(CORES) --configfile $(CONFIG)
 
 test: check
+	@python tests/slurm/cluster.py check
 	pytest -n 2 --dist loadgroup
 
 check: $(READY)

@@ -1,5 +1,6 @@
 """A throw-away SLURM on this machine: controller, three nodes, two make-believe GPUs, accounting. Needs root and Debian's packages.
 
+    python tests/slurm/cluster.py check              say whether the tests can have one here
     python tests/slurm/cluster.py up FOLDER          start it; says what to export
     python tests/slurm/cluster.py stop FOLDER        take the controller away, leave all else
     python tests/slurm/cluster.py start FOLDER       bring the controller back
@@ -227,6 +228,10 @@ def _output(*command: str) -> str:
 
 def main() -> None:
     """Do what the first argument says to the cluster in the folder that the second names."""
+    if sys.argv[1:] == ["check"]:
+        why = obstacle()
+        print(f"tests/slurm are skipped: {why}" if why else "tests/slurm start a SLURM of their own")
+        return
     if len(sys.argv) != 3 or sys.argv[1] not in ("up", "down", "start", "stop"):
         sys.exit(__doc__)
     folder = Path(sys.argv[2]).resolve()

@@ -12,7 +12,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PATIENCE = 900.0
-"""Seconds that a job may take to appear on a busy machine."""
+"""Seconds that a job or a run may take on a busy machine."""
 
 
 class Cluster:
@@ -27,6 +27,7 @@ class Cluster:
         "10",
     )
     """Options for a small cluster on one machine: ask soon and often."""
+    patience = PATIENCE
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

@@ -46,7 +46,7 @@ def story(finished: Any, cluster: Any, profile: Path, tmp_path_factory: pytest.T
     with audit.started() as process:
         interrupted = cluster.wait_for("membership", process)
         process.send_signal(signal.SIGINT)
-        process.wait()
+        process.wait(cluster.patience)
     left = cluster.jobs("PENDING,RUNNING")
 
     with audit.started() as process:
@@ -56,7 +56,7 @@ def story(finished: Any, cluster: Any, profile: Path, tmp_path_factory: pytest.T
         assert cluster.do("stop").returncode == 0
         threading.Event().wait(OUTAGE)  # nobody waits for anything here: this is the fault
         assert cluster.do("start").returncode == 0
-        process.wait()
+        process.wait(cluster.patience)
     return Story(audit.results, interrupted, left, cancelled, process.returncode, audit.log.read_text())
 
 
