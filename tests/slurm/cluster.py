@@ -25,7 +25,7 @@ from pathlib import Path
 PROGRAMS = ("slurmctld", "slurmd", "slurmdbd", "munged", "mariadbd", "mariadb-install-db", "sbatch", "sacct")
 SYSTEM_CONFIG = Path("/etc/slurm/slurm.conf")
 MARK = "# a throw-away cluster of mia-audit's tests"
-NODES, CPUS, MEMORY, CARDS = 3, 2, 16000, 2
+NODES, CPUS, MEMORY, CARDS = 3, 8, 16000, 2
 PATIENCE = 120.0
 """Seconds that anything here may take on a busy machine."""
 
