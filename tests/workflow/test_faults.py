@@ -157,14 +157,11 @@ def test_two_orchestrators_are_kept_apart(copy_of_finished: Copy, tiny: dict[str
     assert "Traceback" not in result.stdout
 
 
-@pytest.mark.parametrize("years", [-20, 20], ids=["back", "forth"])
-def test_a_clock_that_jumps_does_no_harm(
-    finished: Any, copy_of_finished: Copy, tiny: dict[str, Any], years: int
-) -> None:
-    """Half of the files were written while the clock was wrong: nothing ends in other bytes."""
+def test_a_clock_that_jumps_does_no_harm(finished: Any, copy_of_finished: Copy, tiny: dict[str, Any]) -> None:
+    """Some files were written while the clock was ahead and some while it was behind: nothing ends in other bytes."""
     copy = copy_of_finished(tiny)
-    for index, path in enumerate(sorted(path for path in copy.results.rglob("*") if path.is_file())):
-        if index % 2:
+    for pattern, years in (("*/*/*/scores.parquet", 20), ("tables/*", -20), ("pools/*/*", -20)):
+        for path in copy.results.glob(pattern):
             moved = path.stat().st_mtime + years * 365 * 86400
             os.utime(path, (moved, moved))
     result = copy.run()
