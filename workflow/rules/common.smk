@@ -1,5 +1,6 @@
 from pathlib import Path
 
+from mia_audit.clock import bring_back
 from mia_audit.config import settings as slices
 from mia_audit.config.load import check_audit
 from mia_audit.errors import UserError
@@ -26,6 +27,8 @@ if workflow.is_main_process:
     )
 
 results = f"results/{AUDIT.audit}"
+if workflow.is_main_process:
+    bring_back(Path(results))
 SETTINGS = slices.settings(AUDIT)
 BLOCKS = slices.blocks(AUDIT)
 EXPLAINED = slices.explained_blocks(AUDIT)
