@@ -15,7 +15,16 @@ import pytest
 KILLS = 20
 Copy = Callable[[dict[str, Any]], Any]
 
-REPRODUCED = ("pools/**/*", "*/*/*/*.parquet", "*/*/*/models/**/*", "*/*/*/signals/**/*", "tables/*", "figures/*")
+REPRODUCED = (
+    "pools/**/*",
+    "*/*/interpretability.parquet",
+    "*/*/explanations.parquet",
+    "*/*/*/*.parquet",
+    "*/*/*/models/**/*",
+    "*/*/*/signals/**/*",
+    "tables/*",
+    "figures/*",
+)
 
 
 def contents(results: Path) -> dict[str, bytes]:
