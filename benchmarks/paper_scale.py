@@ -100,7 +100,7 @@ class Bench:
         """A family of signals: records/s of one run, and GFLOP a record."""
         family, choices, both, forward = EXPLAINED[name]
         model = build(MODEL, {}, SHAPE, CLASSES, seed=0).to(self.device).eval().requires_grad_(False)
-        count = max(1, self.records // (1 if family == "gradient" else 8))
+        count = self.records if family == "gradient" else max(4, self.records // 8)
         inputs, labels = self.inputs(count)
         task = Task(family, OPTIONS | choices | {"precision": precision}, 0, self.batch)
         there, back = operations(model, SHAPE)

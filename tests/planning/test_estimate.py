@@ -8,7 +8,7 @@ import pytest
 from mia_audit.config.load import parse
 from mia_audit.config.schema import Audit, Mechanism, Training
 from mia_audit.planning.costs import Linear
-from mia_audit.planning.estimate import HELD, PROCESS_BYTES, Model, Plan, estimate
+from mia_audit.planning.estimate import HELD, PER_MAP, PROCESS_BYTES, Model, Plan, estimate
 from mia_audit.planning.sizes import Size
 from mia_audit.planning.startup import advice
 
@@ -61,6 +61,8 @@ def test_every_model_step_and_record_is_counted(plan: Plan) -> None:
     assert seconds["train dp-sgd"] == pytest.approx(2 * (10 * (10 * 0.1 + 1000 * 0.002 + 1000 * 0.0005) + 3 * 7))
     assert seconds["signals gradient"] == pytest.approx(3 * 10 * 1000 * 0.003)
     assert seconds["signals ig"] == pytest.approx(3 * 10 * 1000 * 0.05)
+    # 32 records of every model are explained once more, by two families
+    assert seconds["interpretability"] == pytest.approx(3 * 10 * 32 * (0.003 + 0.05 + 2 * PER_MAP))
     assert plan.dominant == "signals ig"
     assert plan.total == sum(seconds.values())
 

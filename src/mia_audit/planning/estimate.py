@@ -9,7 +9,15 @@ from mia_audit.attacks.files import DIAGNOSTIC
 from mia_audit.attacks.run import plan as attack_runs
 from mia_audit.attacks.signal import describe
 from mia_audit.config.schema import Audit, Mechanism
-from mia_audit.config.settings import Setting, blocks, families_of, resolved_architecture, resolved_mechanism, settings
+from mia_audit.config.settings import (
+    Setting,
+    blocks,
+    families_of,
+    interpreted_models,
+    resolved_architecture,
+    resolved_mechanism,
+    settings,
+)
 from mia_audit.explain.families import OUTPUTS, columns
 from mia_audit.membership import draw_membership
 from mia_audit.models import describe as described
@@ -39,6 +47,9 @@ PER_SETTING = {"figures": 2.0, "report": 1.0, "tables": 0.1}
 
 PER_CELL = 1.5e-6
 """Seconds to score, store and evaluate one record of one target under one attack."""
+
+PER_MAP = 3e-3
+"""Seconds to hold one explanation of a record against another model's; what asks the model again is not counted."""
 
 PROCESS_BYTES = 600 * 2**20
 """Memory of a process that has imported torch and timm, before it does anything."""
@@ -133,9 +144,13 @@ def _setting(plan: Plan, audit: Audit, setting: Setting, size: Size, model: Mode
     at_once = min(batch, training.batch) * model.activation
     plan.need("train", PROCESS_BYTES + 4 * weights + 2 * gradients + at_once)
     plan.need("signals", PROCESS_BYTES + weights + batch * model.activation)
+    measured = min(audit.interpretability.records, size.records)
     of_model = families_of(audit)[setting.architecture]
     for family, options in of_model.items():
-        plan.add(f"signals {family}", count * size.records * costs.signals(facts, family, options))
+        each = costs.signals(facts, family, options)
+        plan.add(f"signals {family}", count * size.records * each)
+        if measured:
+            plan.add("interpretability", interpreted_models(audit) * measured * (each + PER_MAP))
     _attacks(plan, audit, of_model, count * size.records)
 
 

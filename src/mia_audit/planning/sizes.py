@@ -28,6 +28,7 @@ class Size:
 
 SOURCES = {
     "breast_cancer": Size(569, 0, (30,), 2),
+    "clusters": Size(20_000, 0, (20,), 2),
     "digits": Size(1797, 0, (1, 8, 8), 10),
     "cifar10": Size(60_000, 0, (3, 32, 32), 10),
     "cifar100": Size(60_000, 0, (3, 32, 32), 100),
@@ -78,9 +79,9 @@ def parse_size(text: str, audit: Audit) -> tuple[str, Size]:
 
 
 def _drawn(source: Size, section: Dataset) -> Size:
-    left = source.records - section.public
     shape = (source.shape[0], section.size, section.size) if section.size else source.shape
-    return Size(min(section.records or left, left), section.public, shape, source.classes)
+    records = section.records or source.records - section.public
+    return Size(records, section.public, shape, source.classes)
 
 
 def human(size: float) -> str:
