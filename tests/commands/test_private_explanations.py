@@ -1,0 +1,143 @@
+"""A small study from its pool to its figures, by the commands that the workflow's rules call."""
+
+import math
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from mia_audit.attacks.files import SignalsFile
+from mia_audit.cli import main
+from mia_audit.config import settings as slices
+from mia_audit.config.load import check_audit
+from mia_audit.errors import UserError
+from mia_audit.report.outputs import PRIVATE_TABLES, private_figure_names
+from mia_audit.report.results import parse_spec
+
+AUDIT = {
+    "audit": "study",
+    "datasets": {"digits": {"records": 90}},
+    "membership": {"models": 5},
+    "private_explanations": {
+        "digits": {
+            "black_boxes": ["forest"],
+            "queries": 12,
+            "epsilons": [1, 10],
+            "steps": 10,
+            "pictures": 2,
+            "attacked": ["inf", 1],
+            "scale": 500,
+        }
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def audit():
+    return check_audit(AUDIT, "study")
+
+
+@pytest.fixture(scope="module")
+def finished(audit, tmp_path_factory) -> Path:
+    results = tmp_path_factory.mktemp("study")
+    pool = results / "pools" / "digits"
+    steps = [
+        ["pool", "--spec", slices.pool_slice(audit, "digits"), "--out", str(pool)],
+        ["membership", "--records", str(pool / "records.parquet"), "--spec", slices.membership_slice(audit, "digits")],
+    ]
+    steps[-1] += ["--out", str(pool / "membership.parquet")]
+    for name in slices.black_boxes_of(audit, "digits"):
+        folder = results / "digits" / "private" / name
+        values = str(folder / "values.parquet")
+        given = ["--pool", str(pool), "--values", values]
+        box, study = slices.black_box_slice(audit, "digits", name), slices.private_slice(audit, "digits")
+        steps.append(["black-box", "--pool", str(pool), "--spec", box, "--out", values])
+        steps.append(["explain-privately", *given, "--spec", study, "--out", str(folder / "answers.parquet")])
+    for setting in slices.settings(audit):
+        values = results / "digits" / "private" / setting.architecture / "values.parquet"
+        spec = slices.explanation_signals_slice(audit, "digits", setting.architecture, setting.epsilon)
+        out = results / setting.path
+        steps.append(["explanation-signals", "--pool", str(pool), "--values", str(values), "--spec", spec])
+        steps[-1] += ["--out", str(out / "signals.parquet")]
+        attacks = slices.attacks_slice(audit, setting.dataset).replace("loss-lira", "lrt")
+        steps.append(["attack", "--signals", str(out / "signals.parquet"), "--spec", attacks])
+        steps[-1] += ["--out", str(out / "scores.parquet")]
+        steps.append(["evaluate", "--scores", str(out / "scores.parquet"), "--spec", slices.evaluation_slice(audit)])
+        steps[-1] += ["--out", str(out / "metrics.parquet")]
+    report = ["--spec", slices.private_report_slice(audit), "--audit", slices.report_slice(audit)]
+    steps.append(["private-report", "--results", str(results), *report])
+    for step in steps:
+        assert main(step) == 0, step
+    return results
+
+
+def test_every_declared_file_is_written(audit, finished):
+    written = {path.name for path in (finished / "figures").iterdir()}
+    assert written == set(private_figure_names(slices.private_studies(audit), attacked=False))
+    assert {path.name for path in (finished / "tables").iterdir()} == set(PRIVATE_TABLES)
+
+
+def test_the_tables_say_what_was_spent_and_what_published_choices_cost(finished):
+    table = pl.read_csv(finished / "tables" / "private_explanations.csv")
+    assert set(table["black_box"]) == {"forest"}
+    scratch = table.filter(pl.col("protocol") == "non-adaptive", pl.col("experiment") == "protocols")
+    assert (scratch["share_scratch"] == 1).all()
+    published = pl.read_csv(finished / "tables" / "private_published.csv").rows_by_key(
+        "choice", named=True, unique=True
+    )
+    assert published[None if None in published else ""]["epsilon_zero_out"] == pytest.approx(1.0, rel=1e-4)
+    assert published["sigma"]["epsilon_zero_out"] < 0.1
+    assert published["weight"]["epsilon_zero_out"] > 1
+    assert published["uncentred"]["epsilon_zero_out"] == pytest.approx(1.0, rel=1e-4)
+    assert math.isinf(float(published["beta"]["epsilon_zero_out"]))
+
+
+def test_explanation_sets_take_the_place_of_models(audit, finished):
+    for setting in slices.settings(audit):
+        file = SignalsFile(finished / setting.path / "signals.parquet")
+        assert file.models == 5
+        assert {signal.name for signal in file.signals} > {"fit_error", "local_linear_l1"}
+    private = [setting for setting in parse_spec(slices.report_slice(audit)).settings if setting.private]
+    assert {(setting.dataset, setting.epsilon, setting.delta) for setting in private} == {
+        ("digits-explained", "1", 1e-6)
+    }
+
+
+def test_values_of_another_pool_are_refused(audit, finished, tmp_path, capsys):
+    values = finished / "digits" / "private" / "forest" / "values.parquet"
+    spec = slices.pool_slice(audit, "digits").replace('"records": 90', '"records": 80')
+    assert main(["pool", "--spec", spec, "--out", str(tmp_path / "pool")]) == 0
+    study = ["--spec", slices.private_slice(audit, "digits"), "--out", str(tmp_path / "answers.parquet")]
+    assert main(["explain-privately", "--pool", str(tmp_path / "pool"), "--values", str(values), *study]) == 2
+    assert "values of 90 records, but the pool has 80" in capsys.readouterr().err
+    assert not (tmp_path / "answers.parquet").exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"black_boxes": ["forrest"]}, "unknown black box 'forrest': did you mean 'forest'"),
+        ({"black_boxes": []}, "private_explanations.digits: nothing to explain"),
+        ({"architectures": ["mlp"]}, "unknown architecture 'mlp'"),
+        ({"epsilons": [-1]}, "an ε is a positive number, got -1"),
+        ({"delta": 2}, "private_explanations.digits.delta"),
+        ({"kernel": "gausian"}, "unknown kernel 'gausian': did you mean 'gaussian'"),
+    ],
+)
+def test_a_mistake_in_the_section_is_named(changes, words):
+    section = AUDIT["private_explanations"]["digits"] | changes
+    with pytest.raises(UserError, match=words):
+        check_audit(AUDIT | {"private_explanations": {"digits": section}}, "study.yaml")
+
+
+def test_a_study_of_no_data_set_is_named():
+    with pytest.raises(UserError, match="unknown data set 'digit': did you mean 'digits'"):
+        check_audit(AUDIT | {"private_explanations": {"digit": {}}}, "study.yaml")
+
+
+def test_pictures_and_attacks_recompute_nothing(audit):
+    changed = check_audit(
+        AUDIT | {"private_explanations": {"digits": AUDIT["private_explanations"]["digits"] | {"pictures": 5}}}, "study"
+    )
+    assert slices.private_slice(changed, "digits") == slices.private_slice(audit, "digits")
+    assert slices.black_box_slice(changed, "digits", "forest") == slices.black_box_slice(audit, "digits", "forest")

@@ -1,0 +1,12 @@
+import numpy as np
+
+from mia_audit.config.schema import Dataset
+from mia_audit.pools import pools
+
+
+def test_as_many_records_as_are_asked_for_and_always_the_same():
+    source = pools["clusters"].load(Dataset(pool="clusters", records=300, public=20), "datasets.clusters")
+    assert source.records.shape == (320, 20)
+    assert set(source.labels.tolist()) == {0, 1}
+    again = pools["clusters"].load(Dataset(pool="clusters", records=300, public=20), "datasets.clusters")
+    np.testing.assert_array_equal(source.records, again.records)
