@@ -7,7 +7,7 @@ the `-raw` forms take them as they are, and `loss-lira-raw` the loss.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from mia_audit.attacks.catalogue import attack
@@ -18,27 +18,37 @@ if TYPE_CHECKING:
     import numpy as np
     from jaxtyping import Bool, Float
 
+    from mia_audit.attacks.catalogue import Score
     from mia_audit.attacks.signal import Reading
 
 
-@attack("loss-lira", reads=named("confidence"), variances=RATIOS)
-@attack("var-lrt", reads=every("variance"), variances=RATIOS)
-@attack("l1-lrt", reads=every("l1"), variances=RATIOS)
-@attack("l2-lrt", reads=every("l2"), variances=RATIOS)
-@attack("linf-lrt", reads=every("linf"), variances=RATIOS)
-@attack("lrt", reads=others, variances=RATIOS)
+def on_every_signal(form: str, variances: Iterable[str], outputs: str = "confidence") -> Callable[[Score], Score]:
+    """Register the decorated ratio once for each kind of signal, `form` behind its name; `outputs` is what `loss-lira` reads."""
+    kinds = {
+        "loss-lira": named(outputs),
+        **{
+            f"{name}-lrt": every(summary)
+            for name, summary in (("var", "variance"), ("l1", "l1"), ("l2", "l2"), ("linf", "linf"))
+        },
+        "lrt": others,
+    }
+
+    def decorate(score: Score) -> Score:
+        for name, reads in kinds.items():
+            attack(f"{name}{form}", reads, variances)(score)
+        return score
+
+    return decorate
+
+
+@on_every_signal("", RATIOS)
 def online(readings: Sequence[Reading], member: Bool[np.ndarray, "N K"], variance: str) -> Float[np.ndarray, "N K"]:
     """Score by log p(x | in) − log p(x | out)."""
     (reading,) = readings
     return RATIOS[variance](reading.scaled, member)
 
 
-@attack("loss-lira-raw", reads=named("loss"), variances=RATIOS)
-@attack("var-lrt-raw", reads=every("variance"), variances=RATIOS)
-@attack("l1-lrt-raw", reads=every("l1"), variances=RATIOS)
-@attack("l2-lrt-raw", reads=every("l2"), variances=RATIOS)
-@attack("linf-lrt-raw", reads=every("linf"), variances=RATIOS)
-@attack("lrt-raw", reads=others, variances=RATIOS)
+@on_every_signal("-raw", RATIOS, outputs="loss")
 def raw(readings: Sequence[Reading], member: Bool[np.ndarray, "N K"], variance: str) -> Float[np.ndarray, "N K"]:
     """Score by the same ratio on the signal as it is."""
     (reading,) = readings

@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from mia_audit.attacks.catalogue import attack
 from mia_audit.attacks.likelihood import VARIANCES, offline_ratio
-from mia_audit.attacks.signal import every, named, others
+from mia_audit.attacks.methods.lrt import on_every_signal
 
 if TYPE_CHECKING:
     import numpy as np
@@ -20,24 +19,14 @@ if TYPE_CHECKING:
     from mia_audit.attacks.signal import Reading
 
 
-@attack("loss-lira-offline", reads=named("confidence"), variances=VARIANCES)
-@attack("var-lrt-offline", reads=every("variance"), variances=VARIANCES)
-@attack("l1-lrt-offline", reads=every("l1"), variances=VARIANCES)
-@attack("l2-lrt-offline", reads=every("l2"), variances=VARIANCES)
-@attack("linf-lrt-offline", reads=every("linf"), variances=VARIANCES)
-@attack("lrt-offline", reads=others, variances=VARIANCES)
+@on_every_signal("-offline", VARIANCES)
 def one_sided(readings: Sequence[Reading], member: Bool[np.ndarray, "N K"], variance: str) -> Float[np.ndarray, "N K"]:
     """Score by −log P(an out model's value is more like a member's than x)."""
     (reading,) = readings
     return offline_ratio(reading.scaled, member, variance, reading.signal.members)
 
 
-@attack("loss-lira-offline-two-sided", reads=named("confidence"), variances=VARIANCES)
-@attack("var-lrt-offline-two-sided", reads=every("variance"), variances=VARIANCES)
-@attack("l1-lrt-offline-two-sided", reads=every("l1"), variances=VARIANCES)
-@attack("l2-lrt-offline-two-sided", reads=every("l2"), variances=VARIANCES)
-@attack("linf-lrt-offline-two-sided", reads=every("linf"), variances=VARIANCES)
-@attack("lrt-offline-two-sided", reads=others, variances=VARIANCES)
+@on_every_signal("-offline-two-sided", VARIANCES)
 def two_sided(readings: Sequence[Reading], member: Bool[np.ndarray, "N K"], variance: str) -> Float[np.ndarray, "N K"]:
     """Score by −log p(x | out)."""
     (reading,) = readings
