@@ -40,6 +40,17 @@ def test_tables_pass_through_and_are_copied() -> None:
 
 
 @pytest.mark.parametrize("ready", [True, False])
+def test_the_heap_is_trimmed_once_a_batch_of_a_large_pool(monkeypatch: pytest.MonkeyPatch, ready: bool) -> None:
+    trimmed: list[int] = []
+    monkeypatch.setattr(inputs, "READY", 2**28 if ready else 0)
+    monkeypatch.setattr(inputs, "_malloc_trim", lambda: trimmed.append)
+    pool = Inputs(np.zeros((4, 1, 8, 8), dtype=np.uint8), FACTS, (1, 8, 8))
+    for rows in (slice(0, 2), slice(2, 4), torch.tensor([1])):
+        pool[rows]
+    assert trimmed == ([] if ready else [0, 0, 0])
+
+
+@pytest.mark.parametrize("ready", [True, False])
 def test_a_batch_is_the_same_whether_the_pool_is_kept_or_read_from_its_map(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ready: bool
 ) -> None:
