@@ -130,7 +130,7 @@ def _items(group: list[Finding], base: Finding, fpr: float | None, confidence: f
         yield TITLES[channel], " ".join(sentences)
     for found in group:
         if found is not base:
-            why = [f"{_capital(no_guarantee_sentence(found))}."] if found.setting.no_guarantee else []
+            why = [f"{no_guarantee_sentence(found)}."] if found.setting.no_guarantee else []
             yield _term(found), " ".join([*why, *_bought(found, base, confidence)])
 
 

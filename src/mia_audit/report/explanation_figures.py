@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 
     from mia_audit.report.results import Results
 
+LETTERS = 14
+"""Letters that fit above a map."""
+OVERLAID = frozenset({"gradcam"})
+"""Explainers whose maps are so coarse that they are laid over the record."""
 CELL = 0.56
 """Width of a map in inches."""
 WIDE = 2 * COLUMN + 0.2
@@ -114,16 +118,26 @@ def _image_sheet(
         for cell in axes.flat:
             cell.set_axis_off()
         for row, record in enumerate(records):
-            picture = stored[record].transpose(1, 2, 0)
-            axes[row][0].imshow(picture if picture.shape[2] == 3 else picture.mean(axis=2), cmap="gray")
+            axes[row][0].imshow(_picture(stored[record]), cmap="gray")
         axes[0][0].set_title("record", fontsize=6, loc="center")
         for turn, (explainer, quantity) in enumerate(explained[band * beside : (band + 1) * beside]):
             for number, found in enumerate(group):
                 column = 1 + turn * len(group) + number
                 _maps_of(axes[:, column], maps, records, found, (explainer, quantity), group[0], facts)
-                name = f"{explainer_label(explainer)}\n" if number == 0 else "\n"
-                axes[0][column].set_title(name + tick(found, list(group)).replace("\n", " "), fontsize=6, loc="left")
+                if explainer in OVERLAID:
+                    for cell, record in zip(axes[:, column], records, strict=True):
+                        cell.imshow(_picture(stored[record]), cmap="gray", alpha=0.3)
+                name = _heading(found, group)
+                above = explainer_label(explainer) if number == 0 else ""
+                title = name if "\n" in name and not above else f"{above}\n{name}"
+                axes[0][column].set_title(title, fontsize=6, loc="left")
     return figure
+
+
+def _picture(record: np.ndarray) -> np.ndarray:
+    """Return a record as it is drawn: in colour, or its channels' mean in grey."""
+    picture = record.transpose(1, 2, 0)
+    return picture if picture.shape[2] == 3 else picture.mean(axis=2)
 
 
 def _maps_of(
@@ -189,3 +203,9 @@ def _table_sheet(
         cell.set_title(f"{explainer_label(key[0])}, record {record}", fontsize=6, pad=1.5)
     axes[-1].set_xticks(range(strip.shape[1]), features or range(strip.shape[1]), rotation=90, fontsize=5.5)
     return figure
+
+
+def _heading(found: Finding, group: Sequence[Finding]) -> str:
+    """Name a setting above a map: in one line where it fits."""
+    name = tick(found, list(group))
+    return name.replace("\n", " ") if len(name) <= LETTERS else name
