@@ -29,6 +29,7 @@ COMMANDS = {
     "evaluate": "read ROC metrics off membership scores",
     "tables": "write the tables of an audit (CSV, Parquet, LaTeX)",
     "figures": "draw the figures of an audit (PDF, SVG, PNG)",
+    "side-by-side": "draw the same records' explanations by several architectures",
     "filters": "draw the filters of locally linear maps",
     "report": "write the self-contained HTML report",
     "bound": "lower bounds on ε that the attacks prove",

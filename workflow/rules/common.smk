@@ -36,6 +36,7 @@ TRAINED = [setting for setting in SETTINGS if setting.trained]
 FAMILIES = slices.families_of(AUDIT)
 INTERPRETED = slices.interpreted(AUDIT)
 MEASURED = slices.interpreted_blocks(AUDIT)
+SIDE_BY_SIDE = [name for name in AUDIT.datasets if slices.side_by_side(AUDIT, name)]
 FILTERED = [name for name in AUDIT.datasets if slices.with_filters(AUDIT, name)]
 SHOWN = bool(AUDIT.interpretability.shown)
 FIGURES = figure_names(slices.report_settings(AUDIT), bool(INTERPRETED), SHOWN)

@@ -81,6 +81,29 @@ rule filters:
         "mia-audit filters --results {params.results} --spec {params.spec:q} --out {output} >{log} 2>&1"
 
 
+rule side_by_side:
+    input:
+        maps=lambda w: [
+            f"<results>/{w.dataset}/{name}/explanations.parquet"
+            for name in slices.side_by_side(AUDIT, w.dataset)
+        ],
+        records="<pool>/records.npy",
+        table="<pool>/records.parquet",
+    output:
+        directory("<results>/figures/side_by_side/{dataset}"),
+    log:
+        "<results>/logs/side_by_side/{dataset}.log",
+    benchmark:
+        "<results>/benchmarks/side_by_side/{dataset}.tsv"
+    conda:
+        "../../envs/environment.yaml"
+    params:
+        spec=lambda w: slices.side_by_side_slice(AUDIT, w.dataset),
+        results=subpath(output[0], ancestor=3),
+    shell:
+        "mia-audit side-by-side --results {params.results} --spec {params.spec:q} --out {output} >{log} 2>&1"
+
+
 rule report:
     input:
         below(SETTINGS, "metrics.parquet"),

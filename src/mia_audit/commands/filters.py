@@ -27,7 +27,7 @@ def run(options: argparse.Namespace) -> None:
     import torch
 
     from mia_audit.commands.signals import shadow_files
-    from mia_audit.models import load, read_architecture, to_input
+    from mia_audit.models import load, read_architecture, taken_by, to_input
     from mia_audit.models.families.locally_linear_maps import LocallyLinearMaps
     from mia_audit.pools.files import read_records
     from mia_audit.report.figures import paper_style, save
@@ -45,7 +45,8 @@ def run(options: argparse.Namespace) -> None:
     for name, settings in spec["architectures"].items():
         architecture = read_architecture(options.results / dataset / name / "architecture.json")
         inputs, sample = (
-            to_input(pool.data[rows], pool.facts, architecture["input_shape"]) for rows in (shown, np.sort(order))
+            to_input(pool.data[rows], taken_by(architecture, pool.facts), architecture["input_shape"])
+            for rows in (shown, np.sort(order))
         )
         columns = []
         for heading, folder in settings:

@@ -283,11 +283,31 @@ def with_filters(audit: Audit, dataset: str) -> dict[str, list[Setting]]:
     return groups
 
 
+def side_by_side(audit: Audit, dataset: str) -> dict[str, list[Setting]]:
+    """Return the settings by architecture, where several models explain the same records of a data set; sweeps are left out."""
+    listed = [group for group in interpreted(audit).values() if group[0].dataset == dataset]
+    groups = {
+        group[0].architecture: group for group in listed if audit.architectures[group[0].architecture].swept is None
+    }
+    models = {audit.architectures[name].model or name for name in groups}
+    return groups if audit.interpretability.shown and len(models) > 1 else {}
+
+
+def side_by_side_slice(audit: Audit, dataset: str) -> str:
+    """What the explanations of several architectures side by side depend on."""
+    groups = side_by_side(audit, dataset).items()
+    shown = {name: [[one.mechanism, one.epsilon, _heading(one)] for one in group] for name, group in groups}
+    return to_json({"dataset": dataset, "architectures": shown})
+
+
+def _heading(setting: Setting) -> str:
+    return "no DP" if setting.epsilon == "inf" else f"{setting.mechanism}, ε = {setting.epsilon}"
+
+
 def filters_slice(audit: Audit, dataset: str) -> str:
     """What the sheets of a data set's filters depend on."""
     headings = {
-        name: [["no DP" if one.epsilon == "inf" else f"{one.mechanism}, ε = {one.epsilon}", one.path] for one in group]
-        for name, group in with_filters(audit, dataset).items()
+        name: [[_heading(one), one.path] for one in group] for name, group in with_filters(audit, dataset).items()
     }
     return to_json(
         {

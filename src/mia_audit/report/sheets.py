@@ -73,10 +73,10 @@ def record_sheet(
     wide = 1 if len(shape) == 3 else 3
     ratios = [1.0] + [part for count in most for part in [0.25, *[1.0] * count]]
     size = (CELL * wide * sum(ratios) + 0.2, (CELL + 0.15) * len(records) + HEADING)
-    figure = _tight(size, 1 - HEADING / size[1])
+    figure = tight(size, 1 - HEADING / size[1])
     grid = figure.subplots(len(records), len(ratios), squeeze=False, width_ratios=ratios)
     for row, record in enumerate(records):
-        _draw(grid[row][0], record, record.shape, None)
+        draw_cell(grid[row][0], record, record.shape, None)
         grid[row][0].set_title(labels[row], fontsize=6, loc="center", pad=2)
         position = 1
         for one, count in zip(columns, most, strict=True):
@@ -84,7 +84,7 @@ def record_sheet(
             for rank in range(count):
                 axes = grid[row][position + 1 + rank]
                 values = one.top.filters[row, rank]
-                _draw(axes, values, shape, float(np.abs(values).max()))
+                draw_cell(axes, values, shape, float(np.abs(values).max()))
                 share = f"{one.top.shares[row, rank]:.2f}"
                 named = f"{facts['classes'][one.top.classes[row]]}: {share}" if rank == 0 else share
                 axes.set_title(named, fontsize=5.5, loc="center", pad=2)
@@ -102,19 +102,19 @@ def class_sheet(columns: Sequence[Column], facts: Mapping[str, Any]) -> Figure:
     shape, classes = tuple(facts["shape"]), facts["classes"]
     wide = 1 if len(shape) == 3 else 3
     size = (CELL * wide * len(classes) + 0.7, (CELL + 0.03) * len(columns) + 0.2)
-    figure = _tight(size, 1.0)
+    figure = tight(size, 1.0)
     grid = figure.subplots(len(columns), len(classes), squeeze=False)
     for row, one in enumerate(columns):
         for k, name in enumerate(classes):
             values = one.leading[k]
-            _draw(grid[row][k], values, shape, float(np.abs(values).max()))
+            draw_cell(grid[row][k], values, shape, float(np.abs(values).max()))
             if row == 0:
                 grid[row][k].set_title(str(name), fontsize=7, loc="center", pad=2)
         grid[row][0].set_ylabel(one.heading, rotation=0, ha="right", va="center", fontsize=7)
     return figure
 
 
-def _tight(size: tuple[float, float], top: float) -> Figure:
+def tight(size: tuple[float, float], top: float) -> Figure:
     """Return a figure that is filled up to a share of its height."""
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
@@ -125,7 +125,13 @@ def _tight(size: tuple[float, float], top: float) -> Figure:
     )
 
 
-def _draw(axes: Axes, values: np.ndarray, shape: tuple[int, ...], scale: float | None) -> None:
+def draw_cell(
+    axes: Axes,
+    values: np.ndarray,
+    shape: tuple[int, ...],
+    scale: float | None,
+    aspect: Literal["equal", "auto"] | None = None,
+) -> None:
     """Show a record as it is (no scale), or a filter from blue over white to orange; a table's as a strip of its columns."""
     from matplotlib.colors import LinearSegmentedColormap
 
@@ -134,7 +140,7 @@ def _draw(axes: Axes, values: np.ndarray, shape: tuple[int, ...], scale: float |
     for side in axes.spines.values():
         side.set(visible=True, linewidth=0.3, color="0.7")
     pixels = np.asarray(values, dtype=np.float64).reshape(shape if len(shape) == 3 else (1, 1, -1))
-    aspect: Literal["equal", "auto"] = "equal" if len(shape) == 3 else "auto"
+    aspect = aspect or ("equal" if len(shape) == 3 else "auto")
     if scale is None and len(shape) == 3 and shape[0] == 3:
         axes.imshow(pixels.transpose(1, 2, 0) / 255, aspect=aspect)
     elif scale is None:
