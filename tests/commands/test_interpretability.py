@@ -167,6 +167,16 @@ def test_a_wrong_explainer_or_missing_models_are_one_line(audit: Path, capsys: p
     assert not (audit / "no.parquet").exists()
 
 
+def test_a_model_that_is_missing_in_one_setting_is_left_out_of_all(audit: Path) -> None:
+    gone = audit / "net" / "dp-sgd-eps8" / "models" / "000-001" / "shadow-0.safetensors"
+    gone.rename(gone.with_name("away"))
+    assert run(audit, "fewer.parquet", measures=["cosine", "gini"]) == 0
+    gone.with_name("away").rename(gone)
+    found = pl.read_parquet(audit / "fewer.parquet")
+    assert found["shadow"].unique().sort().to_list() == [1, 2]
+    assert found["against"].drop_nulls().unique().to_list() == ["reference"], "model 1 has lost its partner"
+
+
 def test_shown_rows_take_the_classes_in_turn() -> None:
     labels = np.array([2, 0, 0, 1, 2, 0])
     assert shown_rows(labels, 2) == [1, 3] and shown_rows(labels, 4) == [0, 1, 2, 3]

@@ -292,4 +292,4 @@ def interpreted(tmp_path_factory: pytest.TempPathFactory) -> Small:
     settings = SETTINGS | {("other", "8"): 0.4}
     small = _write(tmp_path_factory.mktemp("interpreted"), settings, pool=True)
     _explanations(small.root / "toy" / "net", settings, np.random.default_rng(7))
-    return Small(small.root, small.spec | {"interpreted": True})
+    return Small(small.root, small.spec | {"interpreted": True, "shown": True})

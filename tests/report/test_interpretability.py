@@ -9,7 +9,7 @@ from scipy.stats import t
 
 from mia_audit.report.explanation_figures import interpretability_figure, sheet_figure
 from mia_audit.report.explanations import section
-from mia_audit.report.figures import paper_style
+from mia_audit.report.figures import _draw_explanations, paper_style
 from mia_audit.report.findings import find
 from mia_audit.report.interpretability import interpretations, likeness
 from mia_audit.report.page import render
@@ -134,6 +134,17 @@ def test_the_figures_show_estimates_and_maps(found):
     assert np.asarray(shown) == pytest.approx(first / np.abs(first).max())
     arrows = [text.get_text() for axes in sheet.axes for text in axes.texts]
     assert arrows == ["→ dog"] * 4, "at ε = 1 the models explain another class than the unprotected one"
+
+
+def test_a_group_that_nothing_is_left_of_gets_a_notice(interpreted, tmp_path, monkeypatch):
+    results = interpreted.results()
+    monkeypatch.setattr(type(results), "maps", lambda self, group: pl.DataFrame())
+    drawn: dict[str, float] = {}
+    monkeypatch.setattr(
+        "mia_audit.report.figures.save", lambda figure, folder, name: drawn.update({name: figure.get_figheight()})
+    )
+    _draw_explanations(results, find(results), tmp_path)
+    assert set(drawn) == {"interpretability", "explanations_toy_net"} and drawn["explanations_toy_net"] < 2
 
 
 def test_a_table_is_drawn_as_strips(found, interpreted, monkeypatch):

@@ -31,7 +31,15 @@ def run(options: argparse.Namespace) -> None:
 
     from mia_audit.commands.signals import shadow_files
     from mia_audit.interpretability.study import Sample, Task, defined, draw_sample, shown_rows
-    from mia_audit.interpretability.tables import Found, Setting, explain_settings, map_table, measure_tables
+    from mia_audit.interpretability.tables import (
+        COLUMNS,
+        MAPS,
+        Found,
+        Setting,
+        explain_settings,
+        map_table,
+        measure_tables,
+    )
     from mia_audit.models import load, read_architecture, taken_by, to_input
     from mia_audit.pools.files import read_records
     from mia_audit.storage import write_table
@@ -41,13 +49,20 @@ def run(options: argparse.Namespace) -> None:
     device = device_for(options.threads, options.device)
     pool = read_records(options.pool)
     architecture = read_architecture(options.architecture)
-    settings: list[Setting] = [(mechanism, epsilon) for mechanism, epsilon in spec["settings"]]
-    folders = {setting: options.architecture.parent / "-eps".join(setting) / "models" for setting in settings}
-    weights = {
-        setting: {shadow: path for block in options.blocks for shadow, path in shadow_files(folder / block).items()}
-        for setting, folder in folders.items()
+    found_weights = {
+        (mechanism, epsilon): {
+            shadow: path
+            for block in options.blocks
+            for shadow, path in shadow_files(
+                options.architecture.parent / f"{mechanism}-eps{epsilon}" / "models" / block
+            ).items()
+        }
+        for mechanism, epsilon in spec["settings"]
     }
-    everywhere = set.intersection(*map(set, weights.values()))  # a shadow model that diverged is left out everywhere
+    weights: dict[Setting, dict[int, Path]] = {setting: files for setting, files in found_weights.items() if files}
+    settings = list(weights)
+    # a shadow model that diverged is left out everywhere, a setting of which none is left altogether
+    everywhere = set.intersection(*map(set, weights.values())) if weights else set()
     shadows = [shadow for shadow in sorted(everywhere) if shadow < spec["models"]]
     numbers = draw_sample(len(pool.labels), spec["records"], spec["dataset"], spec["seed"])
     inputs = to_input(pool.data[numbers], taken_by(architecture, pool.facts), architecture["input_shape"], device)
@@ -67,9 +82,10 @@ def run(options: argparse.Namespace) -> None:
             print(f"shadow {shadow}: explained {len(numbers)} records in {len(settings)} settings", flush=True)
             yield shadow, explanations
 
-    reference = tuple(spec["reference"]) if spec["reference"] else None
-    tables = list(measure_tables(found(), reference, sample, task))
+    reference = next((setting for setting in settings if list(setting) == spec["reference"]), None)
+    tables = [*measure_tables(found(), reference, sample, task)] or [COLUMNS.empty_table()]
+    maps = shown[0] if shown else MAPS.empty_table()
     left_out = [name for name in spec["measures"] if name not in known]
     told = {"records": len(numbers), "models": len(shadows), "reference": reference, "left_out": left_out}
-    write_table(options.maps, shown[0], "explanations", len(shown[0]), told)
+    write_table(options.maps, maps, "explanations", len(maps), told)
     write_table(options.out, iter(tables), "interpretability", sum(map(len, tables)), told)

@@ -397,6 +397,7 @@ def report_slice(audit: Audit) -> str:
             "settings": report_settings(audit),
             "variance": audit.attacks.variances[0],
             "interpreted": bool(interpreted(audit)),
+            "shown": audit.interpretability.shown > 0,
             "evaluation": audit.evaluation.model_dump(),
             "explainers": audit.explainers.model_dump(),
             "config": audit.model_dump(mode="json", exclude={"compute"}),

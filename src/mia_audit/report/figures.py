@@ -130,14 +130,18 @@ def notice(text: str) -> Figure:
 def _draw_explanations(results: Results, findings: Findings, folder: Path) -> None:
     from mia_audit.report.explanation_figures import interpretability_figure, sheet_figure
 
-    interpreted = interpretations(results)
-    if interpreted:
-        figure = interpretability_figure(findings, interpreted)
-        save(disclaimed(figure, findings.settings), folder, "interpretability")
-    for place, interpretation in interpreted.items():
-        if not results.maps(place).is_empty():
-            group = findings.groups()[place]
-            save(disclaimed(sheet_figure(results, group, interpretation), group), folder, sheet_name(*place))
+    spec, groups = results.spec, findings.groups()
+    if not spec.interpreted:
+        return
+    interpreted = {place: one for place, one in interpretations(results).items() if place in groups}
+    nothing = "No setting whose explanations would stand here was trained to its end."
+    figure = interpretability_figure(findings, interpreted) if interpreted else notice(nothing)
+    save(disclaimed(figure, findings.settings), folder, "interpretability")
+    every = [*spec.settings, *(gap.setting for gap in spec.gaps)]
+    for place in dict.fromkeys(setting.group for setting in every if setting.trained and spec.shown):
+        drawn = place in interpreted and not results.maps(place).is_empty()
+        figure = sheet_figure(results, groups[place], interpreted[place]) if drawn else notice(nothing)
+        save(disclaimed(figure, groups.get(place, [])), folder, sheet_name(*place))
 
 
 def roc_figure(found: Finding, lines: Sequence[Curve]) -> Figure:

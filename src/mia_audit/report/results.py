@@ -84,6 +84,8 @@ class Spec:
     """What is missing; settings that could not be attacked stand here and not among the settings."""
     interpreted: bool = False
     """Whether explanations were measured, of every architecture that was trained."""
+    shown: bool = False
+    """Whether the maps of some records were kept."""
 
 
 def parse_spec(text: str) -> Spec:

@@ -53,7 +53,7 @@ def _infidelity(probe: Probe, rows: list[int], times: int, share: float) -> Tens
 
 @measure("sensitivity", label="sensitivity")
 def sensitivity(probe: Probe, perturbations: int, radius: float) -> Float[np.ndarray, " n"]:
-    """Largest ‖e(x + u) − e(x)‖₂ / ‖e(x)‖₂ over random u with ‖u‖∞ ≤ `radius` (Yeh et al. 2019, eq. 9), by captum; 0 is steady.
+    """Largest ‖e(x + u) − e(x)‖₂ / ‖e(x)‖₂ over random u with ‖u‖∞ ≤ `radius` (Yeh et al. 2019), by captum; 0 is steady.
 
     `radius` is in units of the model's input.
     """
