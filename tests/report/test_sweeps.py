@@ -47,6 +47,9 @@ def test_accuracy_over_epsilon_begins_at_the_strictest_and_ends_without_privacy(
     ((name, (places, means, halves)),) = lines(figures["accuracy_by_epsilon"]).items()
     assert (name, places, means) == ("llm", ["0.5", "8", "no DP"], [0.8, 0.93, 0.97])
     assert halves == pytest.approx([0.02] * 3)  # two standard deviations
+    private = [replace(one, setting=replace(one.setting, delta=1e-5)) for one in study]
+    (axes,) = sweep_figures(Findings(None, private))["accuracy_by_epsilon"].axes
+    assert axes.get_xlabel() == "ε at δ = 10⁻⁵"
 
 
 def test_a_swept_parameter_takes_in_whoever_agrees_in_everything_else(study: list[Finding]) -> None:

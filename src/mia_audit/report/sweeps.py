@@ -10,7 +10,7 @@ from mia_audit.report.figures import panel_grid, shared_legend
 from mia_audit.report.findings import Finding, Findings
 from mia_audit.report.outputs import budgets_of, swept_parameters
 from mia_audit.report.series import PALETTE
-from mia_audit.report.words import protection
+from mia_audit.report.words import power, protection
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -55,7 +55,9 @@ def accuracy_by_epsilon(known: Sequence[Finding]) -> Figure:
                 name += " (ε nominal: none is guaranteed)"
             points = [(found.setting.epsilon, found) for found in of_it + bare]
             by_dataset.setdefault(dataset, []).append(Line(name, points))
-    return _figure(by_dataset, lambda value: "no DP" if value == "inf" else value, "ε")
+    deltas = {found.setting.delta for found in known if found.setting.delta}
+    label = f"ε at δ = {power(deltas.pop())}" if len(deltas) == 1 else "ε"
+    return _figure(by_dataset, lambda value: "no DP" if value == "inf" else value, label)
 
 
 def accuracy_by_parameter(known: Sequence[Finding], key: str) -> Figure:
