@@ -86,11 +86,12 @@ def image_figure(found: Sequence[Strip], records: np.ndarray, facts: Mapping[str
 def table_figure(found: Sequence[Strip], numbers: Sequence[int], facts: Mapping[str, Any]) -> Figure:
     """Draw a panel a record: a row an architecture, explainer and setting, a column a feature, in shares of the row's largest value."""
     from matplotlib.figure import Figure
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
 
     width = found[0].maps.shape[2]
     features = facts.get("features") or list(range(width))
     height = (0.13 * len(found) + 0.2) * len(numbers) + 1.2
-    figure = Figure(figsize=(0.14 * width + 2.4, height), layout="constrained")
+    figure = Figure(figsize=(0.14 * width + 2.6, height), layout=ConstrainedLayoutEngine(w_pad=0.15))
     panels = figure.subplots(len(numbers), 1, squeeze=False, sharex=True)[:, 0]
     for row, (axes, number) in enumerate(zip(panels, numbers, strict=True)):
         values = np.concatenate([strip.maps[row] for strip in found])
