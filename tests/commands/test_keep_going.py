@@ -97,6 +97,15 @@ def audited(root: Path) -> Path:
         assert run("attack", "--signals", folder / "signals.parquet", *spec, "--out", folder / "scores.parquet") == 0
         spec = ("--spec", slices.evaluation_slice(AUDIT))
         assert run("evaluate", "--scores", folder / "scores.parquet", *spec, "--out", folder / "metrics.parquet") == 0
+    found = (
+        "--maps",
+        root / "toy" / "net" / "explanations.parquet",
+        "--out",
+        root / "toy" / "net" / "interpretability.parquet",
+    )
+    spec = ("--blocks", *blocks, "--spec", slices.interpretability_slice(AUDIT, "toy/net"))
+    architecture = root / "toy" / "net" / "architecture.json"
+    assert run("interpretability", "--pool", pool, "--architecture", architecture, *spec, *found) == 0
     spec = ("--results", root, "--spec", slices.report_slice(AUDIT))
     for command, out in (("tables", "tables"), ("figures", "figures"), ("report", "report.html")):
         assert run(command, *spec, "--out", root / out) == 0
