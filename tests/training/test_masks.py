@@ -1,5 +1,6 @@
 """Bands of importance, and what a mask's file says."""
 
+import json
 from pathlib import Path
 
 import torch
@@ -29,6 +30,7 @@ def test_masks_are_stored_with_their_source(tmp_path: Path) -> None:
     masks = Masks("public records", ("conv", "more"), torch.tensor([[0.6, 1.1]]), torch.tensor([1.1]))
     save_masks(masks, tmp_path / "masks-0.safetensors")
     with safe_open(tmp_path / "masks-0.safetensors", "pt") as file:
-        assert file.metadata() == {"source": "public records", "layers": "conv, more"}
+        facts = {"source": "public records", "layers": ["conv", "more"]}
+        assert json.loads(file.metadata()["masks"]) == facts
         assert torch.equal(file.get_tensor("channels"), masks.channels)
         assert torch.equal(file.get_tensor("rest"), masks.rest)

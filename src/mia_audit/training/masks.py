@@ -1,5 +1,6 @@
 """Masks of noise: a factor per channel by its importance, spread over all trainable parameters."""
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,8 +30,11 @@ class Masks:
 
 
 def save_masks(masks: Masks, path: Path) -> None:
-    """Write masks as safetensors: `channels` [epochs, channels], `rest` [epochs]; the metadata say source and layers."""
-    facts = {"source": masks.source, "layers": ", ".join(masks.layers)}
+    """Write masks as safetensors: `channels` [epochs, channels], `rest` [epochs]; the metadata say source and layers.
+
+    One key, since safetensors writes several in an order that differs from run to run.
+    """
+    facts = {"masks": json.dumps({"source": masks.source, "layers": masks.layers})}
     with replacing(path) as partial:
         save_file({"channels": masks.channels.contiguous(), "rest": masks.rest}, partial, metadata=facts)
 
