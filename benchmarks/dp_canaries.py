@@ -13,8 +13,8 @@ import argparse
 import torch
 
 from mia_audit.config.schema import Mechanism
-from mia_audit.training import mechanisms
 from mia_audit.training.canaries import CANARIES, Game, audit
+from mia_audit.training.catalogue import mechanisms
 
 SECTIONS = {
     "automatic": Mechanism(mechanism="dp-sgd"),

@@ -23,8 +23,7 @@ from torch import Tensor, nn
 
 from mia_audit.config.schema import Mechanism, Training
 from mia_audit.models import build
-from mia_audit.training import mechanisms
-from mia_audit.training.catalogue import Job
+from mia_audit.training.catalogue import Job, mechanisms
 from mia_audit.training.parts import PARTS
 
 IMAGE = {"img_size": 224, "patch_size": 16, "embed_dim": 192, "depth": 4, "num_heads": 3}

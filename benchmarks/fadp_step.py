@@ -19,8 +19,7 @@ from torch import Tensor
 
 from mia_audit.config.schema import Mechanism, Training
 from mia_audit.models import build
-from mia_audit.training import mechanisms
-from mia_audit.training.catalogue import Job
+from mia_audit.training.catalogue import Job, mechanisms
 
 CLASSES = 10
 MODELS: dict[str, tuple[str, dict[str, Any], tuple[int, ...]]] = {

@@ -23,8 +23,7 @@ from mia_audit.compute.precision import computing
 from mia_audit.config.schema import Mechanism, Training
 from mia_audit.models import Inputs, build
 from mia_audit.signals import Task, model_signals
-from mia_audit.training import mechanisms
-from mia_audit.training.catalogue import Job
+from mia_audit.training.catalogue import Job, mechanisms
 from mia_audit.training.loop import fit
 
 MODEL, SHAPE, CLASSES = "vit_small_patch16_224", (3, 224, 224), 10

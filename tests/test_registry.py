@@ -10,7 +10,7 @@ from mia_audit.errors import UserError, suggest
 from mia_audit.explain import explainers
 from mia_audit.pools import pools
 from mia_audit.registry import Registry
-from mia_audit.training import mechanisms
+from mia_audit.training.catalogue import mechanisms
 
 
 @pytest.mark.parametrize("registry", [attacks, explainers, mechanisms, pools], ids=lambda registry: registry.kind)

@@ -6,6 +6,7 @@ import pyarrow as pa
 import pytest
 
 from mia_audit.cli import main
+from mia_audit.evaluation.called import SHARES, called_columns
 from mia_audit.report.outputs import figure_names, table_names
 from mia_audit.storage import write_table
 
@@ -31,6 +32,8 @@ def results(tmp_path):
         for k in range(4)
     ]
     metrics = [row | {"tpr_at_fpr_0.5": 0.6, "tpr_at_fpr_0.5_low": 0.1, "tpr_at_fpr_0.5_high": 0.9} for row in metrics]
+    called = {name: int(share * 5) for share in SHARES for name in called_columns(share)}
+    metrics = [row | called for row in metrics]
     write_table(folder / "metrics.parquet", pa.Table.from_pylist(metrics), "metrics", 4)
     scores = [
         keys | {"target": k, "record": i, "member": i % 2 == k % 2, "score": float((i * 7 + k) % 10)}

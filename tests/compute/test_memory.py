@@ -14,8 +14,7 @@ from mia_audit.config.schema import Mechanism, Training
 from mia_audit.errors import UserError
 from mia_audit.models import build
 from mia_audit.signals import Task, model_signals
-from mia_audit.training import mechanisms
-from mia_audit.training.catalogue import Job
+from mia_audit.training.catalogue import Job, mechanisms
 from mia_audit.training.clipping import automatic
 from mia_audit.training.loop import fit, judged
 from mia_audit.training.per_record import ClippedSum

@@ -13,8 +13,7 @@ from mia_audit.config.schema import Explainers, Mechanism, Training
 from mia_audit.explain.families import families
 from mia_audit.models import build
 from mia_audit.signals import Task, model_signals
-from mia_audit.training import mechanisms
-from mia_audit.training.catalogue import Job
+from mia_audit.training.catalogue import Job, mechanisms
 from mia_audit.training.loop import fit
 
 TINY = {"img_size": 8, "patch_size": 4, "embed_dim": 16, "depth": 2, "num_heads": 2}

@@ -78,6 +78,7 @@ def test_unknown_names_are_refused_when_the_config_is_read(name: str) -> None:
 def test_every_registered_explainer_is_there() -> None:
     assert explainers.names() == [
         *[
+            "gradcam",
             "gradient_shap",
             "ig",
             "ixg",

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from mia_audit.config.schema import Mechanism
-from mia_audit.training import mechanisms, per_record
+from mia_audit.training import per_record
 from mia_audit.training.canaries import CANARIES, Game, audit, channel_scene
-from mia_audit.training.catalogue import Job, Protection
+from mia_audit.training.catalogue import Job, Protection, mechanisms
 from mia_audit.training.clipping import Clipping, automatic
 from mia_audit.training.per_record import ClippedSum, Gradients
 

@@ -10,8 +10,7 @@ from torch import Tensor, nn
 from mia_audit.config.schema import Mechanism, Training
 from mia_audit.errors import Diverged
 from mia_audit.models import build
-from mia_audit.training import mechanisms
-from mia_audit.training.catalogue import Job
+from mia_audit.training.catalogue import Job, mechanisms
 from mia_audit.training.loop import fit, judged
 
 

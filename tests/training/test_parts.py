@@ -6,8 +6,7 @@ from torch import nn
 
 from mia_audit.config.schema import Mechanism, Training
 from mia_audit.errors import UserError
-from mia_audit.training import mechanisms
-from mia_audit.training.catalogue import Job
+from mia_audit.training.catalogue import Job, mechanisms
 from mia_audit.training.loop import fit
 from mia_audit.training.parts import PARTS
 

@@ -30,8 +30,7 @@ from mia_audit.explain.weights import kernels
 from mia_audit.interpretability import measures
 from mia_audit.pools import pools
 from mia_audit.registry import Registry
-from mia_audit.training import mechanisms
-from mia_audit.training.catalogue import OWN_KEYS, traits
+from mia_audit.training.catalogue import OWN_KEYS, mechanisms, traits
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 

@@ -15,8 +15,7 @@ from mia_audit.config.schema import Mechanism, Training
 from mia_audit.errors import UserError
 from mia_audit.models import build, describe, load_weights, save_weights
 from mia_audit.models.families.locally_linear_maps import LocallyLinearMaps
-from mia_audit.training import mechanisms
-from mia_audit.training.catalogue import Job
+from mia_audit.training.catalogue import Job, mechanisms
 from mia_audit.training.clipping import automatic, flat
 from mia_audit.training.loop import fit
 from mia_audit.training.per_record import ClippedSum, add_clipped, per_record_gradients

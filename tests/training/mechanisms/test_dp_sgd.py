@@ -10,9 +10,8 @@ from torch import Tensor, nn
 from mia_audit.config.schema import Mechanism, Training
 from mia_audit.errors import UserError
 from mia_audit.models import build
-from mia_audit.training import mechanisms
 from mia_audit.training.accounting import epsilon_spent
-from mia_audit.training.catalogue import Job, Protection
+from mia_audit.training.catalogue import Job, Protection, mechanisms
 from mia_audit.training.clipping import flat
 from mia_audit.training.per_record import ClippedSum, per_record_gradients
 

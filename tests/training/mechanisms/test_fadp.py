@@ -12,8 +12,7 @@ from torch import Tensor, nn
 from mia_audit.config.schema import Mechanism, Training
 from mia_audit.errors import UserError
 from mia_audit.models import build
-from mia_audit.training import mechanisms
-from mia_audit.training.catalogue import Job
+from mia_audit.training.catalogue import Job, mechanisms
 from mia_audit.training.checkpoints import Checkpoint
 from mia_audit.training.loop import fit
 from mia_audit.training.parts import PARTS
