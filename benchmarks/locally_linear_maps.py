@@ -2,7 +2,7 @@
 
     python benchmarks/locally_linear_maps.py
 
-Measured on one core: 8 to 18 times faster on 8 x 8 digits, 5 times with the paper's model for MNIST (M = 30, D' = 300).
+Measured on one core: 5 to 13 times faster on 8 x 8 digits, 5 times with the paper's model for MNIST (M = 30, D' = 300).
 """
 
 import time
