@@ -1,4 +1,4 @@
-"""The sacct that is put before SLURM's own."""
+"""The sacct and the sbatch that are put before SLURM's own."""
 
 import os
 import subprocess
@@ -27,6 +27,30 @@ def test_cancelled_jobs_are_told_in_one_word(tmp_path: Path, monkeypatch: pytest
     told = subprocess.run(["sacct", "-X", "--name", "a b"], capture_output=True, text=True)
     assert told.stdout.splitlines() == ["asked -X --name a b", "7|CANCELLED", "8|COMPLETED"]
     assert told.returncode == 3
+
+
+@pytest.mark.parametrize(
+    ("message", "tries"),
+    [("Unable to contact slurm controller (connect failure)", 3), ("Invalid account", 1), ("Socket timed out", 1)],
+)
+def test_only_a_controller_that_is_away_is_waited_for(tmp_path: Path, message: str, tries: int) -> None:
+    sbatch = f"""#!/bin/sh
+echo "$*" >>{tmp_path}/asked
+if [ "$(wc -l <{tmp_path}/asked)" -lt 3 ]; then echo "sbatch: error: Batch job submission failed: {message}" >&2; exit 1; fi
+echo 17
+"""
+    for name, text in {"sbatch": sbatch, "sleep": "#!/bin/sh\n"}.items():
+        (tmp_path / name).write_text(text)
+        (tmp_path / name).chmod(0o755)
+    told = subprocess.run(
+        [OWN / "sbatch", "--wrap", "a b"],
+        env={"PATH": f"{OWN}:{tmp_path}:{os.environ['PATH']}"},
+        capture_output=True,
+        text=True,
+    )
+    assert (tmp_path / "asked").read_text().splitlines() == ["--wrap a b"] * tries
+    assert (told.returncode, told.stdout) == ((0, "17\n") if tries == 3 else (1, ""))
+    assert (message in told.stderr) == (tries == 1)
 
 
 def test_without_slurm_nothing_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

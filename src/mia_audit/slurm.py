@@ -6,9 +6,10 @@ from pathlib import Path
 
 
 def put_first_on_path(folder: Path) -> bool:
-    """Let this process find `folder`'s sacct before SLURM's own, where there is one; return whether there is.
+    """Let this process find `folder`'s sacct and sbatch before SLURM's own, where there are any; return whether there are.
 
-    The one in workflow/profiles/slurm/bin calls SLURM's and tells of cancelled jobs in the words of Snakemake's plugin.
+    Those in workflow/profiles/slurm/bin call SLURM's: one tells of cancelled jobs in the words of Snakemake's plugin, the
+    other waits while the controller is away.
     """
     known = os.environ.get("PATH", os.defpath).split(os.pathsep)
     if not shutil.which("sacct"):
