@@ -16,6 +16,9 @@ from typing import Any
 
 import pytest
 import yaml
+from hypothesis import settings
+
+settings.load_profile("ci")  # the same examples on every machine and every run, as where CI is set
 
 for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "POLARS_MAX_THREADS"):
     os.environ[name] = "1"
