@@ -1,4 +1,4 @@
-"""Snakemake's lock after a killed run: released when it is certain that no other orchestrator is alive."""
+"""Locks that the kernel frees however a process ends, and Snakemake's own lock after a killed run."""
 
 import fcntl
 import os
@@ -6,6 +6,18 @@ import platform
 from pathlib import Path
 
 _held: list[int] = []
+
+
+def hold(path: Path, mode: int) -> int | None:
+    """Lock a file, made with `mode`, for the life of this process; return its descriptor, None where another holds it."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, mode)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        return None
+    _held.append(descriptor)
+    return descriptor
 
 
 def release_stale_lock(folder: Path) -> bool:
@@ -18,13 +30,9 @@ def release_stale_lock(folder: Path) -> bool:
     """
     state = folder / ".snakemake"
     state.mkdir(exist_ok=True)
-    descriptor = os.open(state / "orchestrator", os.O_RDWR | os.O_CREAT, 0o666)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(descriptor)
+    descriptor = hold(state / "orchestrator", 0o666)
+    if descriptor is None:
         return False
-    _held.append(descriptor)
     host = platform.node().encode()
     last = os.pread(descriptor, 1024, 0)
     stale = list((state / "locks").glob("*.lock"))

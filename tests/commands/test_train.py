@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -63,18 +64,8 @@ def architecture(pool: Path, section: dict[str, object] = ARCHITECTURE, private:
     )
 
 
-def train(
-    pool: Path,
-    out: Path,
-    shadows: str = "0-1",
-    mechanism: str = "dp-sgd",
-    epsilon: str = "8",
-    public: Path | None = None,
-    delta: float = 1e-5,
-    checkpoints: Path | None = None,
-    **training: object,
-) -> int:
-    return main(arguments(pool, out, shadows, mechanism, epsilon, public, delta, checkpoints, **training))
+def train(*given: Any, **options: Any) -> int:
+    return main(arguments(*given, **options))
 
 
 def arguments(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mia_audit.compute import cards
+from mia_audit import locks
 from mia_audit.compute.cards import take_card
 from mia_audit.errors import UserError
 
@@ -34,7 +34,7 @@ def take(folder: Path, wanted: str = "auto", environment: dict[str, str] | None 
 @pytest.fixture(autouse=True)
 def released(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     held: list[int] = []
-    monkeypatch.setattr(cards, "_held", held)
+    monkeypatch.setattr(locks, "_held", held)
     return held
 
 

@@ -1,6 +1,5 @@
 """One graphics card a process, by a file lock that the kernel frees however the process ends; nothing here imports torch."""
 
-import fcntl
 import os
 import subprocess
 import tempfile
@@ -9,11 +8,10 @@ from collections.abc import Callable, MutableMapping, Sequence
 from pathlib import Path
 
 from mia_audit.errors import UserError
+from mia_audit.locks import hold
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 SECONDS_BETWEEN_LOOKS = 0.5
-
-_held: list[int] = []
 
 
 def installed_cards() -> list[str]:
@@ -56,19 +54,7 @@ def take_card(
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     while True:
         for card in candidates:
-            if _locked(folder / f"card-{card}.lock"):
+            if hold(folder / f"card-{card}.lock", 0o600) is not None:
                 environment[VISIBLE] = card
                 return card
         wait(SECONDS_BETWEEN_LOOKS)
-
-
-def _locked(path: Path) -> bool:
-    """Lock the file for the life of this process, unless another holds it."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(descriptor)
-        return False
-    _held.append(descriptor)
-    return True
