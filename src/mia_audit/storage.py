@@ -12,13 +12,16 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from mia_audit import seals
 from mia_audit.errors import UserError, first_line
+
+if TYPE_CHECKING:
+    import polars as pl
 
 SCHEMA_VERSION = "1"
 PARTIAL = ".partial"
@@ -202,6 +205,13 @@ def read_table(path: Path, kind: str, columns: Sequence[str] | None = None) -> p
     file = open_table(path, kind, columns or ())
     with naming_damage(path, kind):
         return file.read(columns=list(columns) if columns is not None else None)
+
+
+def read_frame(path: Path, kind: str) -> "pl.DataFrame":
+    """Read a Parquet table of the kind as a data frame, as `read_table` does."""
+    import polars as pl
+
+    return pl.DataFrame(pl.from_arrow(read_table(path, kind)))
 
 
 @contextmanager

@@ -3,11 +3,9 @@
 import argparse
 from pathlib import Path
 
-import polars as pl
-
 from mia_audit.errors import UserError
 from mia_audit.evaluation.comparison import compare
-from mia_audit.storage import read_table
+from mia_audit.storage import read_frame
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -24,5 +22,5 @@ def run(options: argparse.Namespace) -> None:
     """Print the paired difference of every metric as CSV."""
     if not 0 < options.confidence < 1:
         raise UserError(f"--confidence {options.confidence:g}: expected a number between 0 and 1")
-    metrics = pl.DataFrame(pl.from_arrow(read_table(options.metrics, "metrics")))
+    metrics = read_frame(options.metrics, "metrics")
     print(compare(metrics, tuple(options.first), tuple(options.second), options.confidence).write_csv(), end="")

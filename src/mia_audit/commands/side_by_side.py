@@ -18,20 +18,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Draw the maps of explanations.parquet of all architectures of a data set."""
-    import polars as pl
 
     from mia_audit.errors import UserError
     from mia_audit.pools.files import read_records
     from mia_audit.report.figures import paper_style, save
     from mia_audit.report.side_by_side import image_figure, strips, table_figure
-    from mia_audit.storage import read_table
+    from mia_audit.storage import read_frame
 
     spec = json.loads(options.spec)
     folder = options.results / spec["dataset"]
-    maps = {
-        name: pl.DataFrame(pl.from_arrow(read_table(folder / name / "explanations.parquet", "explanations")))
-        for name in spec["architectures"]
-    }
+    maps = {name: read_frame(folder / name / "explanations.parquet", "explanations") for name in spec["architectures"]}
     numbers = [table["record"].unique(maintain_order=True).to_list() for table in maps.values()]
     if any(one != numbers[0] for one in numbers):
         raise UserError(

@@ -15,7 +15,7 @@ import polars as pl
 from mia_audit.evaluation.epsilon import epsilon_of_gdp
 from mia_audit.explain.private_local.budget import epsilon_of_rho
 from mia_audit.explain.private_local.terms import ADJACENCIES, Terms
-from mia_audit.storage import read_table
+from mia_audit.storage import read_frame
 
 KEYS = ("experiment", "protocol", "as_published", "epsilon")
 SOURCES = {"scratch": "scratch", "warm-start": "warm_start", "reused": "reused", "history": "history"}
@@ -69,7 +69,7 @@ class PrivateResults:
             settings = {setting["name"]: setting for setting in study["settings"]}
             for name in (*study["black_boxes"], *settings):
                 path = self.root / dataset / "private" / name / "answers.parquet"
-                frame = pl.DataFrame(pl.from_arrow(read_table(path, "private-answers")))
+                frame = read_frame(path, "private-answers")
                 yield Studied(dataset, name, study, frame, settings.get(name))
 
     def explanations(self) -> pl.DataFrame:

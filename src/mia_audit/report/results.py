@@ -13,7 +13,7 @@ import polars as pl
 from mia_audit.errors import UserError
 from mia_audit.evaluation.files import Scored, read_scores
 from mia_audit.interpretability.summary import per_model
-from mia_audit.storage import open_table, read_table, table_facts
+from mia_audit.storage import open_table, read_frame, table_facts
 
 
 @dataclass(frozen=True)
@@ -120,13 +120,13 @@ class Results:
     @cached_property
     def metrics(self) -> list[pl.DataFrame]:
         """metrics.parquet of every setting, in the order of the spec."""
-        return [_frame(self._file(setting, "metrics.parquet"), "metrics") for setting in self.spec.settings]
+        return [read_frame(self._file(setting, "metrics.parquet"), "metrics") for setting in self.spec.settings]
 
     @cached_property
     def training(self) -> list[pl.DataFrame | None]:
         """Every setting's training.parquet, one row per shadow (its last epoch); None where nothing was trained."""
         return [
-            _frame(self._file(setting, "training.parquet"), "training")
+            read_frame(self._file(setting, "training.parquet"), "training")
             .sort("shadow", "epoch")
             .group_by("shadow", maintain_order=True)
             .last()
@@ -149,14 +149,14 @@ class Results:
     def interpretability(self) -> dict[tuple[str, str], pl.DataFrame]:
         """Measures of explanations by dataset × architecture, averaged over the records of every model."""
         return {
-            group: per_model(_frame(self.root.joinpath(*group, "interpretability.parquet"), "interpretability"))
+            group: per_model(read_frame(self.root.joinpath(*group, "interpretability.parquet"), "interpretability"))
             for group in self.groups
             if self.spec.interpreted
         }
 
     def maps(self, group: tuple[str, str]) -> pl.DataFrame:
         """Return the maps of the records that are shown, by every setting of a dataset × architecture."""
-        return _frame(self.root.joinpath(*group, "explanations.parquet"), "explanations")
+        return read_frame(self.root.joinpath(*group, "explanations.parquet"), "explanations")
 
     def scored(self, setting: Setting, attack: str, signal: str, variance: str) -> Scored:
         """Return the scores of one attack on the true membership."""
@@ -203,7 +203,3 @@ class Results:
 
     def _file(self, setting: Setting, name: str) -> Path:
         return self.root / setting.path / name
-
-
-def _frame(path: Path, kind: str) -> pl.DataFrame:
-    return pl.DataFrame(pl.from_arrow(read_table(path, kind)))
