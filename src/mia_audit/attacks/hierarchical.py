@@ -42,6 +42,7 @@ def hierarchical_ratio(signal: Cells, member: Member) -> Cells:
             floor = block.floor
             score = _predictive(block.inside, from_in, found.pools[0], floor)
             score -= _predictive(block.outside, from_out, found.pools[1], floor)
+            score[block.agreed] = 0
             scores[block.rows] = score
     return found.unsorted(scores)
 

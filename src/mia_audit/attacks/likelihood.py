@@ -76,6 +76,12 @@ class Block:
         self.inside, self.outside = Side(self.values, here), Side(self.values, 1 - here)
 
     @property
+    def agreed(self) -> np.ndarray:
+        """Which records have the same value in all models, [B]: that says nothing of any model, whoever was trained on it."""
+        agreed: np.ndarray = self.values.max(axis=1) == self.values.min(axis=1)
+        return agreed
+
+    @property
     def floor(self) -> np.ndarray:
         """The least variance, [B, 1], that rounding leaves meaningful: of the values themselves, and of removing one of them."""
         spread = np.maximum(self.values.max(axis=1, keepdims=True), -self.values.min(axis=1, keepdims=True))
@@ -137,6 +143,7 @@ def likelihood_ratio(signal: Cells, member: Member, variance: str = "pooled") ->
             floor = block.floor
             score = log_density(block.inside, estimate(block.inside, pool_in), floor)
             score -= log_density(block.outside, estimate(block.outside, pool_out), floor)
+            score[block.agreed] = 0
             score[(block.inside.count < least) | (block.outside.count < least)] = np.nan
             scores[block.rows] = score
     return scores

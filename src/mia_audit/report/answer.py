@@ -156,7 +156,7 @@ def _strength(leak: Leak, confidence: float) -> str:
     if found.high < 0.5:
         return f"{subject} is worse than guessing ({numbers}): its score points the wrong way, which is no protection."
     if found.low > 0.5:
-        chance = "no more than the strongest of so many attacks reaches by chance"
+        chance = f"no more than {'an attack' if leak.tried == 1 else 'the strongest of so many attacks'} reaches by chance"
         return f"{subject} reaches {numbers}. That is {chance}: not distinguishable from guessing."
     return f"{subject} is not distinguishable from guessing ({numbers})."
 
