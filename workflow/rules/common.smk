@@ -1,3 +1,5 @@
+import gc
+from functools import cache
 from pathlib import Path
 
 from mia_audit.clock import bring_back
@@ -12,6 +14,9 @@ from mia_audit.report.outputs import (
     table_names,
 )
 from mia_audit.slurm import put_first_on_path
+
+# of a plan of thousands of jobs all objects stay: going through them again and again is a sixth of its time
+gc.set_threshold(100_000, 50, 100)
 
 try:
     AUDIT = check_audit(
@@ -68,10 +73,15 @@ wildcard_constraints:
     family=one_of(family for known in FAMILIES.values() for family in known),
 
 
-def setting_of(wildcards):
-    return slices.Setting(
-        wildcards.dataset, wildcards.architecture, wildcards.mechanism, wildcards.eps
-    )
+# a setting has many jobs, each with the same slice
+@cache
+def training_spec(*setting):
+    return slices.training_slice(AUDIT, slices.Setting(*setting))
+
+
+@cache
+def signals_spec(dataset, architecture, family):
+    return slices.signals_slice(AUDIT, dataset, FAMILIES[architecture][family])
 
 
 def public_weights(wildcards):

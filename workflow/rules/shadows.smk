@@ -96,7 +96,7 @@ rule train:
         # a resource, so that a change of it reruns nothing
         keep_going=int(AUDIT.compute.keep_going),
     params:
-        spec=lambda w: slices.training_slice(AUDIT, setting_of(w)),
+        spec=lambda w: training_spec(w.dataset, w.architecture, w.mechanism, w.eps),
         pool=subpath(input.records, parent=True),
         public=lambda w, input: f"--public {input.public}" if input.public else "",
         batch=AUDIT.compute.batch,

@@ -20,9 +20,7 @@ rule signals:
         # a resource, since a param that changes would compute again
         device=AUDIT.compute.device,
     params:
-        spec=lambda w: slices.signals_slice(
-            AUDIT, w.dataset, FAMILIES[w.architecture][w.family]
-        ),
+        spec=lambda w: signals_spec(w.dataset, w.architecture, w.family),
         pool=subpath(input.records, parent=True),
         membership=lambda w, input: (
             f"--membership {input.membership}" if input.membership else ""
