@@ -188,3 +188,26 @@ def test_a_clock_that_jumps_does_no_harm(finished: Any, copy_of_finished: Copy, 
     result = copy.run()
     assert result.returncode == 0, result.stdout
     assert contents(copy.results) == contents(finished.results)
+
+
+def test_divergence_stops_its_block_alone_and_the_audit_goes_on_without_when_asked(
+    finished: Any, copy_of_finished: Copy, tiny: dict[str, Any]
+) -> None:
+    """A mechanism that diverges is added to a finished audit: what was there is neither computed again nor changed."""
+    copy = copy_of_finished(
+        tiny | {"mechanisms": tiny["mechanisms"] | {"hot": {"mechanism": "none", "training": {"learning_rate": 1e30}}}}
+    )
+    result = copy.run()
+    assert result.returncode == 1
+    assert "mia-audit: shadow 0 of digits/vit/hot-epsinf: training diverged in epoch 1: " in result.stdout
+    assert not (copy.results / "digits" / "vit" / "hot-epsinf" / "models" / "000-002").exists()
+    copy.configure(copy.config | {"compute": tiny["compute"] | {"keep_going": True}})
+    result = copy.run()
+    assert result.returncode == 0, result.stdout
+    page = (copy.results / "report.html").read_text()
+    assert "Left out of digits, vit, hot at ε = inf: 5 models (0, 1, 2, 3 and 4) diverged in epoch 1: " in page
+    assert "this setting is missing from all that follows" in page
+    settings = {
+        name: data for name, data in contents(finished.results).items() if "-eps" in name and "digits/vit" in name
+    }
+    assert settings.items() <= contents(copy.results).items()
