@@ -70,6 +70,7 @@ def run(audit: Path, out: str = "measures.parquet", batch: int = 16, **changes: 
             *("--spec", json.dumps(SPEC | changes)),
             *("--batch", str(batch)),
             *("--maps", str(audit / f"maps-{out}")),
+            *("--curves", str(audit / f"curves-{out}")),
             *("--out", str(audit / out)),
         ]
     )
@@ -120,6 +121,18 @@ def test_what_is_compared_with_what(measured: pl.DataFrame) -> None:
     assert measured["value"].null_count() == 0
 
 
+def test_curves_are_means_over_records_with_the_areas_below_them(audit: Path, measured: pl.DataFrame) -> None:
+    curves = pl.read_parquet(audit / "curves-measures.parquet")
+    assert len(curves) == 2 * 2 * 2 * 3 * 3 and set(curves["measure"]) == {"deletion"}
+    wanted = {"epsilon": "8", "shadow": 2, "explainer": "ixg", "quantity": "logit"}
+    curve = curves.filter(**wanted)
+    assert curve["share"].to_list() == [0, 0.5, 1]
+    areas = measured.filter(measure="deletion", **wanted)["value"]
+    assert np.trapezoid(curve["value"], curve["share"]) == pytest.approx(areas.mean())
+    ends = curves.filter(pl.col("share").is_in([0.0, 1.0])).group_by("epsilon", "shadow", "share").agg("value")
+    assert all(values == pytest.approx([values[0]] * 4) for values in ends["value"].to_list()), "whatever explains"
+
+
 def test_the_maps_that_are_shown_are_the_first_models(audit: Path, measured: pl.DataFrame) -> None:
     maps = pl.read_parquet(audit / "maps-measures.parquet")
     assert len(maps) == 2 * 2 * 2 * 2 and set(maps["shadow"]) == {0}
@@ -131,7 +144,8 @@ def test_the_maps_that_are_shown_are_the_first_models(audit: Path, measured: pl.
 
 def test_neither_the_batch_nor_a_second_run_changes_anything(audit: Path, measured: pl.DataFrame) -> None:
     assert run(audit, "again.parquet") == 0
-    assert (audit / "again.parquet").read_bytes() == (audit / "measures.parquet").read_bytes()
+    for kind in ("", "maps-", "curves-"):
+        assert (audit / f"{kind}again.parquet").read_bytes() == (audit / f"{kind}measures.parquet").read_bytes()
     assert run(audit, "small.parquet", batch=4) == 0
     small = pl.read_parquet(audit / "small.parquet")
     assert small.drop("value").equals(measured.drop("value"))
@@ -152,6 +166,7 @@ def test_a_table_has_no_ssim_and_the_file_says_so(tmp_path: Path) -> None:
 
 def test_without_a_reference_nothing_is_compared_with_it(audit: Path) -> None:
     assert run(audit, "bare.parquet", reference=None, measures=["cosine"]) == 0
+    assert pl.read_parquet(audit / "curves-bare.parquet").is_empty()
     assert pl.read_parquet(audit / "bare.parquet")["against"].unique().to_list() == ["other model"]
 
 

@@ -100,6 +100,8 @@ def audited(root: Path) -> Path:
     found = (
         "--maps",
         root / "toy" / "net" / "explanations.parquet",
+        "--curves",
+        root / "toy" / "net" / "curves.parquet",
         "--out",
         root / "toy" / "net" / "interpretability.parquet",
     )

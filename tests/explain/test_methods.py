@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from mia_audit.explain.attribute import attribute
 from mia_audit.explain.methods.gradient_shap import record_draws
+from mia_audit.explain.methods.smoothgrad import record_noise
 
 OPTIONS: dict[str, Any] = {
     "explain": ["logit", "probability"],
@@ -17,10 +18,12 @@ OPTIONS: dict[str, Any] = {
     "ig_nodes": 25,
     "gradient_shap_samples": 5,
     "gradient_shap_sd": 0.001,
+    "smoothgrad_samples": 4,
+    "smoothgrad_noise": 0.15,
 }
 SEED = 11
 RECORDS = [4, 0, 9, 2, 7, 31, 5]
-NAMES = ("ixg", "saliency", "ig", "gradient_shap")
+NAMES = ("ixg", "saliency", "ig", "gradient_shap", "smoothgrad")
 
 
 def explain(subject: Any, name: str, **options: Any) -> dict[str, Tensor]:
@@ -47,6 +50,13 @@ def captum_attributions(name: str, subject: Any, quantity: str, target: Tensor, 
         method = captum.attr.IntegratedGradients(forward)
         return method.attribute(inputs, target=target, n_steps=25, method="gausslegendre")
     # captum wants the samples of a record one after the other
+    if name == "smoothgrad":
+        ranges = np.ptp(subject.inputs.flatten(1).numpy(), axis=1).reshape(-1, *[1] * (inputs.ndim - 1))
+        spread = torch.from_numpy(0.15 * ranges)
+        noise = torch.stack([spread * record_noise(SEED, RECORDS, inputs, sample) for sample in range(4)], dim=1)
+        monkeypatch.setattr(torch, "normal", lambda mean, sd: noise.flatten(0, 1).reshape(sd.shape))
+        method = captum.attr.NoiseTunnel(captum.attr.Saliency(forward))
+        return method.attribute(inputs, nt_samples=4, target=target, abs=False)
     draws = [record_draws(SEED, RECORDS, inputs, sample, 5, 0.001) for sample in range(5)]
     baselines = torch.stack([baseline for baseline, _ in draws], dim=1).flatten(0, 1)
     coefficients = torch.stack([coefficient for _, coefficient in draws], dim=1).flatten().numpy()
@@ -149,6 +159,15 @@ def test_gradient_shap_draws_have_the_distribution_of_captums() -> None:
     assert coefficients.std() == pytest.approx(12**-0.5, rel=0.03)
 
 
+def test_smoothgrad_noise_is_normal_and_keyed_by_seed_and_record() -> None:
+    like = torch.zeros(300, 3, 5)
+    noise = torch.stack([record_noise(0, range(300), like, sample) for sample in range(3)])
+    assert noise.mean() == pytest.approx(0, abs=0.03) and noise.std() == pytest.approx(1, abs=0.03)
+    assert abs(torch.corrcoef(noise.flatten(1))[0, 1]) < 0.05, "samples of a record are independent"
+    assert torch.equal(record_noise(0, [7], like[:1], 1)[0], noise[1, 7])
+    assert not torch.allclose(record_noise(1, [7], like[:1], 1)[0], noise[1, 7])
+
+
 def test_attributions_of_a_linear_model_are_its_weights() -> None:
     weights = torch.tensor([[1.0, -2.0, 3.0], [0.5, 0.0, -1.0]], dtype=torch.float64)
     model = nn.Linear(3, 2, bias=False).double().requires_grad_(False)
@@ -160,5 +179,6 @@ def test_attributions_of_a_linear_model_are_its_weights() -> None:
         for name in NAMES
     }
     assert ours["saliency"] == [1.0, 2.0, 3.0]
+    assert ours["smoothgrad"] == pytest.approx([1.0, -2.0, 3.0])
     for name in ("ixg", "ig", "gradient_shap"):
         assert ours[name] == pytest.approx([1.0, -4.0, -3.0], rel=1e-9)

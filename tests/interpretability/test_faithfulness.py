@@ -10,6 +10,7 @@ from torch import nn
 
 from mia_audit.interpretability.methods.faithfulness import deletion, infidelity, insertion, sensitivity
 from mia_audit.interpretability.probe import Probe
+from mia_audit.interpretability.study import below
 
 SHAPE = (2, 4, 4)
 
@@ -82,6 +83,7 @@ def test_curves_are_those_of_removing_pixel_after_pixel(linear, steps):
     probe, maps = _probe(model, inputs, attributions), attributions.sum(dim=1).numpy()
     for measure, deleting in ((deletion, True), (insertion, False)):
         found = measure(probe, maps, steps)
+        assert found.shape == (3, steps + 1)
         for row in range(3):
             order = np.argsort(-maps[row].ravel(), kind="stable")
             heights = []
@@ -90,7 +92,8 @@ def test_curves_are_those_of_removing_pixel_after_pixel(linear, steps):
                 chosen[order[: round(step / steps * 16)]] = True
                 kept = torch.from_numpy((~chosen if deleting else chosen).reshape(4, 4))
                 heights.append(float(torch.softmax(model((inputs[row] * kept)[None]), 1)[0, probe.classes[row]]))
-            assert found[row] == pytest.approx(np.mean([(a + b) / 2 for a, b in pairwise(heights)]))
-    assert (insertion(probe, maps, steps) >= insertion(probe, -maps, steps)).all()
-    assert (deletion(probe, maps, steps) <= deletion(probe, -maps, steps)).all()
+            assert found[row] == pytest.approx(heights)
+            assert below(found)[row] == pytest.approx(np.mean([(a + b) / 2 for a, b in pairwise(heights)]))
+    assert (below(insertion(probe, maps, steps)) >= below(insertion(probe, -maps, steps))).all()
+    assert (below(deletion(probe, maps, steps)) <= below(deletion(probe, -maps, steps))).all()
     assert deletion(replace(probe, batch=2), maps, steps) == pytest.approx(deletion(probe, maps, steps))

@@ -12,7 +12,7 @@ import pytest
 from scipy.stats import rankdata
 
 from mia_audit.evaluation.called import SHARES, called_columns
-from mia_audit.interpretability.tables import COLUMNS, MAPS
+from mia_audit.interpretability.tables import COLUMNS, CURVES, MAPS
 from mia_audit.report.findings import Findings, find
 from mia_audit.report.results import Results, parse_spec
 from mia_audit.storage import write_table
@@ -275,6 +275,15 @@ def _explanations(folder: Path, settings: dict[tuple[str, str], float], random: 
     ]  # fmt: skip
     table = pa.Table.from_pylist(rows, schema=COLUMNS)
     write_table(folder / "interpretability.parquet", table, "interpretability", len(table))
+    curves = [
+        {"mechanism": mechanism, "epsilon": epsilon, "shadow": shadow, "explainer": explainer, "quantity": "logit",
+         "measure": "deletion", "share": step / 4, "value": 0.9 - 0.2 * step + 0.02 * random.normal()}
+        for mechanism, epsilon in settings
+        for shadow in range(MODELS)
+        for explainer in EXPLAINED
+        for step in range(5)
+    ]  # fmt: skip
+    write_table(folder / "curves.parquet", pa.Table.from_pylist(curves, schema=CURVES), "curves", len(curves))
     maps = [
         {"mechanism": mechanism, "epsilon": epsilon, "shadow": 0, "record": record, "explainer": explainer,
          "quantity": "logit", "label": 0, "class": int(epsilon == "1"), "height": 8, "width": 8,
@@ -292,4 +301,4 @@ def interpreted(tmp_path_factory: pytest.TempPathFactory) -> Small:
     settings = SETTINGS | {("other", "8"): 0.4}
     small = _write(tmp_path_factory.mktemp("interpreted"), settings, pool=True)
     _explanations(small.root / "toy" / "net", settings, np.random.default_rng(7))
-    return Small(small.root, small.spec | {"interpreted": True, "shown": True})
+    return Small(small.root, small.spec | {"interpreted": True, "shown": True, "curved": True})

@@ -7,11 +7,13 @@ import polars as pl
 import pytest
 from scipy.stats import t
 
+from mia_audit.report.explanation_curves import curves_figure
 from mia_audit.report.explanation_figures import interpretability_figure, sheet_figure
 from mia_audit.report.explanations import section
 from mia_audit.report.figures import _draw_explanations, paper_style
 from mia_audit.report.findings import find
 from mia_audit.report.interpretability import interpretations, likeness
+from mia_audit.report.latex import render as render_table
 from mia_audit.report.page import render
 from mia_audit.report.provenance import provenance
 from mia_audit.report.tables import build
@@ -136,15 +138,42 @@ def test_the_figures_show_estimates_and_maps(found):
     assert arrows == ["→ dog"] * 4, "at ε = 1 the models explain another class than the unprotected one"
 
 
+def test_curves_are_drawn_and_tabulated_with_intervals_over_models(found, interpreted):
+    results, findings, _ = found
+    rows = pl.read_parquet(interpreted.root / "toy" / "net" / "curves.parquet")
+    wanted = {"mechanism": "dp-sgd", "epsilon": "1", "explainer": "ig", "share": 0.25}
+    values = rows.filter(**wanted)["value"].to_numpy()
+    tables = build(results, findings)
+    row = tables["curves"].filter(**wanted).row(0, named=True)
+    assert len(tables["curves"]) == 4 * 2 * 5 and row["models"] == 12
+    assert (row["value_mean"], row["value_sd"]) == pytest.approx((values.mean(), values.std(ddof=1)))
+    low, high = t.interval(0.95, 11, values.mean(), values.std(ddof=1) / np.sqrt(12))
+    assert (row["value_low"], row["value_high"]) == pytest.approx((low, high))
+    tex = render_table("curves", tables["curves"], results.spec)
+    assert "0.00 & 0.25 & 0.50 & 0.75 & 1.00" in tex and f"{values.mean():.3f}" in tex
+    with paper_style():
+        first, second = curves_figure(results, findings.groups()["toy", "net"]).axes
+    assert (first.get_title(loc="left"), second.get_title(loc="left")) == ("input × gradient", "integrated gradients")
+    assert [line.get_label() for line in second.lines] == [
+        "No protection",
+        "dp-sgd, ε = 8",
+        "dp-sgd, ε = 1",
+        "other, ε = 8",
+    ]
+    assert second.lines[2].get_ydata()[1] == pytest.approx(values.mean())
+
+
 def test_a_group_that_nothing_is_left_of_gets_a_notice(interpreted, tmp_path, monkeypatch):
     results = interpreted.results()
+    monkeypatch.setattr(type(results), "explanation_curves", lambda self, group: pl.DataFrame())
     monkeypatch.setattr(type(results), "maps", lambda self, group: pl.DataFrame())
     drawn: dict[str, float] = {}
     monkeypatch.setattr(
         "mia_audit.report.figures.save", lambda figure, folder, name: drawn.update({name: figure.get_figheight()})
     )
     _draw_explanations(results, find(results), tmp_path)
-    assert set(drawn) == {"interpretability", "explanations_toy_net"} and drawn["explanations_toy_net"] < 2
+    assert set(drawn) == {"interpretability", "explanations_toy_net", "curves_toy_net"}
+    assert drawn["explanations_toy_net"] < 2 and drawn["curves_toy_net"] < 2
 
 
 def test_a_table_is_drawn_as_strips(found, interpreted, monkeypatch):

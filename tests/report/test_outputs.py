@@ -21,10 +21,11 @@ def test_the_names_where_explanations_were_measured(interpreted, tmp_path):
     results = interpreted.results()
     draw(results, find(results), tmp_path / "figures")
     write(build(results, find(results)), tmp_path / "tables", results.spec)
-    names = figure_names(interpreted.spec["settings"], interpreted=True, shown=True)
+    names = figure_names(interpreted.spec["settings"], interpreted=True, shown=True, curved=True)
     assert sorted(path.name for path in (tmp_path / "figures").iterdir()) == sorted(names)
-    assert "explanations_toy_net.png" in names and "interpretability.pdf" in names
-    assert sorted(path.name for path in (tmp_path / "tables").iterdir()) == sorted(table_names(interpreted=True))
+    assert {"explanations_toy_net.png", "curves_toy_net.svg", "interpretability.pdf"} < set(names)
+    tables = table_names(interpreted=True, curved=True)
+    assert sorted(path.name for path in (tmp_path / "tables").iterdir()) == sorted(tables)
 
 
 def test_the_names_without_training(imported, tmp_path):

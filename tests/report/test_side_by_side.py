@@ -55,7 +55,7 @@ def test_a_model_s_own_explanation_stands_beside_what_explains_the_others() -> N
     assert {strip.setting for strip in found[5:]} == {"dp-sgd, ε = 2"} and len(found) == 10
     rows = maps["llm"].filter(mechanism="none", explainer="llm-local", quantity="logit", record=5)
     assert np.allclose(found[0].maps[1].ravel(), rows["map"][0].to_numpy())
-    assert found[2].label == "cnn\nSmoothGrad"
+    assert found[2].label == "cnn\nSmoothGrad (captum)"
     figure = image_figure(found, np.zeros((2, 1, 4, 4), np.uint8), {"classes": ["a", "b"]})
     pictures = [axes for band in figure.subfigs for axes in band.axes if axes.images]
     assert len(pictures) == 2 * 2 * (1 + 5)

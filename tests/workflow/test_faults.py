@@ -19,6 +19,7 @@ REPRODUCED = (
     "pools/**/*",
     "*/*/interpretability.parquet",
     "*/*/explanations.parquet",
+    "*/*/curves.parquet",
     "*/*/*/*.parquet",
     "*/*/*/models/**/*",
     "*/*/*/signals/**/*",

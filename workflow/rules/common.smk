@@ -44,9 +44,11 @@ MEASURED = slices.interpreted_blocks(AUDIT)
 SIDE_BY_SIDE = [name for name in AUDIT.datasets if slices.side_by_side(AUDIT, name)]
 FILTERED = [name for name in AUDIT.datasets if slices.with_filters(AUDIT, name)]
 SHOWN = bool(AUDIT.interpretability.shown)
-FIGURES = figure_names(slices.report_settings(AUDIT), bool(INTERPRETED), SHOWN)
-TABLES = table_names(bool(INTERPRETED))
+CURVED = slices.curved(AUDIT)
+FIGURES = figure_names(slices.report_settings(AUDIT), bool(INTERPRETED), SHOWN, CURVED)
+TABLES = table_names(bool(INTERPRETED), CURVED)
 MEASURES = expand("<results>/{group}/interpretability.parquet", group=INTERPRETED)
+CURVES = expand("<results>/{group}/curves.parquet", group=INTERPRETED) if CURVED else []
 MAPS = expand("<results>/{group}/explanations.parquet", group=INTERPRETED)
 
 STUDIED = [

@@ -9,6 +9,7 @@ rule interpretability:
         architecture=ancient("<architecture>/architecture.json"),
     output:
         measures="<architecture>/interpretability.parquet",
+        curves="<architecture>/curves.parquet",
         maps="<architecture>/explanations.parquet",
     log:
         "<results>/logs/interpretability/{dataset}-{architecture}.log",
@@ -32,4 +33,4 @@ rule interpretability:
     shell:
         "mia-audit interpretability --pool {params.pool} --architecture {input.architecture} --blocks {params.blocks}"
         " --spec {params.spec:q} --threads {threads} --device {resources.device} --batch {params.batch} --maps {output.maps}"
-        " --out {output.measures} >{log} 2>&1"
+        " --curves {output.curves} --out {output.measures} >{log} 2>&1"

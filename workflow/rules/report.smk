@@ -3,6 +3,7 @@ rule tables:
         below(SETTINGS, "metrics.parquet"),
         below(TRAINED, "training.parquet"),
         MEASURES,
+        CURVES,
     output:
         report(
             [f"<results>/tables/{name}" for name in TABLES if name.endswith(".csv")],
@@ -30,6 +31,7 @@ rule figures:
         below(SETTINGS, "scores.parquet"),
         below(TRAINED, "training.parquet"),
         MEASURES,
+        CURVES,
         MAPS,
     output:
         report(
@@ -110,6 +112,7 @@ rule report:
         below(SETTINGS, "scores.parquet"),
         below(TRAINED, "training.parquet"),
         MEASURES,
+        CURVES,
         MAPS,
         below(SETTINGS, "signals.parquet"),
         below(TRAINED, *[f"models/{block}" for block in BLOCKS]),

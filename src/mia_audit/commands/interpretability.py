@@ -20,6 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N")
     parser.add_argument("--batch", type=int, default=256, help="records in memory at once")
     parser.add_argument("--maps", required=True, type=Path, help="the maps that are shown, Parquet")
+    parser.add_argument("--curves", required=True, type=Path, help="the curves among the measures, Parquet")
     parser.add_argument("--out", required=True, type=Path, help="the measures, Parquet")
 
 
@@ -33,9 +34,11 @@ def run(options: argparse.Namespace) -> None:
     from mia_audit.interpretability.study import Sample, Task, defined, draw_sample, shown_rows
     from mia_audit.interpretability.tables import (
         COLUMNS,
+        CURVES,
         MAPS,
         Found,
         Setting,
+        curve_table,
         explain_settings,
         map_table,
         measure_tables,
@@ -71,6 +74,7 @@ def run(options: argparse.Namespace) -> None:
     known = defined(spec["measures"], tuple(architecture["input_shape"]))
     task = Task(spec["explainers"], spec["explaining"], known, spec["measuring"], spec["seed"], batch)
     shown: list[pa.Table] = []
+    curves = [CURVES.empty_table()]
 
     def model(setting: Setting, shadow: int) -> nn.Module:
         return load(architecture, weights[setting][shadow]).to(device)
@@ -79,6 +83,7 @@ def run(options: argparse.Namespace) -> None:
         for shadow, explanations in explain_settings(model, settings, shadows, sample, task):
             if not shown:
                 shown.append(map_table(shadow, explanations, sample, shown_rows(sample.labels, spec["shown"])))
+            curves.append(curve_table(shadow, explanations))
             print(f"shadow {shadow}: explained {len(numbers)} records in {len(settings)} settings", flush=True)
             yield shadow, explanations
 
@@ -88,4 +93,6 @@ def run(options: argparse.Namespace) -> None:
     left_out = [name for name in spec["measures"] if name not in known]
     told = {"records": len(numbers), "models": len(shadows), "reference": reference, "left_out": left_out}
     write_table(options.maps, maps, "explanations", len(maps), told)
+    heights = pa.concat_tables(curves)
+    write_table(options.curves, heights, "curves", len(heights), told)
     write_table(options.out, iter(tables), "interpretability", sum(map(len, tables)), told)

@@ -362,6 +362,10 @@ class Explainers(Section):
     """Samples of GradientSHAP."""
     gradient_shap_sd: float = Field(0.001, gt=0)
     """Standard deviation of GradientSHAP's normal baselines."""
+    smoothgrad_samples: PositiveInt = 10
+    """Noisy copies of a record whose gradients SmoothGrad averages."""
+    smoothgrad_noise: float = Field(0.15, gt=0)
+    """Their noise's standard deviation, as a share of the record's own range (largest minus smallest number)."""
     llm_top: PositiveInt = 3
     """Maps that llm-top shows, those with the largest shares."""
     local_kernel: str = "stable"

@@ -271,6 +271,11 @@ def interpretability_slice(audit: Audit, group: str) -> str:
     )
 
 
+def curved(audit: Audit) -> bool:
+    """Tell whether curves are measured on explanations."""
+    return bool(interpreted(audit)) and any(measures[name].curve for name in audit.interpretability.measures)
+
+
 def with_filters(audit: Audit, dataset: str) -> dict[str, list[Setting]]:
     """Return the settings of a data set by architecture, where the config asks what a model's maps say of themselves."""
     explained = {
@@ -398,6 +403,7 @@ def report_slice(audit: Audit) -> str:
             "variance": audit.attacks.variances[0],
             "interpreted": bool(interpreted(audit)),
             "shown": audit.interpretability.shown > 0,
+            "curved": curved(audit),
             "evaluation": audit.evaluation.model_dump(),
             "explainers": audit.explainers.model_dump(),
             "config": audit.model_dump(mode="json", exclude={"compute"}),

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import numpy as np
     from jaxtyping import Float
 
-    Values = Callable[..., Float[np.ndarray, " n"]]
+    Values = Callable[..., Float[np.ndarray, "n ..."]]
 
 REFERENCE, OTHER = "reference", "other model"
 """What a model's explanations are held against: those of the reference setting's model with the same training set, or
@@ -23,6 +23,8 @@ of another model of its own setting, trained on other records: how alike explana
 @dataclass(frozen=True)
 class Measure:
     """A number per record for explanations of n records by one model, or by two models: `function` returns [n], NaN where undefined.
+
+    That of a `curve` returns its heights at equal steps, [n, steps + 1], and the number is the area below it (`below`).
 
     `reads` are the names of the function's parameters, which say what it is given: `maps` and `other`, the maps of the
     model and of the one that it is compared with ([n, H, W] of images, [n, d] of tables, float64); `labels` [n];
@@ -34,6 +36,7 @@ class Measure:
     label: str
     reads: tuple[str, ...]
     images: bool
+    curve: bool = False
 
     @property
     def compares(self) -> bool:
@@ -49,8 +52,8 @@ class Measure:
         """List the keys of the config that it depends on."""
         return tuple(name for name in self.reads if name not in GIVEN)
 
-    def of(self, given: dict[str, Any]) -> Float[np.ndarray, " n"]:
-        """Return the measure's values, given at least what it reads."""
+    def of(self, given: dict[str, Any]) -> Float[np.ndarray, "n ..."]:
+        """Return the measure's values, or the heights of its curve, given at least what it reads."""
         return self.function(**{name: given[name] for name in self.reads})
 
 
@@ -60,12 +63,12 @@ measures: Registry[Measure] = Registry("measure", "mia_audit.interpretability.me
 """Measures by name; cheap to import, so a file may register several."""
 
 
-def measure(name: str, label: str, images: bool = False) -> Callable[[Values], Values]:
+def measure(name: str, label: str, images: bool = False, curve: bool = False) -> Callable[[Values], Values]:
     """Register the decorated function as a measure, with its name in words."""
 
     def decorate(function: Values) -> Values:
         reads = tuple(inspect.signature(function).parameters)
-        measures.register(name)(Measure(function, label, reads, images))
+        measures.register(name)(Measure(function, label, reads, images, curve))
         return function
 
     return decorate

@@ -47,7 +47,12 @@ class Explained:
 
     classes: Int[np.ndarray, " n"]
     maps: Float[np.ndarray, "n ..."]
-    probed: dict[str, Float[np.ndarray, " n"]]
+    probed: dict[str, Float[np.ndarray, "n ..."]]
+
+    @property
+    def curves(self) -> dict[str, Float[np.ndarray, "n steps"]]:
+        """Those measures of `probed` that are curves: their heights at equal steps."""
+        return {name: values for name, values in self.probed.items() if values.ndim == 2}
 
 
 Key = tuple[str, str]
@@ -128,7 +133,13 @@ def alone(one: Explained, sample: Sample, task: Task) -> dict[str, Float[np.ndar
     """Measure one model's explanations by themselves."""
     given = {"maps": one.maps, "labels": sample.labels, **task.measuring}
     own = [name for name in task.measures if not measures[name].compares and not measures[name].probes]
-    return {name: measures[name].of(given) for name in own} | one.probed
+    areas = {name: below(heights) for name, heights in one.curves.items()}
+    return {name: measures[name].of(given) for name in own} | one.probed | areas
+
+
+def below(heights: Float[np.ndarray, "n steps"]) -> Float[np.ndarray, " n"]:
+    """Return the areas below curves over [0, 1] with heights at equal steps, by trapezoids."""
+    return np.asarray(np.trapezoid(heights, dx=1 / (heights.shape[1] - 1), axis=1))
 
 
 def beside(one: Explained, other: Explained, task: Task) -> dict[str, Float[np.ndarray, " n"]]:

@@ -1,4 +1,5 @@
-"""interpretability.parquet and explanations.parquet: what was measured on the explanations of all settings, and the maps that are shown."""
+"""interpretability.parquet, curves.parquet and explanations.parquet: what was measured on the explanations of all settings,
+and the maps that are shown."""
 
 from __future__ import annotations
 
@@ -105,6 +106,33 @@ def _table(
         ],
         schema=COLUMNS,
     )
+
+
+def curve_table(shadow: int, found: Found) -> pa.Table:
+    """Return one shadow model's curves in every setting, averaged over the records, a row a step."""
+    rows = [
+        (mechanism, epsilon, shadow, explainer, quantity, measure, step / (heights.shape[1] - 1), float(height))
+        for (mechanism, epsilon), keys in found.items()
+        for (explainer, quantity), one in keys.items()
+        for measure, heights in one.curves.items()
+        for step, height in enumerate(heights.mean(axis=0))
+    ]
+    return pa.Table.from_pylist([dict(zip(CURVES.names, row, strict=True)) for row in rows], schema=CURVES)
+
+
+CURVES = pa.schema(
+    [
+        ("mechanism", pa.string()),
+        ("epsilon", pa.string()),
+        ("shadow", pa.int32()),
+        ("explainer", pa.string()),
+        ("quantity", pa.string()),
+        ("measure", pa.string()),
+        ("share", pa.float64()),
+        ("value", pa.float64()),
+    ]
+)
+"""`share` of the coordinates has been removed, or put back; `value` is the class's probability, the mean over the records."""
 
 
 def _repeated(value: str | int | None, rows: int) -> pa.Array:

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 
-from mia_audit.report.figures import COLUMN, GUESSING, errorbars, panel_grid, shared_legend, tick
+from mia_audit.report.figures import errorbars, tick
 from mia_audit.report.findings import Finding, Findings, reference
 from mia_audit.report.interpretability import Interpretation, likeness, measure_label
+from mia_audit.report.panels import GUESSING, PAGE, label_lines, panel_grid, shared_legend
 from mia_audit.report.pictures import NEGATIVE, POSITIVE, ZERO
 from mia_audit.report.series import CHANNELS, PALETTE
 from mia_audit.report.signals import explainer_label
@@ -28,7 +29,6 @@ OVERLAID = frozenset({"gradcam"})
 """Explainers whose maps are so coarse that they are laid over the record."""
 CELL = 0.56
 """Width of a map in inches."""
-WIDE = 2 * COLUMN + 0.2
 
 
 def interpretability_figure(findings: Findings, interpreted: Mapping[tuple[str, str], Interpretation]) -> Figure:
@@ -49,10 +49,13 @@ def interpretability_figure(findings: Findings, interpreted: Mapping[tuple[str, 
         leakage.set_xticks(range(len(group)), [tick(found, group) for found in group])
         leakage.set_xlim(-0.5, len(group) - 0.5)
         accuracy.set_title(f"{group[0].setting.dataset}, {group[0].setting.architecture}")
-        if interpretation.headline and (column == 0 or interpretation.headline != groups[column - 1][1].headline):
-            alike.set_ylabel(f"{measure_label(interpretation.headline)} with no DP")
-    rows[0][0].set_ylabel("test accuracy")
-    rows[2][0].set_ylabel("AUC of attacks")
+        if headline := interpretation.headline:
+            label = f"{measure_label(headline)} with no DP"
+            label_lines([alike], label)
+            if column and headline != groups[column - 1][1].headline:
+                alike.set_ylabel(label)
+    label_lines(rows[0], "test accuracy")
+    label_lines(rows[2], "AUC of attacks")
     shared_legend(figure, rows)
     return figure
 
@@ -107,7 +110,7 @@ def _image_sheet(
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
     records = maps["record"].unique(maintain_order=True).to_list()
-    beside = max(1, int((WIDE / CELL - 1) // len(group)))
+    beside = max(1, int((PAGE / CELL - 1) // len(group)))
     bands = math.ceil(len(explained) / beside)
     beside = math.ceil(len(explained) / bands)
     columns = 1 + beside * len(group)
@@ -190,7 +193,7 @@ def _table_sheet(
     records = maps["record"].unique(maintain_order=True).to_list()
     features = facts.get("features") or []
     height = (0.1 * len(group) + 0.12) * len(explained) * len(records) + 1.3
-    figure = Figure(figsize=(WIDE, height), layout="constrained")
+    figure = Figure(figsize=(PAGE, height), layout="constrained")
     axes = figure.subplots(len(explained) * len(records), 1, squeeze=False, sharex=True)[:, 0]
     names = [tick(found, list(group)).replace("\n", " ") for found in group]
     for number, cell in enumerate(axes):

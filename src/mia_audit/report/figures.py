@@ -14,7 +14,8 @@ import numpy as np
 from mia_audit.report.findings import Estimate, Finding, Findings
 from mia_audit.report.gaps import told
 from mia_audit.report.interpretability import interpretations
-from mia_audit.report.outputs import FIGURE_FORMATS, roc_name, sheet_name, study_names
+from mia_audit.report.outputs import FIGURE_FORMATS, curves_name, roc_name, sheet_name, study_names
+from mia_audit.report.panels import COLUMN, GUESSING, label_lines, panel_grid, shared_legend
 from mia_audit.report.series import CHANNELS, PALETTE, Curve, Series, curves, series, strongest
 from mia_audit.report.words import fixed, protection, rate
 from mia_audit.storage import replacing
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
 
     from mia_audit.report.results import Results
 
-COLUMN = 3.4
-"""Width of one column of a paper, in inches."""
 STYLE: dict[str, Any] = {
     "font.size": 7.5,
     "axes.labelsize": 7.5,
@@ -59,9 +58,12 @@ LINE = 8.5
 """Height of a label, in points."""
 LETTERS_PER_INCH = 25
 """Letters of the smallest print that fit into an inch."""
+LABEL_LETTERS_PER_INCH = 17
+"""Letters of a setting's name beside a point that do."""
+PANEL = 0.8
+"""Share of its part of a figure that a panel takes, the rest being its axis."""
 BANDS = 2
 """More bands than these hide each other."""
-GUESSING: dict[str, Any] = {"color": "0.55", "linewidth": 0.8, "linestyle": (0, (3, 2)), "zorder": 1}
 
 
 @contextmanager
@@ -128,6 +130,7 @@ def notice(text: str) -> Figure:
 
 
 def _draw_explanations(results: Results, findings: Findings, folder: Path) -> None:
+    from mia_audit.report.explanation_curves import curves_figure
     from mia_audit.report.explanation_figures import interpretability_figure, sheet_figure
 
     spec, groups = results.spec, findings.groups()
@@ -138,10 +141,16 @@ def _draw_explanations(results: Results, findings: Findings, folder: Path) -> No
     figure = interpretability_figure(findings, interpreted) if interpreted else notice(nothing)
     save(disclaimed(figure, findings.settings), folder, "interpretability")
     every = [*spec.settings, *(gap.setting for gap in spec.gaps)]
-    for place in dict.fromkeys(setting.group for setting in every if setting.trained and spec.shown):
-        drawn = place in interpreted and not results.maps(place).is_empty()
-        figure = sheet_figure(results, groups[place], interpreted[place]) if drawn else notice(nothing)
-        save(disclaimed(figure, groups.get(place, [])), folder, sheet_name(*place))
+    for place in dict.fromkeys(setting.group for setting in every if setting.trained):
+        group = groups.get(place, [])
+        if spec.shown:
+            drawn = place in interpreted and not results.maps(place).is_empty()
+            figure = sheet_figure(results, group, interpreted[place]) if drawn else notice(nothing)
+            save(disclaimed(figure, group), folder, sheet_name(*place))
+        if spec.curved:
+            drawn = place in interpreted and not results.explanation_curves(place).is_empty()
+            figure = curves_figure(results, group) if drawn else notice(nothing)
+            save(disclaimed(figure, group), folder, curves_name(*place))
 
 
 def roc_figure(found: Finding, lines: Sequence[Curve]) -> Figure:
@@ -185,7 +194,7 @@ def epsilon_figure(findings: Findings) -> Figure:
     figure, panels = panel_grid(len(metrics), len(groups), height=1.75)
     for column, group in enumerate(groups):
         drawn = series(group)
-        for row, (metric, label, chance) in enumerate(metrics):
+        for row, (metric, _, chance) in enumerate(metrics):
             axes = panels[row][column]
             _over_settings(axes, group, drawn, metric)
             axes.axhline(chance, **GUESSING)
@@ -193,8 +202,8 @@ def epsilon_figure(findings: Findings) -> Figure:
             axes.set_xlim(-0.5, len(group) - 0.5)
             if row == 0:
                 axes.set_title(f"{group[0].setting.dataset}, {group[0].setting.architecture}")
-            if column == 0:
-                axes.set_ylabel(label)
+    for row, (_, label, _) in enumerate(metrics):
+        label_lines(panels[row], label)
     shared_legend(figure, panels)
     return figure
 
@@ -251,12 +260,12 @@ def tradeoff_figure(findings: Findings) -> Figure:
             placed = [(found, found.strongest[channel].auc_estimate) for found in group if channel in found.strongest]
             _tradeoff_line(axes, placed, colour, marker, name)
         axes.axhline(0.5, **GUESSING)
-        longest = max(len(tick(found, group)) for found in group)
-        axes.margins(x=max(0.22, 0.04 * longest), y=0.12)
+        axes.margins(y=0.12)
+        _make_room(axes, group)
         _label_settings(axes, group)
         axes.set_xlabel("test accuracy")
         axes.set_title(f"{group[0].setting.dataset}, {group[0].setting.architecture}")
-    panels[0][0].set_ylabel("AUC of the strongest attack")
+    label_lines(panels[0], "AUC of the strongest attack")
     shared_legend(figure, panels)
     return figure
 
@@ -271,6 +280,19 @@ def _tradeoff_line(axes: Axes, placed: list[tuple[Finding, Estimate]], colour: s
     axes.plot(x, y, color=colour, linewidth=0.8, alpha=0.5)
     style: dict[str, Any] = {"elinewidth": 0.9, "capsize": 1.8, "capthick": 0.9, "markersize": 3.6}
     axes.errorbar(x, y, xerr=x_errors, yerr=y_errors, fmt=marker, color=colour, label=name, **style)
+
+
+def _make_room(axes: Axes, group: list[Finding]) -> None:
+    """Widen the axis of accuracies by what the settings' names take: the most accurate one's stands on the right."""
+    known = [(found.test_accuracy, len(tick(found, group)) + 1) for found in group if found.test_accuracy]
+    most = max(accuracy.mean for accuracy, _ in known)
+    letters = [[count for one, count in known if (one.mean == most) == right] for right in (False, True)]
+    inches = axes.figure.get_size_inches()[0] / axes.get_gridspec().ncols * PANEL  # type: ignore[union-attr]
+    left, right = (max(0.08, min(max(counts, default=0) / LABEL_LETTERS_PER_INCH / inches, 0.45)) for counts in letters)
+    low = min(accuracy.mean - _half(accuracy.mean - accuracy.low) for accuracy, _ in known)
+    high = max(accuracy.mean + _half(accuracy.high - accuracy.mean) for accuracy, _ in known)
+    unit = max(high - low, 1e-3) / (1 - left - right)
+    axes.set_xlim(low - left * unit, high + right * unit)
 
 
 def _label_settings(axes: Axes, group: list[Finding]) -> None:
@@ -300,22 +322,3 @@ def tick(found: Finding, group: list[Finding]) -> str:
     if not setting.private:
         return "no DP" if setting.mechanism == "none" else f"{setting.mechanism}\n(no guarantee)"
     return f"ε = {setting.epsilon}" if len(private) == 1 else f"{setting.mechanism}\nε = {setting.epsilon}"
-
-
-def panel_grid(rows: int, columns: int, height: float) -> tuple[Figure, Any]:
-    """Return a figure as wide as a paper's column, or page, and its panels; `height` is a panel's, in inches."""
-    from matplotlib.figure import Figure
-
-    width = COLUMN if columns == 1 else max(2 * COLUMN + 0.2, 2.3 * columns)
-    figure = Figure(figsize=(width, height * rows), layout="constrained")
-    return figure, figure.subplots(rows, columns, squeeze=False, sharex="col")
-
-
-def shared_legend(figure: Figure, panels: Any) -> None:
-    """Write one legend below all panels."""
-    found: dict[str, Any] = {}
-    for axes in panels.flat:
-        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
-            found.setdefault(label, handle)
-    columns = 2 if figure.get_figwidth() < 2 * COLUMN else 4
-    figure.legend(found.values(), found.keys(), loc="outside lower center", ncols=columns, columnspacing=1.2)

@@ -267,11 +267,32 @@ def _interpretability(frame: pl.DataFrame, spec: Spec) -> str:
     return tabular("l" * 8 + "rl", [" & ".join([*titles, "Value", ""]) + r" \\"], rows, comments, long=True)
 
 
+def _curves(frame: pl.DataFrame, spec: Spec) -> str:
+    titles = ["Data set", "Architecture", "Mechanism", r"$\varepsilon$", "Explainer", "Quantity", "Measure"]
+    shares = frame["share"].unique().sort().to_list()
+    rows = [
+        [
+            *_setting_cells(first),
+            *(escape(first[name]) for name in ("explainer", "quantity", "measure")),
+            *(number(dict(zip(curve["share"], curve["value_mean"], strict=True)).get(share)) for share in shares),
+        ]
+        for _, curve in frame.group_by(*SETTING, "epsilon", "explainer", "quantity", "measure", maintain_order=True)
+        for first in [curve.row(0, named=True)]
+    ]
+    comments = [
+        "The class's probability when so large a share of the coordinates is removed (deletion) or put back (insertion):",
+        "mean over records, then over shadow models.",
+    ]
+    head = [" & ".join([*titles, *(number(share, 2) for share in shares)]) + r" \\"]
+    return tabular("l" * 7 + "r" * len(shares), head, rows, comments, long=True)
+
+
 WRITERS = {
     "settings": _settings,
     "summary": _summary,
     "differences": _differences,
     "null_control": _null_control,
     "interpretability": _interpretability,
+    "curves": _curves,
 }
 """Tables by name, each with the function that lays it out."""

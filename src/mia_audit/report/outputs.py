@@ -9,9 +9,13 @@ CURVE = 3
 """Budgets that make a curve."""
 
 
-def table_names(interpreted: bool = False) -> list[str]:
-    """List the file names of the tables, whatever the settings; `interpreted` says that explanations were measured."""
-    names = ["settings", "summary", "differences", "null_control", *(["interpretability"] if interpreted else [])]
+def table_names(interpreted: bool = False, curved: bool = False) -> list[str]:
+    """List the file names of the tables, whatever the settings.
+
+    `interpreted` says that explanations were measured, and `curved` that curves were among the measures.
+    """
+    names = ["settings", "summary", "differences", "null_control"]
+    names += [name for name, there in (("interpretability", interpreted), ("curves", curved)) if there]
     return [f"{name}.{suffix}" for name in names for suffix in TABLE_FORMATS]
 
 
@@ -25,12 +29,20 @@ def sheet_name(dataset: str, architecture: str) -> str:
     return f"explanations_{dataset}_{architecture}"
 
 
-def figure_names(settings: Iterable[Mapping[str, Any]], interpreted: bool = False, shown: bool = False) -> list[str]:
+def curves_name(dataset: str, architecture: str) -> str:
+    """Name the figure of the curves measured on explanations, without its suffix."""
+    return f"curves_{dataset}_{architecture}"
+
+
+def figure_names(
+    settings: Iterable[Mapping[str, Any]], interpreted: bool = False, shown: bool = False, curved: bool = False
+) -> list[str]:
     """List the file names of the figures of these settings.
 
     A setting is a mapping with `dataset`, `architecture`, `mechanism` and `epsilon`; with `trained: false` it came
     from somebody else's signals, whose accuracy is unknown, and the trade-off is drawn only from the other ones.
-    `interpreted` says that explanations were measured, and `shown` that maps of some records were kept.
+    `interpreted` says that explanations were measured, `shown` that maps of some records were kept, and `curved` that
+    curves were among the measures.
     """
     known = list(settings)
     names = [*map(roc_name, known), "attack_by_epsilon"]
@@ -40,6 +52,7 @@ def figure_names(settings: Iterable[Mapping[str, Any]], interpreted: bool = Fals
     groups = dict.fromkeys((one["dataset"], one["architecture"]) for one in known if one.get("trained", True))
     if interpreted and groups:
         names += ["interpretability", *(sheet_name(*group) for group in groups if shown)]
+        names += [curves_name(*group) for group in groups if curved]
     return [f"{name}.{suffix}" for name in names for suffix in FIGURE_FORMATS]
 
 

@@ -11,7 +11,7 @@ import polars as pl
 from mia_audit.evaluation.summary import summarise
 from mia_audit.explain.catalogue import PRIVATE_LOCAL
 from mia_audit.explain.private_local.budget import epsilon_of_rho
-from mia_audit.report.figures import COLUMN, GUESSING
+from mia_audit.report.panels import COLUMN, GUESSING
 from mia_audit.report.pictures import attribution_pixels, attribution_scale
 from mia_audit.report.series import PALETTE
 from mia_audit.report.signals import read_signal

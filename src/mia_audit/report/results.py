@@ -86,6 +86,8 @@ class Spec:
     """Whether explanations were measured, of every architecture that was trained."""
     shown: bool = False
     """Whether the maps of some records were kept."""
+    curved: bool = False
+    """Whether curves were measured on explanations (deletion, insertion)."""
 
 
 def parse_spec(text: str) -> Spec:
@@ -158,6 +160,10 @@ class Results:
         """Return the maps of the records that are shown, by every setting of a dataset × architecture."""
         return read_frame(self.root.joinpath(*group, "explanations.parquet"), "explanations")
 
+    def explanation_curves(self, group: tuple[str, str]) -> pl.DataFrame:
+        """Return the curves measured on the explanations of every setting of a dataset × architecture, a row a model and step."""
+        return read_frame(self.root.joinpath(*group, "curves.parquet"), "curves")
+
     def scored(self, setting: Setting, attack: str, signal: str, variance: str) -> Scored:
         """Return the scores of one attack on the true membership."""
         path = self._file(setting, "scores.parquet")
@@ -191,7 +197,7 @@ class Results:
         paths |= {
             self.root.joinpath(*group, f"{name}.parquet")
             for group in self.groups
-            for name in ("interpretability", "explanations")
+            for name in ("interpretability", "explanations", *(["curves"] if self.spec.curved else []))
             if self.spec.interpreted
         }
         for dataset in {setting.dataset for setting in self.spec.settings}:

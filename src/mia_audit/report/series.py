@@ -12,6 +12,7 @@ from mia_audit.report.signals import read_signal
 
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#C0689A", "#927600", "#5B5FC7")
 """After Okabe and Ito: told apart with any colour vision, and at least 3:1 against both white and a dark page."""
+DASHES: tuple[tuple[float, ...], ...] = ((), (), (4, 1.5), (1.5, 1.2), (5, 1.5, 1, 1.5), (8, 2))
 CHANNELS = {
     "outputs": "outputs",
     "explanations": "explanations",
@@ -62,8 +63,7 @@ def series(group: list[Finding]) -> list[Series]:
     baseline = "outputs by threshold"
     ranked = sorted((name for name in best if name not in ("outputs", baseline)), key=lambda name: -best[name])
     names = [*(["outputs"] if "outputs" in best else []), *ranked][:MOST]
-    dashes: list[tuple[float, ...]] = [(), (), (4, 1.5), (1.5, 1.2), (5, 1.5, 1, 1.5), (8, 2)]
-    drawn = [Series(*parts) for parts in zip(names, PALETTE, dashes, strict=False)]
+    drawn = [Series(*parts) for parts in zip(names, PALETTE, DASHES, strict=False)]
     return [*drawn, *([Series(baseline, BASELINE, (1, 1))] if baseline in best else [])]
 
 

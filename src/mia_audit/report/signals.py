@@ -20,7 +20,8 @@ EXPLAINERS = {
     "llm-gradient": "the maps' gradient",
     "llm-top": "the strongest maps",
     "local_linear": "the local linear fit",
-    "captum:NoiseTunnel-Saliency": "SmoothGrad",
+    "smoothgrad": "SmoothGrad",
+    "captum:NoiseTunnel-Saliency": "SmoothGrad (captum)",
 }
 SUMMARIES = {
     "variance": "variance",

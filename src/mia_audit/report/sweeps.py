@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from mia_audit.report.figures import panel_grid, shared_legend
 from mia_audit.report.findings import Finding, Findings
 from mia_audit.report.outputs import budgets_of, swept_parameters
+from mia_audit.report.panels import label_lines, panel_grid, shared_legend
 from mia_audit.report.series import PALETTE
 from mia_audit.report.words import power, protection
 
@@ -88,7 +88,7 @@ def _figure(by_dataset: dict[str, list[Line]], tick: Callable[[str], str], label
     for axes, (dataset, lines) in zip(drawn[0], by_dataset.items(), strict=True):
         _panel(axes, lines, tick, label)
         axes.set_title(dataset)
-    drawn[0][0].set_ylabel(f"test accuracy, mean ± {DEVIATIONS} sd")
+    label_lines(drawn[0], f"test accuracy, mean ± {DEVIATIONS} sd")
     shared_legend(figure, drawn)
     return figure
 

@@ -9,6 +9,7 @@ import polars as pl
 
 from mia_audit.evaluation.summary import summarise
 from mia_audit.interpretability import OTHER, REFERENCE
+from mia_audit.report.explanation_curves import curves_of
 from mia_audit.report.findings import (
     Estimate,
     Finding,
@@ -42,7 +43,11 @@ def build(results: Results, findings: Findings) -> dict[str, pl.DataFrame]:
         "differences": _differences(findings, interpreted, results.spec.confidence),
         "null_control": _null_control(summary),
     }
-    return tables | ({"interpretability": _interpretability(findings, interpreted)} if interpreted else {})
+    if interpreted:
+        tables["interpretability"] = _interpretability(findings, interpreted)
+    if results.spec.curved:
+        tables["curves"] = _curves(results, findings)
+    return tables
 
 
 def _identity(setting: Setting) -> dict[str, str]:
@@ -161,6 +166,26 @@ def _interpretability(findings: Findings, interpreted: dict[tuple[str, str], Int
     ]
     schema: dict[str, Any] = SETTING | dict.fromkeys(("explainer", "quantity", "measure", "against"), pl.String)
     schema |= {"models": pl.Int32} | dict.fromkeys((*(f"value_{part}" for part in PARTS), "same_class"), pl.Float64)
+    return pl.DataFrame(rows, schema=schema, orient="row")
+
+
+def _curves(results: Results, findings: Findings) -> pl.DataFrame:
+    """Every curve of every explainer in every setting, a row a step, over shadow models."""
+    rows = [
+        {
+            **_identity(curve.found.setting),
+            **{"explainer": curve.one.explainer, "quantity": curve.one.quantity, "measure": curve.measure},
+            "share": share,
+            "models": height.targets,
+            **_parts("value", height),
+        }
+        for group in findings.groups().values()
+        if group[0].setting.trained
+        for curve in curves_of(results, group, results.spec.confidence)
+        for share, height in zip(curve.shares, curve.heights, strict=True)
+    ]
+    schema: dict[str, Any] = SETTING | dict.fromkeys(("explainer", "quantity", "measure"), pl.String)
+    schema |= {"share": pl.Float64, "models": pl.Int32} | {f"value_{part}": pl.Float64 for part in PARTS}
     return pl.DataFrame(rows, schema=schema, orient="row")
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from mia_audit.evaluation.roc import log_grid, mean_log_roc
-from mia_audit.report.figures import COLUMN, GUESSING
+from mia_audit.report.panels import COLUMN, GUESSING
 from mia_audit.report.series import PALETTE
 from mia_audit.reproduction.table import BEST, DEFAULT, THEIRS, Row
 

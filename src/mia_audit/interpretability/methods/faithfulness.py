@@ -80,34 +80,32 @@ def _sensitivity(probe: Probe, rows: list[int], times: int, radius: float) -> Te
     return values
 
 
-@measure("deletion", label="deletion area")
-def deletion(probe: Probe, maps: Float[np.ndarray, "n ..."], curve_steps: int) -> Float[np.ndarray, " n"]:
-    """Area under the class's probability while the record's coordinates are removed, the most important first; low is good.
+@measure("deletion", label="deletion area", curve=True)
+def deletion(probe: Probe, maps: Float[np.ndarray, "n ..."], curve_steps: int) -> Float[np.ndarray, "n steps"]:
+    """The class's probability while the record's coordinates are removed, the most important first; a low area is good.
 
-    Petsiuk et al. (2018). Importance is the map's value, signs kept; the area is by trapezoids over `curve_steps`
-    equal shares of the coordinates.
+    Petsiuk et al. (2018). Importance is the map's value, signs kept; heights are at 0, 1, …, `curve_steps` equal
+    shares of the coordinates.
     """
-    return _area(probe, maps, curve_steps, deleting=True)
+    return _curve(probe, maps, curve_steps, deleting=True)
 
 
-@measure("insertion", label="insertion area")
-def insertion(probe: Probe, maps: Float[np.ndarray, "n ..."], curve_steps: int) -> Float[np.ndarray, " n"]:
-    """Area under the class's probability while coordinates are put back into an empty record, the most important first; high is good.
+@measure("insertion", label="insertion area", curve=True)
+def insertion(probe: Probe, maps: Float[np.ndarray, "n ..."], curve_steps: int) -> Float[np.ndarray, "n steps"]:
+    """The class's probability while coordinates are put back into an empty record, the most important first; a high area is good.
 
     Petsiuk et al. (2018); otherwise as `deletion`.
     """
-    return _area(probe, maps, curve_steps, deleting=False)
+    return _curve(probe, maps, curve_steps, deleting=False)
 
 
-def _area(probe: Probe, maps: Float[np.ndarray, "n ..."], steps: int, deleting: bool) -> Float[np.ndarray, " n"]:
+def _curve(probe: Probe, maps: Float[np.ndarray, "n ..."], steps: int, deleting: bool) -> Float[np.ndarray, "n steps"]:
     import numpy as np
 
     order = np.argsort(-maps.reshape(len(maps), -1), axis=1, kind="stable")
     rank = np.argsort(order, axis=1, kind="stable").reshape(maps.shape)
-    heights = np.array(
-        [_height(probe, rank < round(step / steps * order.shape[1]), deleting) for step in range(steps + 1)]
-    )
-    return np.asarray(np.trapezoid(heights, dx=1 / steps, axis=0))
+    heights = [_height(probe, rank < round(step / steps * order.shape[1]), deleting) for step in range(steps + 1)]
+    return np.stack(heights, axis=1)
 
 
 def _height(probe: Probe, chosen: Bool[np.ndarray, "n ..."], deleting: bool) -> Float[np.ndarray, " n"]:
