@@ -45,7 +45,13 @@ SIDE_BY_SIDE = [name for name in AUDIT.datasets if slices.side_by_side(AUDIT, na
 FILTERED = [name for name in AUDIT.datasets if slices.with_filters(AUDIT, name)]
 SHOWN = bool(AUDIT.interpretability.shown)
 CURVED = slices.curved(AUDIT)
-FIGURES = figure_names(slices.report_settings(AUDIT), bool(INTERPRETED), SHOWN, CURVED)
+FIGURES = figure_names(
+    slices.report_settings(AUDIT),
+    bool(INTERPRETED),
+    SHOWN,
+    CURVED,
+    slices.inherent(AUDIT),
+)
 TABLES = table_names(bool(INTERPRETED), CURVED)
 MEASURES = expand("<results>/{group}/interpretability.parquet", group=INTERPRETED)
 CURVES = expand("<results>/{group}/curves.parquet", group=INTERPRETED) if CURVED else []

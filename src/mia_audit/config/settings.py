@@ -288,6 +288,17 @@ def with_filters(audit: Audit, dataset: str) -> dict[str, list[Setting]]:
     return groups
 
 
+def inherent(audit: Audit) -> list[str]:
+    """List the data sets on which explanations that are the model itself are held against others; sweeps are left out."""
+    explained = {
+        name
+        for name, of_model in families_of(audit).items()
+        if audit.architectures[name].swept is None
+        and any(explainers[one].models for options in of_model.values() for one in options["explainers"])
+    }
+    return list(dict.fromkeys(one.dataset for one in settings(audit) if one.trained and one.architecture in explained))
+
+
 def side_by_side(audit: Audit, dataset: str) -> dict[str, list[Setting]]:
     """Return the settings by architecture, where several models explain the same records of a data set; sweeps are left out."""
     listed = [group for group in interpreted(audit).values() if group[0].dataset == dataset]
@@ -404,6 +415,7 @@ def report_slice(audit: Audit) -> str:
             "interpreted": bool(interpreted(audit)),
             "shown": audit.interpretability.shown > 0,
             "curved": curved(audit),
+            "inherent": inherent(audit),
             "evaluation": audit.evaluation.model_dump(),
             "explainers": audit.explainers.model_dump(),
             "config": audit.model_dump(mode="json", exclude={"compute"}),

@@ -13,8 +13,9 @@ import numpy as np
 
 from mia_audit.report.findings import Estimate, Finding, Findings
 from mia_audit.report.gaps import told
+from mia_audit.report.inherent import compared, inherent_figure
 from mia_audit.report.interpretability import interpretations
-from mia_audit.report.outputs import FIGURE_FORMATS, curves_name, roc_name, sheet_name, study_names
+from mia_audit.report.outputs import FIGURE_FORMATS, curves_name, inherent_name, roc_name, sheet_name, study_names
 from mia_audit.report.panels import COLUMN, GUESSING, label_lines, panel_grid, shared_legend
 from mia_audit.report.series import CHANNELS, PALETTE, Curve, Series, curves, series, strongest
 from mia_audit.report.words import fixed, protection, rate
@@ -117,6 +118,11 @@ def draw(results: Results, findings: Findings, folder: Path) -> None:
         for name in study_names(vars(setting) for setting in results.spec.settings):
             figure = studied.get(name) or notice("No setting that would stand here was trained to its end.")
             save(disclaimed(figure, findings.settings), folder, name)
+        comparisons = compared(findings)
+        for dataset in results.spec.inherent:
+            known = dataset in comparisons
+            figure = inherent_figure(comparisons[dataset]) if known else notice("No explanation was attacked here.")
+            save(disclaimed(figure, findings.settings), folder, inherent_name(dataset))
         _draw_explanations(results, findings, folder)
 
 

@@ -29,26 +29,35 @@ def sheet_name(dataset: str, architecture: str) -> str:
     return f"explanations_{dataset}_{architecture}"
 
 
+def inherent_name(dataset: str) -> str:
+    """Name the figure that holds explanations that are the model itself against others, without its suffix."""
+    return f"inherent_{dataset}"
+
+
 def curves_name(dataset: str, architecture: str) -> str:
     """Name the figure of the curves measured on explanations, without its suffix."""
     return f"curves_{dataset}_{architecture}"
 
 
 def figure_names(
-    settings: Iterable[Mapping[str, Any]], interpreted: bool = False, shown: bool = False, curved: bool = False
+    settings: Iterable[Mapping[str, Any]],
+    interpreted: bool = False,
+    shown: bool = False,
+    curved: bool = False,
+    inherent: Iterable[str] = (),
 ) -> list[str]:
     """List the file names of the figures of these settings.
 
     A setting is a mapping with `dataset`, `architecture`, `mechanism` and `epsilon`; with `trained: false` it came
     from somebody else's signals, whose accuracy is unknown, and the trade-off is drawn only from the other ones.
     `interpreted` says that explanations were measured, `shown` that maps of some records were kept, and `curved` that
-    curves were among the measures.
+    curves were among the measures; `inherent` names the data sets that have explanations which are the model itself.
     """
     known = list(settings)
     names = [*map(roc_name, known), "attack_by_epsilon"]
     if any(setting.get("trained", True) for setting in known):
         names.append("tradeoff")
-    names += study_names(known)
+    names += study_names(known) + [inherent_name(dataset) for dataset in inherent]
     groups = dict.fromkeys((one["dataset"], one["architecture"]) for one in known if one.get("trained", True))
     if interpreted and groups:
         names += ["interpretability", *(sheet_name(*group) for group in groups if shown)]

@@ -10,6 +10,7 @@ from mia_audit.report.explanations import chart_settings, section
 from mia_audit.report.exposed import most_exposed
 from mia_audit.report.findings import Finding, Findings, reference
 from mia_audit.report.gaps import gap_sentences
+from mia_audit.report.inherent import inherent_section
 from mia_audit.report.interpretability import Interpretation, interpretations, measure_label
 from mia_audit.report.listings import answer_table, attacks_table, null_table, present_channels, settings_table
 from mia_audit.report.provenance import guarantee
@@ -74,7 +75,7 @@ def render(results: Results, findings: Findings, sources: Mapping[str, Any]) -> 
         title=spec.title or spec.audit,
         version=sources["versions"].get("mia-audit", ""),
         scope=f"{scope(results, findings)} {gap_sentences(spec.gaps)}".rstrip(),
-        contents=_contents(bool(interpreted), bool(exposed), bool(null)),
+        contents=_contents(bool(spec.inherent), bool(interpreted), bool(exposed), bool(null)),
         level=f"{spec.confidence * 100:g}\u00a0%",
         fpr=rate(findings.fpr) if findings.fpr is not None else "",
         channels={channel for found in findings.settings for channel in found.strongest},
@@ -82,6 +83,7 @@ def render(results: Results, findings: Findings, sources: Mapping[str, Any]) -> 
         sampling=joined(sorted({sampling_name(facts) for found in private if (facts := guarantee(found))})),
         groups=groups,
         settings=settings_table(findings),
+        inherent=inherent_section(findings) if spec.inherent else [],
         explained=section(findings, interpreted, spec.confidence),
         exposed=exposed,
         null=null,
@@ -107,12 +109,13 @@ def _bundle() -> str:
     return bundle.replace("</script", "<\\/script")
 
 
-def _contents(explained: bool, exposed: bool, null: bool) -> list[tuple[str, str]]:
+def _contents(inherent: bool, explained: bool, exposed: bool, null: bool) -> list[tuple[str, str]]:
     entries = [
         ("answer", "Answer", True),
         ("words", "Words", True),
         ("curves", "Curves", True),
         ("settings", "Settings", True),
+        ("inherent", "Inherent explanations", inherent),
         ("explanations", "Explanations", explained),
         ("records", "Exposed records", exposed),
         ("null", "Null control", null),

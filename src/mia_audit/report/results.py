@@ -86,6 +86,8 @@ class Spec:
     """Whether explanations were measured, of every architecture that was trained."""
     shown: bool = False
     """Whether the maps of some records were kept."""
+    inherent: tuple[str, ...] = ()
+    """Data sets on which explanations that are the model itself are held against others."""
     curved: bool = False
     """Whether curves were measured on explanations (deletion, insertion)."""
 
