@@ -1,6 +1,8 @@
 """A small study from its pool to its figures, by the commands that the workflow's rules call."""
 
+import json
 import math
+import re
 from pathlib import Path
 
 import polars as pl
@@ -12,6 +14,7 @@ from mia_audit.config import settings as slices
 from mia_audit.config.load import check_audit
 from mia_audit.errors import UserError
 from mia_audit.report.outputs import PRIVATE_TABLES, private_figure_names
+from mia_audit.report.private_results import PrivateResults
 from mia_audit.report.results import parse_spec
 
 AUDIT = {
@@ -66,6 +69,11 @@ def finished(audit, tmp_path_factory) -> Path:
         steps[-1] += ["--out", str(out / "metrics.parquet")]
     report = ["--spec", slices.private_report_slice(audit), "--audit", slices.report_slice(audit)]
     steps.append(["private-report", "--results", str(results), *report])
+    private = slices.private_report_slice(audit)
+    alone = slices.report_slice(audit.model_copy(update={"private_explanations": {}}))
+    for name, spec in (("attacked", slices.report_slice(audit)), ("alone", alone)):
+        out = str(results / name / "report.html")
+        steps.append(["report", "--results", str(results), "--spec", spec, "--private", private, "--out", out])
     for step in steps:
         assert main(step) == 0, step
     return results
@@ -90,6 +98,52 @@ def test_the_tables_say_what_was_spent_and_what_published_choices_cost(finished)
     assert published["weight"]["epsilon_zero_out"] > 1
     assert published["uncentred"]["epsilon_zero_out"] == pytest.approx(1.0, rel=1e-4)
     assert math.isinf(float(published["beta"]["epsilon_zero_out"]))
+
+
+def test_queries_from_scratch_at_equal_loss(audit, finished):
+    """At the losses that were measured, the ε is the one that was spent there."""
+    (one,) = PrivateResults(finished, {"studies": slices.private_studies(audit)}).studied
+    rows = one.experiment("epsilon").filter(pl.col("as_published") == "", pl.col("epsilon") == 10)
+    scratch = one.protocol("non-adaptive")
+    for mine in (rows, scratch):
+        assert one.scratch_at_equal_loss(mine) == pytest.approx(one.epsilon_of(mine), rel=1e-6)
+    middle = pl.DataFrame({"excess_loss": (rows["excess_loss"] * scratch["excess_loss"].mean()).sqrt()})
+    assert one.epsilon_of(scratch) < one.scratch_at_equal_loss(middle) < one.epsilon_of(rows)
+    assert one.scratch_at_equal_loss(pl.DataFrame({"excess_loss": [10.0]})) is None
+
+
+def test_the_page_says_what_explanations_miss_and_cost(finished):
+    page = (finished / "attacked" / "report.html").read_text()
+    for told in (
+        "Explanations of forest at ε = 1 each (δ = 10⁻⁶) miss the best fit by",
+        "one record&#39;s term taken out of the explanation set, the number of records being public",
+        "answered from past explanations alone cost nothing",
+        "the published β, without noise",
+        "What protocols spend on the same queries",
+        "tells records of the explanation set from others",
+    ):
+        assert told in page, told
+    charts = json.loads(re.search(r"^const charts = (.*);$", page, re.M)[1])
+    assert {f"private-0-{name}" for name in ("loss", "spending", "losses", "steps", "queries")} <= set(charts)
+    assert page.count('alt="Images and their private explanations') == 1
+
+
+def test_a_study_without_attacks_has_a_page_of_its_own(finished):
+    page = (finished / "alone" / "report.html").read_text()
+    assert 'class="conclusion">Explanations of forest at ε = 1 each' in page
+    assert "No membership was attacked here." in page
+    assert 'id="settings"' not in page and 'id="attacks"' not in page and "AUC" not in page
+    anchors = set(re.findall(r'<a href="#([a-z]+)"', page))
+    assert anchors == {"answer", "words", "private", "limits", "provenance"}
+    assert all(f'id="{anchor}"' in page for anchor in anchors)
+    sources = json.loads((finished / "alone" / "provenance.json").read_text())
+    assert "digits/private/forest/answers.parquet" in sources["inputs_sha256"] and sources["pools"]["digits"]
+
+
+def test_a_page_about_nothing_is_refused(audit):
+    spec = slices.report_slice(audit.model_copy(update={"private_explanations": {}}))
+    with pytest.raises(UserError, match="'settings' is empty"):
+        parse_spec(spec)
 
 
 def test_explanation_sets_take_the_place_of_models(audit, finished):

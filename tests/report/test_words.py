@@ -4,7 +4,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mia_audit.report.words import at_least, at_most, count, fixed, joined, percent, points, power, significant
+from mia_audit.report.results import Setting
+from mia_audit.report.words import (
+    at_least,
+    at_most,
+    count,
+    fixed,
+    joined,
+    percent,
+    points,
+    power,
+    protected,
+    protection,
+    significant,
+)
 
 
 @pytest.mark.parametrize(
@@ -29,6 +42,18 @@ def test_three_significant_digits(value, text):
 @given(st.floats(1e-5, 1e5))
 def test_significant_is_within_half_a_unit_of_the_third_digit(value):
     assert float(significant(value)) == pytest.approx(value, rel=0.00501)
+
+
+def test_settings_whose_explanations_are_attacked_are_named_by_the_noise_of_each():
+    open_, private = (
+        Setting(
+            "toy-explained", "forest", "any", epsilon, private=epsilon != "inf", trained=False, explained={"steps": 3}
+        )
+        for epsilon in ("inf", "2")
+    )
+    assert (protection(open_), protection(private)) == ("no noise", "ε = 2 each")
+    assert protected(open_) == "with explanations without noise"
+    assert protected(private) == "with explanations at ε = 2 each"
 
 
 def test_percent_and_points():

@@ -62,6 +62,9 @@ STUDIED = [
     for dataset in AUDIT.private_explanations
     for name in slices.black_boxes_of(AUDIT, dataset)
 ]
+ANSWERS = [
+    f"<results>/{dataset}/private/{name}/answers.parquet" for dataset, name in STUDIED
+]
 ATTACKED = slices.attacks_private(AUDIT)
 PRIVATE = [f"<results>/tables/{name}" for name in PRIVATE_TABLES if STUDIED] + [
     f"<results>/figures/{name}"

@@ -88,10 +88,7 @@ rule explanation_signals:
 
 rule private_report:
     input:
-        [
-            f"<results>/{dataset}/private/{name}/answers.parquet"
-            for dataset, name in STUDIED
-        ],
+        ANSWERS,
         below(SETTINGS, "metrics.parquet"),
     output:
         report(

@@ -433,7 +433,9 @@ def _report_setting(audit: Audit, setting: Setting) -> dict[str, Any]:
     if setting.dataset.endswith(EXPLAINED) and not setting.trained:
         private = setting.epsilon != "inf"
         study = audit.private_explanations[setting.dataset.removesuffix(EXPLAINED)]
-        return asdict(setting) | {"private": private, "delta": study.delta if private else None}
+        explained = {"black_box": setting.architecture, "steps": study.steps, "adjacency": study.adjacency}
+        promise = {"private": private, "delta": study.delta if private else None}
+        return asdict(setting) | {"design": audit.membership.design, "explained": explained, **promise}
     if not setting.trained:
         delta = audit.imported[setting.dataset].delta
         return asdict(setting) | {"private": delta is not None, "delta": delta}

@@ -19,6 +19,7 @@ from mia_audit.report.findings import (
 from mia_audit.report.signals import read_signal
 from mia_audit.report.statements import no_guarantee_sentence
 from mia_audit.report.words import (
+    capital,
     count,
     fixed,
     interval,
@@ -44,6 +45,27 @@ SUBJECTS = {
     "other": "the signals",
 }
 TITLES = {"outputs": "Outputs", "explanations": "Explanations", "both": "Both together", "other": "Signals"}
+
+
+@dataclass(frozen=True)
+class Judged:
+    """How members and the other records are called."""
+
+    pair: str
+    members: str
+    others: str
+
+
+TRAINED = Judged(
+    "a record that was trained on above one that was not",
+    "the training records",
+    "the records that were not trained on",
+)
+EXPLAINED = Judged(
+    "a record of the explanation set above one that is not in it",
+    "the records of the explanation set",
+    "the other records",
+)
 
 
 @dataclass(frozen=True)
@@ -76,10 +98,11 @@ def _conclusion(group: list[Finding], base: Finding, confidence: float) -> Itera
     leaking = {channel: leak for channel, leak in base.strongest.items() if leak.beats_guessing}
     silent = [channel for channel in base.strongest if channel not in leaking]
     start = _capital(protected(base.setting))
+    where = "the explanation set" if base.setting.explained else "the training set"
     if not leaking:
-        yield f"{start}, no leak could be measured: no attack that was tried tells better than guessing who was in the training set."
+        yield f"{start}, no leak could be measured: no attack that was tried tells better than guessing who was in {where}."
         return
-    sentence = f"{start}, {_amounts(leaking)} give away who was in the training set"
+    sentence = f"{start}, {_amounts(leaking)} give away who was in {where}"
     yield sentence + (f"; {_channels(silent)} do not, as far as the attacks tried can tell." if silent else ".")
     for found in group:
         if (found.setting.private or found.setting.no_guarantee) and found is not base:
@@ -124,7 +147,8 @@ def _cost(found: Finding, base: Finding, confidence: float) -> str:
 def _items(group: list[Finding], base: Finding, fpr: float | None, confidence: float) -> Iterator[tuple[str, str]]:
     outputs = base.strongest.get("outputs")
     for channel, leak in base.strongest.items():
-        sentences = [_strength(leak, confidence), *_recognised(leak, fpr)]
+        told = EXPLAINED if base.setting.explained else TRAINED
+        sentences = [_strength(leak, confidence, told), *_recognised(leak, fpr, told)]
         if outputs is not None and channel != "outputs":
             sentences.append(_against_outputs(leak, outputs, channel))
         yield TITLES[channel], " ".join(sentences)
@@ -136,10 +160,12 @@ def _items(group: list[Finding], base: Finding, fpr: float | None, confidence: f
 
 def _term(found: Finding) -> str:
     setting = found.setting
+    if setting.explained:
+        return capital(protection(setting))
     return f"ε = {setting.epsilon} ({setting.mechanism})" if setting.private else protection(setting)
 
 
-def _strength(leak: Leak, confidence: float) -> str:
+def _strength(leak: Leak, confidence: float, told: Judged) -> str:
     found = leak.auc_estimate
     tried = "The attack" if leak.tried == 1 else f"The strongest of {count(leak.tried, 'attack')}"
     subject = f"{tried} ({leak.attack} on {_signal(leak)})"
@@ -149,14 +175,14 @@ def _strength(leak: Leak, confidence: float) -> str:
         )
     numbers = f"AUC {fixed(found.mean)}, {confidence * 100:g}\u00a0% interval {interval(found)}"
     if leak.beats_guessing:
-        share = (
-            f"ranks a record that was trained on above one that was not {percent(found.mean)} of the time ({numbers})"
-        )
+        share = f"ranks {told.pair} {percent(found.mean)} of the time ({numbers})"
         return f"{subject} {share}. Guessing would be 50\u00a0%: this is a leak of {points(found.mean - 0.5)} points."
     if found.high < 0.5:
         return f"{subject} is worse than guessing ({numbers}): its score points the wrong way, which is no protection."
     if found.low > 0.5:
-        chance = f"no more than {'an attack' if leak.tried == 1 else 'the strongest of so many attacks'} reaches by chance"
+        chance = (
+            f"no more than {'an attack' if leak.tried == 1 else 'the strongest of so many attacks'} reaches by chance"
+        )
         return f"{subject} reaches {numbers}. That is {chance}: not distinguishable from guessing."
     return f"{subject} is not distinguishable from guessing ({numbers})."
 
@@ -165,13 +191,13 @@ def _signal(leak: Leak) -> str:
     return read_signal(leak.signal).label
 
 
-def _recognised(leak: Leak, fpr: float | None) -> Iterator[str]:
+def _recognised(leak: Leak, fpr: float | None, judged: Judged) -> Iterator[str]:
     if fpr is None:
         yield "The pool is too small to resolve the true-positive rate at any of the false-positive rates asked for."
         return
     found = leak.tpr_estimate
-    recognised = f"{percent(found.mean)} of the training records ({percent_interval(found)})"
-    told = f"Allowed to be wrong about {rate(fpr)} of the records that were not trained on, it recognises {recognised}"
+    recognised = f"{percent(found.mean)} of {judged.members} ({percent_interval(found)})"
+    told = f"Allowed to be wrong about {rate(fpr)} of {judged.others}, it recognises {recognised}"
     if found.low > fpr:
         yield f"{told}, {points(found.mean - fpr)} points more than guessing."
     elif found.high < fpr:

@@ -23,8 +23,8 @@ def roc_chart(lines: dict[str, list[Curve]], drawn: Sequence[Series]) -> dict[st
 
     rows = [row for setting, curves in lines.items() for curve in curves for row in _curve_rows(setting, curve)]
     lowest = min(row["fpr"] for row in rows)
-    choice = {"bind": _choice(list(lines))} if len(lines) > 1 else {}
-    chosen = alt.param(name="setting", value=next(iter(lines)), **choice)
+    bound = {"bind": choice(list(lines))} if len(lines) > 1 else {}
+    chosen = alt.param(name="setting", value=next(iter(lines)), **bound)
     legend = alt.selection_point(name="shown", fields=["series"], bind="legend")
     hover = alt.selection_point(name="at", on="pointerover", nearest=True, fields=["fpr", "series"], empty=False)
     base = alt.Chart(alt.NamedData("curves")).transform_filter("datum.setting === setting")  # copied at every step
@@ -32,9 +32,9 @@ def roc_chart(lines: dict[str, list[Curve]], drawn: Sequence[Series]) -> dict[st
     y = alt.Y("tpr:Q").scale(type="log", domain=[lowest, 1], nice=False, clamp=True).title("True-positive rate")
     faded = alt.condition(legend, alt.value(1), alt.value(0.12))
     band = base.transform_filter("datum.banded").mark_area(interpolate="step-after", opacity=0.14)
-    band = band.encode(x, alt.Y("low:Q"), alt.Y2("high:Q"), _colour(drawn, lines=True)).transform_filter(legend)
+    band = band.encode(x, alt.Y("low:Q"), alt.Y2("high:Q"), colour(drawn, lines=True)).transform_filter(legend)
     line = base.transform_filter("datum.tpr > 0").mark_line(interpolate="step-after", strokeWidth=2)
-    line = line.encode(x, y, _colour(drawn, lines=True), _dash(drawn), opacity=faded).add_params(chosen, legend)
+    line = line.encode(x, y, colour(drawn, lines=True), _dash(drawn), opacity=faded).add_params(chosen, legend)
     tooltip = [
         alt.Tooltip("series:N", title="read"),
         alt.Tooltip("attack:N", title="attack"),
@@ -45,19 +45,20 @@ def roc_chart(lines: dict[str, list[Curve]], drawn: Sequence[Series]) -> dict[st
     ]
     point = base.transform_filter("datum.tpr > 0").mark_point(filled=True, size=55)
     point = point.encode(
-        x, y, _colour(drawn, lines=True), tooltip=tooltip, opacity=alt.condition(hover, alt.value(1), alt.value(0))
+        x, y, colour(drawn, lines=True), tooltip=tooltip, opacity=alt.condition(hover, alt.value(1), alt.value(0))
     )
     ends = alt.InlineData(values=[{"fpr": lowest, "tpr": lowest}, {"fpr": 1, "tpr": 1}])
     diagonal = alt.Chart(ends).mark_line(strokeDash=[5, 4], strokeWidth=1, color="#8a8a8a").encode(x, y)
     described = (
         "Log-log ROC curves: true-positive rate over false-positive rate, mean over targets, for one setting at a time."
     )
-    chart = _finish(diagonal + band + line + point.add_params(hover), described, 400)
+    chart = finish(diagonal + band + line + point.add_params(hover), described, 400)
     chart["datasets"]["curves"] = rows
     return chart
 
 
-def _choice(names: list[str]) -> Any:
+def choice(names: list[str]) -> Any:
+    """Let the reader choose a name: by buttons, or from a list where there are many."""
     import altair as alt
 
     kind = alt.binding_radio if len(names) <= 4 else alt.binding_select
@@ -69,18 +70,18 @@ def _curve_rows(setting: str, curve: Curve) -> list[dict[str, Any]]:
         "setting": setting,
         "series": curve.series.name,
         "attack": f"{curve.leak.attack} on {curve.leak.signal}",
-        "auc": _short(curve.leak.auc_estimate.mean),
+        "auc": short(curve.leak.auc_estimate.mean),
         "banded": curve.series.colour in PALETTE[:2],
     }
     floor = float(curve.fpr[0]) / 2
     rows = [
         facts
         | {
-            "fpr": _short(fpr),
-            "tpr": _short(tpr),
-            "sd": _short(sd),
-            "low": _short(max(tpr - sd, floor)),
-            "high": _short(min(tpr + sd, 1)),
+            "fpr": short(fpr),
+            "tpr": short(tpr),
+            "sd": short(sd),
+            "low": short(max(tpr - sd, floor)),
+            "high": short(min(tpr + sd, 1)),
         }
         for fpr, tpr, sd in zip(curve.fpr.tolist(), curve.mean.tolist(), curve.sd.tolist(), strict=True)
     ]
@@ -106,8 +107,8 @@ def leak_chart(
         for one in drawn
         if (leak := strongest(found).get(one.name))
     ]
-    dots = _by_setting(rows, drawn, title, [alt.Tooltip("attack:N")])
-    return _finish(_guessing(chance) + dots, f"{title} of the strongest attacks in every setting, with intervals.", 240)
+    dots = by_setting(rows, drawn, title, [alt.Tooltip("attack:N")])
+    return finish(guessing(chance) + dots, f"{title} of the strongest attacks in every setting, with intervals.", 240)
 
 
 def likeness_chart(
@@ -120,22 +121,23 @@ def likeness_chart(
         for one in drawn
         if one.name in found
     ]
-    return _finish(
-        _by_setting(rows, drawn, title, []), f"{title} of explanations in every setting, with intervals.", 240
-    )
+    return finish(by_setting(rows, drawn, title, []), f"{title} of explanations in every setting, with intervals.", 240)
 
 
-def _by_setting(rows: Sequence[dict[str, Any]], drawn: Sequence[Series], title: str, more: Sequence[Any]) -> Any:
-    """Draw estimates beside each other, a group per setting, in the order of the rows."""
+def by_setting(
+    rows: Sequence[dict[str, Any]], drawn: Sequence[Series], title: str, more: Sequence[Any], panel: bool = False
+) -> Any:
+    """Draw estimates beside each other, a group per setting, in the order of the rows; `panel`: those that a parameter chooses."""
     import altair as alt
 
-    base = alt.Chart(alt.InlineData(values=list(rows))).encode(
+    chart = alt.Chart(alt.InlineData(values=list(rows)))
+    base = (chart.transform_filter("datum.panel === panel") if panel else chart).encode(
         alt.X("setting:N")
         .sort(list(dict.fromkeys(row["setting"] for row in rows)))
         .title(None)
         .axis(labelAngle=0, labelLimit=140),
         alt.XOffset("series:N").sort([one.name for one in drawn]),
-        _colour(drawn),
+        colour(drawn),
         tooltip=[
             alt.Tooltip("setting:N"),
             alt.Tooltip("series:N", title="read"),
@@ -169,7 +171,7 @@ def tradeoff_chart(group: Sequence[tuple[str, Finding]]) -> dict[str, Any]:
     ]
     channels = [name for name in CHANNELS.values() if any(row["series"] == name for row in rows)]
     drawn = [Series(*parts) for parts in zip(channels, PALETTE, [()] * len(channels), strict=False)]
-    base = alt.Chart(alt.InlineData(values=rows)).encode(_colour(drawn))
+    base = alt.Chart(alt.InlineData(values=rows)).encode(colour(drawn))
     x = alt.X("accuracy_mean:Q").scale(zero=False, padding=72).title("Test accuracy")
     y = alt.Y("mean:Q").scale(zero=False, padding=12).title("AUC of the strongest attack")
     tooltip = [
@@ -184,18 +186,20 @@ def tradeoff_chart(group: Sequence[tuple[str, Finding]]) -> dict[str, Any]:
     dots = base.mark_point(filled=True, size=60, opacity=1).encode(x, y, _shape(drawn), tooltip=tooltip)
     names = base.transform_filter(f"datum.series === '{channels[0]}'").mark_text(dx=-6, align="right")
     names = names.encode(alt.X("accuracy_low:Q"), y, alt.Text("setting:N"), color=alt.value("#7d7d7d"))
-    layers = _guessing(0.5) + line + across + upright + dots + names
-    return _finish(layers, "AUC of the strongest attack against test accuracy, with intervals, for every setting.", 280)
+    layers = guessing(0.5) + line + across + upright + dots + names
+    return finish(layers, "AUC of the strongest attack against test accuracy, with intervals, for every setting.", 280)
 
 
-def _guessing(chance: float) -> Any:
+def guessing(chance: float) -> Any:
+    """Draw where guessing lies."""
     import altair as alt
 
     rule = alt.Chart(alt.InlineData(values=[{"guessing": chance}])).mark_rule(strokeDash=[5, 4], color="#8a8a8a")
     return rule.encode(alt.Y("guessing:Q"))
 
 
-def _colour(drawn: Sequence[Series], lines: bool = False) -> alt.Color:
+def colour(drawn: Sequence[Series], lines: bool = False) -> alt.Color:
+    """Colour by series, with a legend below the chart."""
     import altair as alt
 
     scale = alt.Scale(domain=[one.name for one in drawn], range=[one.colour for one in drawn])
@@ -226,7 +230,8 @@ def _legend(lines: bool = False) -> alt.Legend:
     return alt.Legend(orient="bottom", direction="horizontal", title=None, labelLimit=260, **symbols)
 
 
-def _finish(chart: Any, description: str, height: int) -> dict[str, Any]:
+def finish(chart: Any, description: str, height: int) -> dict[str, Any]:
+    """Return the specification of a chart in the page's style."""
     finished = chart.properties(width="container", height=height, description=description)
     finished = finished.configure(background="transparent", font="system-ui, sans-serif").configure_view(stroke=None)
     finished = finished.configure_axis(labelFontSize=12, titleFontSize=12, titleFontWeight="normal", gridOpacity=0.35)
@@ -236,8 +241,9 @@ def _finish(chart: Any, description: str, height: int) -> dict[str, Any]:
 
 def _estimate(found: Estimate | None, prefix: str = "") -> dict[str, float | None]:
     values = {part: getattr(found, part) for part in ("mean", "low", "high")} if found else {}
-    return {f"{prefix}{part}": None if math.isnan(value) else _short(value) for part, value in values.items()}
+    return {f"{prefix}{part}": None if math.isnan(value) else short(value) for part, value in values.items()}
 
 
-def _short(value: float) -> float:
+def short(value: float) -> float:
+    """Round to four digits: more are not seen."""
     return float(f"{value:.4g}")

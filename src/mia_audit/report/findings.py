@@ -117,6 +117,8 @@ def fpr_columns(metrics: pl.DataFrame) -> dict[float, str]:
 
 def headline_fpr(tables: Sequence[pl.DataFrame]) -> float | None:
     """Return the smallest FPR that every target of every setting resolves."""
+    if not tables:
+        return None
     tables = [table.filter(pl.col("auc").is_not_null()) for table in tables]
     shared = set.intersection(*(set(fpr_columns(table)) for table in tables))
     resolved = [fpr for fpr in shared if all(table[fpr_columns(table)[fpr]].null_count() == 0 for table in tables)]

@@ -20,7 +20,7 @@ def audited(root: Path, spec: Spec) -> Results:
     gaps = tuple(_gaps(root, spec))
     lost = [gap.setting for gap in gaps if not gap.attacked]
     left = tuple(setting for setting in spec.settings if setting not in lost)
-    if not left:
+    if not left and spec.settings:
         raise UserError(f"{root}: no setting has enough models left: {gap_sentences(gaps)}")
     return Results(root, replace(spec, settings=left, gaps=gaps))
 

@@ -91,7 +91,7 @@ def settings_table(findings: Findings) -> dict[str, Any]:
         "tpr": "TPR" if findings.fpr is None else f"TPR at {rate(findings.fpr)} FPR",
         "rows": rows,
         "notes": [
-            *(f"{capital(guarantee_sentence(found, guarantee(found)))}." for found in private),
+            *dict.fromkeys(f"{capital(guarantee_sentence(found, guarantee(found)))}." for found in private),
             *(f"{no_guarantee_sentence(found)}." for found in findings.settings if found.setting.no_guarantee),
             *proof_sentences(findings),
         ],
@@ -108,6 +108,9 @@ def _training_cells(found: Finding, confidence: float) -> list[dict[str, str]]:
     spent = guarantee(found).get("epsilon_spent")
     delta = f"δ = {power(found.setting.delta)}" if found.setting.delta else ""
     without = {"main": "none", "note": "no guarantee"} if found.setting.no_guarantee else None
+    if found.setting.explained and found.setting.private:
+        spent = float(found.setting.epsilon)
+        delta = f"each, {delta}"
     spent_cell = {"main": at_most(spent), "note": delta} if spent is not None else None
     cells = [without or spent_cell or {"main": "∞", "note": "no guarantee"}]
     for phase, accuracy in (("train", found.train_accuracy), ("test", found.test_accuracy)):

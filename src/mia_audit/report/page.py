@@ -13,6 +13,7 @@ from mia_audit.report.gaps import gap_sentences
 from mia_audit.report.inherent import inherent_section
 from mia_audit.report.interpretability import Interpretation, interpretations, measure_label
 from mia_audit.report.listings import answer_table, attacks_table, null_table, present_channels, settings_table
+from mia_audit.report.private_section import private_section
 from mia_audit.report.provenance import guarantee
 from mia_audit.report.results import Results
 from mia_audit.report.series import curves, series
@@ -67,6 +68,7 @@ def render(results: Results, findings: Findings, sources: Mapping[str, Any]) -> 
         _group(results, findings, group, interpreted.get(place), index, specifications)
         for index, (place, group) in enumerate(findings.groups().items())
     ]
+    private_studies = private_section(results, specifications) if results.spec.studies else []
     exposed = list(_exposed(results, findings))
     null = null_table(findings)
     spec = results.spec
@@ -75,15 +77,26 @@ def render(results: Results, findings: Findings, sources: Mapping[str, Any]) -> 
         title=spec.title or spec.audit,
         version=sources["versions"].get("mia-audit", ""),
         scope=f"{scope(results, findings)} {gap_sentences(spec.gaps)}".rstrip(),
-        contents=_contents(bool(spec.inherent), bool(interpreted), bool(exposed), bool(null)),
+        contents=_contents(
+            {
+                **dict.fromkeys(("curves", "settings", "attacks"), bool(groups)),
+                "inherent": bool(spec.inherent),
+                "explanations": bool(interpreted),
+                "private": bool(private_studies),
+                "records": bool(exposed),
+                "null": bool(null),
+            }
+        ),
         level=f"{spec.confidence * 100:g}\u00a0%",
         fpr=rate(findings.fpr) if findings.fpr is not None else "",
         channels={channel for found in findings.settings for channel in found.strongest},
         private=bool(private),
+        trained_privately=any(found.setting.trained for found in private),
         sampling=joined(sorted({sampling_name(facts) for found in private if (facts := guarantee(found))})),
         groups=groups,
         settings=settings_table(findings),
         inherent=inherent_section(findings) if spec.inherent else [],
+        private_studies=private_studies,
         explained=section(findings, interpreted, spec.confidence),
         exposed=exposed,
         null=null,
@@ -109,21 +122,22 @@ def _bundle() -> str:
     return bundle.replace("</script", "<\\/script")
 
 
-def _contents(inherent: bool, explained: bool, exposed: bool, null: bool) -> list[tuple[str, str]]:
-    entries = [
-        ("answer", "Answer", True),
-        ("words", "Words", True),
-        ("curves", "Curves", True),
-        ("settings", "Settings", True),
-        ("inherent", "Inherent explanations", inherent),
-        ("explanations", "Explanations", explained),
-        ("records", "Exposed records", exposed),
-        ("null", "Null control", null),
-        ("attacks", "All attacks", True),
-        ("limits", "Limits", True),
-        ("provenance", "Provenance", True),
-    ]
-    return [(anchor, name) for anchor, name, shown in entries if shown]
+def _contents(shown: Mapping[str, bool]) -> list[tuple[str, str]]:
+    entries = {
+        "answer": "Answer",
+        "words": "Words",
+        "curves": "Curves",
+        "settings": "Settings",
+        "inherent": "Inherent explanations",
+        "explanations": "Explanations",
+        "private": "Private explanations",
+        "records": "Exposed records",
+        "null": "Null control",
+        "attacks": "All attacks",
+        "limits": "Limits",
+        "provenance": "Provenance",
+    }
+    return [(anchor, name) for anchor, name in entries.items() if shown.get(anchor, True)]
 
 
 def _group(
@@ -145,6 +159,7 @@ def _group(
     return {
         "name": ", ".join(group[0].setting.group),
         "answer": answer(group, findings, results.spec.confidence),
+        "whose": "records of the explanation set" if group[0].setting.explained else "training records",
         "channels": [TITLES[channel] for channel in present_channels(group)],
         "trained": any(found.test_accuracy for found in group),
         "rows": answer_table(group),
@@ -227,12 +242,18 @@ def _facts(results: Results, findings: Findings, sources: Mapping[str, Any]) -> 
         yield "Membership", f"{told} (design {design}); one draw, shared by all settings of a data set"
     private = [found for found in findings.settings if found.setting.private]
     if private:
-        told = "; ".join(guarantee_sentence(found, guarantee(found)) for found in private)
-        yield "Guarantees", f"{capital(told)}. Adjacency: one record added or removed."
+        told = "; ".join(dict.fromkeys(guarantee_sentence(found, guarantee(found)) for found in private))
+        trained = (
+            " Adjacency of trainings: one record added or removed."
+            if any(found.setting.trained for found in private)
+            else ""
+        )
+        yield "Guarantees", f"{capital(told)}.{trained}"
     for found in findings.settings:
         if found.setting.no_guarantee:
             yield "No guarantee", f"{no_guarantee_sentence(found)}."
-    yield "Read-out", READ_OUT.format(variance=results.spec.variance)
+    if findings.settings:
+        yield "Read-out", READ_OUT.format(variance=results.spec.variance)
     yield "Versions", ", ".join(f"{name} {version}" for name, version in sources["versions"].items())
 
 

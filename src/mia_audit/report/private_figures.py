@@ -31,7 +31,9 @@ PROTOCOLS = {
     "non-interactive": ("history alone", PALETTE[3]),
 }
 DENSITIES = {"random": PALETTE[0], "dense": PALETTE[2], "sparse": PALETTE[1]}
-ATTACKS = {"threshold": "threshold", "var-lrt": "VAR-LRT", "l1-lrt": "L1-LRT", "l2-lrt": "L2-LRT"}
+ATTACKS = {"var-lrt": "VAR-LRT", "l1-lrt": "L1-LRT", "l2-lrt": "L2-LRT", "threshold": "threshold"}
+NAMED = {"local_linear": "no noise"}
+"""Explanations beside private ones that are not called as elsewhere."""
 SET_ATTACKS = {
     "lrt": "how well it fits the record",
     "var-lrt": "VAR-LRT",
@@ -162,19 +164,16 @@ def attacks_figure(results: Results) -> Figure:
     """AUC of attacks on private explanations over their ε, beside the plain fit, gradients and outputs, for every training."""
     from matplotlib.figure import Figure
 
-    settings = [setting for setting in results.spec.settings if setting.trained]
+    found = attacked(results)
     figure = Figure(figsize=(2 * COLUMN + 0.2, 3.9), layout="constrained")
     panels = figure.subplots(2, 2, sharex=True, sharey=True)
     for axes, (attack, title) in zip(panels.flat, ATTACKS.items(), strict=True):
-        for slot, setting in enumerate(settings):
-            summary = summarise(results.metrics[results.spec.settings.index(setting)], results.spec.confidence)
-            places = _attacked(summary.filter(~pl.col("null_control")), attack, results.spec.variance)
-            names = [name for name, _ in places]
-            values = [row for _, row in places]
-            x = np.arange(len(values)) + (slot - (len(settings) - 1) / 2) * 0.16
-            bare = not setting.private and not setting.no_guarantee
-            label = "trained without DP" if bare else protection(setting)
-            _errorbars(axes, x, values, label, slot)
+        names = list(dict.fromkeys(name for by_name in found.values() for name in by_name[attack]))
+        for slot, (setting, by_name) in enumerate(found.items()):
+            places = [place for place, name in enumerate(names) if name in by_name[attack]]
+            x = np.array(places) + (slot - (len(found) - 1) / 2) * 0.16
+            rows = [by_name[attack][names[place]] for place in places]
+            _errorbars(axes, x, rows, trained_as(setting), slot)
         axes.axhline(0.5, **GUESSING)
         axes.set_xticks(range(len(names)), names, rotation=35, ha="right")
         axes.set_title(title)
@@ -223,6 +222,25 @@ def _errorbars(axes: Axes, x: np.ndarray, rows: Sequence[dict[str, Any]], label:
     axes.errorbar(x, mean, yerr=errors, fmt="os^Dv"[slot % 5], color=PALETTE[slot % 6], label=label, **style)
 
 
+def trained_as(setting: Setting) -> str:
+    """Name how a model was trained."""
+    bare = not setting.private and not setting.no_guarantee
+    return "trained without DP" if bare else protection(setting)
+
+
+def attacked(results: Results, dataset: str | None = None) -> dict[Setting, dict[str, dict[str, dict[str, Any]]]]:
+    """Return a row of the summary by training, attack and explanation, where private local explanations of models are attacked."""
+    found = {}
+    for setting, metrics in zip(results.spec.settings, results.metrics, strict=True):
+        explainers = {read_signal(signal).explainer or "" for signal in metrics["signal"].unique()}
+        if not setting.trained or dataset not in (None, setting.dataset):
+            continue
+        if any(PRIVATE_LOCAL.fullmatch(name) for name in explainers):
+            real = summarise(metrics, results.spec.confidence).filter(~pl.col("null_control"))
+            found[setting] = {attack: dict(_attacked(real, attack, results.spec.variance)) for attack in ATTACKS}
+    return found
+
+
 def _attacked(summary: pl.DataFrame, attack: str, variance: str) -> list[tuple[str, dict[str, Any]]]:
     """Return the AUC of an attack on every explanation there is, the most private first; of outputs by loss-LiRA."""
     found: dict[tuple[float, str], dict[str, Any]] = {}
@@ -237,11 +255,7 @@ def _attacked(summary: pl.DataFrame, attack: str, variance: str) -> list[tuple[s
             match = PRIVATE_LOCAL.fullmatch(signal.explainer)
             epsilon = float(match["epsilon"]) if match else 0.0
             place = -1 / epsilon if match else {"local_linear": 1.0}.get(signal.explainer, 2.0)
-            name = (
-                f"private, ε = {epsilon:g}"
-                if match
-                else {"local_linear": "no noise"}.get(signal.explainer, signal.explainer)
-            )
+            name = f"private, ε = {epsilon:g}" if match else NAMED.get(signal.explainer, signal.explainer_label)
             found[place, name] = row
     return [(name, found[place, name]) for place, name in sorted(found)]
 

@@ -10,6 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 
 from mia_audit.evaluation.epsilon import epsilon_of_gdp
@@ -18,9 +19,11 @@ from mia_audit.explain.private_local.terms import ADJACENCIES, Terms
 from mia_audit.storage import read_frame
 
 KEYS = ("experiment", "protocol", "as_published", "epsilon")
+ROUNDING = 1e-12
+"""Losses below are rounding."""
 SOURCES = {"scratch": "scratch", "warm-start": "warm_start", "reused": "reused", "history": "history"}
 PUBLISHED = {
-    "": "as here: exact noise, capped weights, centred, noisy β",
+    "": "exact noise, capped weights, centred, noisy β",
     "sigma": "the noise of Algorithm 1",
     "weight": "exp(−d²) without a cap",
     "uncentred": "f(x) itself is fitted: by construction 0 at the record explained",
@@ -44,7 +47,40 @@ class Studied:
         if self.setting is None:
             return self.name
         private = self.setting["epsilon"] != "inf"
-        return f"{self.setting['architecture']}, " + (f"ε = {self.setting['epsilon']}" if private else "no DP")
+        trained = f"{self.setting['mechanism']} ε = {self.setting['epsilon']}" if private else "no DP"
+        return f"{self.setting['architecture']}, {trained}"
+
+    def experiment(self, name: str) -> pl.DataFrame:
+        """Return the answers of one experiment, in their order."""
+        return self.answers.filter(pl.col("experiment") == name).sort("number")
+
+    def protocol(self, name: str) -> pl.DataFrame:
+        """Return the answers of one protocol where protocols are compared, in their order."""
+        return self.experiment("protocols").filter(pl.col("protocol") == name)
+
+    def over_epsilon(self) -> dict[tuple[str, float], float]:
+        """Return mean losses by published choice and ε of one explanation, each from scratch."""
+        means = self.experiment("epsilon").group_by("as_published", "epsilon").agg(pl.col("excess_loss").mean())
+        return {(published, epsilon): loss for published, epsilon, loss in means.iter_rows()}
+
+    def epsilon_of(self, rows: pl.DataFrame) -> float:
+        """Return the ε of all these answers together."""
+        return epsilon_of_rho(float(rows["rho_spent"].to_numpy().max()), self.study["delta"])
+
+    def scratch_at_equal_loss(self, rows: pl.DataFrame) -> float | None:
+        """Return the ε that as many queries from scratch would spend at the mean loss of these; None beyond what was measured.
+
+        The ε of one query at that loss is read off its losses over ε, between two of which log ε is linear in log loss.
+        """
+        losses = {epsilon: loss for (published, epsilon), loss in self.over_epsilon().items() if not published}
+        losses[self.study["epsilon"]] = mean_of(self.protocol("non-adaptive"), "excess_loss")
+        known = sorted((math.log(max(loss, ROUNDING)), math.log(epsilon)) for epsilon, loss in losses.items())
+        wanted = math.log(max(mean_of(rows, "excess_loss"), ROUNDING))
+        if not known[0][0] <= wanted <= known[-1][0]:
+            return None
+        epsilon = math.exp(float(np.interp(wanted, [loss for loss, _ in known], [at for _, at in known])))
+        terms = _terms(self.study, epsilon)
+        return epsilon_of_rho(len(rows) * terms.steps * terms.step_cost, terms.delta)
 
 
 @dataclass(frozen=True)
@@ -89,8 +125,19 @@ class PrivateResults:
                 pl.col("rho_spent").max().alias("rho_spent"),
             )
             spent = [epsilon_of_rho(rho, delta) for rho in table["rho_spent"]]
+            compared = zip(table["experiment"], table["protocol"], strict=True)
+            instead = [
+                one.scratch_at_equal_loss(one.protocol(protocol))
+                if experiment == "protocols" and protocol != "non-interactive"
+                else None
+                for experiment, protocol in compared
+            ]
             front = [pl.lit(value).alias(name) for name, value in (("dataset", one.dataset), ("black_box", one.name))]
-            table = table.with_columns(pl.lit(delta).alias("delta"), pl.Series("epsilon_spent", spent))
+            table = table.with_columns(
+                pl.lit(delta).alias("delta"),
+                pl.Series("epsilon_spent", spent),
+                pl.Series("epsilon_from_scratch_at_equal_loss", instead, pl.Float64),
+            )
             frames.append(table.select(*front, pl.all()))
         return pl.concat(frames)
 
@@ -104,17 +151,18 @@ class PrivateResults:
         return pl.DataFrame(rows)
 
 
+def mean_of(rows: pl.DataFrame, column: str) -> float:
+    """Return the mean of a column that has no gaps."""
+    return float(rows[column].to_numpy().mean())
+
+
+def _terms(study: Mapping[str, Any], epsilon: float) -> Terms:
+    """Return the terms of one explanation at that ε, which is all that it may cost."""
+    return Terms(epsilon, study["delta"], epsilon, study["steps"], study["c"], study["kernel"], study["adjacency"])
+
+
 def _cost(study: Mapping[str, Any], choice: str) -> dict[str, Any]:
-    terms = Terms(
-        study["epsilon"],
-        study["delta"],
-        study["epsilon"],
-        study["steps"],
-        study["c"],
-        study["kernel"],
-        study["adjacency"],
-    )
-    terms = replace(terms, as_published=(choice,) if choice else ())
+    terms = replace(_terms(study, study["epsilon"]), as_published=(choice,) if choice else ())
     really = {}
     for adjacency, moves in ADJACENCIES.items():
         mu = math.sqrt(terms.steps) / terms.multiplier * terms.excess * moves / ADJACENCIES[terms.adjacency]

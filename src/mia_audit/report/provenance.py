@@ -28,7 +28,6 @@ PACKAGES = (
 def provenance(results: Results, findings: list[Finding]) -> dict[str, Any]:
     """Return what provenance.json says; nothing in it changes between two runs on one machine."""
     spec = results.spec
-    datasets = sorted({setting.dataset for setting in spec.settings})
     return {
         "audit": spec.audit,
         "seed": spec.config.get("seed"),
@@ -38,7 +37,7 @@ def provenance(results: Results, findings: list[Finding]) -> dict[str, Any]:
             "python": platform.python_version(),
             **{name: found for name in PACKAGES if (found := _version(name))},
         },
-        "pools": {dataset: facts for dataset in datasets if (facts := results.pool_facts(dataset))},
+        "pools": {dataset: facts for dataset in sorted(results.datasets) if (facts := results.pool_facts(dataset))},
         "settings": [_setting(found) for found in findings],
         "inputs_sha256": {path.relative_to(results.root).as_posix(): sha256(path) for path in results.inputs()},
     }
@@ -55,6 +54,8 @@ def _setting(found: Finding) -> dict[str, Any]:
     setting = found.setting
     names = ("dataset", "architecture", "mechanism", "epsilon", "private", "delta", "accountant", "clipping", "path")
     told = {name: getattr(setting, name) for name in names} | guarantee(found)
+    if setting.explained:
+        told |= {"explained": dict(setting.explained)}
     if setting.no_guarantee:
         told |= {"epsilon": "none", "nominal_epsilon": setting.epsilon, "no_guarantee": setting.no_guarantee}
     if mask := noise_mask(found):

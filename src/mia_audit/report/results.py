@@ -37,6 +37,8 @@ class Setting:
     """What the architecture's section says of its model."""
     swept: Mapping[str, Any] = field(default_factory=dict, hash=False)
     """Those parameters that a sweep varies."""
+    explained: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    """Not empty: one fixed black box, and membership is that of the records that its explanations are computed from."""
     folder: str = ""
     """Below the results; {dataset}/{architecture}/{mechanism}-eps{epsilon} when left out."""
     no_guarantee: str = ""
@@ -90,14 +92,19 @@ class Spec:
     """Data sets on which explanations that are the model itself are held against others."""
     curved: bool = False
     """Whether curves were measured on explanations (deletion, insertion)."""
+    studies: Mapping[str, Any] = field(default_factory=dict)
+    """Studies of private explanations by data set, as `settings.private_report_slice` says them."""
 
 
-def parse_spec(text: str) -> Spec:
-    """Read a spec from JSON; keys that nothing here reads are left alone, missing ones are a UserError."""
+def parse_spec(text: str, private: str = "") -> Spec:
+    """Read a spec from JSON; keys that nothing here reads are left alone, missing ones are a UserError.
+
+    `private` is the JSON of the audit's studies of private explanations; with them an audit may do without settings.
+    """
     try:
-        values = json.loads(text)
+        values = json.loads(text) | (json.loads(private) if private else {})
         settings = tuple(Setting(**_known(Setting, setting)) for setting in values["settings"])
-        if not settings:
+        if not settings and not values.get("studies"):
             raise UserError("--spec: 'settings' is empty; expected at least one setting")
         confidence = (values.get("evaluation") or {}).get("confidence", 0.95)
         return Spec(**{**_known(Spec, values), "settings": settings, "confidence": confidence})
@@ -143,6 +150,11 @@ class Results:
     def curves(self) -> dict[Any, tuple[np.ndarray, np.ndarray, np.ndarray]]:
         """ROC curves that have been read, by setting and attack: FPRs, mean TPRs and their standard deviation."""
         return {}
+
+    @cached_property
+    def datasets(self) -> list[str]:
+        """The data sets of all settings and studies."""
+        return list(dict.fromkeys([*(setting.dataset for setting in self.spec.settings), *self.spec.studies]))
 
     @cached_property
     def groups(self) -> list[tuple[str, str]]:
@@ -202,7 +214,10 @@ class Results:
             for name in ("interpretability", "explanations", *(["curves"] if self.spec.curved else []))
             if self.spec.interpreted
         }
-        for dataset in {setting.dataset for setting in self.spec.settings}:
+        for dataset, study in self.spec.studies.items():
+            boxes = (*study["black_boxes"], *(setting["name"] for setting in study["settings"]))
+            paths |= {self.root / dataset / "private" / name / "answers.parquet" for name in boxes}
+        for dataset in self.datasets:
             paths |= {
                 self.root / "pools" / dataset / name
                 for name in ("records.npy", "records.parquet", "membership.parquet")

@@ -42,7 +42,7 @@ def series_of(leak: Leak) -> str:
         return signal.explainer_label
     if signal.channel == "outputs":
         return "outputs by threshold" if leak.attack == "threshold" else "outputs"
-    return "outputs and explanations" if signal.channel == "both" else signal.name
+    return "outputs and explanations" if signal.channel == "both" else signal.label
 
 
 def strongest(found: Finding) -> dict[str, Leak]:

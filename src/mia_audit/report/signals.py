@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from mia_audit.explain.catalogue import PRIVATE_LOCAL
 
 OUTPUTS = frozenset({"loss", "confidence"})
+FIT_ERROR = "fit_error"
+"""How badly the explanation of a record's neighbour fits the record."""
 EXPLANATION = re.compile(
     r"(?P<explainer>.+?)(?P<probability>_probability)?(?P<true>_true)?_(?P<summary>variance|l1|l2|linf)"
 )
@@ -45,6 +47,8 @@ class Signal:
     @property
     def label(self) -> str:
         """The signal in words, such as 'L1 norm of input × gradient, probability'."""
+        if self.name == FIT_ERROR:
+            return "how well the explanation fits the record"
         if self.explainer is None or self.summary is None:
             return self.name
         quantity = ", probability" if self.quantity == "probability" else ""
@@ -73,6 +77,8 @@ def read_signal(name: str) -> Signal:
         return Signal(name, channels.pop() if len(channels) == 1 else "both" if "other" not in channels else "other")
     if name in OUTPUTS:
         return Signal(name, "outputs")
+    if name == FIT_ERROR:
+        return Signal(name, "explanations")
     match = EXPLANATION.fullmatch(name)
     if match is None:
         return Signal(name, "other")

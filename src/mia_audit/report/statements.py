@@ -28,6 +28,8 @@ def scope(results: Results, findings: Findings) -> str:
     named = [f"{name} ({count(facts['records'], 'record')})" if facts else name for name, facts in pools.items()]
     models = count(most_targets(findings), "model") + (" per setting" if len(spec.settings) > 1 else "")
     attacked = "Every model was attacked in turn, with the help of the others."
+    if spec.studies and not any(setting.trained for setting in spec.settings):
+        return _studied_scope(results, findings)
     if not any(setting.trained for setting in spec.settings):
         named = [f"{name} ({count(_judged(results), 'record')})" for name in datasets]
         return f"{joined(named)}: signals and membership of {models} were given. {attacked}"
@@ -35,6 +37,22 @@ def scope(results: Results, findings: Findings) -> str:
     how = DESIGNS.get(design, "").format(share=share)
     settings = f"{count(len(spec.settings), 'setting')}, " if len(spec.settings) > 1 else ""
     return f"{joined(named)}: {settings}{models}{', ' + how if how else ''}. {attacked}"
+
+
+def _studied_scope(results: Results, findings: Findings) -> str:
+    """Say what was explained where no model was trained, and who was attacked."""
+    told = []
+    for dataset, study in results.spec.studies.items():
+        facts = results.pool_facts(dataset)
+        named = f"{dataset} ({count(facts['records'], 'record')})" if facts else dataset
+        told.append(f"{named}: private explanations of {joined(list(study['black_boxes']))}.")
+    if not findings.settings:
+        return " ".join([*told, "No membership was attacked here."])
+    sets = count(most_targets(findings), "explanation set")
+    told.append(
+        f"{sets} per setting, the black box being the same for all. Each was attacked in turn, with the help of the others."
+    )
+    return " ".join(told)
 
 
 def _judged(results: Results) -> int:
@@ -56,6 +74,12 @@ def design_of(results: Results) -> tuple[str, str]:
     known = section if isinstance(section, Mapping) else {}
     return str(known.get("design") or ""), f"{known.get('share') or math.nan:.0%}"
 
+
+TAKEN = {
+    "zero-out": "one record's term taken out of the explanation set, the number of records being public",
+    "replacement": "one record of the explanation set replaced by another",
+}
+"""Adjacencies of explanations that are private themselves."""
 
 PROVED = {
     "one-run": "Membership was drawn by fair coins, so that it is a proof (one-run bound).",
@@ -124,6 +148,9 @@ def guarantee_sentence(found: Finding, facts: Mapping[str, Any]) -> str:
     """Say what a private setting's ε means: how much was spent, by which accountant, under which assumption."""
     setting = found.setting
     delta = power(setting.delta) if setting.delta else "unknown"
+    if terms := setting.explained:
+        noise = f"{count(terms['steps'], 'noisy step')}, exact Gaussian DP"
+        return f"with explanations at the ε of each: δ = {delta}, for {TAKEN[terms['adjacency']]}, {noise}; what several cost adds up"
     if not facts:
         return f"{protected(setting)}, δ = {delta}; how much was spent is not known"
     spent = f"at most ε = {at_most(facts['epsilon_spent'])} spent at δ = {delta}"
@@ -149,7 +176,8 @@ def no_guarantee_sentence(found: Finding) -> str:
 def exposed_sentences(found: Finding, leak: Leak, records: int, maps: bool, bars: bool) -> str:
     """Introduce the most exposed records, and say how to read their attributions where there are any."""
     described = f"{leak.attack} on {read_signal(leak.signal).label}"
-    score = f"whose membership score ({described}) rises most when they are trained on"
+    when = "in the explanation set" if found.setting.explained else "trained on"
+    score = f"whose membership score ({described}) rises most when they are {when}"
     text = f"The {count(records, 'record')} {score}, {protected(found.setting)}: those with most to lose."
     explained = found.strongest.get("explanations")
     if explained is None or not (maps or bars):

@@ -92,6 +92,8 @@ def power(value: float) -> str:
 
 def protection(setting: Setting) -> str:
     """Name what tells a setting from the others of its group: its mechanism and ε."""
+    if setting.explained:
+        return f"ε = {setting.epsilon} each" if setting.private else "no noise"
     if setting.private:
         return f"{setting.mechanism}, ε = {setting.epsilon}"
     if setting.no_guarantee:
@@ -103,6 +105,10 @@ def protection(setting: Setting) -> str:
 
 def protected(setting: Setting) -> str:
     """Say under which protection, as a part of a sentence."""
+    if setting.explained:
+        return (
+            f"with explanations at ε = {setting.epsilon} each" if setting.private else "with explanations without noise"
+        )
     if setting.private:
         return f"with {setting.mechanism} at ε = {setting.epsilon}"
     if setting.no_guarantee:
