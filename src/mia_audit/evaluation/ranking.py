@@ -23,29 +23,39 @@ class Ranking:
         if not known.all():
             scores, member = scores[known], member[known]
         values, inside = _sorted(scores, member)
-        self.missed: Int[np.ndarray, " v"] = np.cumsum(inside)
-        """Members that are missed when only higher scores are called members."""
-        self.spared: Int[np.ndarray, " v"] = np.arange(1, len(values) + 1) - self.missed
-        """Non-members that are then spared."""
-        self.members = int(self.missed[-1]) if len(values) else 0
-        self.non_members = len(values) - self.members
+        ends = np.arange(1, len(values) + 1)
+        missed = np.zeros(len(values) + 1, dtype=np.int64)
+        np.cumsum(inside, out=missed[1:])
         differs = values[1:] != values[:-1]
         if not differs.all():
-            last = np.flatnonzero(np.append(differs, True))
-            self.missed, self.spared = self.missed[last], self.spared[last]
+            ends = np.append(np.flatnonzero(differs) + 1, len(values))
+            missed = np.append(0, missed[ends])
+        self._from_none = missed
+        self.missed: Int[np.ndarray, " v"] = missed[1:]
+        """Members that are missed when only higher scores are called members."""
+        self.spared: Int[np.ndarray, " v"] = ends - self.missed
+        """Non-members that are then spared."""
+        self._ends = ends
+        self.members = int(missed[-1])
+        self.non_members = len(values) - self.members
 
     def auc(self) -> tuple[float, float]:
         """Return the area under the curve with ties at ½, and its DeLong variance (0 where a side has one record)."""
-        here_in, here_out = np.diff(self.missed, prepend=0), np.diff(self.spared, prepend=0)
-        won = 2 * self.spared - here_out  # by the members at each score, in halves
-        lost = 2 * (self.members - self.missed) + here_in  # by the non-members
-        area = int(here_in @ won) / (2 * self.members * self.non_members)
+        missed, spared = self._from_none.astype(np.float64), self.spared.astype(np.float64)  # exact up to 2⁵³ pairs
+        here_in, here_out = missed[1:] - missed[:-1], spared.copy()
+        here_out[1:] -= spared[:-1]
+        won = spared + spared - here_out  # by the members at each score, in halves
+        lost = here_in - 2 * (missed[1:] - self.members)  # by the non-members
+        area = float(here_in @ won) / (2 * self.members * self.non_members)
         variance = 0.0
-        for here, halves, pairs in ((here_in, won, self.non_members), (here_out, lost, self.members)):
-            if (count := int(here.sum())) > 1:
-                distance = halves / (2 * pairs)
-                distance -= area
-                variance += float(here @ np.square(distance)) / (count - 1) / count
+        for here, halves, count, pairs in (
+            (here_in, won, self.members, self.non_members),
+            (here_out, lost, self.non_members, self.members),
+        ):
+            if count > 1:
+                halves /= 2 * pairs
+                halves -= area
+                variance += float(here @ np.square(halves, out=halves)) / (count - 1) / count
         return area, variance
 
     def balanced_accuracy(self) -> float:
@@ -56,8 +66,8 @@ class Ranking:
 
     def called(self, share: float) -> tuple[int, int]:
         """Count members and non-members among the highest-scoring records, the most that are at most this share of all."""
-        called = self.members + self.non_members - (self.missed + self.spared)
-        vertex = int(np.searchsorted(-called, -math.floor(share * (self.members + self.non_members))))
+        records = self.members + self.non_members
+        vertex = int(np.searchsorted(self._ends, records - math.floor(share * records)))
         return self.members - int(self.missed[vertex]), self.non_members - int(self.spared[vertex])
 
     def true_positives(self, fprs: Float[np.ndarray, " x"]) -> Int[np.ndarray, " x"]:
@@ -66,7 +76,7 @@ class Ranking:
         allowed += (allowed + 1) / self.non_members <= fprs  # x · n may round to either side of an integer
         allowed -= allowed / self.non_members > fprs
         vertex = np.searchsorted(self.spared, self.non_members - allowed)
-        missed = np.append(0, self.missed)[np.where(allowed < self.non_members, vertex + 1, 0)]
+        missed = self._from_none[np.where(allowed < self.non_members, vertex + 1, 0)]
         found: Int[np.ndarray, " x"] = self.members - missed
         return found
 
