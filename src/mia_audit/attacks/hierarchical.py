@@ -3,22 +3,28 @@
 With few models the difference d between a record's two means is mostly noise. Records with like means r shift alike, so
 d is shrunk towards the shift D(r) that is expected there, by as much as its sampling variance outweighs the spread T(r)
 of shifts between records. Both functions are learned from all records, for every target without that target's values.
+
+Leaving out a value y away from the mean of its side's n changes that side alone: its mean by −y/(n − 1), its sum of
+squares by −y² n/(n − 1). So what a cell needs has one value where the target is in and one where it is out, and sums of it
+over records are products of a few weights per record with the matrices 1, y and y², and those matrices on the in side.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mia_audit.attacks.likelihood import PRIOR, Block, Side, blocks, pooled_variances, student
+from mia_audit.attacks.likelihood import BLOCK_CELLS, BLOCK_RECORDS, PRIOR, RESOLUTION, student_tables
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float
 
     Cells = Float[np.ndarray, "N K"]
     Member = Bool[np.ndarray, "N K"]
+    Column = Float[np.ndarray, "B 1"]
 
 BINS = 20
 """Quantile bins of r in which D and T are estimated."""
@@ -29,6 +35,9 @@ RECORDS_PER_BIN = 50
 STEPS = 512
 """Resolution with which D(r) and T(r) are tabulated."""
 
+LEAST = 1e-150
+"""No variance counts as less, so that the ratio of two is a number."""
+
 
 def hierarchical_ratio(signal: Cells, member: Member) -> Cells:
     """Score records by log p(x | in) − log p(x | out) with a shrunk shift; a record without models on one side has a score too.
@@ -37,14 +46,70 @@ def hierarchical_ratio(signal: Cells, member: Member) -> Cells:
     """
     found = Shifts(signal, member)
     scores = np.empty(signal.shape, order="F")
-    with np.errstate(divide="ignore", invalid="ignore"):
-        for block, from_in, from_out in found.deviations():
-            floor = block.floor
-            score = _predictive(block.inside, from_in, found.pools[0], floor)
-            score -= _predictive(block.outside, from_out, found.pools[1], floor)
-            score[block.agreed] = 0
-            scores[block.rows] = score
+    for records, from_in, from_out in found.deviations():
+        scores[records.rows] = _log_ratio(records, from_in, from_out, found.pools)
     return found.unsorted(scores)
+
+
+class Records:
+    """Some of the records, centred, with every target left out of its own side: arrays [B, K], and [B, 1] per record."""
+
+    def __init__(self, rows: slice, signal: Cells, member: Member) -> None:
+        """Centre the records: large offsets cancel catastrophically otherwise."""
+        raw, self.rows = signal[rows], rows
+        models = raw.shape[1]
+        self.here: Cells = member[rows].astype(np.float64)
+        """1 where the target trained on the record."""
+        self.mean: Column = raw.mean(axis=1, keepdims=True)
+        self.values: Cells = raw - self.mean
+        self.inside: Column = self.here.sum(axis=1, keepdims=True)
+        self.outside: Column = models - self.inside
+        total = np.einsum("ij,ij->i", self.values, self.here)[:, None]
+        mean_out = -total / np.maximum(self.outside, 1)  # centred values sum to zero
+        self.shift: Column = total / np.maximum(self.inside, 1) - mean_out
+        """The mean of all in models less that of all out models."""
+        own = self.here * -self.shift
+        own += self.values
+        own -= mean_out
+        self.own: Cells = own
+        """The target's value less the mean of its side, itself included."""
+        self.squares: Cells = own * own
+        self.squares_in: Cells = self.squares * self.here
+        self.sum_in: Column = self.squares_in.sum(axis=1, keepdims=True)
+        self.sum_out: Column = np.maximum(self.squares.sum(axis=1, keepdims=True) - self.sum_in, 0)
+        self.others_in, self.others_out = np.maximum(self.inside - 1, 1), np.maximum(self.outside - 1, 1)
+        """How many others are on the target's side, where it is in and where it is out; 1 where there are none."""
+        self.known_in, self.known_out = (
+            np.multiply(own_side > 1, other_side > 0, dtype=np.float64)
+            for own_side, other_side in ((self.inside, self.outside), (self.outside, self.inside))
+        )
+        """1 where both sides have other models, where the target is in and where it is out."""
+
+    def by_side(self, inside: np.ndarray, outside: np.ndarray) -> Cells:
+        """Return what is [B, 1] for targets that are in, and [B, 1] for those that are out."""
+        values: Cells = self.here * (inside - outside)
+        values += outside
+        return values
+
+    @cached_property
+    def _range(self) -> tuple[Column, Column]:
+        return self.values.min(axis=1, keepdims=True), self.values.max(axis=1, keepdims=True)
+
+    @property
+    def agreed(self) -> np.ndarray:
+        """Which records have the same value in all models, [B]: that says nothing of any model, whoever was trained on it."""
+        low, high = self._range
+        agreed: np.ndarray = (low == high)[:, 0]
+        return agreed
+
+    @property
+    def floor(self) -> Column:
+        """The least variance that rounding leaves meaningful: of the values themselves, and of removing one of them."""
+        low, high = self._range
+        spread = np.maximum(high, -low)
+        largest = RESOLUTION * (np.abs(self.mean) + spread)
+        floor: Column = np.maximum(largest**2, 16 * RESOLUTION * spread**2)
+        return np.maximum(floor, LEAST)
 
 
 class Shifts:
@@ -58,22 +123,30 @@ class Shifts:
             column -= _median(column)
         self.pools, self._prior = _prior(self._signal, self._member)
 
-    def deviations(self) -> Iterator[tuple[Block, Cells, Cells]]:
+    def deviations(self) -> Iterator[tuple[Records, Cells, Cells]]:
         """Yield, block by sorted block, the targets' deviations from the in and the out mean that the shrunk shift implies."""
-        others = self._signal.shape[1] - 1
-        known_in, known_out = (np.maximum(pool, np.finfo(np.float64).tiny) for pool in self.pools)
-        for block in blocks(self._signal, self._member):
-            inside, outside = block.inside, block.outside
-            means = block.mean - block.values / others  # over the other models
-            expected, variation = self._prior(means)
-            noise = known_in / inside.count + known_out / outside.count  # infinite without models on a side
-            found = outside.deviation - inside.deviation
+        models = self._signal.shape[1]
+        pools = np.maximum(self.pools, np.finfo(np.float64).tiny).T
+        for records in _blocks(self._signal, self._member):
+            expected, variation = self._prior(records.mean - records.values / (models - 1))  # over the other models
+            counts_in = np.hstack([records.others_in, np.maximum(records.outside, 1)])
+            counts_out = np.hstack([np.maximum(records.inside, 1), records.others_out])
+            noise = pools @ (1 / counts_out).T  # transposed: models are contiguous
+            noise += records.here.T * (pools @ (1 / counts_in - 1 / counts_out).T)
+            noise += variation.T
+            weight = np.divide(variation, np.maximum(noise.T, np.finfo(np.float64).tiny))
+            if not (records.known_in.all() and records.known_out.all()):
+                weight *= records.by_side(records.known_in, records.known_out)
+            found = records.own * records.by_side(-1 / records.others_in, 1 / records.others_out)
+            found += records.shift
             found -= expected
-            found *= variation / np.maximum(variation + noise, np.finfo(np.float64).tiny)
+            found *= weight
             found += expected
             # The other models' values sum to −x: the centred values of a record sum to zero.
-            from_out = block.values + (block.values + inside.count * found) / others
-            yield block, from_out - found, from_out
+            from_out = records.by_side((records.inside - 1) / (models - 1), records.inside / (models - 1))
+            from_out *= found
+            from_out += records.values * (models / (models - 1))
+            yield records, np.subtract(from_out, found, out=found), from_out
 
     def unsorted(self, values: Cells) -> Cells:
         """Return the records to the order in which they came."""
@@ -94,11 +167,48 @@ def _median(values: np.ndarray) -> float:
     return float(ordered[half] if len(values) % 2 else (ordered[half - 1] + ordered[half]) / 2)
 
 
-def _predictive(side: Side, deviation: Cells, pool: np.ndarray, floor: np.ndarray) -> Cells:
-    """Return the log density at a deviation from a mean that all other models estimate, with the side's shrunk variance."""
-    spread = PRIOR * pool + side.squares
-    spread *= 1 + 1 / (spread.shape[1] - 1)
-    return student(side, deviation, np.maximum(spread, PRIOR * floor))
+def _blocks(signal: Cells, member: Member, start: int = 0, stop: int | None = None) -> Iterator[Records]:
+    """Yield the records from `start` to `stop`, in blocks of like size that stay in the processor's cache."""
+    stop = len(signal) if stop is None else stop
+    parts = -(-(stop - start) // max(BLOCK_RECORDS, BLOCK_CELLS // signal.shape[1]))
+    edges = np.linspace(start, stop, parts + 1).astype(int).tolist()
+    for low, high in zip(edges, edges[1:], strict=False):
+        yield Records(slice(low, high), signal, member)
+
+
+def _log_ratio(records: Records, from_in: Cells, from_out: Cells, pools: np.ndarray) -> Cells:
+    """Return the log ratio of two Student-t densities at deviations from means that all other models estimate, as `shrunk` is.
+
+    The deviations are overwritten.
+    """
+    models = from_in.shape[1]
+    wider = models / (models - 1)
+    constants, exponents = student_tables(models)
+    floor = PRIOR * records.floor
+    spread_in = records.squares_in * (-wider * records.inside / records.others_in)
+    spread_out = records.squares - records.squares_in
+    spread_out *= -wider * records.outside / records.others_out
+    sides = ((spread_in, records.sum_in, from_in), (spread_out, records.sum_out, from_out))
+    for (spread, total, distance), pool in zip(sides, pools, strict=True):
+        spread += wider * total
+        spread += wider * PRIOR * pool
+        np.maximum(spread, floor, out=spread)
+        np.multiply(distance, distance, out=distance)
+        distance /= spread
+        distance += 1
+        np.log(distance, out=distance)
+    inside, outside = records.inside.astype(np.intp), records.outside.astype(np.intp)
+    fewer_in, fewer_out = np.maximum(inside - 1, 0), np.maximum(outside - 1, 0)
+    from_in *= records.by_side(exponents[fewer_in], exponents[inside])
+    from_out *= records.by_side(exponents[outside], exponents[fewer_out])
+    ratio = np.divide(spread_out, spread_in, out=spread_out)
+    np.log(ratio, out=ratio)
+    ratio *= 0.5
+    ratio += from_in
+    ratio -= from_out
+    ratio += records.by_side(constants[fewer_in] - constants[outside], constants[inside] - constants[fewer_out])
+    ratio[records.agreed] = 0
+    return ratio
 
 
 class _Curves:
@@ -123,30 +233,72 @@ class _Curves:
         return [table.take(step.T, mode="clip").T for table in self._tables]  # transposed: models are contiguous
 
 
-def _prior(signal: Cells, member: Member) -> tuple[tuple[np.ndarray, np.ndarray], _Curves]:
-    """Return the pooled variances, and D and T together, by the method of moments, from records sorted by their mean."""
+def _prior(signal: Cells, member: Member) -> tuple[np.ndarray, _Curves]:
+    """Return the pooled variances in and out, [2, K], and D and T together, by the method of moments.
+
+    Records are sorted by their mean.
+    """
     means = signal.mean(axis=1)
     bins = np.array_split(np.arange(len(means)), int(np.clip(len(means) // RECORDS_PER_BIN, 1, BINS)))
     models = signal.shape[1]
     count, shift, square, over_in, over_out = np.zeros((5, len(bins), models))
-
-    def tallied() -> Iterator[Block]:
-        for index, rows in enumerate(bins):
-            for block in blocks(signal[rows[0] : rows[-1] + 1], member[rows[0] : rows[-1] + 1]):
-                inside, outside = block.inside, block.outside
-                known = (inside.count > 0) & (outside.count > 0)
-                found = (outside.deviation - inside.deviation) * known
-                count[index] += known.sum(axis=0)
-                shift[index] += found.sum(axis=0)
-                square[index] += np.square(found).sum(axis=0)
-                over_in[index] += (known / np.maximum(inside.count, 1)).sum(axis=0)
-                over_out[index] += (known / np.maximum(outside.count, 1)).sum(axis=0)
-                yield block
-
-    pools = pooled_variances(tallied(), models)
+    squares, freedom = np.zeros((2, models)), np.zeros((2, models))
+    for index, rows in enumerate(bins):
+        for records in _blocks(signal, member, rows[0], rows[-1] + 1):
+            moments, side_squares, side_freedom = _tally(records)
+            for total, found in zip((count, shift, square, over_in, over_out), moments, strict=True):
+                total[index] += found
+            squares += side_squares
+            freedom += side_freedom
+    pools = np.maximum(squares, 0) / np.maximum(freedom, 1)
     known = count > 0
     for total in (shift, square, over_in, over_out):
         total /= np.maximum(count, 1)
     spread = np.maximum(square - shift**2 - pools[0] * over_in - pools[1] * over_out, 0)
     centres = np.array([means[rows].mean() for rows in bins])
     return pools, _Curves(means, centres, known, shift, spread)
+
+
+def _tally(records: Records) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return sums over some records for every target, over all other models.
+
+    [5, K] over records with other models on both sides: their number, Σd, Σd², Σ1/n_in, Σ1/n_out. [2, K]: the sums of
+    squares in and out, and [2, K]: their degrees of freedom.
+    """
+    shift, known_in, known_out = records.shift, records.known_in, records.known_out
+    step_in, step_out = known_in / records.others_in, -(known_out / records.others_out)  # d is shift − step · own
+    many_in, many_out = np.maximum(records.inside, 1), np.maximum(records.outside, 1)
+    number, shifts, shift_squares, over_in, over_out, freedom_in, freedom_out = _summed(
+        np.ones_like(shift),
+        records.here,
+        (known_in, known_out),
+        (known_in * shift, known_out * shift),
+        (known_in * shift**2, known_out * shift**2),
+        (known_in / records.others_in, known_out / many_in),
+        (known_in / many_out, known_out / records.others_out),
+        (np.maximum(records.inside - 2, 0), np.maximum(records.inside - 1, 0)),
+        (np.maximum(records.outside - 1, 0), np.maximum(records.outside - 2, 0)),
+    )
+    own_in = records.here * records.own
+    steps, products = _summed(records.own, own_in, (step_in, step_out), (shift * step_in, shift * step_out))
+    none = np.zeros_like(shift)
+    step_squares, left_in, left_out = _summed(
+        records.squares,
+        records.squares_in,
+        (step_in**2, step_out**2),
+        (records.inside / records.others_in, none),
+        (none, records.outside / records.others_out),
+    )
+    moments = np.stack([number, shifts - steps, shift_squares - 2 * products + step_squares, over_in, over_out])
+    squares = np.stack([records.sum_in.sum() - left_in, records.sum_out.sum() - left_out])
+    return moments, squares, np.stack([freedom_in, freedom_out])
+
+
+def _summed(values: np.ndarray, inside: Cells, *weights: tuple[Column, Column]) -> np.ndarray:
+    """Return, for every pair of weights, the sums over records of weight × value, [weights, K].
+
+    The first of a pair weighs the targets that are in, for which `inside` repeats `values` (and is 0 elsewhere).
+    """
+    of_in, of_out = (np.hstack(side).T for side in zip(*weights, strict=True))
+    sums: np.ndarray = (of_in - of_out) @ inside + of_out @ values
+    return sums

@@ -210,17 +210,9 @@ def log_density(side: Side, scale: Scale, floor: np.ndarray) -> Cells:
     if not scale.student:
         density: Cells = -0.5 * (side.deviation**2 / variance + np.log(variance) + math.log(2 * math.pi))
         return density
-    return student(side, side.deviation, variance * side.by_count(freedoms(side.count.shape[1])))
-
-
-def student(side: Side, deviation: Cells, spread: np.ndarray) -> Cells:
-    """Return the log density at a deviation of a Student-t whose degrees of freedom × variance is `spread`, [B, K]."""
-    constants, exponents = _student_tables(side.count.shape[1])
-    density: Cells = deviation * deviation
-    density /= spread
-    density += 1
-    np.log(density, out=density)
-    density *= side.by_count(exponents)
+    constants, exponents = student_tables(side.count.shape[1])
+    spread = variance * side.by_count(freedoms(side.count.shape[1]))
+    density = np.log1p(side.deviation**2 / spread) * side.by_count(exponents)
     density += side.by_count(constants)
     density -= 0.5 * np.log(spread)
     return density
@@ -233,7 +225,7 @@ def freedoms(models: int) -> np.ndarray:
 
 
 @cache
-def _student_tables(models: int) -> tuple[np.ndarray, np.ndarray]:
+def student_tables(models: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the constant of the Student-t log density and the factor of its logarithm, for 0 … models values."""
     values = freedoms(models)
     constants = [math.lgamma((nu + 1) / 2) - math.lgamma(nu / 2) - math.log(math.pi) / 2 for nu in values]
