@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     import polars as pl
 
 SCHEMA_VERSION = "1"
+ROW_GROUPS = "row_groups"
+"""The fact of a scores table that lists attack, signal, variance and null_control of every row group."""
 PARTIAL = ".partial"
 """Ends the names of files that are being written."""
 

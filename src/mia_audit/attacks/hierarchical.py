@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cached_property
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -108,8 +109,8 @@ class Records:
         low, high = self._range
         spread = np.maximum(high, -low)
         largest = RESOLUTION * (np.abs(self.mean) + spread)
-        floor: Column = np.maximum(largest**2, 16 * RESOLUTION * spread**2)
-        return np.maximum(floor, LEAST)
+        floor: Column = np.maximum(np.maximum(largest**2, 16 * RESOLUTION * spread**2), LEAST)
+        return floor
 
 
 class Shifts:
@@ -172,7 +173,7 @@ def _blocks(signal: Cells, member: Member, start: int = 0, stop: int | None = No
     stop = len(signal) if stop is None else stop
     parts = -(-(stop - start) // max(BLOCK_RECORDS, BLOCK_CELLS // signal.shape[1]))
     edges = np.linspace(start, stop, parts + 1).astype(int).tolist()
-    for low, high in zip(edges, edges[1:], strict=False):
+    for low, high in pairwise(edges):
         yield Records(slice(low, high), signal, member)
 
 
@@ -201,7 +202,7 @@ def _log_ratio(records: Records, from_in: Cells, from_out: Cells, pools: np.ndar
     fewer_in, fewer_out = np.maximum(inside - 1, 0), np.maximum(outside - 1, 0)
     from_in *= records.by_side(exponents[fewer_in], exponents[inside])
     from_out *= records.by_side(exponents[outside], exponents[fewer_out])
-    ratio = np.divide(spread_out, spread_in, out=spread_out)
+    ratio: Cells = np.divide(spread_out, spread_in, out=spread_out)
     np.log(ratio, out=ratio)
     ratio *= 0.5
     ratio += from_in

@@ -31,7 +31,7 @@ def run(options: argparse.Namespace) -> None:
     except TooFewModels:
         if FACT not in facts:
             raise
-        write_scores(options.out, (), 0, (), (), facts)
+        write_scores(options.out, (), (), (), (), facts)
         return
     runs = plan(section.methods, file.signals, section.variances)
     if not runs:
@@ -39,4 +39,4 @@ def run(options: argparse.Namespace) -> None:
         raise UserError(f"{options.signals}: none of the attacks reads any of its signals ({names})")
     null = permuted_membership(file.member, spec["seed"], spec["dataset"])
     scored = scores_of(runs, file.read, file.member, null)
-    write_scores(options.out, scored, len(runs), file.record, file.target, facts)
+    write_scores(options.out, scored, runs, file.record, file.target, facts)

@@ -96,7 +96,7 @@ def _write(
             yield judged.run, judged.member, judged.scores
 
     facts = {"seed": options.seed, "dataset": options.name}
-    write_scores(out / "scores.parquet", scored(), len(runs), source.record, range(source.models), facts)
+    write_scores(out / "scores.parquet", scored(), runs, source.record, range(source.models), facts)
     metrics = metrics_table(rows)
     write_table(
         out / "metrics.parquet",

@@ -8,7 +8,7 @@ from typing import Any
 from mia_audit.config.load import parse
 from mia_audit.config.schema import Evaluation
 from mia_audit.evaluation.files import metric_rows, metrics_table, read_scores
-from mia_audit.storage import table_facts, write_table
+from mia_audit.storage import ROW_GROUPS, table_facts, write_table
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -22,6 +22,7 @@ def run(options: argparse.Namespace) -> None:
     """Write metrics.parquet."""
     section = parse(Evaluation, json.loads(options.spec), "evaluation")
     facts = table_facts(options.scores, "scores") | {"confidence": section.confidence}
+    facts.pop(ROW_GROUPS, None)
     rows: list[dict[str, Any]] = []
     for scored in read_scores(options.scores):
         rows += metric_rows(scored, section.fprs, section.confidence)

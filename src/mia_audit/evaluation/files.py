@@ -13,7 +13,7 @@ import polars as pl
 from mia_audit.errors import UserError
 from mia_audit.evaluation.called import SHARES, called_columns
 from mia_audit.evaluation.metrics import target_metrics
-from mia_audit.storage import naming_damage, open_table
+from mia_audit.storage import ROW_GROUPS, naming_damage, open_table, table_facts
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int
@@ -38,9 +38,10 @@ def read_scores(path: Path, *wanted: str) -> Iterator[Scored]:
     A row group that is not K targets × the same N records, in order, is a UserError.
     """
     file = open_table(path, "scores", [*KEYS, "target", "record", "member", "score"])
+    told = table_facts(path, "scores").get(ROW_GROUPS)
     for index in range(file.num_row_groups):
         with naming_damage(path, "scores"):
-            keys = [_values(file, index, name) for name in KEYS]
+            keys = [[value] for value in told[index]] if told else [_values(file, index, name) for name in KEYS]
             if wanted and keys != [*([value] for value in wanted), [False]]:
                 continue
             rows = file.read_row_group(index, columns=["target", "record", "member", "score"])
@@ -72,12 +73,7 @@ def read_scores(path: Path, *wanted: str) -> Iterator[Scored]:
 
 
 def _values(file: Any, index: int, name: str) -> list[Any]:
-    """List the values of a column of one row group: the statistics tell where there is but one."""
-    group = file.metadata.row_group(index)
-    columns = [group.column(number) for number in range(group.num_columns)]
-    known = next(column.statistics for column in columns if column.path_in_schema == name)
-    if known and known.has_min_max and known.min == known.max:
-        return [known.min]
+    """List the values of a column of one row group."""
     values: list[Any] = file.read_row_group(index, columns=[name])[name].unique().to_pylist()
     return values
 
