@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 import polars as pl
+from threadpoolctl import threadpool_limits
 
 from mia_audit.attacks.run import Run, scores_of
 from mia_audit.attacks.signal import Signal
@@ -61,7 +62,8 @@ def judge(
         return judged
 
     groups = [list(group) for _, group in groupby(runs, key=lambda run: run.signals)]
-    with ThreadPoolExecutor(threads) as pool:
+    # Products of small matrices that BLAS spreads over threads of its own take three times the processor's time.
+    with threadpool_limits(1, "blas"), ThreadPoolExecutor(threads) as pool:
         ahead: deque[Future[list[Judged]]] = deque()
         try:
             for group in groups:

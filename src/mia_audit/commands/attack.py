@@ -5,6 +5,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from threadpoolctl import threadpool_limits
+
 from mia_audit.attacks.files import SignalsFile, TooFewModels, write_scores
 from mia_audit.attacks.run import permuted_membership, plan, scores_of
 from mia_audit.config.load import parse
@@ -38,5 +40,6 @@ def run(options: argparse.Namespace) -> None:
         names = ", ".join(signal.name for signal in file.signals)
         raise UserError(f"{options.signals}: none of the attacks reads any of its signals ({names})")
     null = permuted_membership(file.member, spec["seed"], spec["dataset"])
-    scored = scores_of(runs, file.read, file.member, null)
-    write_scores(options.out, scored, runs, file.record, file.target, facts)
+    with threadpool_limits(1, "blas"):  # its products are too small to be worth threads
+        scored = scores_of(runs, file.read, file.member, null)
+        write_scores(options.out, scored, runs, file.record, file.target, facts)
