@@ -19,6 +19,7 @@ COMMANDS = {
     "pretrain": "train the public model that shadows start from",
     "train": "train a block of shadow models",
     "signals": "compute the signals of a block of shadow models",
+    "cost": "what a training step took under every mechanism, from the logs",
     "interpretability": "measure explanations, and what privacy does to them",
     "gather": "join the tables of all blocks of a setting",
     "black-box": "record what a black box says of a pool, for explanations of it",

@@ -165,6 +165,46 @@ def test_nothing_before_it_depends_on_how_explanations_are_measured(changes: dic
     assert same == ("radius" in changes), "only what the measures asked for read"
 
 
+STUDY: dict[str, Any] = {
+    "architectures": {
+        "vit": {"model": "vision_transformer", "parameters": {"depth": 1}},
+        "llm": {"model": "locally-linear-maps", "parameters": {"beta": 1}, "sweep": {"maps": [1, 5]}},
+    },
+    "mechanisms": {
+        "none": {},
+        "dp-sgd": {"epsilon": [8]},
+        "fadp": {"epsilon": [8], "factors": [0.6, 0.8, 1]},
+        "mine": {"mechanism": "fadp", "epsilon": [8], "factors": [0.5, 0.7, 1]},
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("section", "name", "value", "changed"),
+    [
+        ("architectures", "vit", {"model": "vision_transformer", "parameters": {"depth": 2}}, "digits/vit/"),
+        ("architectures", "llm", {**STUDY["architectures"]["llm"], "parameters": {"beta": 2}}, "digits/llm-"),
+        ("architectures", "llm", {**STUDY["architectures"]["llm"], "sweep": {"maps": [1, 5, 9]}}, None),
+        ("mechanisms", "fadp", {"epsilon": [8], "factors": [0.7, 0.8, 1]}, "/fadp-eps8"),
+        ("mechanisms", "mine", {"mechanism": "fadp", "epsilon": [8], "factors": [0.7, 0.8, 1]}, "/mine-eps8"),
+        ("mechanisms", "dp-sgd", {"epsilon": [8], "clip_norm": 2, "clipping": "flat"}, "/dp-sgd-eps8"),
+    ],
+)
+def test_a_change_retrains_exactly_the_models_that_it_is_about(
+    section: str, name: str, value: dict[str, Any], changed: str | None
+) -> None:
+    before = audit(**STUDY)
+    after = audit(**STUDY | {section: STUDY[section] | {name: value}})
+    retrained = {
+        setting.path
+        for setting in slices.settings(before)
+        if slices.training_slice(before, setting) != slices.training_slice(after, setting)
+    }
+    every = {setting.path for setting in slices.settings(before)}
+    assert every <= {setting.path for setting in slices.settings(after)} and len(every) == 3 * 4
+    assert retrained == {path for path in every if changed is not None and changed in path}
+
+
 def test_a_mechanism_depends_on_the_keys_that_it_reads() -> None:
     importance = {"fadp": {"epsilon": [2]}, "fadp-literal": {"epsilon": [2], "acknowledge-no-guarantee": True}}
     both = audit(mechanisms=CONFIG["mechanisms"] | importance)

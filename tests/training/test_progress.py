@@ -8,17 +8,23 @@ from mia_audit.training import progress
 def test_a_line_a_model_and_lines_now_and_then(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    clock = iter([0.0, 1.0, 11.0, 12.0, 20.0])
+    clock = iter([0.0, 1.0, 11.0, 12.0, 20.0, 21.0, 21.5, 22.0])
     monkeypatch.setattr(progress.time, "monotonic", lambda: next(clock))
     with progress.reporter() as report:
         report.begin("shadow 3 of 0-8", 5, 100)
         for epoch in (1, 2, 3):
             report.step(100, epoch)
-        report.end("test accuracy 0.9")
-    assert capsys.readouterr().err.splitlines() == [
+        report.end("train accuracy 1.000, test accuracy 0.9")
+        report.begin("shadow 4 of 0-8", 1, 100)
+        report.step(100, 1)
+        report.end("train accuracy 1.000")
+    told = capsys.readouterr().err
+    assert told.splitlines() == [
         "shadow 3 of 0-8: epoch 2 of 5, 18 records/s",
-        "shadow 3 of 0-8: test accuracy 0.9, 15 records/s",
+        "shadow 3 of 0-8: train accuracy 1.000, test accuracy 0.9, 15 records/s, 5.5e+03 ms a step",
+        "shadow 4 of 0-8: train accuracy 1.000, 100 records/s",
     ]
+    assert progress.step_times(told) == [5500], "between the first step and the last; one step alone has no time"
 
 
 def test_a_bar_on_a_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

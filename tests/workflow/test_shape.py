@@ -19,6 +19,7 @@ def test_a_whole_audit(workflow: Any) -> None:
         "pretrain": 1,
         "train": 2 * 2,
         "training": 2,
+        "cost": 1,
         "signals": 2 * 2,
         "interpretability": 1,
     }
@@ -71,6 +72,7 @@ def test_imported_signals_stand_beside_trained_models(workflow: Any, tiny: dict[
             {
                 "train": 2,
                 "training": 1,
+                "cost": 1,
                 "signals": 2,
                 "gather": 1,
                 "attack": 1,
@@ -78,9 +80,49 @@ def test_imported_signals_stand_beside_trained_models(workflow: Any, tiny: dict[
                 **MEASURED,
             },
         ),
+        (
+            "architectures",
+            {
+                "vit": {
+                    "model": "vision_transformer",
+                    "parameters": {"img_size": 8, "patch_size": 4, "embed_dim": 8, "depth": 2, "num_heads": 2},
+                    "pretrained": "public",
+                    "pretraining": {"epochs": 2, "batch": 20},
+                }
+            },
+            {
+                "architecture": 1,
+                "pretrain": 1,
+                "train": 4,
+                "training": 2,
+                "cost": 1,
+                "signals": 4,
+                **SETTING,
+                **MEASURED,
+            },
+        ),
+        (
+            "mechanisms",
+            {"none": {}, "dp-sgd": {"epsilon": [8], "clipping": "flat", "clip_norm": 3}},
+            {
+                **{"train": 2, "training": 1, "cost": 1, "signals": 2, "gather": 1, "attack": 1, "evaluate": 1},
+                **MEASURED,
+            },
+        ),
         ("compute", {"shadows_per_job": 3, "blocks_explained_per_job": 2, "batch": 32, "keep_going": True}, {}),
     ],
-    ids=["attacks", "evaluation", "report", "explainer", "free-explainer", "measures", "epsilon", "nothing"],
+    ids=[
+        "attacks",
+        "evaluation",
+        "report",
+        "explainer",
+        "free-explainer",
+        "measures",
+        "epsilon",
+        "parameters",
+        "clipping",
+        "nothing",
+    ],
 )
 def test_a_change_reruns_only_what_depends_on_it(
     copy_of_finished: Callable[[dict[str, Any]], Any],

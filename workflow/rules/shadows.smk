@@ -123,3 +123,21 @@ rule training:
         tables=lambda w, input: [f"{block}/training.parquet" for block in input],
     shell:
         "mia-audit gather --training {params.tables} --out {output} >{log} 2>&1"
+
+
+rule cost:
+    input:
+        below(TRAINED, "training.parquet"),
+    output:
+        "<results>/benchmarks/cost.csv",
+    log:
+        "<results>/logs/cost.log",
+    benchmark:
+        "<results>/benchmarks/cost.tsv"
+    conda:
+        "../../envs/environment.yaml"
+    params:
+        spec=slices.cost_slice(AUDIT),
+        results=subpath(output[0], ancestor=2),
+    shell:
+        "mia-audit cost --results {params.results} --spec {params.spec:q} --out {output} >{log} 2>&1"

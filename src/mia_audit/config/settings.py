@@ -222,6 +222,16 @@ def training_slice(audit: Audit, setting: Setting) -> str:
     )
 
 
+def cost_slice(audit: Audit) -> str:
+    """What the table of what a step took depends on: the settings that are trained, with their mechanisms' registered names."""
+    named = [
+        (one.dataset, one.architecture, one.mechanism, resolved_mechanism(audit, one.mechanism).mechanism, one.epsilon)
+        for one in settings(audit)
+        if one.trained
+    ]
+    return to_json({"settings": named})
+
+
 def signals_slice(audit: Audit, dataset: str, options: dict[str, Any]) -> str:
     """What the signals of one family depend on, `options` being the family's own."""
     return to_json({"seed": audit.seed, "dataset": dataset, "options": options})

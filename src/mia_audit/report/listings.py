@@ -32,6 +32,8 @@ from mia_audit.report.words import (
     significant,
 )
 
+COST = "What a training step took is measured, other on every run, and so not on this page: see benchmarks/cost.csv."
+
 
 def present_channels(group: Sequence[Finding]) -> list[str]:
     """List the channels that were attacked in some setting, outputs first."""
@@ -94,6 +96,7 @@ def settings_table(findings: Findings) -> dict[str, Any]:
             *dict.fromkeys(f"{capital(guarantee_sentence(found, guarantee(found)))}." for found in private),
             *(f"{no_guarantee_sentence(found)}." for found in findings.settings if found.setting.no_guarantee),
             *proof_sentences(findings),
+            *([COST] if trained else []),
         ],
     }
 
