@@ -2,6 +2,8 @@
 
     python benchmarks/plan.py                                 the table's audit (a minute or two)
     python benchmarks/plan.py --config config/digits.yaml     the digits (five minutes)
+    python benchmarks/plan.py --config config/huang2024/svhn-smoke.yaml --pool svhn=120,3x32x32,10 \\
+        --before "sample-images results/samples/svhn --images 120 --classes 10 --size 32"
 
 The audit runs in a folder of its own, one job at a time, with the tree that this file belongs to. Its seconds are those of
 all its jobs and of Snakemake itself, which the plan counts with the jobs' start-up.
@@ -32,10 +34,16 @@ def main() -> None:
     """Plan, run, compare."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--config", type=Path, default=ROOT / "config" / "breast_cancer.yaml")
-    config = str(parser.parse_args().config.resolve())
+    parser.add_argument("--before", help="a command of mia-audit that makes the audit's images, in its folder")
+    parser.add_argument("--pool", action="append", default=[], help="as that of mia-audit plan")
+    options = parser.parse_args()
+    config = str(options.config.resolve())
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
+        if options.before:
+            processor_seconds([sys.executable, "-m", "mia_audit.cli", *options.before.split()], folder)
         words = ["-m", "mia_audit.cli", "plan", config, "--checkout", str(ROOT), "--json"]
+        words += [word for pool in options.pool for word in ("--pool", pool)]
         planning, told = processor_seconds([sys.executable, *words], folder)
         plan = json.loads(told)
         words = ["--snakefile", str(ROOT / "Snakefile"), "--configfile", config, "--cores", "1", "--quiet", "all"]

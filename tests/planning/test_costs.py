@@ -6,9 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mia_audit.config.schema import Mechanism, Training
+from mia_audit.config.schema import Mechanism, PrivateExplanations, Training
 from mia_audit.models import describe
-from mia_audit.planning.costs import FORWARD, PLAIN_STEP, PRIVATE_STEP, Given, Measured, activation_bytes, fitted
+from mia_audit.planning.costs import FORWARD, PER_MAP, PLAIN_STEP, PRIVATE_STEP, Given, Measured, activation_bytes
+from mia_audit.planning.explanations import MadeUp
+from mia_audit.planning.linear import fitted
+from mia_audit.planning.sizes import Size
 
 OPTIONS: dict[str, Any] = {"explain": ["logit"], "explained_class": "predicted"}
 
@@ -45,12 +48,49 @@ def test_a_rate_gives_costs_by_passes(mlp: dict[str, Any]) -> None:
     assert costs.step(mlp, Mechanism(mechanism="none"), training).each == PLAIN_STEP / 50
     assert costs.step(mlp, Mechanism(mechanism="dp-sgd"), training).each == PRIVATE_STEP / 50
     assert costs.forward(mlp) == FORWARD / 50
-    assert costs.signals(mlp, "gradient", OPTIONS | {"explainers": ["ixg", "saliency"]}) == 1 / 50
+    assert costs.signals(mlp, "gradient", OPTIONS | {"explainers": ["ixg", "saliency"]}, 9) == 1 / 50
     # every node is a pass, and what the completeness error compares with are two more
-    ig = costs.signals(mlp, "ig", OPTIONS | {"explainers": ["ig"], "ig_nodes": 7})
+    ig = costs.signals(mlp, "ig", OPTIONS | {"explainers": ["ig"], "ig_nodes": 7}, 9)
     assert ig == pytest.approx((7 + 2) / 50)
     shap = OPTIONS | {"explainers": ["gradient_shap"], "gradient_shap_samples": 5, "gradient_shap_sd": 0.001}
-    assert costs.signals(mlp, "gradient_shap", shap) == pytest.approx((5 + 1) / 50)
+    assert costs.signals(mlp, "gradient_shap", shap, 9) == pytest.approx((5 + 1) / 50)
+
+
+SPEC: dict[str, Any] = {
+    "explainers": ["ixg"],
+    "explaining": OPTIONS,
+    "measures": ["cosine", "deletion", "sensitivity"],
+    "measuring": {"curve_steps": 4, "perturbations": 3, "radius": 0.02},
+}
+
+
+def test_measures_that_ask_the_model_again_are_counted(mlp: dict[str, Any]) -> None:
+    # one pass each for the class and the explanation, five for the curve, and for sensitivity one and three changed records
+    expected = 10 * ((1 + 1 + 5 + 1 + 3) / 50 + PER_MAP)
+    assert Given(50).measures(mlp, SPEC, 10) == pytest.approx(expected)
+
+
+def test_explanations_fitted_to_records_and_measures_are_timed(
+    mlp: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ticks = iter(range(10**6))
+    monkeypatch.setattr(Measured, "_clock", lambda self: float(next(ticks)))
+    options = {"explain": ["probability"], "explained_class": "predicted", "explainers": ["local_linear"]}
+    options |= {"local_kernel": "stable"}
+    costs = Measured(batch=4, device="cpu")
+    for members, timed in ((12, True), (12, False), (20, True)):
+        before = next(ticks)
+        assert costs.signals(mlp, "local_linear", options, members) == 1 / 4
+        assert (next(ticks) > before + 1) == timed
+    assert costs.measures(mlp, SPEC, 8) == 1.0
+
+
+def test_a_study_of_private_explanations_is_timed_by_its_own_code() -> None:
+    study = PrivateExplanations(black_boxes=("forest",), queries=20, epsilons=(1.0,), steps=5)
+    timed = MadeUp(study, Size(200, 0, (4,), 3))
+    assert timed.explained.values.shape == (200, 3) and set(timed.labels.tolist()) == {0, 1, 2}
+    assert min(timed.black_box("forest"), timed.answers(False), timed.answers(True), timed.attacked("1", 2)) > 0
+    assert timed.attacked("inf", 2) > 0
 
 
 def test_the_same_is_timed_once_and_costs_something(mlp: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -63,7 +103,7 @@ def test_the_same_is_timed_once_and_costs_something(mlp: dict[str, Any], monkeyp
     assert costs.step(mlp, Mechanism(mechanism="dp-sgd"), training) is first
     assert next(ticks) == used + 1
     assert first(4) == 1.0  # one tick of the clock for a run, however many records
-    assert costs.forward(mlp) == costs.signals(mlp, "gradient", OPTIONS | {"explainers": ["ixg"]}) == 1 / 4
+    assert costs.forward(mlp) == costs.signals(mlp, "gradient", OPTIONS | {"explainers": ["ixg"]}, 9) == 1 / 4
     assert costs.calibration(Mechanism(mechanism="dp-sgd", accountant="rdp", delta=1e-3), training, 40, 8.0) == 1.0
 
 

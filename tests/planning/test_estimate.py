@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from mia_audit.config.load import parse
-from mia_audit.config.schema import Audit, Mechanism, Training
-from mia_audit.planning.costs import Linear
-from mia_audit.planning.estimate import HELD, PER_MAP, PROCESS_BYTES, Model, Plan, estimate
+from mia_audit.config.schema import Audit, Mechanism, PrivateExplanations, Training
+from mia_audit.planning.estimate import HELD, PROCESS_BYTES, Model, Plan, estimate
+from mia_audit.planning.linear import Linear
 from mia_audit.planning.sizes import Size
 from mia_audit.planning.startup import advice
 
@@ -39,8 +39,26 @@ class Told:
     def forward(self, architecture: Mapping[str, Any]) -> float:
         return 0.0005
 
-    def signals(self, architecture: Mapping[str, Any], family: str, options: Mapping[str, Any]) -> float:
-        return {"gradient": 0.003, "ig": 0.05}[family]
+    def signals(self, architecture: Mapping[str, Any], family: str, options: Mapping[str, Any], members: int) -> float:
+        assert members == 500
+        return {"gradient": 0.003, "ig": 0.05, "local_linear": 0.02}[family]
+
+    def measures(self, architecture: Mapping[str, Any], spec: Mapping[str, Any], records: int) -> float:
+        assert (spec["explainers"], records) == (["ixg", "ig"], 32)
+        return 0.4
+
+    def study(self, study: PrivateExplanations, size: Size) -> Any:
+        return self
+
+    def black_box(self, name: str) -> float:
+        return {"forest": 20.0, "labels": 1.0}[name]
+
+    def answers(self, reference: bool) -> float:
+        return 300.0 if reference else 100.0
+
+    def attacked(self, epsilon: str, sets: int) -> float:
+        assert epsilon in ("inf", "1") and sets == 10
+        return 1000.0
 
 
 @pytest.fixture
@@ -61,10 +79,34 @@ def test_every_model_step_and_record_is_counted(plan: Plan) -> None:
     assert seconds["train dp-sgd"] == pytest.approx(2 * (10 * (10 * 0.1 + 1000 * 0.002 + 1000 * 0.0005) + 3 * 7))
     assert seconds["signals gradient"] == pytest.approx(3 * 10 * 1000 * 0.003)
     assert seconds["signals ig"] == pytest.approx(3 * 10 * 1000 * 0.05)
-    # 32 records of every model are explained once more, by two families
-    assert seconds["interpretability"] == pytest.approx(3 * 10 * 32 * (0.003 + 0.05 + 2 * PER_MAP))
+    # 32 records of every model are explained once more, and measured
+    assert seconds["interpretability"] == pytest.approx(3 * 10 * 0.4)
     assert plan.dominant == "signals ig"
     assert plan.total == sum(seconds.values())
+
+
+def test_explanations_fitted_to_training_records_count_their_labels() -> None:
+    config = CONFIG | {
+        "explainers": {"methods": ["ixg", "local_linear", "private_local:1"], "explain": ["probability"]}
+    }
+    audit = parse(Audit, config, "tiny.yaml")
+    costs = type("Two", (Told,), {"measures": lambda *_: 0.0})()
+    plan = estimate(
+        audit, {"digits": Size(1000, 100, (1, 8, 8), 10)}, {("digits", "mlp"): Model(FACTS, 4000)}, costs, {}
+    )
+    # both explainers are one family; a model labels its 500 records once
+    assert plan.seconds["signals local_linear"] == pytest.approx(30 * (1000 * 0.02 + 500 * 0.0005))
+
+
+def test_studies_of_private_explanations_are_counted_by_black_box_and_by_setting() -> None:
+    study = {"black_boxes": ["forest", "labels"], "architectures": ["mlp"], "attacked": ["inf", 1]}
+    audit = parse(Audit, CONFIG | {"private_explanations": {"digits": study}}, "tiny.yaml")
+    plan = estimate(
+        audit, {"digits": Size(1000, 100, (1, 8, 8), 10)}, {("digits", "mlp"): Model(FACTS, 4000)}, Told(), {}
+    )
+    # two made of the pool, each attacked twice; three settings, beside the one without privacy
+    pool, models = 20 + 1 + 2 * 100 + 4 * 1000, 3 * (1000 * 0.0005 + 300)
+    assert plan.seconds["private explanations"] == pytest.approx(pool + models)
 
 
 def test_disk_and_memory(plan: Plan) -> None:

@@ -4,22 +4,27 @@ import json
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import replace
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from mia_audit.config.schema import Mechanism, Training
+from mia_audit.config.schema import Mechanism, PrivateExplanations, Training
+from mia_audit.config.settings import of_members
+from mia_audit.explain.members import Members
+from mia_audit.interpretability.study import Sample, alone, beside, defined, explained
+from mia_audit.interpretability.study import Task as Measuring
 from mia_audit.models import construct
+from mia_audit.planning.explanations import MadeUp
+from mia_audit.planning.linear import Linear, fitted
+from mia_audit.planning.sizes import Size
 from mia_audit.signals import Task, model_signals
 from mia_audit.training.catalogue import Job, mechanisms
 from mia_audit.training.loop import OPTIMIZERS
 from mia_audit.training.parts import PARTS
-
-LONG = 0.4
-"""Seconds a timed run should take: more records are timed together until it does."""
 
 PLAIN_STEP, PRIVATE_STEP, FORWARD = 1.4, 1.8, 0.35
 """Cost of a record in a plain step, in a private one and in a forward pass, where one in the pass of the gradient family is 1.
@@ -28,16 +33,11 @@ A ViT-S/16 at 224 pixels took 1.35 and 1.69 (benchmarks/paper_scale.py).
 """
 
 
-@dataclass(frozen=True)
-class Linear:
-    """Seconds of work on n records: `fixed` + `each` · n."""
+BATCH = 256
+"""Records at once where none are told."""
 
-    fixed: float
-    each: float
-
-    def __call__(self, records: float) -> float:
-        return self.fixed + self.each * records
-
+PER_MAP = 3e-3
+"""Seconds to measure one explanation by itself and beside other models'."""
 
 Found = TypeVar("Found")
 
@@ -54,8 +54,14 @@ class Costs(Protocol):
     def forward(self, architecture: Mapping[str, Any]) -> float:
         """Return what a record costs in a forward pass."""
 
-    def signals(self, architecture: Mapping[str, Any], family: str, options: Mapping[str, Any]) -> float:
-        """Return what a record costs in one family of signals."""
+    def signals(self, architecture: Mapping[str, Any], family: str, options: Mapping[str, Any], members: int) -> float:
+        """Return what a record costs in one family of signals, of a model with so many training records."""
+
+    def measures(self, architecture: Mapping[str, Any], spec: Mapping[str, Any], records: int) -> float:
+        """Return what explaining and measuring so many records costs a model; `spec` is that of `mia-audit interpretability`."""
+
+    def study(self, study: PrivateExplanations, size: Size) -> MadeUp | None:
+        """Return what times a study of private explanations, or nothing where it costs nothing."""
 
 
 class Measured:
@@ -78,9 +84,17 @@ class Measured:
     def forward(self, architecture: Mapping[str, Any]) -> float:
         return self._once(["forward", _compute_of(architecture)], lambda: self._forward(architecture))
 
-    def signals(self, architecture: Mapping[str, Any], family: str, options: Mapping[str, Any]) -> float:
-        key = ["signals", _compute_of(architecture), family, dict(options)]
-        return self._once(key, lambda: self._signals(architecture, family, options))
+    def signals(self, architecture: Mapping[str, Any], family: str, options: Mapping[str, Any], members: int) -> float:
+        key = ["signals", _compute_of(architecture), family, dict(options), members * of_members(options["explainers"])]
+        return self._once(key, lambda: self._signals(architecture, family, options, members))
+
+    def measures(self, architecture: Mapping[str, Any], spec: Mapping[str, Any], records: int) -> float:
+        asked = {name: spec[name] for name in ("explainers", "explaining", "measures", "measuring")}
+        key = ["measures", _compute_of(architecture), asked, records]
+        return self._once(key, lambda: self._measures(architecture, asked, records))
+
+    def study(self, study: PrivateExplanations, size: Size) -> MadeUp | None:
+        return MadeUp(study, size)
 
     def _once(self, key: list[Any], measure: Callable[[], Found]) -> Found:
         """Time what costs the same only once."""
@@ -122,14 +136,24 @@ class Measured:
 
         return self._timed(architecture, run, self.batch)(self.batch) / self.batch
 
-    def _signals(self, architecture: Mapping[str, Any], family: str, options: Mapping[str, Any]) -> float:
+    def _signals(self, architecture: Mapping[str, Any], family: str, options: Mapping[str, Any], members: int) -> float:
         model = construct(architecture, seed=0).to(self.device).eval().requires_grad_(False)
         task = Task(family, options, 0, self.batch)
+        known = _members(model, architecture, members) if of_members(options["explainers"]) else None
 
         def run(inputs: Tensor, labels: Tensor) -> None:
-            model_signals(model, inputs, labels.cpu().numpy(), task)
+            fresh = replace(known, _last=((), [])) if known else None  # nothing is kept from one run to the next
+            model_signals(model, inputs, labels.cpu().numpy(), task, fresh)
 
         return self._timed(architecture, run, self.batch)(self.batch) / self.batch
+
+    def _measures(self, architecture: Mapping[str, Any], asked: Mapping[str, Any], records: int) -> float:
+        model = construct(architecture, seed=0).to(self.device).eval().requires_grad_(False)
+
+        def run(inputs: Tensor, labels: Tensor) -> None:
+            _measure(model, inputs, labels, asked, self.batch)
+
+        return self._timed(architecture, run, records)(records)
 
     def _timed(self, architecture: Mapping[str, Any], run: Callable[[Tensor, Tensor], None], most: int) -> Linear:
         shape, classes = architecture["input_shape"], architecture["classes"]
@@ -159,21 +183,6 @@ def _compute_of(architecture: Mapping[str, Any]) -> dict[str, Any]:
     return {"model": architecture["model"], "arguments": arguments, "input_shape": architecture["input_shape"]}
 
 
-def fitted(seconds: Callable[[int], float], most: int) -> Linear:
-    """Fit `seconds` of 1, 4, 16 … records, up to `most` of them or until a run is long, by its last two points."""
-    seconds(1)  # what is set up once
-    points: list[tuple[int, float]] = []
-    count = 1
-    while True:
-        points.append((count, min(seconds(count) for _ in range(2))))
-        if count == most or (points[-1][1] > LONG and len(points) > 1):
-            break
-        count = min(4 * count, most)
-    (few, less), (many, more) = points[max(len(points) - 2, 0)], points[-1]
-    each = more / many if few == many else min(max((more - less) / (many - few), 0.0), more / many)
-    return Linear(max(more - each * many, 0.0), each)
-
-
 class Given:
     """Costs derived from one rate: records per second in the gradient family's pass, one forward and one backward."""
 
@@ -190,9 +199,20 @@ class Given:
     def forward(self, architecture: Mapping[str, Any]) -> float:
         return FORWARD * self.each
 
-    def signals(self, architecture: Mapping[str, Any], family: str, options: Mapping[str, Any]) -> float:
-        passes = records_through(construct(architecture, seed=0), architecture, family, options)
-        return max(passes, 1) * self.each
+    def signals(self, architecture: Mapping[str, Any], family: str, options: Mapping[str, Any], members: int) -> float:
+        if of_members(options["explainers"]):  # the time goes to NumPy, not to the model
+            return Measured(BATCH, "cpu").signals(architecture, family, options, members)
+        task = Task(family, options, 0, 1)
+        return max(passes(architecture, partial(model_signals, task=task)), 1) * self.each
+
+    def measures(self, architecture: Mapping[str, Any], spec: Mapping[str, Any], records: int) -> float:
+        through = passes(
+            architecture, lambda model, inputs, labels: _measure(model, inputs, torch.from_numpy(labels), spec, 1)
+        )
+        return records * (through * self.each + len(spec["explainers"]) * len(spec["explaining"]["explain"]) * PER_MAP)
+
+    def study(self, study: PrivateExplanations, size: Size) -> MadeUp | None:
+        return MadeUp(study, size)
 
 
 class Free:
@@ -207,22 +227,47 @@ class Free:
     def forward(self, architecture: Mapping[str, Any]) -> float:
         return 0.0
 
-    def signals(self, architecture: Mapping[str, Any], family: str, options: Mapping[str, Any]) -> float:
+    def signals(self, architecture: Mapping[str, Any], family: str, options: Mapping[str, Any], members: int) -> float:
         return 0.0
 
+    def measures(self, architecture: Mapping[str, Any], spec: Mapping[str, Any], records: int) -> float:
+        return 0.0
 
-def records_through(model: nn.Module, architecture: Mapping[str, Any], family: str, options: Mapping[str, Any]) -> int:
-    """Count how many times a record goes through the model for one family of signals."""
+    def study(self, study: PrivateExplanations, size: Size) -> MadeUp | None:
+        return None
+
+
+def passes(architecture: Mapping[str, Any], run: Callable[[nn.Module, Tensor, np.ndarray], object]) -> int:
+    """Count how many records go through a model when `run` is given it and one record, with its label."""
     seen = 0
 
     def count(module: nn.Module, arguments: tuple[Any, ...], output: Any) -> None:
         nonlocal seen
         seen += len(arguments[0])
 
-    model.eval().requires_grad_(False).register_forward_hook(count)
-    inputs = torch.zeros(1, *architecture["input_shape"])
-    model_signals(model, inputs, np.zeros(1, dtype=np.int64), Task(family, options, 0, 1))
+    model = construct(architecture, seed=0).eval().requires_grad_(False)
+    model.register_forward_hook(count)
+    run(model, torch.zeros(1, *architecture["input_shape"]), np.zeros(1, dtype=np.int64))
     return seen
+
+
+def _measure(model: nn.Module, inputs: Tensor, labels: Tensor, asked: Mapping[str, Any], batch: int) -> None:
+    """Explain records by a model and measure that, alone and beside two others', as most models are."""
+    known = defined(asked["measures"], tuple(inputs.shape[1:]))
+    task = Measuring(asked["explainers"], asked["explaining"], known, asked["measuring"], 0, batch)
+    sample = Sample(np.arange(len(inputs)), inputs, labels.cpu().numpy())
+    for one in explained(model, sample, task).values():
+        alone(one, sample, task)
+        for _ in range(2):
+            beside(one, one, task)
+
+
+def _members(model: nn.Module, architecture: Mapping[str, Any], count: int) -> Members:
+    """Make up a model's training records, and label them: that is done once a model."""
+    device = next(model.parameters()).device
+    inputs = torch.randn(count, *architecture["input_shape"], generator=torch.Generator().manual_seed(0)).to(device)
+    members = Members(model, inputs, np.ones(count, dtype=bool), 0)
+    return replace(members, _explained=members.explained)
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """From a config, the sizes of its pools and the costs of a step to hours, disk and memory; arithmetic alone."""
 
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import ceil
 from typing import Any
@@ -12,16 +13,21 @@ from mia_audit.config.schema import Audit, Mechanism
 from mia_audit.config.settings import (
     Setting,
     blocks,
+    explained_settings,
     families_of,
+    interpretability_slice,
     interpreted_models,
+    of_members,
     resolved_architecture,
     resolved_mechanism,
     settings,
 )
-from mia_audit.explain.families import OUTPUTS, columns
+from mia_audit.explain.families import OUTPUTS, SUMMARIES, columns
+from mia_audit.explain.private_local.membership import STEM
 from mia_audit.membership import draw_membership
 from mia_audit.models import describe as described
-from mia_audit.planning.costs import Costs, Linear, activation_bytes
+from mia_audit.planning.costs import Costs, activation_bytes
+from mia_audit.planning.linear import Linear
 from mia_audit.planning.sizes import Size
 from mia_audit.training.per_record import HELD
 
@@ -37,7 +43,16 @@ class Model:
 Models = Mapping[tuple[str, str], Model]
 """By data set and architecture."""
 
-START_UP = {"train": 5.0, "signals": 4.5, "pretrain": 4.0, "architecture": 4.0, "figures": 3.0, "report": 3.0}
+START_UP = {
+    "train": 5.0,
+    "signals": 4.5,
+    "pretrain": 4.0,
+    "architecture": 4.0,
+    "interpretability": 3.0,
+    "figures": 3.0,
+    "report": 3.0,
+    "private_report": 7.0,
+}
 """Seconds of processor time until a job of a rule has what it imports; `LIGHT` for the others."""
 
 LIGHT = 1.2
@@ -47,9 +62,6 @@ PER_SETTING = {"figures": 2.0, "report": 1.0, "tables": 0.1}
 
 PER_CELL = 1.5e-6
 """Seconds to score, store and evaluate one record of one target under one attack."""
-
-PER_MAP = 3e-3
-"""Seconds to hold one explanation of a record against another model's; what asks the model again is not counted."""
 
 PROCESS_BYTES = 600 * 2**20
 """Memory of a process that has imported torch and timm, before it does anything."""
@@ -118,6 +130,8 @@ def estimate(
     for setting in settings(audit):
         if setting.trained:
             _setting(plan, audit, setting, sizes[setting.dataset], models[setting.dataset, setting.architecture], costs)
+    for dataset in audit.private_explanations:
+        _study(plan, audit, dataset, sizes[dataset], models, costs)
     plan.add("report", sum(PER_SETTING.values()) * len(settings(audit)))
     plan.add("start-up", sum(count * START_UP.get(rule, LIGHT) for rule, count in jobs.items()))
     return plan
@@ -144,23 +158,42 @@ def _setting(plan: Plan, audit: Audit, setting: Setting, size: Size, model: Mode
     at_once = min(batch, training.batch) * model.activation
     plan.need("train", PROCESS_BYTES + 4 * weights + 2 * gradients + at_once)
     plan.need("signals", PROCESS_BYTES + weights + batch * model.activation)
-    measured = min(audit.interpretability.records, size.records)
     of_model = families_of(audit)[setting.architecture]
     for family, options in of_model.items():
-        each = costs.signals(facts, family, options)
+        each = costs.signals(facts, family, options, round(inside))
         plan.add(f"signals {family}", count * size.records * each)
-        if measured:
-            plan.add("interpretability", interpreted_models(audit) * measured * (each + PER_MAP))
-    _attacks(plan, audit, of_model, count * size.records)
+        if of_members(options["explainers"]):  # whose labels the model says
+            plan.add(f"signals {family}", count * inside * costs.forward(facts))
+    if measured := min(audit.interpretability.records, size.records):
+        spec = json.loads(interpretability_slice(audit, f"{setting.dataset}/{setting.architecture}"))
+        plan.add("interpretability", interpreted_models(audit) * costs.measures(facts, spec, measured))
+    every = [name for family, options in of_model.items() for name in columns(family, options)]
+    _attacks(plan, audit, every, count * size.records)
+
+
+def _study(plan: Plan, audit: Audit, dataset: str, size: Size, models: Models, costs: Costs) -> None:
+    """What private explanations of a data set's black boxes take, and attacks on their explanation sets."""
+    study, count = audit.private_explanations[dataset], audit.membership.models
+    timed = costs.study(study, size)
+    if timed is None:
+        return
+    for name in study.black_boxes:
+        plan.add("private explanations", timed.black_box(name) + timed.answers(reference=False))
+        for epsilon in study.attacked:
+            plan.add("private explanations", timed.attacked(epsilon, count))
+            _attacks(plan, audit, ["fit_error", *(f"{STEM}_{summary}" for summary in SUMMARIES)], count * size.records)
+    for one in explained_settings(audit, dataset).values():
+        labelling = size.records * costs.forward(models[dataset, one.architecture].facts)
+        beside = any("inf" in budgets for budgets in audit.budgets(one.architecture).values())
+        plan.add("private explanations", labelling + timed.answers(reference=beside))
 
 
 def _training(step: Linear, steps: float, records: float) -> float:
     return step.fixed * steps + step.each * records
 
 
-def _attacks(plan: Plan, audit: Audit, of_model: Mapping[str, Mapping[str, Any]], cells: int) -> None:
-    """What comes after the signals of a setting of that many cells, records × models."""
-    every = [name for family, options in of_model.items() for name in columns(family, options)]
+def _attacks(plan: Plan, audit: Audit, every: Sequence[str], cells: int) -> None:
+    """What comes after a setting's signals, of that many cells each: records × models."""
     attacked = [name for name in every if name not in OUTPUTS[:2] and not name.endswith(DIAGNOSTIC)]
     runs = len(attack_runs(audit.attacks.methods, [describe(name) for name in attacked], audit.attacks.variances))
     plan.add("attacks", PER_CELL * runs * cells)

@@ -1,0 +1,91 @@
+"""What studies of private explanations take: the audit's own code, timed on this machine on made-up records of the pool's size."""
+
+import time
+from collections.abc import Callable
+from functools import cached_property
+
+import numpy as np
+from jaxtyping import Float
+
+from mia_audit.config.schema import PrivateExplanations
+from mia_audit.explain.black_boxes import black_boxes
+from mia_audit.explain.black_boxes.values import of_labels
+from mia_audit.explain.private_local import ExplanationSet, Terms
+from mia_audit.explain.private_local.membership import membership_signals, neighbours
+from mia_audit.explain.private_local.study import Study
+from mia_audit.planning.linear import fitted
+from mia_audit.planning.sizes import Size
+
+COMPARED = 2048
+"""Records that are held against each other when the time to find all nearest neighbours is taken."""
+
+
+class MadeUp:
+    """A pool of made-up records, with labels that a classifier can learn, as a study of one data set sees it."""
+
+    def __init__(self, study: PrivateExplanations, size: Size) -> None:
+        self.study, self.size = study, size
+
+    @cached_property
+    def records(self) -> Float[np.ndarray, "N n"]:
+        """Rows of standard normal numbers."""
+        return np.random.default_rng(0).standard_normal((self.size.records, int(np.prod(self.size.shape))), np.float32)
+
+    @cached_property
+    def labels(self) -> np.ndarray:
+        """The largest of as many random projections as there are classes."""
+        directions = np.random.default_rng(1).standard_normal((self.records.shape[1], self.size.classes), np.float32)
+        return np.asarray((self.records @ directions).argmax(axis=1))
+
+    @cached_property
+    def explained(self) -> ExplanationSet:
+        """The whole pool as explanation set: all of one class, since past explanations answer for their own class alone."""
+        return ExplanationSet.of(self.records, of_labels(np.zeros(len(self.records), dtype=int), self.size.classes))
+
+    def black_box(self, name: str) -> float:
+        """Return the seconds to make a black box and record what it says."""
+
+        def run(count: int) -> None:
+            # every class has to be among the first records, else there would be fewer columns of values
+            labels = np.concatenate([np.arange(self.size.classes), self.labels[self.size.classes :]])[:count]
+            black_boxes[name](self.records[:count], labels, self.size.classes, 0)
+
+        return _seconds(run, self.size.records, least=2 * self.size.classes)
+
+    def answers(self, reference: bool) -> float:
+        """Return the seconds of all experiments on one black box, `reference` saying whether another's explanations stand beside."""
+        values = self.explained.values if reference else None
+
+        def run(count: int) -> None:
+            section = self.study.model_copy(update={"queries": count})
+            Study(self.explained, section, (0, "plan"), values).rows()
+
+        return _seconds(run, self.study.queries, least=2)
+
+    def attacked(self, epsilon: str, sets: int) -> float:
+        """Return the seconds to explain every record's neighbour from each of the sets."""
+        noisy = epsilon != "inf"
+        budget = float(epsilon) if noisy else 1.0
+        study = self.study
+        terms = Terms(budget, study.delta, budget, study.steps, study.c, study.kernel, study.adjacency)
+        member = np.random.default_rng(2).random(self.size.records) < 0.5
+        points = self.explained.points(self.records)
+
+        def run(count: int) -> None:
+            asked = np.arange(self.size.records) % count
+            membership_signals(self.explained, member, asked, terms, noisy, (0, "plan"))
+
+        few = points[:COMPARED]
+        nearest = _once(lambda: neighbours(few)) * (len(points) / len(few)) ** 2
+        return nearest + sets * _seconds(run, self.size.records, least=1)
+
+
+def _seconds(run: Callable[[int], object], whole: int, least: int) -> float:
+    """Return the seconds of a run over all of something, from runs over some of it."""
+    return fitted(lambda count: _once(lambda: run(min(max(count, least), whole))), whole)(whole)
+
+
+def _once(run: Callable[[], object]) -> float:
+    start = time.process_time()
+    run()
+    return time.process_time() - start

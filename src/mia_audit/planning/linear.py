@@ -1,0 +1,33 @@
+"""Seconds of n records as a line through timed points."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+LONG = 0.4
+"""Seconds a timed run should take: more records are timed together until it does."""
+
+
+@dataclass(frozen=True)
+class Linear:
+    """Seconds of work on n records: `fixed` + `each` · n."""
+
+    fixed: float
+    each: float
+
+    def __call__(self, records: float) -> float:
+        return self.fixed + self.each * records
+
+
+def fitted(seconds: Callable[[int], float], most: int) -> Linear:
+    """Fit `seconds` of 1, 4, 16 … records, up to `most` of them or until a run is long, by its last two points."""
+    seconds(1)  # what is set up once
+    points: list[tuple[int, float]] = []
+    count = 1
+    while True:
+        points.append((count, min(seconds(count) for _ in range(2))))
+        if count == most or (points[-1][1] > LONG and len(points) > 1):
+            break
+        count = min(4 * count, most)
+    (few, less), (many, more) = points[max(len(points) - 2, 0)], points[-1]
+    each = more / many if few == many else min(max((more - less) / (many - few), 0.0), more / many)
+    return Linear(max(more - each * many, 0.0), each)
