@@ -2,6 +2,8 @@
 
     python benchmarks/private_explanations.py                    1,500 queries over 100,000 × 30 records, T = 300
     python benchmarks/private_explanations.py --records 20000    a quicker look
+    python benchmarks/private_explanations.py --mapped --records 1500000 --features 100 --queries 50 --direct 0
+                                                                 records on disk: in how much memory they stream
 
 Both sides take the same noise. The direct loop computes ∇L from all records at every step (Patel et al. 2020, algorithm 1), on a
 few queries, since it is slow; its time for all of them is what those took, scaled up. The largest difference of the outputs is printed.
@@ -9,7 +11,10 @@ few queries, since it is slow; its time for all of them is what those took, scal
 
 import argparse
 import math
+import tempfile
+import threading
 import time
+from pathlib import Path
 
 import numpy as np
 
@@ -33,6 +38,41 @@ def direct(
     return current
 
 
+def made(records: int, features: int, folder: str | None) -> np.ndarray:
+    """Make records, in a file below `folder` that is then memory-mapped, or in memory."""
+    random = np.random.default_rng(0)
+    if folder is None:
+        return random.standard_normal((records, features)).astype(np.float32)
+    path, block = Path(folder) / "records.npy", 50_000
+    file = np.lib.format.open_memmap(path, "w+", np.float32, (records, features))
+    for first in range(0, records, block):
+        file[first : first + block] = random.standard_normal((len(file[first : first + block]), features))
+    file.flush()
+    del file
+    mapped: np.ndarray = np.load(path, mmap_mode="r")
+    return mapped
+
+
+class Memory(threading.Thread):
+    """Watches the process's own memory: pages of a mapped file, which the system takes back when it needs them, do not count."""
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self.before = self.peak = self.now()
+
+    @staticmethod
+    def now() -> int:
+        """Return the megabytes that are the process's own."""
+        status = Path("/proc/self/status").read_text()
+        return int(status.split("RssAnon:")[1].split()[0]) // 1024
+
+    def run(self) -> None:
+        """Look twenty times a second."""
+        while True:
+            self.peak = max(self.peak, self.now())
+            time.sleep(0.05)
+
+
 def main() -> None:
     """Print both times, their ratio and how far the outputs differ."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -41,10 +81,18 @@ def main() -> None:
     parser.add_argument("--queries", type=int, default=1500)
     parser.add_argument("--steps", type=int, default=300)
     parser.add_argument("--direct", type=int, default=2, help="queries of the direct loop")
+    parser.add_argument("--mapped", action="store_true", help="records in a memory-mapped file")
     options = parser.parse_args()
-    random = np.random.default_rng(0)
-    records = random.standard_normal((options.records, options.features)).astype(np.float32)
+    with tempfile.TemporaryDirectory() as folder:
+        measure(options, made(options.records, options.features, folder if options.mapped else None))
+
+
+def measure(options: argparse.Namespace, records: np.ndarray) -> None:
+    """Explain records both ways."""
+    random = np.random.default_rng(1)
     values = np.tanh(records[:, 0] + records[:, 1] * records[:, 2])
+    memory = Memory()
+    memory.start()
     explained = ExplanationSet.of(records, values)
     terms = Terms(epsilon=0.1, delta=1e-7, budget=1e6, steps=options.steps)
     wall, cpu = time.perf_counter(), time.process_time()
@@ -52,8 +100,12 @@ def main() -> None:
     service.answer(records[: options.queries], values[: options.queries])
     whole, whole_cpu = time.perf_counter() - wall, time.process_time() - cpu
     print(f"{options.queries:,} queries over {options.records:,} × {options.features}, T = {options.steps}:")
-    print(f"  one Gram matrix a query   {whole:9.1f} s   {whole_cpu:9.1f} s of CPU")
-
+    print(
+        f"  one Gram matrix a query   {whole:9.1f} s   {whole_cpu:9.1f} s of CPU   {memory.peak} MB of its own at most,"
+        f" {memory.before} of them before"
+    )
+    if not options.direct:
+        return
     points = explained.points(records[: options.direct])
     noise = random.standard_normal((len(points), terms.steps, options.features)) * service.deviation
     rate = learning_rate(terms.c, service.deviation, options.features)

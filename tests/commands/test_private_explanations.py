@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import polars as pl
+import pyarrow as pa
 import pytest
 
 from mia_audit.attacks.files import SignalsFile
@@ -16,6 +17,7 @@ from mia_audit.errors import UserError
 from mia_audit.report.outputs import PRIVATE_TABLES, private_figure_names
 from mia_audit.report.private_results import PrivateResults
 from mia_audit.report.results import parse_spec
+from mia_audit.storage import read_table, write_table
 
 AUDIT = {
     "audit": "study",
@@ -144,6 +146,8 @@ def test_a_page_about_nothing_is_refused(audit):
     spec = slices.report_slice(audit.model_copy(update={"private_explanations": {}}))
     with pytest.raises(UserError, match="'settings' is empty"):
         parse_spec(spec)
+    with pytest.raises(UserError, match="no key 'black_boxes'"):
+        parse_spec(spec, '{"studies": {"digits": {}}}')
 
 
 def test_explanation_sets_take_the_place_of_models(audit, finished):
@@ -164,6 +168,18 @@ def test_values_of_another_pool_are_refused(audit, finished, tmp_path, capsys):
     study = ["--spec", slices.private_slice(audit, "digits"), "--out", str(tmp_path / "answers.parquet")]
     assert main(["explain-privately", "--pool", str(tmp_path / "pool"), "--values", str(values), *study]) == 2
     assert "values of 90 records, but the pool has 80" in capsys.readouterr().err
+    assert not (tmp_path / "answers.parquet").exists()
+
+
+def test_a_value_outside_the_range_is_named(audit, finished, tmp_path, capsys):
+    table = read_table(finished / "digits" / "private" / "forest" / "values.parquet", "values")
+    worse = table.set_column(1, "value_0", pa.array([2.0] * len(table)))
+    write_table(tmp_path / "values.parquet", worse, "values", len(worse))
+    study = ["--spec", slices.private_slice(audit, "digits"), "--out", str(tmp_path / "answers.parquet")]
+    pool = str(finished / "pools" / "digits")
+    assert main(["explain-privately", "--pool", pool, "--values", str(tmp_path / "values.parquet"), *study]) == 2
+    (line,) = capsys.readouterr().err.strip().splitlines()
+    assert "at record 0 is outside [−1, 1]; scale what is explained" in line
     assert not (tmp_path / "answers.parquet").exists()
 
 

@@ -1,6 +1,7 @@
 import gc
 from functools import cache
 from pathlib import Path
+from shlex import quote
 
 from mia_audit.clock import bring_back
 from mia_audit.config import settings as slices
@@ -65,6 +66,9 @@ STUDIED = [
 ANSWERS = [
     f"<results>/{dataset}/private/{name}/answers.parquet" for dataset, name in STUDIED
 ]
+STUDIES = (
+    f"--private {quote(slices.private_report_slice(AUDIT))}" if STUDIED else ""
+)  # quoting an empty value leaves nothing of it
 ATTACKED = slices.attacks_private(AUDIT)
 PRIVATE = [f"<results>/tables/{name}" for name in PRIVATE_TABLES if STUDIED] + [
     f"<results>/figures/{name}"

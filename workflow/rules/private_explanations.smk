@@ -105,8 +105,8 @@ rule private_report:
         "../../envs/environment.yaml"
     params:
         spec=slices.private_report_slice(AUDIT),
-        audit=slices.report_slice(AUDIT) if SETTINGS else "",
+        audit=f"--audit {quote(slices.report_slice(AUDIT))}" if SETTINGS else "",
         explainers="--explainers" if ATTACKED else "",
         results=subpath(output[0], ancestor=2),
     shell:
-        "mia-audit private-report --results {params.results} --spec {params.spec:q} --audit {params.audit:q} {params.explainers} >{log} 2>&1"
+        "mia-audit private-report --results {params.results} --spec {params.spec:q} {params.audit} {params.explainers} >{log} 2>&1"

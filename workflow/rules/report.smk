@@ -132,7 +132,7 @@ rule report:
         mem_mb=lambda w, attempt: attempt * slices.report_megabytes(AUDIT),
     params:
         spec=slices.report_slice(AUDIT),
-        private=slices.private_report_slice(AUDIT) if STUDIED else "",
+        private=STUDIES,
         results=subpath(output.page, parent=True),
     shell:
-        "mia-audit report --results {params.results} --spec {params.spec:q} --private {params.private:q} --out {output.page} >{log} 2>&1"
+        "mia-audit report --results {params.results} --spec {params.spec:q} {params.private} --out {output.page} >{log} 2>&1"

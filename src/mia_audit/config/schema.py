@@ -437,7 +437,7 @@ class PrivateExplanations(Section):
     architectures: tuple[str, ...] = ()
     """Architectures of this audit whose first shadow model is explained too, in every setting."""
     queries: PositiveInt = 300
-    """Records that are explained, drawn by the seed; the history alone answers half as many more."""
+    """Records that are explained, drawn by the seed; the history alone answers half as many more, of classes explained before."""
     epsilons: tuple[float, ...] = (0.1, 1.0, 10.0)
     """ε of one explanation, where losses are compared over ε."""
     epsilon: float = Field(1.0, gt=0)

@@ -155,7 +155,8 @@ def _items(boxes: Sequence[Studied]) -> Iterator[tuple[str, str]]:
     boxes = [one for one in boxes if one.setting is None] or boxes[:1]
     yield "Noise", " ".join(_noise(one) for one in boxes)
     yield "Past answers", " ".join(_adapting(one) for one in boxes)
-    yield "History alone", " ".join(_history(one) for one in boxes)
+    if told := [_history(one) for one in boxes if len(one.protocol("non-interactive"))]:
+        yield "History alone", " ".join(told)
     yield "Where queries lie", " ".join(_density(one) for one in boxes)
     named = {one.name: one for one in boxes}
     if {"forest", "forest-overfitted"} <= set(named):

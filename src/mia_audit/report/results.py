@@ -107,7 +107,12 @@ def parse_spec(text: str, private: str = "") -> Spec:
         if not settings and not values.get("studies"):
             raise UserError("--spec: 'settings' is empty; expected at least one setting")
         confidence = (values.get("evaluation") or {}).get("confidence", 0.95)
-        return Spec(**{**_known(Spec, values), "settings": settings, "confidence": confidence})
+        studies = {
+            dataset: study | {"black_boxes": tuple(study["black_boxes"]), "settings": tuple(study["settings"])}
+            for dataset, study in values.get("studies", {}).items()
+        }
+        given = _known(Spec, values) | {"settings": settings, "studies": studies}
+        return Spec(**given, confidence=confidence)
     except json.JSONDecodeError as error:
         raise UserError(f"--spec: not JSON: {error}") from None
     except KeyError as error:

@@ -208,6 +208,12 @@ def test_bad_queries_cost_nothing(table, terms, name, words):
     assert service.ledger.entries == []
 
 
+def test_no_queries_are_no_answers(table, terms):
+    service = explainer(table, terms)
+    assert service.answer(table.records[:0]).explanations.shape == (0, 4)
+    assert service.ledger.entries == []
+
+
 def test_a_column_of_labels_needs_them_at_the_queries(table, terms):
     service = PrivateExplainer(table.explained, terms, "non-adaptive", seed=0)
     with pytest.raises(UserError, match="give their values; nothing was spent"):

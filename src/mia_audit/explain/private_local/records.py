@@ -65,7 +65,7 @@ class ExplanationSet:
                 f"queries of shape {list(records.shape[1:])}: the explanation set's records have shape"
                 f" {list(self.records.shape[1:])}; nothing was spent"
             )
-        points = records.reshape(len(records), -1).astype(np.float64)
+        points = records.reshape(len(records), self.features).astype(np.float64)
         if not np.isfinite(points.sum()):
             raise UserError("queries: a feature is not a finite number; nothing was spent")
         return points / self.scale

@@ -89,11 +89,16 @@ class Study:
         for protocol in ADAPTING:
             rows, ledger = self._run(remembering, self.terms, "protocols", protocol, asked)
             found += rows
-            if protocol == "adaptive":
-                found += self._run(remembering, self.terms, "protocols", "non-interactive", later, ledger)[0]
+            known = later[np.isin(self._classes(later), self._classes(asked))]
+            if protocol == "adaptive" and len(known):  # of other classes the history says nothing
+                found += self._run(remembering, self.terms, "protocols", "non-interactive", known, ledger)[0]
         for name, queries in zip(("random", "dense", "sparse"), self._densities(asked, random), strict=True):
             found += self._run(remembering, self.terms, name, "adaptive", queries)[0]
         return found
+
+    def _classes(self, records: Int[np.ndarray, " q"]) -> Int[np.ndarray, " q"]:
+        values = self.explained.values[records]
+        return np.asarray(values.argmax(axis=1) if values.shape[1] > 1 else np.zeros(len(values), dtype=np.int64))
 
     def _run(
         self,
