@@ -53,6 +53,8 @@ UNDATED: dict[str, dict[str, Any]] = {
     "svg": {"Date": None, "Creator": None},
     "png": {"Software": None},
 }
+DPI = 300
+"""Resolution of what is made of pixels."""
 HALF = 28
 """Letters of a legend that fit into half a column."""
 LINE = 8.5
@@ -81,11 +83,19 @@ def paper_style() -> Iterator[None]:
 
 def save(figure: Figure, folder: Path, name: str) -> None:
     """Write a figure as PDF, SVG and PNG without anything that changes from run to run."""
-    figure.draw_without_rendering()
-    figure.set_layout_engine("none")  # laid out once for all formats
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.backends.backend_pdf import FigureCanvasPdf
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
+
+    if engine := figure.get_layout_engine():
+        engine.execute(figure)
+        figure.set_layout_engine("none")  # laid out once for all formats
+    # Not by savefig, which draws a figure that has been laid out twice for every format.
+    canvas = {"pdf": FigureCanvasPdf, "svg": FigureCanvasSVG, "png": FigureCanvasAgg}
     for suffix in FIGURE_FORMATS:
+        figure.set_dpi(DPI)
         with replacing(folder / f"{name}.{suffix}") as partial:
-            figure.savefig(partial, format=suffix, dpi=300, metadata=UNDATED[suffix])
+            getattr(canvas[suffix](figure), f"print_{suffix}")(partial, metadata=UNDATED[suffix])
 
 
 def disclaimed(figure: Figure, settings: Sequence[Finding]) -> Figure:
