@@ -1,5 +1,6 @@
 """A table's digest: any one bit that changes anywhere in the file is noticed."""
 
+import hashlib
 from pathlib import Path
 
 import numpy as np
@@ -54,6 +55,22 @@ def test_a_changed_file_is_read_again(sealed: bytes, tmp_path: Path) -> None:
     assert seals.state(path) == "whole"
     path.write_bytes(sealed[:500] + bytes(4) + sealed[504:])
     assert seals.state(path) == "damaged"
+
+
+def test_the_digest_of_the_file_is_that_of_its_bytes(sealed: bytes, tmp_path: Path) -> None:
+    path, damaged, foreign = (tmp_path / name for name in ("t.parquet", "damaged.parquet", "foreign.npy"))
+    write_table(path, TABLE, "scores", len(TABLE))
+    damaged.write_bytes(sealed[:200] + bytes(4) + sealed[204:])
+    foreign.write_bytes(b"records")
+    for file in (path, damaged, foreign):
+        assert seals.sha256(file) == hashlib.sha256(file.read_bytes()).hexdigest()
+    assert [seals.state(file) for file in (path, damaged, foreign)] == ["whole", "damaged", "unsealed"]
+
+
+def test_what_was_sealed_here_is_not_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_table(tmp_path / "t.parquet", TABLE, "scores", len(TABLE))
+    monkeypatch.setattr(seals, "_examine", lambda path: pytest.fail("read again"))
+    assert seals.state(tmp_path / "t.parquet") == "whole"
 
 
 def test_only_a_table_with_a_place_for_it_is_sealed(tmp_path: Path) -> None:

@@ -1,8 +1,6 @@
 """Digests that files carry inside, so that damage anywhere in them is noticed before a number of theirs is used."""
 
 import hashlib
-from collections.abc import Iterator
-from functools import lru_cache
 from pathlib import Path
 from typing import Literal
 
@@ -18,32 +16,55 @@ _CHUNK = 1 << 22
 State = Literal["whole", "damaged", "unsealed"]
 
 
+_known: dict[tuple[int, ...], tuple[State, str]] = {}
+"""State and SHA-256 of the files that this process has sealed or checked, by what tells whether a file has changed since."""
+
+
 def seal(path: Path) -> None:
-    """Write a finished Parquet file's SHA-256 where its metadata say BLANK."""
+    """Write a finished Parquet file's SHA-256, taken with BLANK in its place, where its metadata say BLANK."""
     place = _place(path)
     if place is None:
         raise ValueError(f"{path}: no metadata '{KEY}' to seal")
-    digest = _digest(path, place)
+    before, behind = _around(path, place)
+    digest = _joined(before, BLANK, behind)
     with path.open("r+b") as file:
         file.seek(place)
         file.write(digest.encode())
+    _known[_identity(path)] = ("whole", _joined(before, digest, behind))
 
 
 def state(path: Path) -> State:
     """Tell whether a Parquet file is as it was sealed; a file is read once for that, and again only if it has changed."""
-    facts = path.stat()
-    return _state(path, (facts.st_ino, facts.st_size, facts.st_mtime_ns))
+    return _examined(path)[0]
 
 
-@lru_cache(maxsize=4096)
-def _state(path: Path, _: tuple[int, int, int]) -> State:
+def sha256(path: Path) -> str:
+    """Return the SHA-256 of any file; one that was sealed or checked here is not read again."""
+    return _examined(path)[1]
+
+
+def _examined(path: Path) -> tuple[State, str]:
+    identity = _identity(path)
+    if identity not in _known:
+        _known[identity] = _examine(path)
+    return _known[identity]
+
+
+def _examine(path: Path) -> tuple[State, str]:
     place = _place(path)
     if place is None:
-        return "unsealed"
+        with path.open("rb") as file:
+            return "unsealed", hashlib.file_digest(file, "sha256").hexdigest()
     with path.open("rb") as file:
         file.seek(place)
-        sealed = file.read(len(BLANK))
-    return "whole" if sealed == _digest(path, place).encode() else "damaged"
+        sealed = file.read(len(BLANK)).decode("latin-1")
+    before, behind = _around(path, place)
+    return "whole" if sealed == _joined(before, BLANK, behind) else "damaged", _joined(before, sealed, behind)
+
+
+def _identity(path: Path) -> tuple[int, ...]:
+    facts = path.stat()
+    return facts.st_dev, facts.st_ino, facts.st_size, facts.st_mtime_ns
 
 
 def _place(path: Path) -> int | None:
@@ -60,20 +81,20 @@ def _place(path: Path) -> int | None:
     return None if found < 0 else start + found + len(_MARK)
 
 
-def _digest(path: Path, place: int) -> str:
+def _around(path: Path, place: int) -> tuple["hashlib._Hash", bytes]:
+    """Return the digest begun with what stands before the seal, and the bytes behind it."""
     digest = hashlib.sha256()
-    for part in _parts(path, place):
-        digest.update(part)
-    return digest.hexdigest()
-
-
-def _parts(path: Path, place: int) -> Iterator[bytes]:
     with path.open("rb") as file:
         left = place
         while part := file.read(min(_CHUNK, left)):
-            yield part
+            digest.update(part)
             left -= len(part)
         file.seek(len(BLANK), 1)
-        yield BLANK.encode()
-        while part := file.read(_CHUNK):
-            yield part
+        return digest, file.read()
+
+
+def _joined(before: "hashlib._Hash", seal: str, behind: bytes) -> str:
+    digest = before.copy()
+    digest.update(seal.encode("latin-1"))
+    digest.update(behind)
+    return digest.hexdigest()

@@ -4,9 +4,9 @@ import platform
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
+from mia_audit import seals
 from mia_audit.report.findings import Finding
 from mia_audit.report.results import Results
-from mia_audit.storage import sha256
 
 PACKAGES = (
     "mia-audit",
@@ -39,7 +39,7 @@ def provenance(results: Results, findings: list[Finding]) -> dict[str, Any]:
         },
         "pools": {dataset: facts for dataset in sorted(results.datasets) if (facts := results.pool_facts(dataset))},
         "settings": [_setting(found) for found in findings],
-        "inputs_sha256": {path.relative_to(results.root).as_posix(): sha256(path) for path in results.inputs()},
+        "inputs_sha256": {path.relative_to(results.root).as_posix(): seals.sha256(path) for path in results.inputs()},
     }
 
 
