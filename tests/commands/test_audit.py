@@ -114,6 +114,9 @@ def test_a_hostile_matrix_is_one_line_and_nothing_is_written(folder, capsys, nam
         ("empty.npy", b"", "damaged, empty"),
         ("empty.parquet", b"", "damaged, empty"),
         ("empty.npz", b"", "damaged, empty"),
+        ("header.csv", b"a,b,c\n", "no record below the header"),
+        ("zeros.csv", bytes(4096), "no record below the header"),
+        ("zeros.npy", bytes(4096), "does not begin as NumPy's files do"),
         ("text.csv", b"1,2\n3,four\n", "not a matrix of numbers"),
         ("ragged.csv", b"0.5,2\n3\n", "not a matrix of numbers"),
         ("wide.csv", b",".join([b"0"] * 10**6) + b"\n", "more than 10000 columns"),
@@ -130,11 +133,23 @@ def test_a_hostile_file_is_one_line_and_nothing_is_written(folder, capsys, name,
     assert not (folder / "out").exists()
 
 
-def test_truncated_files_are_named(folder, capsys):
-    whole = (folder / "loss.npy").read_bytes()
-    (folder / "loss.npy").write_bytes(whole[: len(whole) // 2])
-    assert audit(folder) == 2
-    assert "loss.npy: damaged" in capsys.readouterr().err
+@pytest.mark.parametrize("kind", ["npy", "npz", "csv", "parquet"])
+def test_truncated_files_are_named(folder, capsys, kind):
+    loss, path = np.load(folder / "loss.npy"), folder / f"half.{kind}"
+    if kind == "npy":
+        np.save(path, loss)
+    elif kind == "npz":
+        np.savez(path, loss)
+    elif kind == "csv":
+        np.savetxt(path, loss, delimiter=",")
+    else:
+        pl.DataFrame(loss).write_parquet(path)
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) // 2])
+    assert audit(folder, loss=path.name) == 2
+    error = capsys.readouterr().err
+    assert f"half.{kind}" in error and error.count("\n") == 1
+    assert not (folder / "out").exists()
 
 
 @pytest.mark.parametrize(
@@ -164,6 +179,17 @@ def test_too_few_models_for_a_variance(folder, capsys):
     np.save(folder / "loss.npy", np.load(folder / "loss.npy")[:, :4])
     assert audit(folder, "--variances", "per-record") == 2
     assert "enough other models on each side for the variance 'per-record' (4 models)" in capsys.readouterr().err
+    assert not (folder / "out").exists()
+
+
+@pytest.mark.parametrize("variance", ["pooled", "shrunk"])
+def test_a_target_whose_members_have_no_score(folder, capsys, variance):
+    np.save(folder / "member.npy", np.arange(RECORDS)[:, None] % 4 == np.arange(4))  # every record in one model
+    np.save(folder / "loss.npy", np.load(folder / "loss.npy")[:, :4])
+    assert audit(folder, "--variances", variance) == 2
+    assert f"no member of target 0 has enough other models on each side for the variance '{variance}'" in (
+        capsys.readouterr().err
+    )
     assert not (folder / "out").exists()
 
 

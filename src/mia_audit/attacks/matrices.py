@@ -141,6 +141,8 @@ def read_matrix(file: str) -> np.ndarray:
         raise
     except (ValueError, EOFError, OSError, KeyError, zipfile.BadZipFile, pa.ArrowInvalid) as error:
         reason = " ".join(str(error).split()) or type(error).__name__
+        if "pickle" in reason:  # NumPy goes on to say how it would be loaded all the same
+            reason = "it does not begin as NumPy's files do"
         raise UserError(f"{file}: damaged, empty or not a matrix of numbers ({reason})") from None
     if matrix.dtype.kind not in "buif":
         raise UserError(f"{file}: holds {matrix.dtype}, not numbers; expected records × models")
@@ -186,6 +188,9 @@ def _read_csv(path: Path, key: str) -> np.ndarray:
     numbered = len(numbers) > 1 and numbers in (list(range(len(cells))), list(range(1, len(cells) + 1)))
     header = numbered or len(numbers) < len(cells)
     unnamed = header and not cells[0].strip().strip('"')  # the index that pandas writes
+    row = _first_row(path, header)
+    if not row.strip():
+        raise UserError(f"{path}: no record below the header; expected records × models")
     try:
         return np.loadtxt(
             path,
@@ -193,18 +198,18 @@ def _read_csv(path: Path, key: str) -> np.ndarray:
             skiprows=int(header),
             ndmin=2,
             usecols=range(1, len(cells)) if unnamed else None,
-            converters=_number if _has_words(path, header) else None,
+            converters=_number if "true" in row or "false" in row else None,
             encoding="utf-8",
         )
     except ValueError as error:
-        raise UserError(f"{path}: not a matrix of numbers: {' '.join(str(error).split())}") from None
+        reason = " ".join(str(error).split()).partition("; use `usecols`")[0]
+        raise UserError(f"{path}: not a matrix of numbers: {reason}") from None
 
 
-def _has_words(path: Path, header: bool) -> bool:
-    """Whether the first data line has truth values in words."""
+def _first_row(path: Path, header: bool) -> str:
+    """Return the first line below the header."""
     with path.open(encoding="utf-8", errors="replace") as lines:
-        line = [lines.readline() for _ in range(1 + header)][-1].lower()
-    return "true" in line or "false" in line
+        return [lines.readline() for _ in range(1 + header)][-1].lower()
 
 
 def _number(cell: str) -> float:

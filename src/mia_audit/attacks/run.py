@@ -70,7 +70,7 @@ def scores_of(
 ) -> Iterator[tuple[Run, Member, Cells]]:
     """Yield every run with the membership it was judged by and its scores, both [N records, K targets].
 
-    A run that cannot score a single record of some target is a UserError.
+    A run that cannot score a single member, or non-member, of some target is a UserError.
     `read` gives the values of a signal, [N, K] for every query; the last ones read are kept until other signals are asked for.
     """
     held: dict[Signal, Reading] = {}
@@ -78,12 +78,21 @@ def scores_of(
         held = {signal: held[signal] if signal in held else Reading(signal, read(signal)) for signal in run.signals}
         judged = null if run.null_control else member
         scores = attacks[run.attack].score(list(held.values()), judged, run.variance)
-        for target in np.flatnonzero(np.isnan(scores).all(axis=0)):
-            raise UserError(
-                f"{run.attack} on {run.signal}: no record of target {target} has enough other models on each side for the "
-                f"variance '{run.variance}' ({member.shape[1]} models); give more models or choose another variance"
-            )
+        _check_scored(run, scores, judged)
         yield run, judged, scores
+
+
+def _check_scored(run: Run, scores: Cells, member: Member) -> None:
+    scored = ~np.isnan(scores)
+    if scored.all():
+        return
+    members, others = (scored & member).any(axis=0), (scored & ~member).any(axis=0)
+    for target in np.flatnonzero(~(members & others)):
+        lacking = "non-member" if members[target] else "member" if others[target] else "record"
+        raise UserError(
+            f"{run.attack} on {run.signal}: no {lacking} of target {target} has enough other models on each side for the "
+            f"variance '{run.variance}' ({member.shape[1]} models); give more models or choose another variance"
+        )
 
 
 def permuted_membership(member: Member, seed: int, dataset: str) -> Member:
