@@ -237,7 +237,7 @@ def _facts(results: Results, findings: Findings, sources: Mapping[str, Any]) -> 
         ]
         yield f"Pool {name}", ", ".join(parts)
     design, share = design_of(results)
-    if design:
+    if design and findings.settings:
         told = DESIGNS.get(design, design).format(share=share)
         yield "Membership", f"{told} (design {design}); one draw, shared by all settings of a data set"
     private = [found for found in findings.settings if found.setting.private]

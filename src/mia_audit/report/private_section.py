@@ -85,20 +85,24 @@ def _conclusion(boxes: Sequence[Studied]) -> Iterator[str]:
         f"Explanations of {one.label} at ε = {one.study['epsilon']:g} each (δ = {power(one.study['delta'])}) miss the best fit by"
         f" {significant(loss)} on average; an empty one misses it by {significant(zero)}."
     )
-    total, spent, instead = (
-        one.epsilon_of(scratch),
-        one.epsilon_of(adaptive),
-        one.scratch_at_equal_loss(adaptive),
-    )
-    told = f"{count(len(scratch), 'query', 'queries')} from scratch spend ε = {at_most(total)} together, the adaptive protocol {at_most(spent)}"
+    total, spent, instead = one.epsilon_of(scratch), one.epsilon_of(adaptive), one.scratch_at_equal_loss(adaptive)
+    queries = count(len(scratch), "query", "queries")
+    told = f"{queries} from scratch spend ε = {at_most(total)} together, the adaptive protocol {at_most(spent)}"
     yield f"{told}{_saved(spent, instead)}."
+    others = [(other, other.protocol("adaptive")) for other in boxes[1:]]
+    saved = [(other, other.epsilon_of(rows), other.scratch_at_equal_loss(rows)) for other, rows in others]
+    if known := [f"{other.label} {_change(spent, instead)}" for other, spent, instead in saved if instead]:
+        yield f"For the others: {joined(known)}."
 
 
 def _saved(spent: float, instead: float | None) -> str:
     if instead is None:
         return ""
-    change = f"{fixed(100 * abs(1 - spent / instead), 0)}\u00a0% {'less' if spent < instead else 'more'}"
-    return f": {change} than queries from scratch that miss as much would ({at_most(instead)})"
+    return f": {_change(spent, instead)} than queries from scratch that miss as much would ({at_most(instead)})"
+
+
+def _change(spent: float, instead: float) -> str:
+    return f"{fixed(100 * abs(1 - spent / instead), 0)}\u00a0% {'less' if spent < instead else 'more'}"
 
 
 def _terms(study: Any) -> str:

@@ -1,0 +1,15 @@
+"""A study of private explanations without any model or attack, from its config to its page."""
+
+from typing import Any
+
+
+def test_a_study_alone_ends_in_a_report(workflow: Any) -> None:
+    study = {"queries": 12, "epsilons": [1, 10], "steps": 10, "scale": 500}
+    workflow.configure(
+        {"audit": "tiny", "datasets": {"digits": {"records": 60}}, "private_explanations": {"digits": study}}
+    )
+    result = workflow.run()
+    assert result.returncode == 0, result.stdout
+    assert "No membership was attacked here." in (workflow.results / "report.html").read_text()
+    for name in ("provenance.json", "tables/private_explanations.csv", "figures/private_loss.svg"):
+        assert (workflow.results / name).exists()
