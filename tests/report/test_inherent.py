@@ -63,9 +63,9 @@ def test_the_words_say_which_leaks_more(findings):
     told = {item["term"]: item["text"] for item in part["items"]}
     bare = told["No protection"]
     assert re.match(r"The strongest attack on .* reads the weighted map of llm: AUC 0\.56\d, 0\.55\d to 0\.56", bare)
-    assert re.search(r"stronger for SmoothGrad of cnn \(0\.65\d; difference 0\.0(89|90), 0\.08\d to 0\.09\d\)\.", bare)
-    assert re.search(r"weaker for input × gradient of vit \(0\.52\d; difference −0\.04", bare)
-    assert "not distinguishable from that for input × gradient of llm (" in bare
+    assert re.search(r"stronger on SmoothGrad of cnn \(0\.65\d; difference 0\.0(89|90), 0\.08\d to 0\.09\d\)\.", bare)
+    assert re.search(r"weaker on input × gradient of vit \(0\.52\d; difference −0\.04", bare)
+    assert "No difference could be measured from attacks on input × gradient of llm (" in bare
     assert "stronger" not in told["dp-sgd, ε = 2"].replace("strongest", "") and "weaker" not in told["dp-sgd, ε = 2"]
     cells = {row["name"]: [cell["main"] for cell in row["cells"]] for row in part["rows"]}
     expected = 0.65

@@ -14,7 +14,9 @@ from mia_audit.report.figures import _draw_explanations, paper_style
 from mia_audit.report.findings import find
 from mia_audit.report.interpretability import interpretations, likeness
 from mia_audit.report.latex import render as render_table
+from mia_audit.report.overlays import overlay
 from mia_audit.report.page import render
+from mia_audit.report.pictures import NEGATIVE, POSITIVE, data_uri
 from mia_audit.report.provenance import provenance
 from mia_audit.report.tables import build
 
@@ -83,7 +85,7 @@ def test_likeness_is_read_against_that_of_two_unprotected_models(found, rows):
 
 def test_the_section_says_what_was_planted(found):
     results, findings, interpreted = found
-    (part,) = section(findings, interpreted, results.spec.confidence)
+    (part,) = section(results, findings, interpreted, results.spec.confidence)
     assert part["measure"] == "SSIM" and part["heads"] == ["input × gradient", "integrated gradients"]
     assert [row["name"] for row in part["rows"]] == ["No protection", "dp-sgd, ε = 8", "dp-sgd, ε = 1", "other, ε = 8"]
     told = {item["term"]: item["text"] for item in part["items"]}
@@ -102,9 +104,33 @@ def test_without_an_unprotected_setting_nothing_is_claimed(found, interpreted):
     results = interpreted.results(
         settings=[one for one in interpreted.spec["settings"] if one["mechanism"] == "dp-sgd"]
     )
-    (part,) = section(find(results), interpretations(results), 0.95)
+    (part,) = section(results, find(results), interpretations(results), 0.95)
     assert [item["term"] for item in part["items"]] == ["No reference"]
     assert all(cell["main"] == "–" for row in part["rows"] for cell in row["alike"])
+
+
+def test_the_pictures_lay_every_settings_map_over_the_record(found):
+    results, findings, interpreted = found
+    (part,) = section(results, findings, interpreted, 0.95)
+    (shown,) = part["pictures"]
+    assert [one["explainer"] for one in shown["explained"]] == ["input × gradient", "integrated gradients"]
+    first = shown["explained"][0]
+    assert first["settings"] == ["No protection", "dp-sgd, ε = 8", "dp-sgd, ε = 1", "other, ε = 8"]
+    assert [row["record"] for row in first["rows"]] == [4, 7]
+    stored = np.load(results.root / "pools" / "toy" / "records.npy")
+    maps = results.maps(("toy", "net")).filter(mechanism="dp-sgd", epsilon="1", explainer="ixg", record=7)
+    expected = overlay(stored[7], np.reshape(maps["map"][0].to_list(), (8, 8)))
+    assert first["rows"][1]["cells"][2] == {"picture": data_uri(expected), "class": "dog"}
+
+
+def test_an_overlay_shows_the_record_where_the_map_says_nothing():
+    record = np.arange(0, 160, 10, dtype=np.uint8).reshape(1, 4, 4)
+    values = np.array([[0.0, 2.0], [-1.0, 0.0]])
+    pixels = overlay(record, values).astype(float)
+    assert (pixels[:2, :2] == record[0, :2, :2, None]).all() and (pixels[2:, 2:] == record[0, 2:, 2:, None]).all()
+    assert pixels[0, 2] == pytest.approx(0.25 * record[0, 0, 2] + 0.75 * POSITIVE, abs=0.5)
+    assert pixels[3, 0] == pytest.approx(0.625 * record[0, 3, 0] + 0.375 * NEGATIVE, abs=0.5)
+    assert (overlay(record, np.zeros((2, 2))) == record[0][..., None]).all()
 
 
 def test_the_page_has_the_section_its_chart_and_its_words(found):
@@ -112,7 +138,8 @@ def test_the_page_has_the_section_its_chart_and_its_words(found):
     html = render(results, findings, provenance(results, findings.settings))
     assert '<section id="explanations"' in html and '<a href="#explanations">Explanations</a>' in html
     assert "chart-0-likeness" in html and "Likeness of explanations</dt>" in html and "Every measure" in html
-    assert "toy/net/interpretability.parquet" in html
+    assert "toy/net/interpretability.parquet" in html and "toy/net/curves.parquet" in html
+    assert html.count('<table class="overlays">') == 2
 
 
 def test_the_figures_show_estimates_and_maps(found):

@@ -41,6 +41,10 @@ def interpretability_figure(findings: Findings, interpreted: Mapping[tuple[str, 
         known = [(x, found.test_accuracy) for x, found in enumerate(group) if found.test_accuracy]
         errorbars(accuracy, known, "0.1", "o", "test accuracy")
         _likeness(alike, group, interpretation, labels)
+        low, high = alike.get_ylim()
+        alike.set_ylim(
+            max(low, -1.05), min(high, 1.05)
+        )  # no likeness is above 1, whatever the interval of two pairs says
         for offset, (channel, (shade, marker)) in zip((-0.1, 0.1, 0.0), ATTACKS.items(), strict=True):
             strongest = [(x, found.strongest.get(channel)) for x, found in enumerate(group)]
             values = [(x + offset, leak.auc_estimate) for x, leak in strongest if leak]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mia_audit.interpretability import OTHER, REFERENCE
 from mia_audit.report.findings import Estimate, Finding, Findings, reference
@@ -17,7 +17,11 @@ from mia_audit.report.interpretability import (
     measure_label,
     peers,
 )
+from mia_audit.report.overlays import overlaid
 from mia_audit.report.words import capital, fixed, interval, joined, percent, plus_minus, points, protected, protection
+
+if TYPE_CHECKING:
+    from mia_audit.report.results import Results
 
 Place = tuple[str, str]
 TWO = "Two unprotected"
@@ -29,7 +33,9 @@ AGAINST: dict[str | None, str] = {
 }
 
 
-def section(findings: Findings, interpreted: Mapping[Place, Interpretation], confidence: float) -> list[dict[str, Any]]:
+def section(
+    results: Results, findings: Findings, interpreted: Mapping[Place, Interpretation], confidence: float
+) -> list[dict[str, Any]]:
     """Describe every data set: one table over the settings of all its architectures, and what it says in words."""
     groups = {place: group for place, group in findings.groups().items() if place in interpreted}
     datasets = dict.fromkeys(dataset for dataset, _ in groups)
@@ -37,7 +43,23 @@ def section(findings: Findings, interpreted: Mapping[Place, Interpretation], con
         _dataset(
             dataset, {place: group for place, group in groups.items() if place[0] == dataset}, interpreted, confidence
         )
+        | {
+            "pictures": _pictures(
+                results, [group for place, group in groups.items() if place[0] == dataset], interpreted
+            )
+        }
         for dataset in datasets
+    ]
+
+
+def _pictures(
+    results: Results, groups: Sequence[list[Finding]], interpreted: Mapping[Place, Interpretation]
+) -> list[dict[str, Any]]:
+    """Describe the pictures of all architectures of a data set, named where there are several."""
+    return [
+        {"name": group[0].setting.architecture if len(groups) > 1 else "", "explained": explained}
+        for group in groups
+        if (explained := overlaid(results, group, interpreted[group[0].setting.group]))
     ]
 
 

@@ -65,6 +65,7 @@ LABEL_LETTERS_PER_INCH = 17
 """Letters of a setting's name beside a point that do."""
 PANEL = 0.8
 """Share of its part of a figure that a panel takes, the rest being its axis."""
+MARKERS = "os^DvPX"
 BANDS = 2
 """More bands than these hide each other."""
 
@@ -88,7 +89,8 @@ def save(figure: Figure, folder: Path, name: str) -> None:
     from matplotlib.backends.backend_svg import FigureCanvasSVG
 
     if engine := figure.get_layout_engine():
-        engine.execute(figure)
+        for _ in range(2):  # the first pass knows neither the ticks nor the sizes that the layout ends in
+            engine.execute(figure)
         figure.set_layout_engine("none")  # laid out once for all formats
     # Not by savefig, which draws a figure that has been laid out twice for every format.
     canvas = {"pdf": FigureCanvasPdf, "svg": FigureCanvasSVG, "png": FigureCanvasAgg}
@@ -208,8 +210,8 @@ def epsilon_figure(findings: Findings) -> Figure:
     if findings.fpr is not None:
         metrics.append(("tpr", f"TPR at {rate(findings.fpr)} FPR", findings.fpr))
     figure, panels = panel_grid(len(metrics), len(groups), height=1.75)
+    drawn = series(findings.settings)  # one legend for all panels
     for column, group in enumerate(groups):
-        drawn = series(group)
         for row, (metric, _, chance) in enumerate(metrics):
             axes = panels[row][column]
             _over_settings(axes, group, drawn, metric)
@@ -232,7 +234,7 @@ def _over_settings(axes: Axes, group: list[Finding], drawn: list[Series], metric
             (x, getattr(found[one.name], f"{metric}_estimate")) for x, found in enumerate(chosen) if one.name in found
         ]
         offset = (slot - (slots - 1) / 2) * 0.7 / slots
-        errorbars(axes, [(x + offset, value) for x, value in known], one.colour, "os^Dv"[slot % 5], one.name)
+        errorbars(axes, [(x + offset, value) for x, value in known], one.colour, MARKERS[slot], one.name)
     if metric == "auc":
         controls = [(x, found.null.headline) for x, found in enumerate(group) if found.null and found.null.headline]
         offset = (slots - 1 - (slots - 1) / 2) * 0.7 / slots

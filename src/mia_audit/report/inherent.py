@@ -184,8 +184,9 @@ def _sentences(comparison: Comparison, name: str) -> Iterator[str]:
         f"The strongest attack on explanations that are the model itself reads {inherent.label} of {inherent.architecture}:"
         f" AUC {_told(inherent.leaks[name].auc_estimate)}."
     )
-    verdicts: dict[str, list[str]] = {"stronger": [], "weaker": [], "not distinguishable from that": []}
-    stronger, weaker, same = verdicts.values()
+    stronger: list[str] = []
+    weaker: list[str] = []
+    same: list[str] = []
     for architecture in dict.fromkeys(source.architecture for source in comparison.sources):
         other = comparison.strongest("afterwards", name, architecture)
         if other is None or set(inherent.leaks[name].targets).isdisjoint(other.leaks[name].targets):
@@ -195,9 +196,12 @@ def _sentences(comparison: Comparison, name: str) -> Iterator[str]:
             f"{other.label} of {architecture} ({fixed(other.leaks[name].auc_estimate.mean)}; difference {_told(gap)})"
         )
         (stronger if gap.low > 0 else weaker if gap.high < 0 else same).append(told)
-    for verdict, found in verdicts.items():
-        if found:
-            yield f"On explanations made afterwards it is {verdict} for {joined(found)}."
+    if stronger:
+        yield f"Of those on explanations made afterwards, attacks are stronger on {joined(stronger)}."
+    if weaker:
+        yield f"Of those on explanations made afterwards, attacks are weaker on {joined(weaker)}."
+    if same:
+        yield f"No difference could be measured from attacks on {joined(same)}."
 
 
 def _told(found: Estimate) -> str:

@@ -97,7 +97,7 @@ def render(results: Results, findings: Findings, sources: Mapping[str, Any]) -> 
         settings=settings_table(findings),
         inherent=inherent_section(findings) if spec.inherent else [],
         private_studies=private_studies,
-        explained=section(findings, interpreted, spec.confidence),
+        explained=section(results, findings, interpreted, spec.confidence),
         exposed=exposed,
         null=null,
         facts=list(_facts(results, findings, sources)),
