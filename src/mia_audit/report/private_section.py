@@ -11,7 +11,7 @@ import numpy as np
 
 from mia_audit.pools.files import read_records
 from mia_audit.report.private_charts import attacks_chart, study_charts
-from mia_audit.report.private_figures import ATTACKS, attacked, pictures_figure
+from mia_audit.report.private_figures import ATTACKS, PROTOCOLS, attacked, pictures_figure
 from mia_audit.report.private_results import PrivateResults, Studied, mean_of
 from mia_audit.report.statements import TAKEN
 from mia_audit.report.words import (
@@ -30,12 +30,6 @@ if TYPE_CHECKING:
 
     from mia_audit.report.results import Results
 
-PROTOCOLS = {
-    "non-adaptive": "every query from scratch",
-    "adaptive": "adaptive",
-    "enhanced": "enhanced adaptive",
-    "non-interactive": "history alone",
-}
 CHOICES = {
     "": "none of them",
     "sigma": "the published σ",
@@ -132,7 +126,7 @@ def _losses(boxes: Sequence[Studied], study: Any) -> dict[str, Any]:
 
 
 def _protocols(one: Studied) -> Iterator[dict[str, Any]]:
-    for protocol, label in PROTOCOLS.items():
+    for protocol, (label, _) in PROTOCOLS.items():
         rows = one.protocol(protocol)
         if not len(rows):
             continue
@@ -184,7 +178,7 @@ def _adapting(one: Studied) -> str:
         spent = one.epsilon_of(rows)
         loss = significant(mean_of(rows, "excess_loss"))
         saved = _saved(spent, one.scratch_at_equal_loss(rows))
-        told.append(f"{PROTOCOLS[protocol]} ε = {at_most(spent)} at a mean loss of {loss}{saved}")
+        told.append(f"{PROTOCOLS[protocol][0]} ε = {at_most(spent)} at a mean loss of {loss}{saved}")
     scratch = one.protocol("non-adaptive")
     loss = significant(mean_of(scratch, "excess_loss"))
     queries = count(len(scratch), "query", "queries")
