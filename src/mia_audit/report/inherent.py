@@ -98,6 +98,7 @@ def _kind(explainer: str) -> str:
 def inherent_figure(comparison: Comparison) -> Figure:
     """Draw the AUC of the strongest attack on every explainer, a row an explainer and a panel a protection, with intervals."""
     from matplotlib.figure import Figure
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
 
     architectures = list(dict.fromkeys(source.architecture for source in comparison.sources))
     rows = {
@@ -106,7 +107,9 @@ def inherent_figure(comparison: Comparison) -> Figure:
     }
     count = len(comparison.protections)
     size = (max(PAGE, BESIDE + 1.1 * count), ROW * (len(rows) + len(architectures)) + 1.0)
-    figure = Figure(figsize=size, layout="constrained")
+    figure = Figure(
+        figsize=size, layout=ConstrainedLayoutEngine(w_pad=0.1)
+    )  # names are wider in print than when laid out
     panels = figure.subplots(1, count, squeeze=False, sharex=True, sharey=True)[0]
     for axes, name in zip(panels, comparison.protections, strict=True):
         for kind, (label, colour, marker) in KINDS.items():
