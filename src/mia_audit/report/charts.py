@@ -172,7 +172,8 @@ def tradeoff_chart(group: Sequence[tuple[str, Finding]]) -> dict[str, Any]:
     channels = [name for name in CHANNELS.values() if any(row["series"] == name for row in rows)]
     drawn = [Series(*parts) for parts in zip(channels, PALETTE, [()] * len(channels), strict=False)]
     base = alt.Chart(alt.InlineData(values=rows)).encode(colour(drawn))
-    x = alt.X("accuracy_mean:Q").scale(zero=False, padding=72).title("Test accuracy")
+    beside = min(max(len(name) for name, _ in group) * 6, 190)  # the names' width in pixels
+    x = alt.X("accuracy_mean:Q").scale(zero=False, padding=max(72, beside)).title("Test accuracy")
     y = alt.Y("mean:Q").scale(zero=False, padding=12).title("AUC of the strongest attack")
     tooltip = [
         alt.Tooltip("setting:N"),

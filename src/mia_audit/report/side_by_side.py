@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,6 +15,9 @@ from mia_audit.report.signals import EXPLAINERS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+LETTERS = 14
+"""Letters that fit above a map."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +64,7 @@ def image_figure(found: Sequence[Strip], records: np.ndarray, facts: Mapping[str
     settings = list(dict.fromkeys(strip.setting for strip in found))
     columns = [[strip for strip in found if strip.setting == setting] for setting in settings]
     widest = max(map(len, columns))
-    size = (CELL * (1 + widest) * 1.25 + 0.2, len(settings) * (CELL * len(records) + 0.45))
+    size = (CELL * (1 + widest) * 1.25 + 0.2, len(settings) * (CELL * len(records) + 0.55))
     figure = tight(size, 1.0)
     for band, setting, shown in zip(
         figure.subfigures(len(settings), 1, squeeze=False)[:, 0], settings, columns, strict=True
@@ -77,7 +81,8 @@ def image_figure(found: Sequence[Strip], records: np.ndarray, facts: Mapping[str
                 values = strip.maps[row]
                 draw_cell(cell, values, (1, *values.shape), float(np.abs(values).max()))
                 if row == 0:
-                    cell.set_title(strip.label, fontsize=5, loc="center", pad=2)
+                    label = "\n".join(fill(line, LETTERS) for line in strip.label.splitlines())
+                    cell.set_title(label, fontsize=5, loc="center", pad=2)
                 cell.set_xlabel(f"as {facts['classes'][strip.classes[row]]}", fontsize=5, labelpad=1)
         axes[0][0].set_title(f"{setting}\n", fontsize=7, loc="left", pad=2)
     return figure
