@@ -1,6 +1,8 @@
 """Weights to start from: the hub's, a file's, fitted to the pool; what does not fit is one line, and no pickle is run."""
 
 import json
+import pickle
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -148,6 +150,22 @@ def test_a_pickle_of_code_is_refused_and_not_run(tmp_path: Path) -> None:
         fetch(architecture(), str(tmp_path / "trap.pth"), WHERE)
     assert "\n" not in str(error.value)
     assert not (tmp_path / "sprung").exists()
+
+
+def test_a_bare_pickle_of_code_is_one_line_and_nothing_is_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "trap.pth").write_bytes(pickle.dumps(Trap(tmp_path / "sprung")))
+    (tmp_path / "architecture.json").write_text(json.dumps(architecture()))
+    spec = json.dumps({"name": "vit", "pretrained": str(tmp_path / "trap.pth")})
+    out = tmp_path / "out" / "start.safetensors"
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        arguments = ["--architecture", str(tmp_path / "architecture.json"), "--spec", spec, "--out", str(out)]
+        assert main(["weights", *arguments]) == 2
+    said = capsys.readouterr().err.splitlines()
+    assert len(said) == 1 and "nothing of it was run" in said[0]
+    assert not told and not (tmp_path / "sprung").exists() and not out.parent.exists()
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import logging
 import pickle
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -86,7 +87,8 @@ def read_tensors(path: Path, where: str) -> dict[str, Tensor]:
     try:
         if path.suffix == ".safetensors":
             return read_weights(path)
-        content = torch.load(path, map_location="cpu", weights_only=True)
+        with warnings.catch_warnings(action="ignore"):  # torch wonders about pickles that are about to be refused
+            content = torch.load(path, map_location="cpu", weights_only=True)
     except UserError:
         raise UserError(f"{where}: {path}: truncated, or not safetensors; fetch it again") from None
     except pickle.UnpicklingError:
