@@ -9,6 +9,7 @@ import torch
 from mia_audit.config.schema import Mechanism, Training
 from mia_audit.explain.families import columns
 from mia_audit.models import describe, fetch
+from mia_audit.models.timm_models import published_traits
 from mia_audit.signals import Task, model_signals
 from mia_audit.training.shadows import Recipe, train_shadow
 
@@ -31,9 +32,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("name", MODELS)
 def test_it_is_the_papers_at_full_size(name: str) -> None:
-    from timm import get_pretrained_cfg
-
-    traits = get_pretrained_cfg(name)
+    traits = published_traits(name)
     assert traits.input_size == (3, 224, 224)
     assert traits.hf_hub_id.startswith(f"timm/{name}")
 
@@ -53,12 +52,12 @@ def test_it_is_fine_tuned_and_explained(name: str, monkeypatch: pytest.MonkeyPat
         moved = dict(trained.model.named_parameters())
         assert all(not torch.equal(moved[key], value) for key, value in start.items() if key in moved), mechanism
         assert trained.epsilon <= epsilon
-    model = trained.model.eval().requires_grad_(False)
-    for family, options in OPTIONS.items():
-        task = Task(family, EXPLAINED | options, seed=0, batch=8)
-        signals = model_signals(model, inputs, labels.numpy().astype(np.int32), task)
-        assert list(signals) == columns(family, task.options)
-        assert all(np.isfinite(values).all() for values in signals.values())
+        model = trained.model.eval().requires_grad_(False)
+        for family, options in OPTIONS.items():
+            task = Task(family, EXPLAINED | options, seed=0, batch=8)
+            signals = model_signals(model, inputs, labels.numpy().astype(np.int32), task)
+            assert list(signals) == columns(family, task.options)
+            assert all(np.isfinite(values).all() for values in signals.values())
 
 
 def _from_the_hub(facts: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> dict[str, torch.Tensor]:
