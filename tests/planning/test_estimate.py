@@ -7,7 +7,7 @@ import pytest
 
 from mia_audit.config.load import parse
 from mia_audit.config.schema import Audit, Mechanism, PrivateExplanations, Training
-from mia_audit.planning.estimate import HELD, PROCESS_BYTES, Model, Plan, estimate
+from mia_audit.planning.estimate import HELD, PROCESS_BYTES, SHOWN_BYTES, Model, Plan, estimate
 from mia_audit.planning.linear import Linear
 from mia_audit.planning.sizes import Size
 from mia_audit.planning.startup import advice
@@ -125,7 +125,11 @@ def test_disk_and_memory(plan: Plan) -> None:
 def test_imported_signals_cost_no_training() -> None:
     audit = parse(Audit, {"audit": "theirs", "imported": {"them": {"signals": "s.parquet"}}}, "theirs.yaml")
     plan = estimate(audit, {}, {}, Told(), {"attack": 1})
-    assert plan.models == 0 and plan.disk == {} and set(plan.seconds) == {"report", "start-up"}
+    assert (
+        plan.models == 0
+        and plan.disk == {"figures and report": SHOWN_BYTES}
+        and set(plan.seconds) == {"report", "start-up"}
+    )
 
 
 def test_blocks_too_small_to_be_worth_their_start_are_named_with_the_size_that_mends_it(plan: Plan) -> None:

@@ -60,6 +60,9 @@ LIGHT = 1.2
 PER_SETTING = {"figures": 2.0, "report": 1.0, "tables": 0.1}
 """Seconds that the last jobs work on one setting."""
 
+SHOWN_BYTES = 750_000
+"""Disk that a setting takes in figures and report."""
+
 PER_CELL = 1.5e-6
 """Seconds to score, store and evaluate one record of one target under one attack."""
 
@@ -133,6 +136,7 @@ def estimate(
     for dataset in audit.private_explanations:
         _study(plan, audit, dataset, sizes[dataset], models, costs)
     plan.add("report", sum(PER_SETTING.values()) * len(settings(audit)))
+    plan.store("figures and report", SHOWN_BYTES * len(settings(audit)))
     plan.add("start-up", sum(count * START_UP.get(rule, LIGHT) for rule, count in jobs.items()))
     return plan
 
