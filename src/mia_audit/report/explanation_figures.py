@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -213,6 +214,8 @@ def _table_sheet(
 
 
 def _heading(found: Finding, group: Sequence[Finding]) -> str:
-    """Name a setting above a map: in one line where it fits."""
+    """Name a setting above a map: in one line where it fits, and in no wider ones."""
     name = tick(found, list(group))
-    return name.replace("\n", " ") if len(name) <= LETTERS else name
+    if len(name) <= LETTERS:
+        return name.replace("\n", " ")
+    return "\n".join(fill(line, LETTERS) for line in name.splitlines())
