@@ -10,7 +10,8 @@ loops, and two ratios, which must not be taken for one another:
 - `vectorised loop`: for every target, all records at once by masked reductions, the best that a loop over targets does.
 
 The loops are measured on TARGETS targets, and on RECORDS records of one target, and scaled up. CPU seconds; the scores
-are compared.
+are compared. On a busy machine, 20,000 records, per-record variance: 13 times the vectorised loop and 520 times the loop
+over records with 33 models, 150 and 760 times with 257.
 """
 
 import sys

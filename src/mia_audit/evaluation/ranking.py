@@ -41,28 +41,28 @@ class Ranking:
 
     def auc(self) -> tuple[float, float]:
         """Return the area under the curve with ties at ½, and its DeLong variance (0 where a side has one record)."""
-        missed, spared = self._from_none.astype(np.float64), self.spared.astype(np.float64)  # exact up to 2⁵³ pairs
-        here_in, here_out = missed[1:] - missed[:-1], spared.copy()
-        here_out[1:] -= spared[:-1]
-        won = spared + spared - here_out  # by the members at each score, in halves
-        lost = here_in - 2 * (missed[1:] - self.members)  # by the non-members
+        missed = self._from_none.astype(np.float64)  # counts, exact as floats
+        spared = np.zeros(len(missed))
+        spared[1:] = self.spared
+        here_in, here_out = missed[1:] - missed[:-1], spared[1:] - spared[:-1]
+        # In halves: a member beats the non-members below it and half of those at its score; a non-member likewise.
+        won, beaten = spared[1:] + spared[:-1], missed[1:] + missed[:-1]
         area = float(here_in @ won) / (2 * self.members * self.non_members)
         variance = 0.0
         for here, halves, count, pairs in (
-            (here_in, won, self.members, self.non_members),
-            (here_out, lost, self.non_members, self.members),
+            (here_in, won, self.members, 2 * self.non_members),
+            (here_out, beaten, self.non_members, 2 * self.members),
         ):
             if count > 1:
-                halves /= 2 * pairs
-                halves -= area
-                variance += float(here @ np.square(halves, out=halves)) / (count - 1) / count
+                halves -= float(here @ halves) / count
+                variance += float(here @ np.square(halves, out=halves)) / pairs**2 / (count - 1) / count
         return area, variance
 
     def balanced_accuracy(self) -> float:
         """Return the largest (TPR + 1 − FPR)/2 over all thresholds."""
-        gain = self.spared / self.non_members
-        gain -= self.missed / self.members
-        return (1 + max(0.0, float(gain.max()))) / 2
+        gain = self.spared * self.members
+        gain -= self.missed * self.non_members
+        return (1 + max(0, int(gain.max())) / (self.members * self.non_members)) / 2
 
     def called(self, share: float) -> tuple[int, int]:
         """Count members and non-members among the highest-scoring records, the most that are at most this share of all."""
@@ -75,7 +75,7 @@ class Ranking:
         allowed = np.floor(fprs * self.non_members)
         allowed += (allowed + 1) / self.non_members <= fprs  # x · n may round to either side of an integer
         allowed -= allowed / self.non_members > fprs
-        vertex = np.searchsorted(self.spared, self.non_members - allowed)
+        vertex = np.searchsorted(self.spared, (self.non_members - allowed).astype(np.int64))
         missed = self._from_none[np.where(allowed < self.non_members, vertex + 1, 0)]
         found: Int[np.ndarray, " x"] = self.members - missed
         return found

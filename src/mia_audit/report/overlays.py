@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
-from jaxtyping import Float, UInt8
 
 from mia_audit.report.findings import Finding
 from mia_audit.report.interpretability import Interpretation
@@ -15,6 +14,8 @@ from mia_audit.report.pictures import NEGATIVE, POSITIVE, data_uri, record_pictu
 from mia_audit.report.words import capital, protection
 
 if TYPE_CHECKING:
+    from jaxtyping import Float, UInt8
+
     from mia_audit.report.results import Results
 
 COVER = 0.75

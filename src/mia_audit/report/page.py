@@ -13,7 +13,6 @@ from mia_audit.report.gaps import gap_sentences
 from mia_audit.report.inherent import inherent_section
 from mia_audit.report.interpretability import Interpretation, interpretations, measure_label
 from mia_audit.report.listings import answer_table, attacks_table, null_table, present_channels, settings_table
-from mia_audit.report.private_section import private_section
 from mia_audit.report.provenance import guarantee
 from mia_audit.report.results import Results
 from mia_audit.report.series import curves, series
@@ -68,7 +67,7 @@ def render(results: Results, findings: Findings, sources: Mapping[str, Any]) -> 
         _group(results, findings, group, interpreted.get(place), index, specifications)
         for index, (place, group) in enumerate(findings.groups().items())
     ]
-    private_studies = private_section(results, specifications) if results.spec.studies else []
+    private_studies = _private_studies(results, specifications) if results.spec.studies else []
     exposed = list(_exposed(results, findings))
     null = null_table(findings)
     spec = results.spec
@@ -106,6 +105,12 @@ def render(results: Results, findings: Findings, sources: Mapping[str, Any]) -> 
         charts=_safe(json.dumps(specifications, separators=(",", ":"), ensure_ascii=False).replace("<", "\\u003c")),
         bundle=_safe(_bundle()),
     )
+
+
+def _private_studies(results: Results, specifications: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
+    from mia_audit.report.private_section import private_section  # and all of private explanations with it
+
+    return private_section(results, specifications)
 
 
 def _safe(text: str) -> Any:

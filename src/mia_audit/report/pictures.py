@@ -1,11 +1,16 @@
 """Small pictures inside the page: records at their native resolution and maps of attributions, as PNG data URIs."""
 
+from __future__ import annotations
+
 import base64
 import struct
 import zlib
+from typing import TYPE_CHECKING
 
 import numpy as np
-from jaxtyping import Float, UInt8
+
+if TYPE_CHECKING:
+    from jaxtyping import Float, UInt8
 
 SIDE = 128
 """Least side of a picture in pixels: small ones are enlarged without smoothing, as the model sees them."""

@@ -1,0 +1,62 @@
+"""What `mia-audit audit` takes with its default attacks, from matrix files to the report, start-up included.
+
+    python benchmarks/audit.py [RECORDS MODELS SIGNALS [THREADS]]
+
+Random matrices (20,000 × 33 × 16 unless told otherwise) are written to the temporary folder, then the command runs on
+them as a process of its own: 16 signals are loss, confidence and the summaries of four explainers. At 60,000 × 257 × 16
+that is 2 GB of matrices and 3 GB of scores. CPU seconds, wall-clock seconds and the largest resident size.
+"""
+
+import os
+import sys
+import tempfile
+import time
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+
+NAMES = [
+    "loss",
+    "confidence",
+    *(
+        f"{explainer}_{summary}"
+        for explainer, summary in product(("ixg", "ig", "saliency", "gradient_shap"), ("variance", "l1", "l2", "linf"))
+    ),
+]
+
+
+def write(folder: Path, records: int, models: int, names: list[str]) -> list[str]:
+    """Write membership and signals; return the command's arguments."""
+    random = np.random.default_rng(0)
+    member = random.random((records, models)) < 0.5
+    np.save(folder / "membership.npy", member)
+    arguments = ["--membership", str(folder / "membership.npy")]
+    for name in names:
+        signal = random.normal(size=(records, 1)) + 0.7 * random.normal(size=(records, models))
+        signal += (0.4 if name == "confidence" else -0.3) * member
+        np.save(folder / f"{name}.npy", signal if name == "confidence" else np.exp(signal))
+        arguments += ["--signal", f"{name}={folder / name}.npy"]
+    return arguments
+
+
+def main(records: int, models: int, signals: int, *threads: int) -> None:
+    """Print what the audit took."""
+    with tempfile.TemporaryDirectory() as folder:
+        arguments = write(Path(folder), records, models, NAMES[:signals])
+        arguments += ["--out", f"{folder}/out", *(word for number in threads for word in ("--threads", str(number)))]
+        start = time.perf_counter()
+        command = [sys.executable, "-m", "mia_audit.cli", "audit", *arguments]
+        process = os.spawnv(os.P_NOWAIT, sys.executable, command)
+        _, status, usage = os.wait4(process, 0)
+        wall = time.perf_counter() - start
+    if status:
+        raise SystemExit(f"audit: exit status {status}")
+    print(
+        f"{records} records × {models} models × {signals} signals: {usage.ru_utime + usage.ru_stime:.1f} CPU seconds "
+        f"({usage.ru_stime:.1f} of the system), {wall:.1f} s, {usage.ru_maxrss * 1024 / 1e9:.2f} GB"
+    )
+
+
+if __name__ == "__main__":
+    main(*([int(word) for word in sys.argv[1:]] or [20_000, 33, 16]))
