@@ -107,6 +107,18 @@ def test_the_same_is_timed_once_and_costs_something(mlp: dict[str, Any], monkeyp
     assert costs.calibration(Mechanism(mechanism="dp-sgd", accountant="rdp", delta=1e-3), training, 40, 8.0) == 1.0
 
 
+@pytest.mark.parametrize("importance", ["public", "past"])
+def test_noise_by_channel_is_timed(importance: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    ticks = iter(range(10**6))
+    monkeypatch.setattr(Measured, "_clock", lambda self: float(next(ticks)))
+    small = {"width": 0.25, "stages": 1, "stem_stride": 1, "added": 8}
+    net = describe("net", "mobilenet_groupnorm", small, (1, 8, 8), 3)
+    fadp = Mechanism(mechanism="fadp", clipping="flat", accountant="rdp", delta=1e-3, importance=importance)
+    costs = Measured(batch=4, device="cpu")
+    assert costs.step(net, fadp, Training(batch=4))(4) == 1.0
+    assert costs.calibration(fadp, Training(batch=4), 40, 8.0) == 1.0
+
+
 def test_activations_are_what_the_layers_keep(mlp: dict[str, Any]) -> None:
     # Linear keeps its input (5), LayerNorm its input (8), mean and deviation (1 + 1), GELU its input (8), the head its input (8)
     assert activation_bytes(mlp) == 4 * (5 + 8 + 2 + 8 + 8)

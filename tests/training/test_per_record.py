@@ -43,6 +43,17 @@ def test_equals_a_loop_over_single_records(
     assert losses.item() == pytest.approx(F.cross_entropy(model(inputs), labels, reduction="sum").item(), rel=1e-5)
 
 
+def test_one_record_alone_has_the_gradient_that_it_has_among_others() -> None:
+    small = {"width": 0.25, "stages": 1, "stem_stride": 1, "added": 8}
+    model = build("mobilenet_groupnorm", small, (1, 8, 8), 3, seed=0).train()  # torch's group norm stops at one record
+    inputs, labels = records_for((1, 8, 8), 3)
+    among, losses = per_record_gradients(model)(inputs, labels)
+    alone, loss = per_record_gradients(model)(inputs[:1], labels[:1])
+    assert loss.item() == pytest.approx(losses[0].item(), rel=1e-5)
+    for name, values in alone.items():
+        torch.testing.assert_close(values[0], among[name][0], rtol=1e-4, atol=1e-6)
+
+
 def test_every_trainable_parameter_is_covered(model_and_shape: tuple[nn.Module, tuple[int, ...]]) -> None:
     model, shape = model_and_shape
     inputs, labels = records_for(shape, 3)

@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -110,7 +110,8 @@ class Measured:
         name = mechanism.mechanism
         budget = float("inf") if name == "none" else 8.0
         rough = mechanism.model_copy(update={"accountant": "rdp"})  # the step is the same, and calibration quick
-        job = Job(model, 2 * training.batch, budget, training, self.batch, (0, "plan"))
+        public = _one_record(architecture["input_shape"], self.device)
+        job = Job(model, 2 * training.batch, budget, training, self.batch, (0, "plan"), public)
         protection = mechanisms[name](rough, job)
         optimizer = OPTIMIZERS[training.optimizer]([p for p in model.parameters() if p.requires_grad], training)
 
@@ -121,7 +122,8 @@ class Measured:
         return self._timed(architecture, run, training.batch)
 
     def _calibration(self, mechanism: Mechanism, training: Training, records: int, epsilon: float) -> float:
-        job = Job(nn.Linear(1, 1), records, epsilon, training, 1, (0, "plan"))
+        model = nn.Sequential(nn.Conv2d(1, 1, 1), nn.Flatten(), nn.Linear(1, 1))  # channels, for noise by channel
+        job = Job(model, records, epsilon, training, 1, (0, "plan"), _one_record((1, 1, 1)))
         start = self._clock()
         protection = mechanisms[mechanism.mechanism](mechanism, job)
         protection.spent(training.epochs * protection.steps_per_epoch)
@@ -249,6 +251,11 @@ def passes(architecture: Mapping[str, Any], run: Callable[[nn.Module, Tensor, np
     model.register_forward_hook(count)
     run(model, torch.zeros(1, *architecture["input_shape"]), np.zeros(1, dtype=np.int64))
     return seen
+
+
+def _one_record(shape: Sequence[int], device: str = "cpu") -> tuple[Tensor, Tensor]:
+    """A public record of class 0, for mechanisms that read public records."""
+    return torch.ones(1, *shape, device=device), torch.zeros(1, dtype=torch.long, device=device)
 
 
 def _measure(model: nn.Module, inputs: Tensor, labels: Tensor, asked: Mapping[str, Any], batch: int) -> None:

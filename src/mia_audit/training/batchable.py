@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -15,12 +16,17 @@ class Batchable(TorchFunctionMode):
 
     vmap has no rule for the fused attention kernels (it loops over records, with a warning a call), and takes per-record
     gradients of a convolution by a grouped one, several times slower than the matrix product that patches amount to.
+    Of one record `alone`, torch's group norm takes an image's layout for another than it is, and stops: it gets a copy.
     """
+
+    def __init__(self, alone: bool = False) -> None:
+        super().__init__()
+        self._replacements = REPLACEMENTS | ({F.group_norm: copied_group_norm} if alone else {})
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        return REPLACEMENTS.get(func, func)(*args, **(kwargs or {}))
+        return self._replacements.get(func, func)(*args, **(kwargs or {}))
 
 
 def attention(
@@ -64,6 +70,13 @@ def patches(
     count, channels, height, width = images.shape
     cut = images.reshape(count, channels, height // high, high, width // wide, wide).permute(0, 2, 4, 1, 3, 5)
     return F.linear(cut.flatten(3), weight.flatten(1), bias).permute(0, 3, 1, 2)
+
+
+def copied_group_norm(
+    images: Tensor, groups: int, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
+) -> Tensor:
+    """Group normalisation of a copy in torch's usual layout."""
+    return F.group_norm(images.clone(memory_format=torch.contiguous_format), groups, weight, bias, eps)
 
 
 def _pair(value: Any) -> tuple[Any, ...]:

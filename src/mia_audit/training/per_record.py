@@ -36,7 +36,7 @@ def per_record_gradients(model: nn.Module) -> Callable[[Tensor, Tensor], tuple[G
 
     def gradients(inputs: Tensor, labels: Tensor) -> tuple[Gradients, Tensor]:
         parameters = {name: value.detach() for name, value in trainable.items()}
-        with Batchable():
+        with Batchable(alone=len(inputs) == 1):
             found: tuple[Gradients, Tensor] = batched(parameters, inputs, labels)
         return found
 
