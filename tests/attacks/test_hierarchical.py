@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from mia_audit.attacks.hierarchical import BINS, RECORDS_PER_BIN, hierarchical_ratio
+from mia_audit.attacks.hierarchical import BINS, RECORDS_PER_BIN, Records, hierarchical_ratio, tally
 from mia_audit.attacks.likelihood import PRIOR, likelihood_ratio
 from mia_audit.evaluation import auc
 
@@ -55,6 +55,25 @@ def test_agrees_with_the_definition(seed):
     for target in range(signal.shape[1]):
         # D and T are tabulated: the scores differ by the grid's resolution.
         np.testing.assert_allclose(scores[:, target], definition(signal, member, target), atol=0.03)
+
+
+def test_sums_over_records_are_those_without_each_target():
+    signal, member = draw(2, records=80)
+    member[:10], member[10:20], member[20:30], member[30:40] = True, False, False, True
+    member[20:30, 0], member[30:40, 0] = True, False  # one model on a side
+    moments, squares, freedom = np.zeros((5, 7)), np.zeros((2, 7)), np.zeros((2, 7))
+    for t in range(7):
+        others = np.arange(7) != t
+        for x, here in zip(signal[:, others], member[:, others], strict=True):
+            sides = [x[here], x[~here]]
+            for index, side in enumerate(sides):
+                squares[index, t] += ((side - side.mean()) ** 2).sum() if len(side) else 0
+                freedom[index, t] += max(len(side) - 1, 0)
+            if all(len(side) for side in sides):
+                d = sides[0].mean() - sides[1].mean()
+                moments[:, t] += 1, d, d**2, 1 / len(sides[0]), 1 / len(sides[1])
+    for found, expected in zip(tally(Records(slice(80), signal, member)), (moments, squares, freedom), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 
 def test_needs_fewer_models_than_the_pooled_ratio():

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mia_audit.attacks.likelihood import BLOCK_CELLS, BLOCK_RECORDS, PRIOR, RESOLUTION, student_tables
+from mia_audit.attacks.likelihood import BLOCK_CELLS, BLOCK_RECORDS, PRIOR, least_variance, student_tables
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float
@@ -105,11 +105,8 @@ class Records:
 
     @property
     def floor(self) -> Column:
-        """The least variance that rounding leaves meaningful: of the values themselves, and of removing one of them."""
-        low, high = self._range
-        spread = np.maximum(high, -low)
-        largest = RESOLUTION * (np.abs(self.mean) + spread)
-        floor: Column = np.maximum(np.maximum(largest**2, 16 * RESOLUTION * spread**2), LEAST)
+        """The least variance that counts."""
+        floor: Column = np.maximum(least_variance(self.mean, *self._range), LEAST)
         return floor
 
 
@@ -246,7 +243,7 @@ def _prior(signal: Cells, member: Member) -> tuple[np.ndarray, _Curves]:
     squares, freedom = np.zeros((2, models)), np.zeros((2, models))
     for index, rows in enumerate(bins):
         for records in _blocks(signal, member, rows[0], rows[-1] + 1):
-            moments, side_squares, side_freedom = _tally(records)
+            moments, side_squares, side_freedom = tally(records)
             for total, found in zip((count, shift, square, over_in, over_out), moments, strict=True):
                 total[index] += found
             squares += side_squares
@@ -260,7 +257,7 @@ def _prior(signal: Cells, member: Member) -> tuple[np.ndarray, _Curves]:
     return pools, _Curves(means, centres, known, shift, spread)
 
 
-def _tally(records: Records) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def tally(records: Records) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return sums over some records for every target, over all other models.
 
     [5, K] over records with other models on both sides: their number, Σd, Σd², Σ1/n_in, Σ1/n_out. [2, K]: the sums of

@@ -83,12 +83,19 @@ class Block:
 
     @property
     def floor(self) -> np.ndarray:
-        """The least variance, [B, 1], that rounding leaves meaningful: of the values themselves, and of removing one of them."""
-        spread = np.maximum(self.values.max(axis=1, keepdims=True), -self.values.min(axis=1, keepdims=True))
-        largest = RESOLUTION * (np.abs(self.mean) + spread)
-        rounding = np.maximum(largest**2, 16 * RESOLUTION * spread**2)
-        floor: np.ndarray = np.maximum(rounding, np.finfo(np.float64).tiny)
-        return floor
+        """The least variance that counts, [B, 1]."""
+        return least_variance(self.mean, self.values.min(axis=1, keepdims=True), self.values.max(axis=1, keepdims=True))
+
+
+def least_variance(mean: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
+    """Return the least variance that rounding leaves meaningful, of records with that mean and that range of centred values.
+
+    The rounding is that of the values themselves, and that of removing one of them.
+    """
+    spread = np.maximum(high, -low)
+    rounding = np.maximum((RESOLUTION * (np.abs(mean) + spread)) ** 2, 16 * RESOLUTION * spread**2)
+    floor: np.ndarray = np.maximum(rounding, np.finfo(np.float64).tiny)
+    return floor
 
 
 class Scale(NamedTuple):
