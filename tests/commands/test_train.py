@@ -50,7 +50,7 @@ def pool(tmp_path: Path) -> Path:
 
 
 def architecture(pool: Path, section: dict[str, object] = ARCHITECTURE, private: bool = True) -> int:
-    spec = {"name": "net", "architecture": section, "private": private, "seed": 0}
+    spec = {"name": "net", "architecture": section}
     return main(
         [
             "architecture",
@@ -58,6 +58,8 @@ def architecture(pool: Path, section: dict[str, object] = ARCHITECTURE, private:
             str(pool),
             "--spec",
             json.dumps(spec),
+            "--private",
+            str(int(private)),
             "--out",
             str(pool.parent / "architecture.json"),
         ]

@@ -182,7 +182,7 @@ def through_all_stages(section: dict[str, Any], architecture: dict[str, Any], fo
     _stage("pool", {"name": "some", "dataset": section | {"public": PUBLIC}}, out=pool)
     shadows = {"dataset": "some", "membership": {"models": 4}}
     _stage("membership", shadows, records=pool / "records.parquet", out=pool / "membership.parquet")
-    _stage("architecture", {"name": "some", "private": True, "architecture": architecture}, pool=pool, out=built)
+    _stage("architecture", {"name": "some", "architecture": architecture}, pool=pool, private=1, out=built)
     recipe = {"dataset": "some", "architecture": "some", "training": training, **mechanism}
     _stage("train", recipe, pool=pool, architecture=built, shadows="0-1", out=models)
     task = {"dataset": "some", "options": explained}

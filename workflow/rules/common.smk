@@ -129,7 +129,7 @@ def black_box_models(wildcards):
     folder = f"<results>/{setting.dataset}/{setting.architecture}"
     return {
         "models": f"<results>/{setting.path}/models/{BLOCKS[0]}",
-        "architecture": ancient(f"{folder}/architecture.json"),
+        "architecture": f"{folder}/architecture.json",
     }
 
 

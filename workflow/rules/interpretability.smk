@@ -6,7 +6,7 @@ rule interpretability:
         ),
         records="<pool>/records.npy",
         table="<pool>/records.parquet",
-        architecture=ancient("<architecture>/architecture.json"),
+        architecture="<architecture>/architecture.json",
     output:
         measures="<architecture>/interpretability.parquet",
         curves="<architecture>/curves.parquet",

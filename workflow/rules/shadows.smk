@@ -10,17 +10,21 @@ rule architecture:
     priority: 100
     conda:
         "../../envs/environment.yaml"
+    resources:
+        # a resource, so that a mechanism which is added to the config changes no description, and retrains nothing
+        private=lambda w: int(slices.trained_privately(AUDIT, w.architecture)),
     params:
         spec=lambda w: slices.architecture_slice(AUDIT, w.architecture),
         pool=subpath(input[0], parent=True),
     shell:
-        "mia-audit architecture --pool {params.pool} --spec {params.spec:q} --out {output} >{log} 2>&1"
+        "mia-audit architecture --pool {params.pool} --spec {params.spec:q} --private {resources.private} --out {output}"
+        " >{log} 2>&1"
 
 
 rule weights:
     input:
         lambda w: slices.weights_file(AUDIT, w.architecture),
-        architecture=ancient("<architecture>/architecture.json"),
+        architecture="<architecture>/architecture.json",
     output:
         weights="<architecture>/start.safetensors",
         facts="<architecture>/start.json",
@@ -43,8 +47,7 @@ rule pretrain:
     input:
         records="<pool>/public.npy",
         table="<pool>/public.parquet",
-        # what it says of the model stands in params; that a mechanism was added to the config retrains nothing
-        architecture=ancient("<architecture>/architecture.json"),
+        architecture="<architecture>/architecture.json",
     output:
         weights="<architecture>/public.safetensors",
         facts="<architecture>/public.json",
@@ -76,7 +79,7 @@ rule train:
         records="<pool>/records.npy",
         table="<pool>/records.parquet",
         membership="<pool>/membership.parquet",
-        architecture=ancient("<architecture>/architecture.json"),
+        architecture="<architecture>/architecture.json",
         public=public_weights,
         public_records=public_records,
     output:

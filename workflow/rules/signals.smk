@@ -3,7 +3,7 @@ rule signals:
         models=lambda w: [f"<setting>/models/{block}" for block in EXPLAINED[w.block]],
         records="<pool>/records.npy",
         table="<pool>/records.parquet",
-        architecture=ancient("<architecture>/architecture.json"),
+        architecture="<architecture>/architecture.json",
         membership=training_records,
     output:
         "<setting>/signals/{family}/{block}.parquet",

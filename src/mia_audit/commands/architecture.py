@@ -13,7 +13,10 @@ from mia_audit.storage import table_facts, write_json
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     parser.add_argument("--pool", required=True, type=Path, help="folder of the pool")
-    parser.add_argument("--spec", required=True, help='JSON: {"name", "architecture": the section, "private", "seed"}')
+    parser.add_argument("--spec", required=True, help='JSON: {"name", "architecture": the section}')
+    parser.add_argument(
+        "--private", type=int, default=0, help="1: per-record gradients will be wanted, which not every model has"
+    )
     parser.add_argument("--out", required=True, type=Path, help="architecture.json")
 
 
@@ -29,7 +32,7 @@ def run(options: argparse.Namespace) -> None:
     if section.pretrained not in ("none", "public") and pool["kind"] == "image":
         facts["normalisation"] = own_normalisation(facts["model"], facts["input_shape"][0])
     layers = facts["batch_norm_layers"]
-    if spec["private"] and layers:
+    if options.private and layers:
         raise UserError(
             f"architectures.{name}: layer '{layers[0]}' of '{facts['model']}' ({len(layers)} in all) is a BatchNorm, which mixes"
             " the records of a batch and cannot be trained under dp-sgd: choose a model with LayerNorm or GroupNorm"

@@ -169,10 +169,13 @@ def membership_slice(audit: Audit, dataset: str) -> str:
 
 
 def architecture_slice(audit: Audit, architecture: str) -> str:
-    """What the check of a model depends on: its section, and whether a mechanism will want per-record gradients."""
-    private = any((audit.mechanisms[name].mechanism or name) != "none" for name in audit.budgets(architecture))
-    section = resolved_architecture(audit, architecture).model_dump(exclude=NOT_BUILT)
-    return to_json({"seed": audit.seed, "name": architecture, "architecture": section, "private": private})
+    """What a model's description depends on: what it is made of. All that is done with the model depends on it in turn."""
+    return to_json({"name": architecture, "architecture": _built(audit, architecture)})
+
+
+def trained_privately(audit: Audit, architecture: str) -> bool:
+    """Tell whether a mechanism will want an architecture's per-record gradients; no description of it depends on that."""
+    return any((audit.mechanisms[name].mechanism or name) != "none" for name in audit.budgets(architecture))
 
 
 def weights_slice(audit: Audit, architecture: str) -> str:
