@@ -149,7 +149,7 @@ def test_the_figures_show_estimates_and_maps(found):
         accuracy, alike, leakage = interpretability_figure(findings, interpreted).axes
         assert [axes.get_ylabel() for axes in (accuracy, alike, leakage)] == [
             "test accuracy",
-            "SSIM with no DP",
+            "SSIM\nwith no DP",
             "AUC of attacks",
         ]
         means = [line.get_ydata() for line in alike.lines if line.get_marker() == "o" and len(line.get_ydata()) == 3]

@@ -13,7 +13,7 @@ import polars as pl
 from mia_audit.report.figures import errorbars, tick
 from mia_audit.report.findings import Finding, Findings, reference
 from mia_audit.report.interpretability import Interpretation, likeness, measure_label
-from mia_audit.report.panels import GUESSING, PAGE, label_lines, panel_grid, shared_legend
+from mia_audit.report.panels import GUESSING, PAGE, label_lines, name_places, panel_grid, shared_legend
 from mia_audit.report.pictures import NEGATIVE, POSITIVE, ZERO
 from mia_audit.report.series import CHANNELS, PALETTE
 from mia_audit.report.signals import explainer_label
@@ -51,11 +51,10 @@ def interpretability_figure(findings: Findings, interpreted: Mapping[tuple[str, 
             values = [(x + offset, leak.auc_estimate) for x, leak in strongest if leak]
             errorbars(leakage, values, shade, marker, f"attack on {CHANNELS[channel]}")
         leakage.axhline(0.5, **GUESSING)
-        leakage.set_xticks(range(len(group)), [tick(found, group) for found in group])
-        leakage.set_xlim(-0.5, len(group) - 0.5)
+        name_places(leakage, [tick(found, group) for found in group])
         accuracy.set_title(f"{group[0].setting.dataset}, {group[0].setting.architecture}")
         if headline := interpretation.headline:
-            label = f"{measure_label(headline)} with no DP"
+            label = f"{measure_label(headline)}\nwith no DP"
             label_lines([alike], label)
             if column and headline != groups[column - 1][1].headline:
                 alike.set_ylabel(label)

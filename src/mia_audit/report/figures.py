@@ -16,7 +16,7 @@ from mia_audit.report.gaps import told
 from mia_audit.report.inherent import compared, inherent_figure
 from mia_audit.report.interpretability import interpretations
 from mia_audit.report.outputs import FIGURE_FORMATS, curves_name, inherent_name, roc_name, sheet_name, study_names
-from mia_audit.report.panels import COLUMN, GUESSING, label_lines, panel_grid, shared_legend
+from mia_audit.report.panels import COLUMN, GUESSING, label_lines, name_places, panel_grid, shared_legend
 from mia_audit.report.series import CHANNELS, PALETTE, Curve, Series, curves, series, strongest
 from mia_audit.report.words import fixed, protection, rate
 from mia_audit.storage import replacing
@@ -216,8 +216,7 @@ def epsilon_figure(findings: Findings) -> Figure:
             axes = panels[row][column]
             _over_settings(axes, group, drawn, metric)
             axes.axhline(chance, **GUESSING)
-            axes.set_xticks(range(len(group)), [tick(found, group) for found in group])
-            axes.set_xlim(-0.5, len(group) - 0.5)
+            name_places(axes, [tick(found, group) for found in group])
             if row == 0:
                 axes.set_title(f"{group[0].setting.dataset}, {group[0].setting.architecture}")
     for row, (_, label, _) in enumerate(metrics):

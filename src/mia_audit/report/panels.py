@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -14,6 +14,8 @@ COLUMN, PAGE = 3.4, 7.0
 """Width of one column of a paper, and of its page, in inches."""
 ACROSS = 3
 """Panels that a page is wide enough for."""
+MANY = 4
+"""More names than these do not fit below a panel in ordinary print."""
 GUESSING: dict[str, Any] = {"color": "0.55", "linewidth": 0.8, "linestyle": (0, (3, 2)), "zorder": 1}
 
 
@@ -36,6 +38,12 @@ def panel_grid(rows: int, columns: int, height: float) -> tuple[Figure, Any]:
             axes.sharex(lowest)
             axes.tick_params(labelbottom=False)
     return figure, panels[:, :columns]
+
+
+def name_places(axes: Axes, names: Sequence[str]) -> None:
+    """Write names below places 0, 1, …, in smaller print where they are many."""
+    axes.set_xticks(range(len(names)), names, fontsize=7 if len(names) <= MANY else 5)
+    axes.set_xlim(-0.5, len(names) - 0.5)
 
 
 def label_lines(row: Iterable[Axes], text: str) -> None:
