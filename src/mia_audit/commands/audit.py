@@ -16,6 +16,7 @@ from mia_audit.errors import UserError
 from mia_audit.evaluation.bounds import bounds_table
 from mia_audit.evaluation.files import metrics_table, read_scores
 from mia_audit.evaluation.summary import summarise
+from mia_audit.heap import keep_freed_memory
 from mia_audit.storage import write_table, write_text
 
 METHODS = ("threshold", "loss-lira", "var-lrt", "l1-lrt", "l2-lrt", "linf-lrt", "lrt")
@@ -66,6 +67,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Write scores.parquet, metrics.parquet, metrics.csv, summary.csv, exposure.csv, epsilon.csv, figures/ and report.html."""
+    keep_freed_memory()
     if not 0 < options.delta < 1:
         raise UserError(f"--delta {options.delta:g}: expected a number between 0 and 1")
     attacks = parse(Attacks, {"methods": options.attacks, "variances": options.variances}, "audit")
