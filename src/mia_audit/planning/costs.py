@@ -289,9 +289,10 @@ def _counting(saved: list[int], skip: set[int]) -> Iterator[None]:
 
 
 def activation_bytes(architecture: Mapping[str, Any]) -> int:
-    """Return the bytes that one record's forward pass keeps for its backward pass."""
+    """Return the bytes that one record's forward pass keeps for its backward pass, beside what the model holds anyway."""
     model = construct(architecture, seed=0)
     saved: list[int] = []
-    with _counting(saved, {value.untyped_storage().data_ptr() for value in model.parameters()}):
+    own = (*model.parameters(), *model.buffers())
+    with _counting(saved, {value.untyped_storage().data_ptr() for value in own}):
         model(torch.zeros(1, *architecture["input_shape"]).requires_grad_())
     return sum(saved)
