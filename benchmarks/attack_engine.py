@@ -18,6 +18,7 @@ import sys
 import time
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from mia_audit.attacks.hierarchical import hierarchical_ratio
 from mia_audit.attacks.likelihood import likelihood_ratio
@@ -83,5 +84,6 @@ def main(records: int, models: int) -> None:
 
 if __name__ == "__main__":
     sizes = [int(word) for word in sys.argv[1:]] or [20_000, 33, 20_000, 257]
-    for first in range(0, len(sizes), 2):
-        main(*sizes[first : first + 2])
+    with threadpool_limits(1):
+        for first in range(0, len(sizes), 2):
+            main(*sizes[first : first + 2])
