@@ -88,6 +88,7 @@ def test_every_registered_explainer_is_there() -> None:
             "llm-top",
             "local_linear",
             "saliency",
+            "smoothgrad",
         ],
     ]
 
