@@ -156,4 +156,4 @@ def test_losses_stand_beside_accuracies(small, findings):
     row = build(small.results(), findings)["settings"].row(1, named=True)
     assert row["train_loss_mean"] == pytest.approx(0.1) and row["test_loss_mean"] == pytest.approx(0.455)
     assert row["test_loss_low"] < row["test_loss_mean"] < row["test_loss_high"]
-    assert settings_table(findings)["rows"][1]["cells"][3]["note"].endswith("; loss 0.455")
+    assert settings_table(findings)["rows"][1]["cells"][3]["more"] == "loss 0.455"

@@ -100,14 +100,13 @@ rule train:
         keep_going=int(AUDIT.compute.keep_going),
     params:
         spec=lambda w: training_spec(w.dataset, w.architecture, w.mechanism, w.eps),
-        pool=subpath(input.records, parent=True),
         public=lambda w, input: f"--public {input.public}" if input.public else "",
         batch=AUDIT.compute.batch,
-        models=subpath(output[0], parent=True),
+    # the shell finds folders: a function a job is what planning thousands of jobs spends its time on
     shell:
-        "mia-audit train --pool {params.pool} --architecture {input.architecture} {params.public} --spec {params.spec:q}"
+        "mia-audit train --pool $(dirname {input.records}) --architecture {input.architecture} {params.public} --spec {params.spec:q}"
         " --shadows {wildcards.block} --threads {threads} --device {resources.device} --batch {params.batch}"
-        " --checkpoints {params.models}/.checkpoints --checkpoint-seconds {resources.checkpoint_seconds}"
+        " --checkpoints $(dirname {output})/.checkpoints --checkpoint-seconds {resources.checkpoint_seconds}"
         " --keep-going {resources.keep_going} --out {output} >{log} 2>&1"
 
 

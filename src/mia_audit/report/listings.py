@@ -118,8 +118,8 @@ def _training_cells(found: Finding, confidence: float) -> list[dict[str, str]]:
     cells = [without or spent_cell or {"main": "∞", "note": "no guarantee"}]
     for phase, accuracy in (("train", found.train_accuracy), ("test", found.test_accuracy)):
         loss = shadow_estimate(found.shadows, f"{phase}_loss", confidence)
-        told = f"; loss {fixed(loss.mean)}" if loss else ""
-        known = {"main": percent(accuracy.mean), "note": percent_interval(accuracy) + told} if accuracy else None
+        told = {"more": f"loss {fixed(loss.mean)}"} if loss else {}
+        known = {"main": percent(accuracy.mean), "note": percent_interval(accuracy)} | told if accuracy else None
         cells.append(known or {"main": "unknown", "note": ""})
     return cells
 
