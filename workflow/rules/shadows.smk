@@ -100,11 +100,10 @@ rule train:
         keep_going=int(AUDIT.compute.keep_going),
     params:
         spec=lambda w: training_spec(w.dataset, w.architecture, w.mechanism, w.eps),
-        public=lambda w, input: f"--public {input.public}" if input.public else "",
         batch=AUDIT.compute.batch,
-    # the shell finds folders: a function a job is what planning thousands of jobs spends its time on
+    # the shell finds folders: a function more a job is felt where thousands are planned
     shell:
-        "mia-audit train --pool $(dirname {input.records}) --architecture {input.architecture} {params.public} --spec {params.spec:q}"
+        "mia-audit train --pool $(dirname {input.records}) --architecture {input.architecture} --public {input.public} --spec {params.spec:q}"
         " --shadows {wildcards.block} --threads {threads} --device {resources.device} --batch {params.batch}"
         " --checkpoints $(dirname {output})/.checkpoints --checkpoint-seconds {resources.checkpoint_seconds}"
         " --keep-going {resources.keep_going} --out {output} >{log} 2>&1"

@@ -21,14 +21,11 @@ rule signals:
         device=AUDIT.compute.device,
     params:
         spec=lambda w: signals_spec(w.dataset, w.architecture, w.family),
-        membership=lambda w, input: (
-            f"--membership {input.membership}" if input.membership else ""
-        ),
         batch=AUDIT.compute.batch,
     # the shell finds the folder, as for `train`
     shell:
         "mia-audit signals --pool $(dirname {input.records}) --architecture {input.architecture} --models {input.models} --spec {params.spec:q}"
-        " --family {wildcards.family} {params.membership} --threads {threads} --device {resources.device}"
+        " --family {wildcards.family} --membership {input.membership} --threads {threads} --device {resources.device}"
         " --batch {params.batch} --out {output} >{log} 2>&1"
 
 

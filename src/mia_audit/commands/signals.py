@@ -24,7 +24,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--spec", required=True, help='JSON: {"seed", "dataset", "options": those of the family}')
     parser.add_argument("--family", required=True, help="gradient, or the family of another explainer")
-    parser.add_argument("--membership", type=Path, help="membership.parquet, for explainers that read training records")
+    parser.add_argument(
+        "--membership",
+        type=Path,
+        nargs="?",
+        help="membership.parquet, for explainers that read training records; may be left empty",
+    )
     parser.add_argument("--threads", type=int, default=1, help="threads to compute with")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N")
     parser.add_argument("--batch", type=int, default=256, help="records in memory at once")

@@ -19,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     parser.add_argument("--pool", required=True, type=Path, help="folder of the pool")
     parser.add_argument("--architecture", required=True, type=Path, help="architecture.json")
-    parser.add_argument("--public", type=Path, help="weights to start from")
+    parser.add_argument("--public", type=Path, nargs="?", help="weights to start from; may be left empty")
     parser.add_argument(
         "--spec",
         required=True,
