@@ -17,7 +17,7 @@ from mia_audit.report.outputs import (
 from mia_audit.slurm import put_first_on_path
 
 # of a plan of thousands of jobs all objects stay: going through them again and again is a sixth of its time
-gc.set_threshold(100_000, 50, 100)
+gc.set_threshold(1_000_000, 50, 100)
 
 try:
     AUDIT = check_audit(
