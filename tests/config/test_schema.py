@@ -91,8 +91,8 @@ def test_epsilon_is_carried_as_the_user_wrote_it(written: object, carried: str) 
         ("imported/other", {"signals": "s.parquet", "delta": 1e-5}, "imported.other: an ε goes with a δ"),
         (
             "datasets/digits/standardise",
-            "private",
-            "datasets.digits.standardise: input should be 'none', 'public' or 'stated'",
+            "audited",
+            "datasets.digits.standardise: input should be 'none', 'public', 'stated' or 'private'",
         ),
         (
             "explainers/methods",

@@ -130,6 +130,19 @@ def test_slices_hold_no_key_that_does_not_apply() -> None:
     assert '"share": 0.8' in slices.membership_slice(audit(membership={"design": "split"}), "digits")
 
 
+def test_a_pool_depends_on_the_keys_that_its_section_has() -> None:
+    assert (
+        slices.pool_slice(audit(), "digits")
+        == '{"dataset": {"pool": "digits", "public": 100}, "name": "digits", "seed": 0}'
+    )
+    private = {"standardise": "private", "standardise_epsilon": 1, "bounds": {"*": [0, 50]}}
+    told, other = (
+        slices.pool_slice(audit(datasets={"breast_cancer": private | changed}), "breast_cancer")
+        for changed in ({}, {"standardise_epsilon": 2})
+    )
+    assert json.loads(told)["dataset"] == {"pool": "breast_cancer", **private} and told != other
+
+
 def test_the_config_hash_ignores_how_work_is_cut() -> None:
     assert slices.config_hash(audit(compute={"threads": 2})) == slices.config_hash(audit())
     assert slices.config_hash(audit(seed=1)) != slices.config_hash(audit())

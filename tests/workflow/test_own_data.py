@@ -1,4 +1,4 @@
-"""A user's own images, with weights of their own to start from, and a user's own table, from their files to metrics."""
+"""A user's own images, with weights of their own to start from, and a user's own table with private constants, from their files to metrics."""
 
 from pathlib import Path
 from typing import Any
@@ -8,7 +8,7 @@ import polars as pl
 
 from mia_audit.cli import main
 from mia_audit.models import build, save_weights
-from mia_audit.storage import read_table
+from mia_audit.storage import read_table, table_facts
 
 VIT = {"img_size": 8, "patch_size": 4, "embed_dim": 8, "depth": 1, "num_heads": 1}
 SHORT = {"membership": {"models": 4}, "training": {"epochs": 1, "batch": 8}, "explainers": {"methods": ["ixg"]}}
@@ -42,6 +42,8 @@ def test_a_table(workflow: Any) -> None:
         "label": ["low", "high"] * 30,
     }
     pl.DataFrame(frame).write_csv(workflow.folder / "people.csv")
-    people = {"pool": "table", "root": "people.csv", "public": 20, "standardise": "public"}
+    people = {"pool": "table", "root": "people.csv", "public": 20, "standardise": "private"}
+    people |= {"standardise_epsilon": 2, "bounds": {"age": [0, 100]}}
     found = metrics(workflow, {"datasets": {"people": people}, "architectures": {"mlp": {}}}, "people/mlp")
     assert found["members"].max() == 20
+    assert table_facts(workflow.results / "pools/people/records.parquet", "records")["release"]["epsilon"] == 2

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import sys
 from pathlib import Path
 
 from mia_audit.config.load import parse
@@ -44,6 +45,14 @@ def run(options: argparse.Namespace) -> None:
             options.out.rmdir()
         raise
     facts = pool.facts
+    if release := facts.get("release"):
+        told = f"{name}: constants of {len(release['bounds'])} columns released at ε = {release['epsilon']:g}, δ = {release['delta']:g}"
+        print(
+            f"{told}: noise of {release['noise']:.2%} of half a column's range; standard deviation at its floor: "
+            + (", ".join(release["floored"]) or "none")
+        )
+        if release["delta"] * release["records"] >= 1:
+            print(f"warning: {where}.standardise_delta is not below 1/(audited records)", file=sys.stderr)
     print(
         f"{name}: {len(pool.audited.labels)} audited and {len(pool.public.labels)} public records out of"
         f" {facts['source_records']}; {facts['read']} read, {facts['duplicates']} duplicates dropped"

@@ -55,10 +55,15 @@ def _nested(field: FieldInfo) -> tuple[type[BaseModel] | None, bool]:
 def _table(heading: str, model: type[BaseModel]) -> str:
     title = f"### `{heading}`\n{model.__doc__}\n" if heading else f"### The file\n{model.__doc__}\n"
     rows = [
-        f"| `{field.alias or name}` | {_type(field)} | {_default(field)} | {field.description} |"
+        f"| `{field.alias or name}` | {_type(field)} | {_default(field)} | {_meaning(field)} |"
         for name, field in model.model_fields.items()
     ]
     return "\n".join([title, "| key | type | default | meaning |", "|---|---|---|---|", *rows, ""])
+
+
+def _meaning(field: FieldInfo) -> str:
+    """Return a key's docstring on one line, as a row of a table is."""
+    return " ".join((field.description or "").split())
 
 
 def _type(field: FieldInfo) -> str:

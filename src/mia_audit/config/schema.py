@@ -13,6 +13,7 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    FiniteFloat,
     PositiveFloat,
     PositiveInt,
     PrivateAttr,
@@ -69,7 +70,16 @@ def _name(value: str) -> str:
     return value
 
 
+def _bounds(value: tuple[float, float]) -> tuple[float, float]:
+    if not value[0] < value[1]:
+        raise ValueError(f"the low bound comes first, and below the high one, got {value[0]:g} and {value[1]:g}")
+    return value
+
+
 Name = Annotated[str, AfterValidator(_name)]
+Column = Annotated[str, BeforeValidator(str)]
+"""Columns of arrays are numbers, and YAML does not make text of them."""
+Bounds = Annotated[tuple[FiniteFloat, FiniteFloat], AfterValidator(_bounds)]
 Epsilon = Annotated[
     str,
     BeforeValidator(_epsilon),
@@ -108,10 +118,18 @@ class Dataset(Section):
     """Records set aside for public pre-training, disjoint from the audited ones."""
     label_noise: float = Field(0.0, ge=0, lt=1)
     """Share of audited records whose label is replaced by a wrong one."""
-    standardise: Literal["none", "public", "stated"] = "none"
-    """Tables: centre and scale columns by the public records, or by the `constants` stated here; never by the audited records."""
-    constants: dict[str, tuple[float, Annotated[float, Field(gt=0)]]] = {}
+    standardise: Literal["none", "public", "stated", "private"] = "none"
+    """Tables: centre and scale columns by the public records, by the `constants` stated here, or by moments of the audited records
+    that are released under differential privacy; never by the audited records without noise."""
+    constants: dict[Column, tuple[FiniteFloat, Annotated[FiniteFloat, Field(gt=0)]]] = {}
     """Tables: a column's centre and scale, known without looking at the records; columns left out stay as they are."""
+    bounds: dict[Column, Bounds] = {}
+    """`standardise: private`: low and high of every column of numbers, known without looking at the records; `"*"` stands for all
+    others. Values beyond count as the nearer one. Columns of 0 and 1 need none, and then stay as they are."""
+    standardise_epsilon: float | None = Field(None, gt=0, lt=200)
+    """`standardise: private`: ε of all constants together, for the whole pool; what a mechanism spends comes on top (docs/privacy.md)."""
+    standardise_delta: Probability = 1e-5
+    """`standardise: private`: δ of that ε."""
     mean: float | tuple[float, ...] | None = None
     """Images: subtracted from pixels scaled to [0, 1], a number or one a channel; left out, what the model's own weights want, else 0.5."""
     sd: PositiveFloat | tuple[PositiveFloat, ...] | None = None
@@ -128,6 +146,12 @@ class Dataset(Section):
             raise ValueError("standardise: public needs public records, but public is 0")
         if (self.standardise == "stated") != bool(self.constants):
             raise ValueError("standardise: stated goes with constants: give both, or neither")
+        private, delta = self.standardise == "private", Dataset.model_fields["standardise_delta"].default
+        given = {bool(self.bounds), self.standardise_epsilon is not None}
+        if given != {private} or (self.standardise_delta != delta and not private):
+            raise ValueError(
+                "standardise: private goes with bounds and standardise_epsilon (and may have standardise_delta): give them all, or none"
+            )
         return self
 
 

@@ -12,7 +12,7 @@ from mia_audit.config.schema import Dataset
 from mia_audit.errors import UserError
 from mia_audit.pools.catalogue import Source
 from mia_audit.pools.distinct import Store, distinct_records
-from mia_audit.pools.standardise import STANDARDISATIONS, Scaling
+from mia_audit.pools.standardise import STANDARDISATIONS, Scaling, Task
 from mia_audit.seeds import generator
 from mia_audit.training.progress import reporter
 
@@ -85,6 +85,8 @@ def build_pool(
     """
     where = f"datasets.{name}"
     _check_labels(source, where)
+    _check_kind(source, section, where)
+    constants = STANDARDISATIONS[section.standardise](Task(source, section, name, where, seed))
     count = len(source.records)
     wanted = section.public + section.records if section.records is not None else count
     _check_enough(section, where, count)
@@ -97,7 +99,7 @@ def build_pool(
         wanted = len(distinct.rows)
     _check_enough(section, where, len(distinct.rows))
     public, audited = (side[np.argsort(distinct.rows[side])] for side in SIDES[section.take](section.public, wanted))
-    scaling = STANDARDISATIONS[section.standardise](source, distinct.store.read(public), section, where)
+    scaling = constants(Data(distinct.store, audited), Data(distinct.store, public))
     facts = {
         "name": name,
         "kind": source.kind,
@@ -110,7 +112,6 @@ def build_pool(
         "label_noise": section.label_noise,
     }
     if source.kind == "image":
-        _check_channels(section, source.records.shape[1], where)
         facts |= {key: value for key in ("mean", "sd") if (value := getattr(section, key)) is not None}
     else:
         facts |= {"standardise": section.standardise, **(scaling.told() if scaling else {})}
@@ -146,6 +147,18 @@ def _check_labels(source: Source, where: str) -> None:
             f"{where}: record {outside[0]} of the data set has the label {source.labels[outside[0]]}, but its {len(source.classes)}"
             f" classes are numbered from 0 to {len(source.classes) - 1} ({len(outside)} such labels)"
         )
+
+
+def _check_kind(source: Source, section: Dataset, where: str) -> None:
+    """Refuse keys for tables where the records are images, and the other way round."""
+    if source.kind == "image":
+        if section.standardise != "none":
+            raise UserError(
+                f"{where}.standardise: columns of tables are standardised, but these records are images: see mean and sd"
+            )
+        _check_channels(section, source.records.shape[1], where)
+    elif given := [key for key in ("mean", "sd") if getattr(section, key) is not None]:
+        raise UserError(f"{where}.{given[0]}: of images, but these records are rows of a table: see standardise")
 
 
 def _check_channels(section: Dataset, channels: int, where: str) -> None:

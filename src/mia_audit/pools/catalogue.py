@@ -43,6 +43,8 @@ class Source:
     labels: Int[np.ndarray, " n"]
     classes: list[str]
     features: list[str]
+    flags: frozenset[str] = frozenset()
+    """Features that are 0 or 1 whatever the records are: a word or not, true or false."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,9 @@ class PoolSource:
 
 pools: Registry[PoolSource] = Registry("pool", "mia_audit.pools.sources", "_")
 
-OPTIONAL_KEYS = ("root", "download", "size", "convert", "label", "standardise", "constants")
+TABLE_KEYS = ("standardise", "constants", "bounds", "standardise_epsilon", "standardise_delta")
+"""Keys of a dataset's section that pools of rows read."""
+OPTIONAL_KEYS = ("root", "download", "size", "convert", "label", *TABLE_KEYS)
 """Keys of a dataset's section that only some pools read."""
 
 

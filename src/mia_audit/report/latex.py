@@ -146,7 +146,13 @@ def _settings(frame: pl.DataFrame, spec: Spec) -> str:
         *_accounting(frame),
         *(f"Left out of row {row}: {why}." for row, why in enumerate(frame["left_out"], start=1) if why),
     ]
-    return tabular("llll" + "r" * 5 + "l" * (2 * len(present)), head, rows, comments, footnotes=_no_guarantees(frame))
+    return tabular(
+        "llll" + "r" * 5 + "l" * (2 * len(present)),
+        head,
+        rows,
+        comments,
+        footnotes=[*_no_guarantees(frame), *_constants(frame)],
+    )
 
 
 def _no_guarantees(frame: pl.DataFrame) -> list[str]:
@@ -155,6 +161,17 @@ def _no_guarantees(frame: pl.DataFrame) -> list[str]:
         return []
     told = frame.select("mechanism", "no_guarantee").drop_nulls().unique(maintain_order=True).rows()
     return [escape(f"{mechanism}: ε none, {why}.") for mechanism, why in told]
+
+
+def _constants(frame: pl.DataFrame) -> list[str]:
+    """Say of every data set whose constants were taken from its records what comes on top of every ε."""
+    if "constants_epsilon" not in frame.columns:
+        return []
+    told = frame.select("dataset", "constants_epsilon", "constants_delta").drop_nulls().unique(maintain_order=True)
+    return [
+        rf"{escape(dataset)}: its constants spent $\varepsilon$ = {at_most(epsilon)} at $\delta$ = {scientific(delta)} besides."
+        for dataset, epsilon, delta in told.rows()
+    ]
 
 
 def _accounting(frame: pl.DataFrame) -> list[str]:

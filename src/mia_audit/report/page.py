@@ -6,6 +6,7 @@ from typing import Any
 
 from mia_audit.report import charts
 from mia_audit.report.answer import TITLES, answer
+from mia_audit.report.constants import bounds_sentence, notes, release_sentence, releases
 from mia_audit.report.explanations import chart_settings, section
 from mia_audit.report.exposed import most_exposed
 from mia_audit.report.findings import Finding, Findings, reference
@@ -72,6 +73,8 @@ def render(results: Results, findings: Findings, sources: Mapping[str, Any]) -> 
     null = null_table(findings)
     spec = results.spec
     private = [found for found in findings.settings if found.setting.private]
+    released = releases(results)
+    table = settings_table(findings)
     return template.render(
         title=spec.title or spec.audit,
         version=sources["versions"].get("mia-audit", ""),
@@ -93,7 +96,8 @@ def render(results: Results, findings: Findings, sources: Mapping[str, Any]) -> 
         trained_privately=any(found.setting.trained for found in private),
         sampling=joined(sorted({sampling_name(facts) for found in private if (facts := guarantee(found))})),
         groups=groups,
-        settings=settings_table(findings),
+        settings=table | {"notes": [*table["notes"], *notes(findings.settings, released)]},
+        released=bool(released),
         inherent=inherent_section(findings) if spec.inherent else [],
         private_studies=private_studies,
         explained=section(results, findings, interpreted, spec.confidence),
@@ -241,6 +245,8 @@ def _facts(results: Results, findings: Findings, sources: Mapping[str, Any]) -> 
             *([f"{noise * 100:g}\u00a0% of labels replaced"] if noise else []),
         ]
         yield f"Pool {name}", ", ".join(parts)
+        if release := facts.get("release"):
+            yield f"Constants of {name}", f"{release_sentence(name, release)} {bounds_sentence(release)}"
     design, share = design_of(results)
     if design and findings.settings:
         told = DESIGNS.get(design, design).format(share=share)

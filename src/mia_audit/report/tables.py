@@ -9,6 +9,7 @@ import polars as pl
 
 from mia_audit.evaluation.summary import summarise
 from mia_audit.interpretability import OTHER, REFERENCE
+from mia_audit.report.constants import Releases, columns, releases
 from mia_audit.report.explanation_curves import curves_of
 from mia_audit.report.findings import (
     Estimate,
@@ -38,7 +39,7 @@ def build(results: Results, findings: Findings) -> dict[str, pl.DataFrame]:
     summary = _summary(results)
     interpreted = interpretations(results)
     tables = {
-        "settings": _settings(findings, results.spec),
+        "settings": _settings(findings, results.spec, releases(results)),
         "summary": summary.filter(~pl.col("null_control")).drop("null_control"),
         "differences": _differences(findings, interpreted, results.spec.confidence),
         "null_control": _null_control(summary),
@@ -79,14 +80,18 @@ def _null_control(summary: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _settings(findings: Findings, spec: Spec) -> pl.DataFrame:
+def _settings(findings: Findings, spec: Spec, released: Releases) -> pl.DataFrame:
     left_out = left_out_of(spec)
-    rows = [_setting(found, findings) | {"left_out": left_out.get(found.setting)} for found in findings.settings]
+    rows = [
+        _setting(found, findings) | {"left_out": left_out.get(found.setting)} | columns(found.setting, released)
+        for found in findings.settings
+    ]
     nothing = dict.fromkeys(_settings_schema())
     rows += [nothing | _identity(gap.setting) | {"left_out": told(gap)} for gap in spec.gaps if not gap.attacked]
     frame = pl.DataFrame(rows, schema=_settings_schema(), orient="row")
     absent = [f"{prefix}_" for prefix in CHANNELS.values() if frame[f"{prefix}_attack"].is_null().all()]
-    unsaid = ["no_guarantee"] if frame["no_guarantee"].is_null().all() else []
+    sometimes = ("no_guarantee", "constants_epsilon", "constants_delta")
+    unsaid = [name for name in sometimes if frame[name].is_null().all()]
     return frame.drop(unsaid, *(name for name in frame.columns if name.startswith(tuple(absent))))
 
 
@@ -95,6 +100,7 @@ def _settings_schema() -> dict[str, Any]:
     schema |= dict.fromkeys(
         ["delta", "epsilon_spent", "epsilon_spent_rdp", "noise_multiplier", "sampling_rate"], pl.Float64
     )
+    schema |= dict.fromkeys(["constants_epsilon", "constants_delta"], pl.Float64)
     schema |= dict.fromkeys(["epsilon_shown", "epsilon_shown_delta"], pl.Float64) | {"epsilon_shown_by": pl.String}
     schema |= dict.fromkeys(["accountant", "sampling", "clipping"], pl.String)
     schema |= {"models": pl.Int32}

@@ -7,14 +7,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from mia_audit.errors import UserError, suggest
-from mia_audit.explain.private_local.budget import (
-    check_privacy,
-    multiplier_for,
-    published_multiplier,
-    rho_for,
-    step_cost,
-)
+from mia_audit.explain.private_local.budget import published_multiplier, rho_for, step_cost
 from mia_audit.explain.weights import kernels, published_excess
+from mia_audit.gaussian import check_privacy, multiplier_for
 
 PUBLISHED = ("sigma", "weight", "uncentred", "beta")
 """What `as_published` may bring back: the paper's σ, its uncapped exp(−d²), its fit without centring, its β without noise."""

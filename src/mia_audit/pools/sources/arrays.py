@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mia_audit.errors import UserError, first_line
-from mia_audit.pools.catalogue import Source, pool
+from mia_audit.pools.catalogue import TABLE_KEYS, Source, pool
 from mia_audit.pools.torchvision_sets import root_of
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ EXPECTED = (
 )
 
 
-@pool("arrays", "root", "standardise", "constants")
+@pool("arrays", "root", *TABLE_KEYS)
 def arrays(dataset: Dataset, where: str) -> Source:
     """Return images (uint8) or rows (made float32); labels are whole numbers from 0, or names."""
     root = root_of(dataset, where)
@@ -40,7 +40,8 @@ def arrays(dataset: Dataset, where: str) -> Source:
         if records.dtype.kind not in "iufb" or not np.isfinite(records).all():
             raise UserError(f"{where}.root: {root}: records hold values that are not finite numbers; {EXPECTED}")
         features = [str(column) for column in range(records.shape[1])]
-        return Source("table", records.astype(np.float32), numbers, classes, features)
+        flags = frozenset(features if records.dtype.kind == "b" else ())
+        return Source("table", records.astype(np.float32), numbers, classes, features, flags)
     return Source("image", _channels_first(records, root, where), numbers, classes, [])
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mia_audit.errors import UserError, first_line, suggest
-from mia_audit.pools.catalogue import Source, pool
+from mia_audit.pools.catalogue import TABLE_KEYS, Source, pool
 from mia_audit.pools.torchvision_sets import root_of
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from mia_audit.config.schema import Dataset
 
 
-@pool("table", "root", "label", "standardise", "constants")
+@pool("table", "root", "label", *TABLE_KEYS)
 def table(dataset: Dataset, where: str) -> Source:
     """Return float32 [n, d]: numbers as they are, a column of text as one column of 0 and 1 for each of its values."""
     import polars as pl
@@ -45,9 +45,9 @@ def table(dataset: Dataset, where: str) -> Source:
     if not columns:
         raise UserError(f"{where}.root: {root} has no column beside '{dataset.label}'")
     values = np.stack([column.to_numpy().astype(np.float32) for column in columns], axis=1)
-    return Source(
-        "table", values, numbers.to_numpy(), classes.cast(pl.String).to_list(), [column.name for column in columns]
-    )
+    flags = frozenset(column.name for column in columns if column.dtype == pl.Boolean)
+    names = [column.name for column in columns]
+    return Source("table", values, numbers.to_numpy(), classes.cast(pl.String).to_list(), names, flags)
 
 
 def _columns(column: pl.Series, root: str, where: str) -> list[pl.Series]:
