@@ -71,7 +71,7 @@ def test_a_size_is_what_pillow_resizes_to(tmp_path: Path, publish: Publish) -> N
     ("name", "damage", "section", "words"),
     [
         ("svhn", "test_32x32.mat", {}, r"datasets\.some\.root: no readable SVHN in .*datasets\.some\.download: true"),
-        ("cifar10", "cifar-10-batches-py/test_batch", {}, "no readable CIFAR10 in .*not found or corrupted"),
+        ("cifar10", "cifar-10-batches-py/test_batch", {}, "no readable CIFAR10 in .*test_batch is damaged"),
         ("gtsrb", "gtsrb/GTSRB/Final_Test/Images/00020.ppm", {}, r"1 of 24 records .*00020\.ppm \(.*Mend them"),
         ("gtsrb", "", {"size": None}, r"datasets\.some\.size: missing; the images of GTSRB vary in size"),
         ("mnist", "", {"root": ""}, r"datasets\.some\.root: missing; say where the files of pool 'mnist' are"),

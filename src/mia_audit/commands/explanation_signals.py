@@ -36,7 +36,7 @@ def run(options: argparse.Namespace) -> None:
     terms = Terms(epsilon, study.delta, epsilon, study.steps, study.c, study.kernel, study.adjacency)
     records = np.asarray(read_records(options.pool).data)
     explained = ExplanationSet.of(records, read_values(options.values, len(records)), study.scale)
-    membership = read_membership(options.pool / "membership.parquet")
+    membership = read_membership(options.pool / "membership.parquet", records=len(records))
     asked = neighbours(explained.points(records))
 
     def tables() -> Iterator[pa.Table]:

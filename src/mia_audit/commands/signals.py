@@ -60,7 +60,7 @@ def run(options: argparse.Namespace) -> None:
     task = Task(options.family, spec["options"], spec["seed"], batch)
     inputs = Inputs(pool.data, taken_by(architecture, pool.facts), architecture["input_shape"], device)
     count = len(pool.labels)
-    membership = read_membership(options.membership, weights) if options.membership else None
+    membership = read_membership(options.membership, weights, count) if options.membership else None
 
     def tables() -> Iterator[pa.Table]:
         for column, (shadow, path) in enumerate(weights.items()):

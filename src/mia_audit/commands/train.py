@@ -61,7 +61,7 @@ def run(options: argparse.Namespace) -> None:
     training = parse(Training, spec["training"], "training")
     architecture = read_architecture(options.architecture)
     records = read_records(options.pool)
-    membership = read_membership(options.pool / "membership.parquet", shadows)
+    membership = read_membership(options.pool / "membership.parquet", shadows, len(records.labels))
     public = read_start(architecture, options.public) if options.public else None
     device = device_for(options.threads, options.device)
     batch = batch_for(architecture, options.batch, device)

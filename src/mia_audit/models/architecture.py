@@ -13,15 +13,25 @@ from mia_audit.errors import UserError, first_line
 from mia_audit.models.catalogue import Family, Parameters, architectures
 from mia_audit.models.weights import load_weights
 
+NEEDED = ("model", "arguments", "shape", "input_shape", "classes", "parameters", "normalisation")
+"""What is read of an architecture.json."""
+
 
 def describe(name: str, model: str, parameters: Parameters, shape: tuple[int, ...], classes: int) -> dict[str, Any]:
     """Build the model once, on the pool's shape, and return the facts that rebuild it.
 
     Keys: name, model, arguments (resolved), shape (of a record in the pool), input_shape (as the model takes it), classes,
     parameters (trainable numbers), batch_norm, batch_norm_layers, normalisation (mean and sd of pixels that the model wants
-    where the data set states none; empty for 0.5). Raises UserError for an unknown model, for parameters or
-    an image size that it refuses, and for a table given to an image model or the other way round.
+    where the data set states none; empty for 0.5). Raises UserError, which names the config's key, for an unknown model,
+    for parameters or an image size that it refuses, and for a table given to an image model or the other way round.
     """
+    try:
+        return _described(name, model, parameters, shape, classes)
+    except UserError as error:
+        raise UserError(f"architectures.{name}: {error}") from None
+
+
+def _described(name: str, model: str, parameters: Parameters, shape: tuple[int, ...], classes: int) -> dict[str, Any]:
     family = family_of(model)
     arguments = family.arguments(model, parameters, shape, classes)
     input_shape = family.input_shape(arguments)
@@ -34,10 +44,10 @@ def describe(name: str, model: str, parameters: Parameters, shape: tuple[int, ..
         raise
     except Exception as error:  # whatever a model of any library raises for arguments that it refuses
         given = ", ".join(f"{key}={value}" for key, value in arguments.items())
-        raise UserError(f"architecture '{name}': model '{model}' refuses {given}: {first_line(error)}") from None
+        raise UserError(f"model '{model}' refuses {given}: {first_line(error)}") from None
     if logits.shape != (1, classes):
         raise UserError(
-            f"architecture '{name}': model '{model}' returns {list(logits.shape)} where [1, {classes}] was expected: it is no classifier"
+            f"model '{model}' returns {list(logits.shape)} where [1, {classes}] was expected: it is no classifier"
         )
     layers = batch_norm_layers(built)
     return {
@@ -82,12 +92,17 @@ def construct(architecture: Mapping[str, Any], seed: int) -> nn.Module:
 
 
 def read_architecture(path: Path) -> dict[str, Any]:
-    """Read an architecture.json; a missing or damaged file is a UserError that names it."""
+    """Read an architecture.json; a missing, damaged or foreign file is a UserError that names it."""
     try:
-        architecture: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        architecture = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file; expected what `mia-audit architecture` writes") from None
     except (OSError, ValueError) as error:
         raise UserError(f"{path}: no readable JSON ({error}). Delete it and run again") from None
-    return architecture
+    lacking = [key for key in NEEDED if not isinstance(architecture, dict) or key not in architecture]
+    if lacking:
+        raise UserError(f"{path}: no architecture, '{lacking[0]}' is missing. Delete it and run again")
+    return dict(architecture)
 
 
 def load(architecture: Mapping[str, Any], weights: Path) -> nn.Module:

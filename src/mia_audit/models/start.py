@@ -68,6 +68,8 @@ def fetch(architecture: Mapping[str, Any], source: str, where: str) -> dict[str,
     start = {name: value for name, value in found.items() if name not in names}
     if odd := misfit(start, own, names):
         raise UserError(f"{where}: {source}: weights of another architecture: {odd}")
+    if broken := next((name for name, value in start.items() if not torch.isfinite(value).all()), None):
+        raise UserError(f"{where}: {source}: '{broken}' holds numbers that are not finite; fetch the weights again")
     return start
 
 

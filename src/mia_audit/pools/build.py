@@ -139,14 +139,17 @@ SIDES: dict[str, Callable[[int, int], tuple[Int[np.ndarray, " p"], Int[np.ndarra
 
 
 def _check_labels(source: Source, where: str) -> None:
-    if len(source.classes) < 2:
-        raise UserError(f"{where}: all records are of one class, '{source.classes[0]}': a classifier needs two or more")
+    if not len(source.labels):
+        raise UserError(f"{where}: there is no record")
     outside = np.flatnonzero((source.labels < 0) | (source.labels >= len(source.classes)))
     if len(outside):
         raise UserError(
             f"{where}: record {outside[0]} of the data set has the label {source.labels[outside[0]]}, but its {len(source.classes)}"
             f" classes are numbered from 0 to {len(source.classes) - 1} ({len(outside)} such labels)"
         )
+    if len(np.unique(source.labels)) < 2:
+        only = source.classes[int(source.labels[0])]
+        raise UserError(f"{where}: all records are of one class, '{only}': a classifier needs two or more")
 
 
 def _check_kind(source: Source, section: Dataset, where: str) -> None:

@@ -74,7 +74,27 @@ def read_records(folder: Path, stem: str = "records") -> StoredRecords:
         raise UserError(
             f"{path}: damaged (its bytes are not those that were written with {stem}.parquet). Delete both and run again"
         )
-    return StoredRecords(data, table["label"].to_numpy(), facts)
+    stored = StoredRecords(data, table["label"].to_numpy(), facts)
+    _check_facts(stored, folder, stem)
+    return stored
+
+
+def _check_facts(stored: StoredRecords, folder: Path, stem: str) -> None:
+    """Refuse a pool, perhaps another tool's, whose array or labels are not what the table's facts say."""
+    path, facts = folder / f"{stem}.parquet", stored.facts
+    if lacking := [name for name in ("kind", "shape", "classes") if name not in facts]:
+        raise UserError(f"{path}: the fact '{lacking[0]}' is missing from the table's metadata; see docs/data.md")
+    if list(stored.data.shape[1:]) != facts["shape"]:
+        raise UserError(
+            f"{path}: records of shape {facts['shape']}, but {stem}.npy beside it has {list(stored.data.shape[1:])}."
+            " Delete both and run again"
+        )
+    outside = np.flatnonzero((stored.labels < 0) | (stored.labels >= len(facts["classes"])))
+    if len(outside):
+        raise UserError(
+            f"{path}: record {outside[0]} has the label {stored.labels[outside[0]]}, but the pool's {len(facts['classes'])} classes are"
+            f" numbered from 0 to {len(facts['classes']) - 1} ({len(outside)} such labels)"
+        )
 
 
 def write_membership(path: Path, membership: Bool[np.ndarray, "n k"], facts: dict[str, Any]) -> None:
@@ -84,8 +104,14 @@ def write_membership(path: Path, membership: Bool[np.ndarray, "n k"], facts: dic
     write_table(path, pa.table(columns), "membership", len(membership), facts)
 
 
-def read_membership(path: Path, shadows: Iterable[int] | None = None) -> Bool[np.ndarray, "n k"]:
-    """Read the membership of all shadows, or of some."""
+def read_membership(
+    path: Path, shadows: Iterable[int] | None = None, records: int | None = None
+) -> Bool[np.ndarray, "n k"]:
+    """Read the membership of all shadows, or of some; UserError where it is not of so many `records`, if they are known."""
     names = None if shadows is None else [str(shadow) for shadow in shadows]
     table = read_table(path, "membership", names)
+    if records is not None and len(table) != records:
+        raise UserError(
+            f"{path}: membership of {len(table)} records, but the pool has {records}. Delete it and run again"
+        )
     return np.stack([table[name].to_numpy() for name in table.column_names if name != "record"], axis=1)

@@ -51,8 +51,19 @@ class Images:
                 image = image.resize(self.sizes[::-1], Resampling.BILINEAR)
             pixels = np.asarray(image, dtype=np.uint8)
         except Exception as error:  # whatever a decoder raises for a damaged file
-            raise BadRecordError(f"{self.name_of(row)} ({first_line(error)})") from None
+            raise BadRecordError(f"{self.name_of(row)} ({unreadable(error)})") from None
         return np.ascontiguousarray(pixels.reshape(*self.sizes, self.channels).transpose(2, 0, 1))
+
+
+def unreadable(error: Exception) -> str:
+    """Say why an image cannot be read, without its name, which stands before it."""
+    from PIL import UnidentifiedImageError
+
+    if isinstance(error, UnidentifiedImageError):
+        return "no image, or of an unknown kind"
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror.lower()
+    return first_line(error)
 
 
 def sizes_of(size: int | None, native: Any) -> tuple[int, int]:

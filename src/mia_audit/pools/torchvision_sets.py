@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
@@ -22,19 +22,32 @@ if TYPE_CHECKING:
 KEYS = ("root", "download", "size")
 
 
+def cifar_files(kind: Any) -> list[tuple[str, str | None]]:
+    """List what CIFAR-10 and CIFAR-100 consist of."""
+    batches = [*kind.train_list, *kind.test_list, (kind.meta["filename"], kind.meta["md5"])]
+    return [(f"{kind.base_folder}/{name}", md5) for name, md5 in batches]
+
+
+def mnist_files(kind: Any) -> list[tuple[str, str | None]]:
+    """List what MNIST and its like consist of, unpacked."""
+    return [(f"{kind.__name__}/raw/{Path(url).stem}", None) for url, _ in kind.resources]
+
+
 @dataclass(frozen=True)
 class TorchvisionSet:
     """One of torchvision's data sets: all of its training images, then all of its test images.
 
     `splits` are the constructor's arguments for either part with the number of images that were published (several
-    where several releases are in use); `labels` and `classes` read a constructed set. `varies` says that the images are
-    not all of one size, `files` where they are.
+    where several releases are in use); `labels` and `classes` read a constructed set. `needs` lists what has to be below
+    the root, by torchvision's class, with MD5 sums where they were published. `varies` says that the images are not all
+    of one size, `files` where they are.
     """
 
     kind: str
     splits: tuple[tuple[Mapping[str, Any], tuple[int, ...]], ...]
     labels: Callable[[Any], Any]
     classes: Callable[[Any], list[str]]
+    needs: Callable[[Any], Iterable[tuple[str, str | None]]]
     varies: bool = False
     files: Callable[[Any], list[Any]] | None = None
 
@@ -79,12 +92,12 @@ class TorchvisionSet:
         try:
             found = getattr(torchvision.datasets, self.kind)(root, **arguments, download=dataset.download)
         except Exception as error:  # torchvision and the formats' readers raise what they like
-            mend = (
-                "the download failed; fetch its files by hand"
-                if dataset.download
-                else f"put its published files there, or let torchvision fetch them with {where}.download: true"
-            )
-            raise UserError(f"{where}.root: no readable {self.kind} in {root} ({first_line(error)}): {mend}") from None
+            if dataset.download:
+                why, mend = first_line(error), "the download failed; fetch its files by hand"
+            else:
+                why = "; ".join(self._wrong(root)) or first_line(error)
+                mend = f"put its published files there, or let torchvision fetch them with {where}.download: true"
+            raise UserError(f"{where}.root: no readable {self.kind} in {root} ({why}): {mend}") from None
         if len(found) not in counts:
             expected = " or ".join(f"{count:,}" for count in counts)
             raise UserError(
@@ -92,6 +105,17 @@ class TorchvisionSet:
                 " expected: files are missing, or are not the published ones"
             )
         return found
+
+    def _wrong(self, root: Path) -> Iterator[str]:
+        """Name what is missing below the root, and what is not what was published."""
+        import torchvision.datasets
+        from torchvision.datasets.utils import check_integrity
+
+        for name, md5 in self.needs(getattr(torchvision.datasets, self.kind)):
+            if not (root / name).exists():
+                yield f"{name} is missing"
+            elif md5 and not check_integrity(root / name, md5):
+                yield f"{name} is damaged, or not the published file"
 
 
 def root_of(dataset: Dataset, where: str, must_exist: bool = True) -> Path:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import TYPE_CHECKING
+from zipfile import BadZipFile
 
 import numpy as np
+from jaxtyping import Float
 
 from mia_audit.errors import UserError, first_line
 from mia_audit.pools.catalogue import TABLE_KEYS, Source, pool
@@ -24,24 +26,29 @@ def arrays(dataset: Dataset, where: str) -> Source:
     """Return images (uint8) or rows (made float32); labels are whole numbers from 0, or names."""
     root = root_of(dataset, where)
     records, labels = (_array(root, name, where) for name in ("records", "labels"))
-    if labels.ndim != 1 or len(labels) != len(records):
+    if labels.ndim != 1 or records.ndim == 0 or len(labels) != len(records):
         raise UserError(
             f"{where}.root: {root}: labels of shape {list(labels.shape)} do not go with records of shape {list(records.shape)}:"
             " expected one label a record"
         )
     if labels.dtype.kind in "iu":
-        numbers, classes = labels.astype(np.int64), [str(number) for number in range(int(labels.max(initial=-1)) + 1)]
+        numbers = labels.astype(np.int64)
+        last = int(numbers.max(initial=-1))
+        if last >= len(numbers):
+            raise UserError(
+                f"{where}.root: {root}: record {numbers.argmax()} has the label {last}, but there are {len(numbers)} records: expected"
+                " classes numbered from 0 without gaps, or text"
+            )
+        classes = [str(number) for number in range(last + 1)]
     elif labels.dtype.kind == "U":
         names, numbers = np.unique(labels, return_inverse=True)
         classes = names.tolist()
     else:
         raise UserError(f"{where}.root: {root}: labels of type {labels.dtype}: expected whole numbers from 0, or text")
     if records.ndim == 2:
-        if records.dtype.kind not in "iufb" or not np.isfinite(records).all():
-            raise UserError(f"{where}.root: {root}: records hold values that are not finite numbers; {EXPECTED}")
         features = [str(column) for column in range(records.shape[1])]
         flags = frozenset(features if records.dtype.kind == "b" else ())
-        return Source("table", records.astype(np.float32), numbers, classes, features, flags)
+        return Source("table", _rows(records, root, where), numbers, classes, features, flags)
     return Source("image", _channels_first(records, root, where), numbers, classes, [])
 
 
@@ -53,17 +60,30 @@ def _array(root: Path, name: str, where: str) -> np.ndarray:
             return np.asanyarray(np.load(path, mmap_mode="r", allow_pickle=False))
         with np.load(path, allow_pickle=False) as archive:
             return np.asarray(archive[name])
-    except (OSError, ValueError, KeyError, EOFError, TypeError) as error:
+    except (OSError, ValueError, KeyError, EOFError, TypeError, BadZipFile) as error:
+        why = "no such file" if isinstance(error, FileNotFoundError) else first_line(error)
         raise UserError(
-            f"{where}.root: {path}: no readable array '{name}' ({first_line(error)}): expected an .npz file with records and labels,"
+            f"{where}.root: {path}: no readable array '{name}' ({why}): expected an .npz file with records and labels,"
             " or a folder with records.npy and labels.npy"
         ) from None
 
 
+def _rows(records: np.ndarray, root: Path, where: str) -> Float[np.ndarray, "n d"]:
+    if records.shape[1] == 0 or records.dtype.kind not in "iufb":
+        raise UserError(
+            f"{where}.root: {root}: records of type {records.dtype} and shape {list(records.shape)}: {EXPECTED}"
+        )
+    with np.errstate(over="ignore"):
+        rows = records.astype(np.float32)
+    if not np.isfinite(rows).all():
+        raise UserError(f"{where}.root: {root}: records hold values that are not finite numbers of 32 bits; {EXPECTED}")
+    return rows
+
+
 def _channels_first(records: np.ndarray, root: Path, where: str) -> np.ndarray:
-    if records.dtype == np.uint8 and records.ndim == 3:
+    if records.dtype == np.uint8 and records.ndim == 3 and records[:1].size:
         return records[:, None]
-    if records.dtype == np.uint8 and records.ndim == 4:
+    if records.dtype == np.uint8 and records.ndim == 4 and records[:1].size:
         first, last = (records.shape[axis] in (1, 3) for axis in (1, 3))
         if first != last:
             return records if first else records.transpose(0, 3, 1, 2)

@@ -11,6 +11,7 @@ register(
         SPLITS,
         labels=lambda part: part._labels,
         classes=lambda part: part.classes,
+        needs=lambda kind: [(f"food-101/{name}", None) for name in ("images", "meta/train.json", "meta/test.json")],
         varies=True,
         files=lambda part: part._image_files,
     ),

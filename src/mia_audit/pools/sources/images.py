@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mia_audit.errors import UserError, first_line
+from mia_audit.errors import UserError
 from mia_audit.pools.catalogue import Source, pool
-from mia_audit.pools.images import Images, sizes_of
+from mia_audit.pools.images import Images, sizes_of, unreadable
 from mia_audit.pools.torchvision_sets import root_of
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from mia_audit.config.schema import Dataset
 
 SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp", ".ppm", ".pgm", ".tif", ".tiff", ".webp", ".gif"}
-CHANNELS = {"1": 1, "L": 1, "RGB": 3, "RGBA": 3, "P": 3, "CMYK": 3, "YCbCr": 3}
+CHANNELS = {"1": 1, "L": 1, "LA": 1, "RGB": 3, "RGBA": 3, "P": 3, "PA": 3, "CMYK": 3, "YCbCr": 3}
 """Channels of an image by Pillow's mode; transparency is dropped."""
 CONVERTED = {"grey": 1, "rgb": 3}
 """Channels that `convert` makes of all images."""
@@ -60,7 +60,7 @@ def images(dataset: Dataset, where: str) -> Source:
 
 
 def _is_image(path: Path) -> bool:
-    return path.suffix.lower() in SUFFIXES and not path.name.startswith(".") and path.is_file()
+    return path.suffix.lower() in SUFFIXES and not path.name.startswith(".") and not path.is_dir()
 
 
 def _header(path: Path) -> tuple[int, tuple[int, int]] | str:
@@ -73,7 +73,7 @@ def _header(path: Path) -> tuple[int, tuple[int, int]] | str:
                 return f"pixels of mode {image.mode}, not of 8 bits a channel"
             return CHANNELS[image.mode], image.size
     except Exception as error:  # whatever Pillow raises for a damaged file
-        return first_line(error)
+        return unreadable(error)
 
 
 def _agreed(

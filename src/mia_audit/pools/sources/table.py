@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import numpy as np
+from jaxtyping import Float
 
 from mia_audit.errors import UserError, first_line, suggest
 from mia_audit.pools.catalogue import TABLE_KEYS, Source, pool
@@ -16,27 +18,38 @@ if TYPE_CHECKING:
     from mia_audit.config.schema import Dataset
 
 
+REPEATED = re.compile(r"(.*)_duplicated_\d+")
+"""How polars calls a second column of the same name."""
+FEW = 20
+"""Columns of no more different words are never taken for names."""
+
+
 @pool("table", "root", "label", *TABLE_KEYS)
 def table(dataset: Dataset, where: str) -> Source:
     """Return float32 [n, d]: numbers as they are, a column of text as one column of 0 and 1 for each of its values."""
     import polars as pl
 
     root = root_of(dataset, where)
-    readers = {".csv": lambda: pl.read_csv(root, infer_schema_length=None), ".parquet": lambda: pl.read_parquet(root)}
-    if root.suffix.lower() not in readers:
+    readers = {
+        ".csv": lambda: pl.read_csv(root, infer_schema_length=None, glob=False),
+        ".parquet": lambda: pl.read_parquet(root, glob=False),
+    }
+    if root.suffix.lower() not in readers or not root.is_file():
         raise UserError(f"{where}.root: {root}: expected a file that ends in {' or '.join(readers)}")
     try:
         frame = readers[root.suffix.lower()]()
     except (pl.exceptions.PolarsError, OSError) as error:
         raise UserError(f"{where}.root: {root}: not readable as a table: {first_line(error)}") from None
+    _check_header(frame, str(root), where)
     if dataset.label not in frame.columns:
         raise UserError(
             f"{where}.label: {root} has no column '{dataset.label}': {suggest(dataset.label, frame.columns)}"
         )
     _check_complete(frame, str(root), where)
     labels = frame[dataset.label]
-    if labels.dtype.is_float():
-        raise UserError(f"{where}.label: column '{dataset.label}' of {root} holds fractions; expected classes")
+    if labels.dtype.is_float() or labels.dtype.is_nested():
+        held = "fractions" if labels.dtype.is_float() else str(labels.dtype)
+        raise UserError(f"{where}.label: column '{dataset.label}' of {root} holds {held}; expected classes")
     classes = labels.unique().sort()
     numbers = labels.cast(pl.String).replace_strict(classes.cast(pl.String), np.arange(len(classes)))
     columns = [
@@ -44,7 +57,7 @@ def table(dataset: Dataset, where: str) -> Source:
     ]
     if not columns:
         raise UserError(f"{where}.root: {root} has no column beside '{dataset.label}'")
-    values = np.stack([column.to_numpy().astype(np.float32) for column in columns], axis=1)
+    values = np.stack([_numbers(column, str(root), where) for column in columns], axis=1)
     flags = frozenset(column.name for column in columns if column.dtype == pl.Boolean)
     names = [column.name for column in columns]
     return Source("table", values, numbers.to_numpy(), classes.cast(pl.String).to_list(), names, flags)
@@ -61,11 +74,55 @@ def _columns(column: pl.Series, root: str, where: str) -> list[pl.Series]:
             " convert it, or leave it out"
         )
     text = column.cast(pl.String)
+    _check_words(text, root, where)
     return [(text == value).alias(f"{column.name}={value}") for value in text.unique().sort()]
 
 
+def _numbers(column: pl.Series, root: str, where: str) -> Float[np.ndarray, " n"]:
+    import polars as pl
+
+    with np.errstate(over="ignore"):
+        values = column.cast(pl.Float64).to_numpy().astype(np.float32)
+    if not np.isfinite(values).all():
+        row = int(np.argmin(np.isfinite(values)))
+        raise UserError(
+            f"{where}.root: {root}: {column[row]} in column '{column.name}' (row {row + 1}) is too large for a number of 32 bits:"
+            " give the column in a larger unit"
+        )
+    return np.asarray(values)
+
+
+def _check_words(text: pl.Series, root: str, where: str) -> None:
+    """Refuse columns of text that are none: numbers with a slip among them, and names of single records."""
+    import polars as pl
+
+    odd = text.cast(pl.Float64, strict=False).is_null()
+    if 0 < odd.sum() < len(text) / 2:
+        row = int(odd.arg_max() or 0)
+        raise UserError(
+            f"{where}.root: {root}: column '{text.name}' holds numbers but for '{text[row]}' (row {row + 1} first, {odd.sum()} in all):"
+            " mend them, or put a letter before all, if these are words"
+        )
+    words = text.n_unique()
+    if words > FEW and words > len(text) / 2:
+        raise UserError(
+            f"{where}.root: {root}: column '{text.name}' has {words} different words in {len(text)} rows, so that it names single"
+            " records: leave it out"
+        )
+
+
+def _check_header(frame: pl.DataFrame, root: str, where: str) -> None:
+    if any("\0" in name for name in frame.columns):
+        raise UserError(f"{where}.root: {root}: not readable as a table: it is not in UTF-8; save it so")
+    names = [REPEATED.fullmatch(name) for name in frame.columns]
+    if twice := [match[1] for match in names if match and match[1] in frame.columns]:
+        raise UserError(f"{where}.root: {root}: column '{twice[0]}' stands there twice: rename one, or leave it out")
+
+
 def _check_complete(frame: pl.DataFrame, root: str, where: str) -> None:
-    """Refuse missing values and numbers that are not finite, naming every column and its first such row."""
+    """Refuse a table without rows, missing values and numbers that are not finite, naming every column and its first such row."""
+    if not len(frame):
+        raise UserError(f"{where}.root: {root}: no rows")
     problems = []
     for column in frame:
         missing = column.is_null()
