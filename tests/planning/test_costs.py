@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -62,6 +63,22 @@ SPEC: dict[str, Any] = {
     "measures": ["cosine", "deletion", "sensitivity"],
     "measuring": {"curve_steps": 4, "perturbations": 3, "radius": 0.02},
 }
+
+
+def test_a_step_is_timed_in_the_precision_of_training(mlp: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    types = []
+    plain = torch.nn.functional.cross_entropy
+
+    def told(logits: torch.Tensor, *rest: Any, **named: Any) -> torch.Tensor:
+        types.append(torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else torch.float32)
+        return plain(logits, *rest, **named)
+
+    monkeypatch.setattr(torch.nn.functional, "cross_entropy", told)
+    costs = Measured(4, "cpu")
+    for precision in (None, "bf16", "float32"):
+        types.clear()
+        costs.step(mlp, Mechanism(mechanism="none"), Training(batch=4, precision=precision))
+        assert set(types) == {torch.bfloat16 if precision == "bf16" else torch.float32}
 
 
 def test_measures_that_ask_the_model_again_are_counted(mlp: dict[str, Any]) -> None:

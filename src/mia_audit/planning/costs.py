@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from mia_audit.compute.precision import computing
 from mia_audit.config.schema import Mechanism, PrivateExplanations, Training
 from mia_audit.config.settings import of_members
 from mia_audit.explain.members import Members
@@ -73,7 +74,7 @@ class Measured:
         self._known: dict[str, Any] = {}
 
     def step(self, architecture: Mapping[str, Any], mechanism: Mechanism, training: Training) -> Linear:
-        terms = training.model_dump(include={"batch", "optimizer", "train"})
+        terms = training.model_dump(include={"batch", "optimizer", "train", "precision"})
         key = ["step", _compute_of(architecture), mechanism.model_dump(exclude={"delta"}), terms]
         return self._once(key, lambda: self._step(architecture, mechanism, training))
 
@@ -119,7 +120,8 @@ class Measured:
             protection.backward(inputs, labels)
             optimizer.step()
 
-        return self._timed(architecture, run, training.batch)
+        with computing(model, training.precision or "float32"):
+            return self._timed(architecture, run, training.batch)
 
     def _calibration(self, mechanism: Mechanism, training: Training, records: int, epsilon: float) -> float:
         model = nn.Sequential(nn.Conv2d(1, 1, 1), nn.Flatten(), nn.Linear(1, 1))  # channels, for noise by channel
