@@ -1,6 +1,7 @@
 """Slices: what each rule is told, and no more, so that a change reruns only what depends on it."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -141,6 +142,18 @@ def test_a_pool_depends_on_the_keys_that_its_section_has() -> None:
         for changed in ({}, {"standardise_epsilon": 2})
     )
     assert json.loads(told)["dataset"] == {"pool": "breast_cancer", **private} and told != other
+
+
+def test_the_files_that_a_pool_is_read_from_are_known(tmp_path: Path) -> None:
+    def files(root: Path) -> list[str]:
+        return slices.pool_files(audit(datasets={"mine": {"pool": "arrays", "root": str(root)}}), "mine")
+
+    assert files(tmp_path) == []
+    paths = [tmp_path / name for name in ("records.npy", "labels.npy", "some.npz")]
+    for path in paths:
+        path.touch()
+    assert files(tmp_path) == [str(path) for path in paths[:2]]
+    assert files(paths[2]) == [str(paths[2])]
 
 
 def test_the_config_hash_ignores_how_work_is_cut() -> None:

@@ -156,9 +156,10 @@ def pool_slice(audit: Audit, dataset: str) -> str:
 
 
 def pool_files(audit: Audit, dataset: str) -> list[str]:
-    """Return the file that a pool is read from, so that a change of it is seen; none for a folder, or where it is missing."""
+    """Return the files that a pool is read from, so that a change of them is seen; none for a folder of images, or where they are missing."""
     root = audit.datasets[dataset].root
-    return [root] if root and Path(root).is_file() else []
+    paths = [Path(root), Path(root, "records.npy"), Path(root, "labels.npy")] if root else []
+    return [str(path) for path in paths if path.is_file()]
 
 
 def membership_slice(audit: Audit, dataset: str) -> str:

@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 
 FEATURES, CLUSTERS = 20, 15
 DEFAULT = 20_000
-"""Records where the data set does not say how many are audited."""
+"""Records, public ones and all, where the data set does not say how many are audited."""
 
 
 @pool("clusters")
 def clusters(dataset: Dataset, where: str) -> Source:
-    """Return float32 [records + public, 20]: Gaussian clusters of unequal size and spread, labels that bend within them."""
-    count = (dataset.records or DEFAULT) + dataset.public
+    """Return float32 [n, 20], as many as are asked for: Gaussian clusters of unequal size and spread, labels that bend within them."""
+    count = dataset.records + dataset.public if dataset.records else DEFAULT
     random = generator("pool source", "clusters")
     centres = 2.0 * random.standard_normal((CLUSTERS, FEATURES))
     sizes = 1.0 / np.arange(1, CLUSTERS + 1)

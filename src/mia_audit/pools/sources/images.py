@@ -38,7 +38,8 @@ def images(dataset: Dataset, where: str) -> Source:
     files = [
         (path, label) for label, folder in enumerate(folders) for path in sorted(folder.rglob("*")) if _is_image(path)
     ]
-    empty = [folder.name for label, folder in enumerate(folders) if label not in {label for _, label in files}]
+    found = {label for _, label in files}
+    empty = [folder.name for label, folder in enumerate(folders) if label not in found]
     if not files or empty:
         what = f"no images in {', '.join(empty)}" if empty else "no subfolders with images"
         raise UserError(
