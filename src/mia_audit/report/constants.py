@@ -30,9 +30,10 @@ def release_sentence(pool: str, release: Mapping[str, Any]) -> str:
     return (
         f"Centres and scales of the columns of {pool} were released once, at most ε = {at_most(release['epsilon'])} spent at"
         f" δ = {power(release['delta'])} for every record of the pool, when one of {count(release['records'], 'record')} is added or"
-        f" removed, their number being public: Gaussian mechanism, noise multiplier {significant(release['noise_multiplier'])}, sensitivity"
-        f" {significant(release['sensitivity'])} ({count(len(release['bounds']), 'column')} within stated bounds). This ε comes on top of"
-        " every other one. All models share the constants, whatever they were trained on, so that no attack here tests this release."
+        " removed, their number being public: Gaussian mechanism without sampling, accounted for exactly, noise multiplier"
+        f" {significant(release['noise_multiplier'])}, sensitivity {significant(release['sensitivity'])}"
+        f" ({count(len(release['bounds']), 'column')} within stated bounds). This ε comes on top of every other one. All models share the"
+        " constants, whatever they were trained on, so that no attack here tests this release."
     )
 
 
