@@ -21,8 +21,8 @@ from scipy.stats import t as student
 
 from mia_audit.attacks.run import permuted_membership, plan
 from mia_audit.attacks.signal import Signal, describe
-from mia_audit.audit import judge
 from mia_audit.commands.signals import shadow_files
+from mia_audit.judging import judge
 from mia_audit.models import Inputs, load, read_architecture
 from mia_audit.pools.files import read_membership, read_records
 from mia_audit.signals import Task, model_signals

@@ -1,80 +1,65 @@
-"""An audit of score matrices, from membership and signals to scores and metrics, without a workflow."""
+"""An audit of score matrices, from membership and signals to the report, without a workflow."""
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from itertools import groupby
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
-import numpy as np
 import polars as pl
-from threadpoolctl import threadpool_limits
 
-from mia_audit.attacks.run import Run, scores_of
-from mia_audit.attacks.signal import Signal
+from mia_audit.attacks.files import write_scores
+from mia_audit.attacks.matrices import MatrixFiles, parse_given
+from mia_audit.attacks.run import Run, permuted_membership, plan
+from mia_audit.config.load import parse
+from mia_audit.config.schema import Attacks, Evaluation
+from mia_audit.errors import UserError
+from mia_audit.evaluation.bounds import bounds_table
 from mia_audit.evaluation.exposure import exposure
-from mia_audit.evaluation.files import KEYS, Scored, metric_rows
-
-if TYPE_CHECKING:
-    from jaxtyping import Bool, Float, Int
-
-
-class Source(Protocol):
-    """Where membership and signals come from: a signals.parquet or matrix files."""
-
-    signals: list[Signal]
-    member: Bool[np.ndarray, "N K"]
-    record: Int[np.ndarray, " N"]
-    models: int
-
-    def read(self, signal: Signal) -> list[Float[np.ndarray, "N K"]]:
-        """Return a signal's values for every query."""
+from mia_audit.evaluation.files import KEYS, Scored, metrics_table, read_scores
+from mia_audit.evaluation.summary import summarise
+from mia_audit.judging import judge
+from mia_audit.storage import write_table, write_text
 
 
-class Judged(NamedTuple):
-    """A run's scores as they are stored, float32, the membership they are judged by, [N records, K targets], and its metrics."""
+@dataclass(frozen=True)
+class Request:
+    """What is to be audited, how, and where to: the arguments of `mia-audit audit`."""
 
-    run: Run
-    member: Bool[np.ndarray, "N K"]
-    scores: Float[np.ndarray, "N K"]
-    rows: list[dict[str, Any]]
+    membership: str
+    signals: Sequence[str]
+    out: Path
+    attacks: Sequence[str]
+    variances: Sequence[str]
+    fprs: Sequence[float]
+    confidence: float
+    delta: float
+    design: str
+    seed: int
+    name: str
+    exposed: int
+    threads: int
+    report: bool
 
 
-def judge(
-    runs: Sequence[Run],
-    source: Source,
-    null: Bool[np.ndarray, "N K"],
-    fprs: Sequence[float],
-    confidence: float,
-    threads: int = 1,
-) -> Iterator[Judged]:
-    """Yield the scores and metrics of all runs in their order, working on as many signals at a time as there are threads."""
-
-    def work(group: list[Run]) -> list[Judged]:
-        judged = []
-        for run, member, scores in scores_of(group, source.read, source.member, null):
-            stored = scores.astype(np.float32)
-            key = (run.attack, run.signal, run.variance, run.null_control)
-            scored = Scored(key, np.arange(source.models), source.record, member, stored)
-            judged.append(Judged(run, member, stored, metric_rows(scored, fprs, confidence)))
-        return judged
-
-    groups = [list(group) for _, group in groupby(runs, key=lambda run: run.signals)]
-    # Products of small matrices that BLAS spreads over threads of its own take three times the processor's time.
-    with threadpool_limits(1, "blas"), ThreadPoolExecutor(threads) as pool:
-        ahead: deque[Future[list[Judged]]] = deque()
-        try:
-            for group in groups:
-                ahead.append(pool.submit(work, group))
-                if len(ahead) > threads:
-                    yield from ahead.popleft().result()
-            while ahead:
-                yield from ahead.popleft().result()
-        finally:
-            for future in ahead:
-                future.cancel()
+def audit(request: Request) -> None:
+    """Write scores.parquet, metrics.parquet, metrics.csv, summary.csv, exposure.csv, epsilon.csv, figures/ and report.html."""
+    if not 0 < request.delta < 1:
+        raise UserError(f"--delta {request.delta:g}: expected a number between 0 and 1")
+    attacks = parse(Attacks, {"methods": request.attacks, "variances": request.variances}, "audit")
+    evaluation = parse(Evaluation, {"fprs": request.fprs, "confidence": request.confidence}, "audit")
+    source = MatrixFiles(request.membership, [parse_given(text) for text in request.signals])
+    runs = plan(attacks.methods, source.signals, attacks.variances)
+    if not runs:
+        raise UserError(f"none of the attacks ({', '.join(attacks.methods)}) reads any of the signals")
+    new = not request.out.exists()
+    try:
+        _write(request, source, runs, attacks, evaluation)
+    except BaseException:
+        if new and request.out.exists() and not any(request.out.iterdir()):
+            request.out.rmdir()
+        raise
 
 
 def strongest(metrics: pl.DataFrame) -> tuple[str, str, str]:
@@ -91,3 +76,65 @@ def exposure_table(scored: Scored) -> pl.DataFrame:
     columns = {"record": scored.record} | exposure(scored.score, scored.member)
     named = [pl.lit(value).alias(name) for name, value in zip(KEYS, (attack, signal, variance), strict=False)]
     return pl.DataFrame(columns).with_columns(named).sort("rank")
+
+
+def _write(request: Request, source: MatrixFiles, runs: list[Run], attacks: Attacks, evaluation: Evaluation) -> None:
+    out: Path = request.out
+    null = permuted_membership(source.member, request.seed, request.name)
+    rows: list[dict[str, Any]] = []
+
+    def scored() -> Iterator[Any]:
+        for judged in judge(runs, source, null, evaluation.fprs, evaluation.confidence, max(1, request.threads)):
+            rows.extend(judged.rows)
+            yield judged.run, judged.member, judged.scores
+
+    facts = {"seed": request.seed, "dataset": request.name}
+    write_scores(out / "scores.parquet", scored(), runs, source.record, range(source.models), facts)
+    metrics = metrics_table(rows)
+    write_table(
+        out / "metrics.parquet",
+        metrics.to_arrow(),
+        "metrics",
+        len(metrics),
+        facts | {"confidence": evaluation.confidence},
+    )
+    write_text(out / "metrics.csv", metrics.write_csv())
+    write_text(out / "summary.csv", summarise(metrics, evaluation.confidence).write_csv())
+    best = next(read_scores(out / "scores.parquet", *strongest(metrics)))
+    write_text(out / "exposure.csv", exposure_table(best).write_csv())
+    proved = bounds_table(metrics, request.delta, evaluation.confidence, request.design == "bernoulli")
+    write_text(out / "epsilon.csv", proved.write_csv())
+    if request.report:
+        _report(request, attacks, evaluation)
+
+
+def _report(request: Request, attacks: Attacks, evaluation: Evaluation) -> None:
+    from mia_audit.report.figures import draw
+    from mia_audit.report.findings import find
+    from mia_audit.report.page import render
+    from mia_audit.report.provenance import provenance
+    from mia_audit.report.results import Results, Setting, Spec
+    from mia_audit.storage import write_json
+
+    setting = Setting(request.name, "signals", "none", "inf", trained=False, design=request.design, folder=".")
+    config = {
+        "membership": request.membership,
+        "signals": list(request.signals),
+        "seed": request.seed,
+        "attacks": attacks.model_dump(mode="json"),
+        "evaluation": evaluation.model_dump(mode="json"),
+    }
+    spec = Spec(
+        request.name,
+        (setting,),
+        exposed=request.exposed,
+        variance=attacks.variances[0],
+        confidence=evaluation.confidence,
+        config=config,
+    )
+    results = Results(request.out, spec)
+    findings = find(results)
+    draw(results, findings, request.out / "figures")
+    sources = provenance(results, findings.settings)
+    write_json(request.out / "provenance.json", sources)
+    write_text(request.out / "report.html", render(results, findings, sources))

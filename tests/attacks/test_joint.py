@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from mia_audit.attacks.hierarchical import hierarchical_ratio
 from mia_audit.attacks.joint import JOINT_RATIOS, hierarchical_joint_ratio, joint_ratio
 from mia_audit.attacks.likelihood import likelihood_ratio
+from mia_audit.attacks.ratios import RATIOS
 from mia_audit.evaluation import auc
 
 
@@ -71,7 +71,7 @@ def test_few_models_suffice_when_shifts_are_shrunk():
 def test_the_hierarchical_ratio_is_a_student_t_around_the_shrunk_means():
     """With one signal and many models, the single hierarchical ratio differs only by its shrunk variances."""
     signals, member = draw(5, records=1500, models=33)
-    joint, single = hierarchical_joint_ratio(signals[:1], member), hierarchical_ratio(signals[0], member)
+    joint, single = hierarchical_joint_ratio(signals[:1], member), RATIOS["hierarchical"](signals[0], member)
     assert np.corrcoef(joint.ravel(), single.ravel())[0, 1] > 0.95
 
 

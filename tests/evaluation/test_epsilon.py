@@ -5,7 +5,7 @@ import polars as pl
 import pytest
 from scipy import optimize, stats
 
-from mia_audit.attacks.hierarchical import hierarchical_ratio
+from mia_audit.attacks.ratios import RATIOS
 from mia_audit.evaluation.bounds import GUESSES, SHARES, bounds_table, lower_bounds
 from mia_audit.evaluation.epsilon import (
     clopper_pearson_epsilon,
@@ -93,7 +93,7 @@ def test_null_audits_claim_a_leak_no_more_often_than_the_level():
     rng, level = np.random.default_rng(2), 0.3
     claims = [
         [value > 0 for value in lower_bounds(evaluated(rng, attack=attack), 0.0, level, bernoulli=True).values()]
-        for attack in (None, hierarchical_ratio)
+        for attack in (None, RATIOS["hierarchical"])
         for _ in range(150)
     ]
     assert (np.mean(claims, axis=0) <= level + 2 * np.sqrt(level * (1 - level) / 300)).all()

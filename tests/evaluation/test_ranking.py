@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mia_audit.evaluation.ranking import Ranking
+from mia_audit.evaluation.ranking import Ranking, _integers
 
-value = st.sampled_from([-np.inf, -3.5, -1e-40, -0.0, 0.0, 1e-40, 1.0, np.inf, np.nan])
+value = st.sampled_from([-np.inf, -3.5, -1.5, -1e-40, -0.0, 0.0, 1e-40, 1.0, 2.0, np.inf, np.nan])
 labelled = st.lists(st.tuples(value, st.booleans()), max_size=40)
 
 
@@ -23,3 +23,9 @@ def test_counts_are_those_of_every_threshold(kind, pairs):
     assert ranking.spared.tolist() == [int((~member & (scores <= level)).sum()) for level in levels]
     known = ~np.isnan(scores)
     assert (ranking.members, ranking.non_members) == (int((member & known).sum()), int((~member & known).sum()))
+
+
+def test_sorting_takes_32_bits_unless_sizes_differ_by_the_128th_power_of_two():
+    for scores, kind in (([-3.0, 0.0, 2.0**-120, 7.0], np.int32), ([-3.0, 2.0**-127], np.int64), ([], np.int32)):
+        integers = _integers(np.array(scores, dtype=np.float32))
+        assert integers.dtype == kind and (np.diff(integers[np.argsort(scores)]) > 0).all()

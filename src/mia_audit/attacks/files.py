@@ -56,6 +56,9 @@ SCHEMA = pa.schema(
 )
 """Columns of scores.parquet."""
 
+CHUNK_ROWS = 1 << 16
+"""Rows of scores.parquet handed to the writer at a time, roughly: columns that repeat from target to target stay in the cache."""
+
 QUERY = "@"
 """Joins a signal's name and the number of a further query (augmentation) of the same records: `loss`, `loss@2`, `loss@3`."""
 
@@ -152,23 +155,36 @@ def score_tables(
     target: Sequence[int] | np.ndarray,
 ) -> Iterator[pa.Table]:
     """Yield the rows of every run, sorted by target, then record."""
-    rows = len(record) * len(target)
-    zeros = pa.array(np.zeros(rows, dtype=np.int32))
-    null_control = {value: pa.array(np.full(rows, value)) for value in (False, True)}
-    targets = pa.array(np.repeat(np.asarray(target, dtype=np.int32), len(record)))
-    records = pa.array(np.tile(np.asarray(record, dtype=np.int32), len(target)))
+    together = max(1, CHUNK_ROWS // max(len(record), 1))
+    chunks = [np.asarray(target[start : start + together], np.int32) for start in range(0, len(target), together)]
+    targets = pa.chunked_array([np.repeat(chunk, len(record)) for chunk in chunks])
+    records = _chunked(np.tile(np.asarray(record, dtype=np.int32), together), targets)
+    first = _chunked(np.zeros(together * len(record), dtype=np.int32), targets)
+    null_control = {value: _chunked(np.full(together * len(record), value), targets) for value in (False, True)}
+    members: dict[bool, pa.Array] = {}
     for run, member, scores in scored:
+        if run.null_control not in members:
+            members[run.null_control] = pa.array(member.T.ravel())
+        names = (("attack", run.attack), ("signal", run.signal), ("variance", run.variance))
         table = pa.table(
             {
-                **{
-                    name: pa.DictionaryArray.from_arrays(zeros, pa.array([value]))
-                    for name, value in (("attack", run.attack), ("signal", run.signal), ("variance", run.variance))
-                },
+                **{name: _named(first, value) for name, value in names},
                 "null_control": null_control[run.null_control],
                 "target": targets,
                 "record": records,
-                "member": pa.array(member.T.ravel()),
+                "member": members[run.null_control],
                 "score": pa.array(scores.T.ravel().astype(np.float32, copy=False)),
             }
         )
         yield table.cast(SCHEMA)
+
+
+def _chunked(values: np.ndarray, like: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return an array with chunks as long as another's, which all begin with the same values: in memory once."""
+    repeated = pa.array(values)
+    return pa.chunked_array([repeated[: len(chunk)] for chunk in like.chunks])
+
+
+def _named(places: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
+    names = pa.array([name])
+    return pa.chunked_array([pa.DictionaryArray.from_arrays(chunk, names, safe=False) for chunk in places.chunks])

@@ -12,13 +12,12 @@ over records are products of a few weights per record with the matrices 1, y and
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mia_audit.attacks.likelihood import BLOCK_CELLS, BLOCK_RECORDS, PRIOR, least_variance, student_tables
+from mia_audit.attacks.likelihood import BLOCK_CELLS, BLOCK_RECORDS, PRIOR, Span, student_tables
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float
@@ -40,29 +39,49 @@ LEAST = 1e-150
 """No variance counts as less, so that the ratio of two is a number."""
 
 
-def hierarchical_ratio(signal: Cells, member: Member) -> Cells:
+def hierarchical_ratio(signal: Ordered, member: Member) -> Cells:
     """Score records by log p(x | in) − log p(x | out) with a shrunk shift; a record without models on one side has a score too.
 
-    `signal` and `member` are [N records, K models]; so are the scores.
+    `member` is [N records, K models], and so are the scores, in float32 as they are stored: in the order in which the records came.
     """
     found = Shifts(signal, member)
-    scores = np.empty(signal.shape, order="F")
+    scores = np.empty(member.shape, dtype=np.float32, order="F")
     for records, from_in, from_out in found.deviations():
         scores[records.rows] = _log_ratio(records, from_in, from_out, found.pools)
-    return found.unsorted(scores)
+    return signal.unsorted(scores)
+
+
+class Ordered:
+    """A signal's records sorted by their mean, so that bins of them are slices; each model's median over records is off."""
+
+    def __init__(self, signal: Cells) -> None:
+        """Sort the records."""
+        self._order = np.argsort(signal.mean(axis=1), kind="stable")
+        self.values = self.reordered(signal)
+        for column in self.values.T:
+            column -= _median(column)
+        self.span = Span.of(self.values)
+
+    def reordered(self, matrix: np.ndarray) -> np.ndarray:
+        """Return a matrix [N, K] of the same records in this order."""
+        return _reordered(matrix, self._order)
+
+    def unsorted(self, values: Cells) -> Cells:
+        """Return the records to the order in which they came."""
+        return _reordered(values, np.argsort(self._order))
 
 
 class Records:
     """Some of the records, centred, with every target left out of its own side: arrays [B, K], and [B, 1] per record."""
 
-    def __init__(self, rows: slice, signal: Cells, member: Member) -> None:
+    def __init__(self, rows: slice, signal: Ordered, member: Member) -> None:
         """Centre the records: large offsets cancel catastrophically otherwise."""
-        raw, self.rows = signal[rows], rows
+        raw, self.rows = signal.values[rows], rows
         models = raw.shape[1]
         self.here: Cells = member[rows].astype(np.float64)
         """1 where the target trained on the record."""
-        self.mean: Column = raw.mean(axis=1, keepdims=True)
-        self.values: Cells = raw - self.mean
+        self.span = signal.span.rows(rows)
+        self.values: Cells = raw - self.span.mean
         self.inside: Column = self.here.sum(axis=1, keepdims=True)
         self.outside: Column = models - self.inside
         total = np.einsum("ij,ij->i", self.values, self.here)[:, None]
@@ -92,63 +111,41 @@ class Records:
         values += outside
         return values
 
-    @cached_property
-    def _range(self) -> tuple[Column, Column]:
-        return self.values.min(axis=1, keepdims=True), self.values.max(axis=1, keepdims=True)
-
-    @property
-    def agreed(self) -> np.ndarray:
-        """Which records have the same value in all models, [B]: that says nothing of any model, whoever was trained on it."""
-        low, high = self._range
-        agreed: np.ndarray = (low == high)[:, 0]
-        return agreed
-
-    @property
-    def floor(self) -> Column:
-        """The least variance that counts."""
-        floor: Column = np.maximum(least_variance(self.mean, *self._range), LEAST)
-        return floor
-
 
 class Shifts:
-    """The shrunk shift of every record and target; records are sorted by their mean, so that bins of it are slices."""
+    """The shrunk shift of every record and target, under one membership."""
 
-    def __init__(self, signal: Cells, member: Member) -> None:
-        """Learn D and T from all records; each model's median over records is taken off its column."""
-        self._order = np.argsort(signal.mean(axis=1), kind="stable")
-        self._signal, self._member = _reordered(signal, self._order), _reordered(member, self._order)
-        for column in self._signal.T:
-            column -= _median(column)
-        self.pools, self._prior = _prior(self._signal, self._member)
+    def __init__(self, signal: Ordered, member: Member) -> None:
+        """Learn D and T from all records."""
+        self._signal, self._member = signal, signal.reordered(member)
+        self.pools, self._prior = _prior(signal, self._member)
 
     def deviations(self) -> Iterator[tuple[Records, Cells, Cells]]:
         """Yield, block by sorted block, the targets' deviations from the in and the out mean that the shrunk shift implies."""
-        models = self._signal.shape[1]
-        pools = np.maximum(self.pools, np.finfo(np.float64).tiny).T
+        models = self._member.shape[1]
+        pools = np.maximum(self.pools, LEAST).T
         for records in _blocks(self._signal, self._member):
-            expected, variation = self._prior(records.mean - records.values / (models - 1))  # over the other models
+            expected, variation = self._prior(records)
             counts_in = np.hstack([records.others_in, np.maximum(records.outside, 1)])
             counts_out = np.hstack([np.maximum(records.inside, 1), records.others_out])
             noise = pools @ (1 / counts_out).T  # transposed: models are contiguous
             noise += records.here.T * (pools @ (1 / counts_in - 1 / counts_out).T)
             noise += variation.T
-            weight = np.divide(variation, np.maximum(noise.T, np.finfo(np.float64).tiny))
+            weight = np.divide(variation, noise.T, out=variation)
             if not (records.known_in.all() and records.known_out.all()):
                 weight *= records.by_side(records.known_in, records.known_out)
-            found = records.own * records.by_side(-1 / records.others_in, 1 / records.others_out)
+            found = records.by_side(-1 / records.others_in, 1 / records.others_out)
+            found *= records.own
             found += records.shift
             found -= expected
             found *= weight
             found += expected
             # The other models' values sum to −x: the centred values of a record sum to zero.
-            from_out = records.by_side((records.inside - 1) / (models - 1), records.inside / (models - 1))
+            from_out = records.inside - records.here
             from_out *= found
-            from_out += records.values * (models / (models - 1))
+            from_out += models * records.values
+            from_out /= models - 1
             yield records, np.subtract(from_out, found, out=found), from_out
-
-    def unsorted(self, values: Cells) -> Cells:
-        """Return the records to the order in which they came."""
-        return _reordered(values, np.argsort(self._order))
 
 
 def _reordered(matrix: np.ndarray, order: np.ndarray) -> np.ndarray:
@@ -165,10 +162,10 @@ def _median(values: np.ndarray) -> float:
     return float(ordered[half] if len(values) % 2 else (ordered[half - 1] + ordered[half]) / 2)
 
 
-def _blocks(signal: Cells, member: Member, start: int = 0, stop: int | None = None) -> Iterator[Records]:
+def _blocks(signal: Ordered, member: Member, start: int = 0, stop: int | None = None) -> Iterator[Records]:
     """Yield the records from `start` to `stop`, in blocks of like size that stay in the processor's cache."""
-    stop = len(signal) if stop is None else stop
-    parts = -(-(stop - start) // max(BLOCK_RECORDS, BLOCK_CELLS // signal.shape[1]))
+    stop = len(member) if stop is None else stop
+    parts = -(-(stop - start) // max(BLOCK_RECORDS, BLOCK_CELLS // member.shape[1]))
     edges = np.linspace(start, stop, parts + 1).astype(int).tolist()
     for low, high in pairwise(edges):
         yield Records(slice(low, high), signal, member)
@@ -182,7 +179,8 @@ def _log_ratio(records: Records, from_in: Cells, from_out: Cells, pools: np.ndar
     models = from_in.shape[1]
     wider = models / (models - 1)
     constants, exponents = student_tables(models)
-    floor = PRIOR * records.floor
+    floor = PRIOR * np.maximum(records.span.floor, LEAST)
+    floored = (wider * PRIOR * pools.min() < floor).any()
     spread_in = records.squares_in * (-wider * records.inside / records.others_in)
     spread_out = records.squares - records.squares_in
     spread_out *= -wider * records.outside / records.others_out
@@ -190,7 +188,8 @@ def _log_ratio(records: Records, from_in: Cells, from_out: Cells, pools: np.ndar
     for (spread, total, distance), pool in zip(sides, pools, strict=True):
         spread += wider * total
         spread += wider * PRIOR * pool
-        np.maximum(spread, floor, out=spread)
+        if floored:
+            np.maximum(spread, floor, out=spread)
         np.multiply(distance, distance, out=distance)
         distance /= spread
         distance += 1
@@ -205,7 +204,7 @@ def _log_ratio(records: Records, from_in: Cells, from_out: Cells, pools: np.ndar
     ratio += from_in
     ratio -= from_out
     ratio += records.by_side(constants[fewer_in] - constants[outside], constants[inside] - constants[fewer_out])
-    ratio[records.agreed] = 0
+    ratio[records.span.agreed] = 0
     return ratio
 
 
@@ -224,21 +223,24 @@ class _Curves:
             for table, values in zip(self._tables, functions, strict=True):
                 table[target] = np.interp(grid, points[here], values[here, target])
 
-    def __call__(self, means: Cells) -> list[Cells]:
-        """Return every function at the means of every target, [B, K]."""
-        step = np.clip((means - self._low) / self._width, 0, STEPS - 1).astype(np.intp)
+    def __call__(self, records: Records) -> list[Cells]:
+        """Return every function at the mean over the other models, for every record and target, [B, K]."""
+        span, slope = records.span, -1 / (self._models - 1) / self._width
+        start = (span.mean - self._low) / self._width
+        place = records.values * slope
+        place += start
+        if (start + slope * span.high).min() < 0 or (start + slope * span.low).max() >= STEPS:
+            np.clip(place, 0, STEPS - 1, out=place)
+        step = place.astype(np.intp)
         step += STEPS * np.arange(self._models)
         return [table.take(step.T, mode="clip").T for table in self._tables]  # transposed: models are contiguous
 
 
-def _prior(signal: Cells, member: Member) -> tuple[np.ndarray, _Curves]:
-    """Return the pooled variances in and out, [2, K], and D and T together, by the method of moments.
-
-    Records are sorted by their mean.
-    """
-    means = signal.mean(axis=1)
+def _prior(signal: Ordered, member: Member) -> tuple[np.ndarray, _Curves]:
+    """Return the pooled variances in and out, [2, K], and D and T together, by the method of moments."""
+    means = signal.span.mean[:, 0]
     bins = np.array_split(np.arange(len(means)), int(np.clip(len(means) // RECORDS_PER_BIN, 1, BINS)))
-    models = signal.shape[1]
+    models = member.shape[1]
     count, shift, square, over_in, over_out = np.zeros((5, len(bins), models))
     squares, freedom = np.zeros((2, models)), np.zeros((2, models))
     for index, rows in enumerate(bins):

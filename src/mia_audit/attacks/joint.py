@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mia_audit.attacks.hierarchical import Shifts
+from mia_audit.attacks.hierarchical import Ordered, Shifts
 from mia_audit.attacks.likelihood import PRIOR, Block, Side, blocks
 
 if TYPE_CHECKING:
@@ -59,12 +59,12 @@ def hierarchical_joint_ratio(signals: Sequence[Cells], member: Member) -> Cells:
 
 def _shrunk_deviations(signal: Cells, member: Member) -> tuple[Cells, Cells]:
     """Return the targets' deviations from the shrunk in and out means, [N, K] each."""
-    found = Shifts(signal, member)
+    ordered = Ordered(signal)
     from_in, from_out = (np.empty(signal.shape, order="F") for _ in range(2))
     with np.errstate(divide="ignore", invalid="ignore"):
-        for block, inside, outside in found.deviations():
+        for block, inside, outside in Shifts(ordered, member).deviations():
             from_in[block.rows], from_out[block.rows] = inside, outside
-    return found.unsorted(from_in), found.unsorted(from_out)
+    return ordered.unsorted(from_in), ordered.unsorted(from_out)
 
 
 def _sides(together: Sequence[Block]) -> Iterator[list[Side]]:

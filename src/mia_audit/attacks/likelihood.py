@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     Cells = Float[np.ndarray, "N K"]
     Member = Bool[np.ndarray, "N K"]
 
-BLOCK_CELLS, BLOCK_RECORDS = 1 << 15, 1 << 8
+BLOCK_CELLS, BLOCK_RECORDS = 1 << 16, 1 << 8
 """Cells processed at a time; but not fewer records than that."""
 
 PRIOR = 20.0
@@ -63,6 +63,38 @@ class Side:
         return values
 
 
+class Span(NamedTuple):
+    """Where the values of records lie over models: their mean, and the lowest and the highest less the mean, [B, 1] each."""
+
+    mean: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+
+    @classmethod
+    def of(cls, cells: Cells) -> Span:
+        """Return the span of every record."""
+        mean = cells.mean(axis=1, keepdims=True)
+        return cls(mean, cells.min(axis=1, keepdims=True) - mean, cells.max(axis=1, keepdims=True) - mean)
+
+    def rows(self, rows: slice) -> Span:
+        """Return the span of some of the records."""
+        return Span(self.mean[rows], self.low[rows], self.high[rows])
+
+    @property
+    def agreed(self) -> np.ndarray:
+        """Which records have the same value in all models, [B]: that says nothing of any model, whoever was trained on it."""
+        agreed: np.ndarray = (self.low == self.high)[:, 0]
+        return agreed
+
+    @property
+    def floor(self) -> np.ndarray:
+        """The least variance, [B, 1], that rounding leaves meaningful: of the values themselves, and of removing one of them."""
+        farthest = np.maximum(self.high, -self.low)
+        rounding = np.maximum((RESOLUTION * (np.abs(self.mean) + farthest)) ** 2, 16 * RESOLUTION * farthest**2)
+        floor: np.ndarray = np.maximum(rounding, np.finfo(np.float64).tiny)
+        return floor
+
+
 class Block:
     """Some of the records, with every target left out of its own side: arrays [B, K], and [B, 1] where models share the value."""
 
@@ -71,31 +103,9 @@ class Block:
         raw = np.asarray(signal[rows], dtype=np.float64)
         here = member[rows].astype(np.float64)
         self.rows = rows
-        self.mean = raw.mean(axis=1, keepdims=True)
-        self.values: Cells = raw - self.mean
+        self.span = Span.of(raw)
+        self.values: Cells = raw - self.span.mean
         self.inside, self.outside = Side(self.values, here), Side(self.values, 1 - here)
-
-    @property
-    def agreed(self) -> np.ndarray:
-        """Which records have the same value in all models, [B]: that says nothing of any model, whoever was trained on it."""
-        agreed: np.ndarray = self.values.max(axis=1) == self.values.min(axis=1)
-        return agreed
-
-    @property
-    def floor(self) -> np.ndarray:
-        """The least variance that counts, [B, 1]."""
-        return least_variance(self.mean, self.values.min(axis=1, keepdims=True), self.values.max(axis=1, keepdims=True))
-
-
-def least_variance(mean: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
-    """Return the least variance that rounding leaves meaningful, of records with that mean and that range of centred values.
-
-    The rounding is that of the values themselves, and that of removing one of them.
-    """
-    spread = np.maximum(high, -low)
-    rounding = np.maximum((RESOLUTION * (np.abs(mean) + spread)) ** 2, 16 * RESOLUTION * spread**2)
-    floor: np.ndarray = np.maximum(rounding, np.finfo(np.float64).tiny)
-    return floor
 
 
 class Scale(NamedTuple):
@@ -147,10 +157,10 @@ def likelihood_ratio(signal: Cells, member: Member, variance: str = "pooled") ->
     scores = np.empty(signal.shape, order="F")
     with np.errstate(divide="ignore", invalid="ignore"):
         for block in blocks(signal, member):
-            floor = block.floor
+            floor = block.span.floor
             score = log_density(block.inside, estimate(block.inside, pool_in), floor)
             score -= log_density(block.outside, estimate(block.outside, pool_out), floor)
-            score[block.agreed] = 0
+            score[block.span.agreed] = 0
             score[(block.inside.count < least) | (block.outside.count < least)] = np.nan
             scores[block.rows] = score
     return scores
@@ -168,7 +178,7 @@ def offline_ratio(signal: Cells, member: Member, variance: str, members: Literal
     scores = np.empty(signal.shape, order="F")
     with np.errstate(divide="ignore", invalid="ignore"):
         for block in blocks(signal, member):
-            side, floor = block.outside, block.floor
+            side, floor = block.outside, block.span.floor
             scale = estimate(side, pool)
             if members == "either":
                 score = -log_density(side, scale, floor)

@@ -4,19 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from mia_audit.attacks.hierarchical import hierarchical_ratio
+from mia_audit.attacks.hierarchical import Ordered, hierarchical_ratio
 from mia_audit.attacks.likelihood import VARIANCES, likelihood_ratio
+from mia_audit.attacks.signal import as_is
 
 if TYPE_CHECKING:
     import numpy as np
     from jaxtyping import Bool, Float
 
-    Ratio = Callable[[Float[np.ndarray, "N K"], Bool[np.ndarray, "N K"]], Float[np.ndarray, "N K"]]
+    Cells = Float[np.ndarray, "N K"]
+    Member = Bool[np.ndarray, "N K"]
 
-RATIOS: dict[str, Ratio] = {
-    "hierarchical": hierarchical_ratio,
-    **{name: partial(likelihood_ratio, variance=name) for name in VARIANCES},
+
+class Ratio(NamedTuple):
+    """From a signal and the membership, [N records, K models], to scores, in two steps."""
+
+    prepare: Callable[[Cells], Any]
+    """What is done with the signal, whatever the membership."""
+    score: Callable[[Any, Member], Cells]
+
+    def __call__(self, signal: Cells, member: Member) -> Cells:
+        """Return the scores, [N, K]."""
+        return self.score(self.prepare(signal), member)
+
+
+RATIOS = {
+    "hierarchical": Ratio(Ordered, hierarchical_ratio),
+    **{name: Ratio(as_is, partial(likelihood_ratio, variance=name)) for name in VARIANCES},
 }
-"""From a signal and the membership, [N records, K models], to scores; the best first."""
+"""The best first."""

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from mia_audit.errors import UserError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from jaxtyping import Float
 
+    Cells = Float[np.ndarray, "N K"]
     Reads = Callable[[Sequence["Signal"]], list[tuple["Signal", ...]]]
 
 SUMMARIES = ("variance", "l1", "l2", "linf")
@@ -42,22 +41,39 @@ class Reading:
     """A signal and its values: a matrix [N records, K models] of float64 for every query of the records (augmentations)."""
 
     signal: Signal
-    queries: Sequence[Float[np.ndarray, "N K"]]
+    queries: Sequence[Cells]
 
-    @cached_property
-    def values(self) -> Float[np.ndarray, "N K"]:
+    @property
+    def values(self) -> Cells:
         """The mean over queries."""
-        return _mean(self.queries)
+        values: Cells = self.prepared(as_is, scaled=False)
+        return values
 
-    @cached_property
-    def scaled(self) -> Float[np.ndarray, "N K"]:
+    @property
+    def scaled(self) -> Cells:
         """The mean over queries on the scale on which the signal is closest to a Gaussian: the logarithm of a positive one.
 
         The mean is all that a Gaussian ratio needs of queries that are alike (exchangeable).
         """
-        if self.signal.scale == "real":
-            return self.values
-        return _mean([logarithm(self.signal, values) for values in self.queries])
+        values: Cells = self.prepared(as_is)
+        return values
+
+    def prepared(self, prepare: Callable[[Cells], Any], scaled: bool = True) -> Any:
+        """Return what `prepare` makes of `scaled`, or of `values`: the first time that it is asked for, and kept."""
+        if (prepare, scaled) not in self._made:
+            logged = scaled and self.signal.scale == "positive"
+            queries = [logarithm(self.signal, values) for values in self.queries] if logged else self.queries
+            self._made[prepare, scaled] = prepare(_mean(queries))
+        return self._made[prepare, scaled]
+
+    @cached_property
+    def _made(self) -> dict[tuple[Callable[[Cells], Any], bool], Any]:
+        return {}
+
+
+def as_is(values: Cells) -> Cells:
+    """Return the values."""
+    return values
 
 
 def describe(name: str) -> Signal:
@@ -85,7 +101,7 @@ def others(signals: Sequence[Signal]) -> list[tuple[Signal, ...]]:
     return [(signal,) for signal in signals if signal.name not in ("loss", "confidence") and signal.summary is None]
 
 
-def logarithm(signal: Signal, values: Float[np.ndarray, "N K"]) -> Float[np.ndarray, "N K"]:
+def logarithm(signal: Signal, values: Cells) -> Cells:
     """Return the logarithm of a positive signal; zeros count as the smallest positive value there is.
 
     Raises UserError on a negative value.
@@ -100,9 +116,9 @@ def logarithm(signal: Signal, values: Float[np.ndarray, "N K"]) -> Float[np.ndar
     if smallest == 0:
         least = values.min(where=values > 0, initial=np.inf)
         values = np.maximum(values, least if np.isfinite(least) else 1.0)
-    logs: Float[np.ndarray, "N K"] = np.log(values)
+    logs: Cells = np.log(values)
     return logs
 
 
-def _mean(queries: Sequence[Float[np.ndarray, "N K"]]) -> Float[np.ndarray, "N K"]:
+def _mean(queries: Sequence[Cells]) -> Cells:
     return queries[0] if len(queries) == 1 else sum(queries[1:], start=queries[0]) / len(queries)

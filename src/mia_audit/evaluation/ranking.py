@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     Member = Bool[np.ndarray, " n"]
 
 
+COUNT = np.int32
+"""Counts of records: half the memory of what NumPy counts in."""
+
+
 class Ranking:
     """How many members and non-members score at most as high as each score that occurs, from the lowest score up."""
 
@@ -23,13 +27,9 @@ class Ranking:
         if not known.all():
             scores, member = scores[known], member[known]
         values, inside = _sorted(scores, member)
-        ends = np.arange(1, len(values) + 1)
-        missed = np.zeros(len(values) + 1, dtype=np.int64)
-        np.cumsum(inside, out=missed[1:])
-        differs = values[1:] != values[:-1]
-        if not differs.all():
-            ends = np.append(np.flatnonzero(differs) + 1, len(values))
-            missed = np.append(0, missed[ends])
+        last = np.append(values[1:] != values[:-1], True)[: len(values)]
+        ends = np.arange(1, len(values) + 1, dtype=COUNT)[last]
+        missed = np.append(COUNT(0), np.cumsum(inside, dtype=COUNT)[last])
         self._from_none = missed
         self.missed: Int[np.ndarray, " v"] = missed[1:]
         """Members that are missed when only higher scores are called members."""
@@ -60,14 +60,14 @@ class Ranking:
 
     def balanced_accuracy(self) -> float:
         """Return the largest (TPR + 1 − FPR)/2 over all thresholds."""
-        gain = self.spared * self.members
-        gain -= self.missed * self.non_members
+        gain = np.multiply(self.spared, self.members, dtype=np.int64)
+        gain -= np.multiply(self.missed, self.non_members, dtype=np.int64)
         return (1 + max(0, int(gain.max())) / (self.members * self.non_members)) / 2
 
     def called(self, share: float) -> tuple[int, int]:
         """Count members and non-members among the highest-scoring records, the most that are at most this share of all."""
         records = self.members + self.non_members
-        vertex = int(np.searchsorted(self._ends, records - math.floor(share * records)))
+        vertex = int(np.searchsorted(self._ends, COUNT(records - math.floor(share * records))))
         return self.members - int(self.missed[vertex]), self.non_members - int(self.spared[vertex])
 
     def true_positives(self, fprs: Float[np.ndarray, " x"]) -> Int[np.ndarray, " x"]:
@@ -75,7 +75,7 @@ class Ranking:
         allowed = np.floor(fprs * self.non_members)
         allowed += (allowed + 1) / self.non_members <= fprs  # x · n may round to either side of an integer
         allowed -= allowed / self.non_members > fprs
-        vertex = np.searchsorted(self.spared, (self.non_members - allowed).astype(np.int64))
+        vertex = np.searchsorted(self.spared, (self.non_members - allowed).astype(COUNT))
         missed = self._from_none[np.where(allowed < self.non_members, vertex + 1, 0)]
         found: Int[np.ndarray, " x"] = self.members - missed
         return found
@@ -85,12 +85,28 @@ def _sorted(scores: Scores, member: Member) -> tuple[np.ndarray, np.ndarray]:
     """Return the scores from the lowest up, or integers that rank and tie as they do, and 1 for every member among them."""
     if scores.dtype != np.float32:
         order = np.argsort(scores)
-        return scores[order], member[order].astype(np.int64)
-    # Sorting is faster than finding an order: the bits of a float rank as an integer, with room for one bit more.
-    bits = (scores + np.float32(0)).view(np.int32)
-    bits ^= (bits >> 31) & 0x7FFFFFFF
-    keys = bits.astype(np.int64)
+        return scores[order], member[order]
+    keys = _integers(scores)
     keys <<= 1
     keys |= member
-    keys.sort()
+    keys.sort()  # faster than finding an order, and three times as fast in 32 bits as in 64
     return keys >> 1, keys & 1
+
+
+def _integers(scores: Scores) -> Int[np.ndarray, " n"]:
+    """Return integers that rank and tie as float32 scores do, and leave a bit free.
+
+    The bits of a float, its sign aside, rank as an integer. They take 32 where nothing lies between 0 and the smallest
+    score: unless scores differ by a factor of 2¹²⁸, what is left once that gap is closed has room for the bit.
+    """
+    bits = scores.view(np.int32) if scores.flags.c_contiguous else scores.copy().view(np.int32)
+    sizes = bits & 0x7FFFFFFF
+    gap = sizes.min(where=sizes > 0, initial=0x7F800000) - 1
+    if sizes.max(initial=0) - gap >= 1 << 30:
+        sizes = sizes.astype(np.int64)
+    sizes -= gap
+    np.maximum(sizes, 0, out=sizes)
+    sign = bits >> 31  # 0 or −1
+    sizes ^= sign
+    sizes -= sign
+    return sizes

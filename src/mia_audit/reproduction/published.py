@@ -36,7 +36,7 @@ def their_score(signal: Float[np.ndarray, "N K"], member: Bool[np.ndarray, "N K"
     total, square = np.zeros(shape[1]), np.zeros(shape[1])
     centre = float(signal.mean())
     for block in blocks(signal, member):
-        value = block.values + (block.mean - centre)
+        value = block.values + (block.span.mean - centre)
         means = [value - side.deviation for side in (block.inside, block.outside)]
         for mean in means:
             total += mean.sum(axis=0)

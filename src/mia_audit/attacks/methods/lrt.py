@@ -45,11 +45,13 @@ def on_every_signal(form: str, variances: Iterable[str], outputs: str = "confide
 def online(readings: Sequence[Reading], member: Bool[np.ndarray, "N K"], variance: str) -> Float[np.ndarray, "N K"]:
     """Score by log p(x | in) − log p(x | out)."""
     (reading,) = readings
-    return RATIOS[variance](reading.scaled, member)
+    prepare, score = RATIOS[variance]
+    return score(reading.prepared(prepare), member)
 
 
 @on_every_signal("-raw", RATIOS, outputs="loss")
 def raw(readings: Sequence[Reading], member: Bool[np.ndarray, "N K"], variance: str) -> Float[np.ndarray, "N K"]:
     """Score by the same ratio on the signal as it is."""
     (reading,) = readings
-    return RATIOS[variance](reading.values, member)
+    prepare, score = RATIOS[variance]
+    return score(reading.prepared(prepare, scaled=False), member)
