@@ -27,6 +27,7 @@ from mia_audit.report.statements import (
     sampling_name,
     scope,
 )
+from mia_audit.report.vega import bundle
 from mia_audit.report.words import (
     capital,
     count,
@@ -107,7 +108,7 @@ def render(results: Results, findings: Findings, sources: Mapping[str, Any]) -> 
         hashes=sources["inputs_sha256"],
         config=_yaml(spec.config),
         charts=_safe(json.dumps(specifications, separators=(",", ":"), ensure_ascii=False).replace("<", "\\u003c")),
-        bundle=_safe(_bundle()),
+        bundle=_safe(bundle().replace("</script", "<\\/script")),
     )
 
 
@@ -121,14 +122,6 @@ def _safe(text: str) -> Any:
     from markupsafe import Markup
 
     return Markup(text)
-
-
-def _bundle() -> str:
-    """Return Vega, Vega-Lite and Vega-Embed as one script, for all charts of the page."""
-    import vl_convert
-
-    bundle: str = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
-    return bundle.replace("</script", "<\\/script")
 
 
 def _contents(shown: Mapping[str, bool]) -> list[tuple[str, str]]:
