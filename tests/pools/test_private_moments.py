@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.stats import kstest, norm
 
+from mia_audit.evaluation.epsilon import gaussian_epsilon
+from mia_audit.pools import private_moments
 from mia_audit.pools.private_moments import Bounds, Moments, release, sensitivity, sums
 from mia_audit.training.accounting import epsilon_spent
 
@@ -101,3 +103,29 @@ def test_the_spread_of_a_column_of_one_value_is_the_floor() -> None:
 def test_chunks_make_no_difference() -> None:
     records: Any = np.random.default_rng(0).uniform(LOW, HIGH, (90, 3))
     np.testing.assert_allclose(sums(np.split(records, 9), BOUNDS), sums([records], BOUNDS), rtol=1e-12)
+
+
+def shown(epsilon: float, trials: int = 4000) -> float:
+    """Bound ε from below by whether a record at the bounds is in the pool, for whoever knows all others and sees what is released."""
+    others = np.tile(BOUNDS.centre, (50, 1))
+    pools = (others, np.concatenate([others, HIGH[None]]))
+    random = np.random.default_rng(7)
+    scores = np.array(
+        [
+            ((release([pool], 50, BOUNDS, epsilon, 1e-5, random).mean - BOUNDS.centre) / BOUNDS.reach).sum()
+            for pool in pools
+            for _ in range(trials)
+        ]
+    ).reshape(2, trials)
+    middle = 3 / 50 / 2  # the record moves the means' places by 1/50 each
+    false, true = (int((side > middle).sum()) for side in scores)
+    return gaussian_epsilon(true, false, trials, trials, 0.05, 1e-5)
+
+
+def test_an_adversary_proves_nearly_the_epsilon_and_no_more() -> None:
+    assert 0.75 * 8 < shown(8.0) <= 8
+
+
+def test_an_adversary_catches_noise_for_one_column_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(private_moments, "sensitivity", lambda columns: 1.0)
+    assert shown(8.0) > 8
