@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from mia_audit.compute.patches import PatchesAsProducts
 from mia_audit.explain.quantity import QUANTITIES
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ def explained_batch(
 
 
 def _forward(model: nn.Module, points: Tensor) -> tuple[Tensor, Tensor]:
-    with torch.enable_grad():
+    with torch.enable_grad(), PatchesAsProducts():
         points = points.detach().requires_grad_()
         logits = model(points)
     return points, logits

@@ -1,7 +1,7 @@
 """Operations that vmap batches badly, replaced by equal ones that it batches well."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -9,6 +9,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.overrides import TorchFunctionMode
+
+from mia_audit.compute.patches import patches
 
 
 class Batchable(TorchFunctionMode):
@@ -52,35 +54,11 @@ def attention(
     return weights.softmax(dim=-1) @ value
 
 
-def patches(
-    images: Tensor,
-    weight: Tensor,
-    bias: Tensor | None = None,
-    stride: int | Sequence[int] = 1,
-    padding: str | int | Sequence[int] = 0,
-    dilation: int | Sequence[int] = 1,
-    groups: int = 1,
-) -> Tensor:
-    """A convolution; where its strides are its kernel's sides, a linear map of patches."""
-    high, wide = weight.shape[2:]
-    whole = images.ndim == 4 and images.shape[2] % high == 0 and images.shape[3] % wide == 0
-    apart = _pair(stride) == (high, wide) and _pair(dilation) == (1, 1) and groups == 1
-    if not (whole and apart and padding not in ("same", "valid") and _pair(padding) == (0, 0)):
-        return F.conv2d(images, weight, bias, stride, padding, dilation, groups)
-    count, channels, height, width = images.shape
-    cut = images.reshape(count, channels, height // high, high, width // wide, wide).permute(0, 2, 4, 1, 3, 5)
-    return F.linear(cut.flatten(3), weight.flatten(1), bias).permute(0, 3, 1, 2)
-
-
 def copied_group_norm(
     images: Tensor, groups: int, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
 ) -> Tensor:
     """Group normalisation of a copy in torch's usual layout."""
     return F.group_norm(images.clone(memory_format=torch.contiguous_format), groups, weight, bias, eps)
-
-
-def _pair(value: Any) -> tuple[Any, ...]:
-    return (value, value) if isinstance(value, int) else tuple(value)
 
 
 REPLACEMENTS: dict[Callable[..., Any], Callable[..., Any]] = {
