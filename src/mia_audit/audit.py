@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 
 from mia_audit.attacks.files import write_scores
@@ -70,12 +71,10 @@ def strongest(metrics: pl.DataFrame) -> tuple[str, str, str]:
     return attack, signal, variance
 
 
-def exposure_table(scored: Scored) -> pl.DataFrame:
-    """Return the most exposed records under one attack first."""
-    attack, signal, variance, _ = scored.key
-    columns = {"record": scored.record} | exposure(scored.score, scored.member)
-    named = [pl.lit(value).alias(name) for name, value in zip(KEYS, (attack, signal, variance), strict=False)]
-    return pl.DataFrame(columns).with_columns(named).sort("rank")
+def exposure_table(scored: Scored, columns: dict[str, np.ndarray]) -> pl.DataFrame:
+    """Return the exposures of records under one attack, the most exposed first."""
+    named = [pl.lit(value).alias(name) for name, value in zip(KEYS, scored.key[:3], strict=False)]
+    return pl.DataFrame({"record": scored.record, **columns}).with_columns(named).sort("rank")
 
 
 def _write(request: Request, source: MatrixFiles, runs: list[Run], attacks: Attacks, evaluation: Evaluation) -> None:
@@ -101,14 +100,20 @@ def _write(request: Request, source: MatrixFiles, runs: list[Run], attacks: Atta
     write_text(out / "metrics.csv", metrics.write_csv())
     write_text(out / "summary.csv", summarise(metrics, evaluation.confidence).write_csv())
     best = next(read_scores(out / "scores.parquet", *strongest(metrics)))
-    write_text(out / "exposure.csv", exposure_table(best).write_csv())
+    exposures = exposure(best.score, best.member)
+    write_text(out / "exposure.csv", exposure_table(best, exposures).write_csv())
     proved = bounds_table(metrics, request.delta, evaluation.confidence, request.design == "bernoulli")
     write_text(out / "epsilon.csv", proved.write_csv())
     if request.report:
-        _report(request, attacks, evaluation)
+        _report(request, attacks, evaluation, {best.key[:3]: exposures})
 
 
-def _report(request: Request, attacks: Attacks, evaluation: Evaluation) -> None:
+def _report(
+    request: Request,
+    attacks: Attacks,
+    evaluation: Evaluation,
+    exposures: dict[tuple[str, str, str], dict[str, np.ndarray]],
+) -> None:
     from mia_audit.report.figures import draw
     from mia_audit.report.findings import find
     from mia_audit.report.page import render
@@ -133,6 +138,7 @@ def _report(request: Request, attacks: Attacks, evaluation: Evaluation) -> None:
         config=config,
     )
     results = Results(request.out, spec)
+    results.exposures.update({(setting, attack): columns for attack, columns in exposures.items()})
     findings = find(results)
     draw(results, findings, request.out / "figures")
     sources = provenance(results, findings.settings)

@@ -20,11 +20,14 @@ def exposure(scores: Float[np.ndarray, "N K"], member: Bool[np.ndarray, "N K"]) 
     """
     scored = ~np.isnan(scores)
     inside, outside = scored & member, scored & ~member
+    totals = np.zeros((3, len(scores)))
+    for column, within, without in zip(scores.T, inside.T, outside.T, strict=True):
+        np.add(totals[0], column, out=totals[0], where=within)
+        np.add(totals[1], column, out=totals[1], where=without)
+        np.add(totals[2], _percentile(column), out=totals[2], where=within)
     with np.errstate(invalid="ignore"):
-        member_score = np.where(inside, scores, 0).sum(1, dtype=np.float64) / inside.sum(1)
-        non_member_score = np.where(outside, scores, 0).sum(1, dtype=np.float64) / outside.sum(1)
-        percentiles = np.stack([_percentile(column) for column in scores.T]).T
-        percentile = np.where(inside, percentiles, 0).sum(1) / inside.sum(1)
+        member_score, percentile = totals[[0, 2]] / inside.sum(axis=1)
+        non_member_score = totals[1] / outside.sum(axis=1)
     gap = member_score - non_member_score
     rank = np.empty(len(gap), dtype=np.int32)
     rank[np.argsort(np.where(np.isnan(gap), np.inf, -gap), kind="stable")] = np.arange(1, len(gap) + 1)

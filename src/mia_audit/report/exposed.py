@@ -63,7 +63,8 @@ def most_exposed(results: Results, found: Finding, fpr: float | None) -> tuple[L
     leak = ranked[0]
     scored = results.scored(found.setting, *leak.key)
     records, scores, member = scored.record, scored.score, scored.member
-    columns = exposure(scores, member)
+    key = (found.setting, leak.key)
+    columns = results.exposures[key] if key in results.exposures else exposure(scores, member)
     called = _called(scores, member, fpr) if fpr is not None else np.zeros_like(member)
     order = np.argsort(columns["rank"])[: results.spec.exposed]
     order = order[np.isfinite(columns["gap"][order])]

@@ -157,6 +157,11 @@ class Results:
         return {}
 
     @cached_property
+    def exposures(self) -> dict[Any, dict[str, np.ndarray]]:
+        """Exposures of records that are known already, by setting and attack."""
+        return {}
+
+    @cached_property
     def datasets(self) -> list[str]:
         """The data sets of all settings and studies."""
         return list(dict.fromkeys([*(setting.dataset for setting in self.spec.settings), *self.spec.studies]))
