@@ -37,13 +37,6 @@ def test_help_imports_nothing_heavy() -> None:
     assert result.stdout.endswith("[]\n")
 
 
-def test_an_audit_tells_the_memory_before_libraries_start_threads() -> None:
-    """A thread that is older has a heap of its own, and what it frees goes back to the system."""
-    code = "import sys, mia_audit.commands.audit; print(sorted({'numpy', 'pyarrow', 'polars'} & set(sys.modules)))"
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert result.stdout == "[]\n"
-
-
 def test_a_user_error_is_one_line_and_exit_code_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert (
         main(["membership", "--records", str(tmp_path / "none.parquet"), "--spec", '{"membership": {}}', "--out", "x"])

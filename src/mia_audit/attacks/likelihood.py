@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     Cells = Float[np.ndarray, "N K"]
     Member = Bool[np.ndarray, "N K"]
 
-BLOCK_CELLS, BLOCK_RECORDS = 1 << 16, 1 << 9
+BLOCK_CELLS, BLOCK_RECORDS = 1 << 15, 1 << 8
 """Cells processed at a time; but not fewer records than that."""
 
 PRIOR = 20.0

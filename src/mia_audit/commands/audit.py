@@ -4,8 +4,6 @@ import argparse
 import os
 from pathlib import Path
 
-from mia_audit.heap import keep_freed_memory
-
 METHODS = ("threshold", "loss-lira", "var-lrt", "l1-lrt", "l2-lrt", "linf-lrt", "lrt")
 
 
@@ -53,8 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Audit the matrices; the memory is told first, because libraries start threads that bring heaps of their own."""
-    keep_freed_memory()
+    """Write scores.parquet, metrics.parquet, metrics.csv, summary.csv, exposure.csv, epsilon.csv, figures/ and report.html."""
     from mia_audit.audit import Request, audit
 
     given = {**vars(options), "signals": options.signal, "report": not options.no_report}
