@@ -37,18 +37,14 @@ def section(
     results: Results, findings: Findings, interpreted: Mapping[Place, Interpretation], confidence: float
 ) -> list[dict[str, Any]]:
     """Describe every data set: one table over the settings of all its architectures, and what it says in words."""
-    groups = {place: group for place, group in findings.groups().items() if place in interpreted}
-    datasets = dict.fromkeys(dataset for dataset, _ in groups)
+    datasets: dict[str, dict[Place, list[Finding]]] = {}
+    for place, group in findings.groups().items():
+        if place in interpreted:
+            datasets.setdefault(place[0], {})[place] = group
     return [
-        _dataset(
-            dataset, {place: group for place, group in groups.items() if place[0] == dataset}, interpreted, confidence
-        )
-        | {
-            "pictures": _pictures(
-                results, [group for place, group in groups.items() if place[0] == dataset], interpreted
-            )
-        }
-        for dataset in datasets
+        _dataset(dataset, groups, interpreted, confidence)
+        | {"pictures": _pictures(results, list(groups.values()), interpreted)}
+        for dataset, groups in datasets.items()
     ]
 
 

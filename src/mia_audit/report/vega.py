@@ -16,14 +16,16 @@ def bundle() -> str:
     """Return the script; where nothing can be kept it is made each time."""
     import vl_convert
 
-    kept = _cache() / f"vega-{version('vl-convert-python')}-{hashlib.sha256(SNIPPET.encode()).hexdigest()[:8]}.js"
-    with suppress(OSError):
-        return kept.read_text(encoding="utf-8")
+    with suppress(OSError, RuntimeError):
+        return _kept().read_text(encoding="utf-8")
     script: str = vl_convert.javascript_bundle(SNIPPET)
-    with suppress(OSError, UserError):
-        write_text(kept, script)
+    with suppress(OSError, RuntimeError, UserError):
+        write_text(_kept(), script)
     return script
 
 
-def _cache() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mia-audit"
+def _kept() -> Path:
+    """Name the file in the cache; RuntimeError for a user without a home."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    which = f"{version('vl-convert-python')}-{hashlib.sha256(SNIPPET.encode()).hexdigest()[:8]}"
+    return cache / "mia-audit" / f"vega-{which}.js"
