@@ -1,9 +1,14 @@
 """Tables on disk: whole or not at all, and damage is named."""
 
+import fcntl
+import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -118,29 +123,84 @@ def test_missing_files_and_columns_are_named(tmp_path: Path) -> None:
         read_table(tmp_path / "t.parquet", "scores", ["member"])
 
 
-def test_what_a_killed_process_left_is_cleared_away_and_what_a_living_one_writes_is_not(tmp_path: Path) -> None:
-    hold = "import sys, pathlib; from mia_audit.storage import replacing, replacing_folder\n"
-    hold += (
+@contextmanager
+def writer_of(folder: Path) -> Iterator["subprocess.Popen[bytes]"]:
+    """Run a process that is writing the file t and the folder d while the context lasts; it finishes at the end of its input."""
+    code = "import sys, pathlib; from mia_audit.storage import replacing, replacing_folder\n"
+    code += (
         "with replacing(pathlib.Path('t')), replacing_folder(pathlib.Path('d')): print(flush=True), sys.stdin.read()"
     )
-    process = subprocess.Popen(
-        [sys.executable, "-c", hold], cwd=tmp_path, stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    )
-    assert process.stdout is not None
-    process.stdout.readline()
-    try:
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, "-c", code], cwd=folder, **pipes) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def test_what_a_killed_process_left_is_cleared_away_and_what_a_living_one_writes_is_not(tmp_path: Path) -> None:
+    with writer_of(tmp_path):
         write_text(tmp_path / "t", "x")
         with replacing_folder(tmp_path / "d") as partial:
             (partial / "x").touch()
         assert len(list(tmp_path.glob(".*.partial"))) == 2
-    finally:
-        process.kill()
-        process.wait()
     write_text(tmp_path / "t", "y")
     with replacing_folder(tmp_path / "d") as partial:
         (partial / "y").touch()
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["d", "t", "y"]
     assert (tmp_path / "t").read_text() == "y"
+
+
+def test_the_last_one_to_write_clears_away_what_one_killed_meanwhile_left(tmp_path: Path) -> None:
+    with writer_of(tmp_path) as last:
+        with writer_of(tmp_path):
+            pass
+        assert len(list(tmp_path.glob(".*.partial"))) == 4
+        last.communicate()
+        assert last.returncode == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["d", "t"]
+
+
+@pytest.mark.parametrize("where", ["made", "held"])
+def test_who_is_cleared_away_before_holding_its_place_takes_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    rivals = [True, False]
+
+    def clear() -> None:
+        if rivals.pop(0):
+            next(tmp_path.glob(".d.*")).rmdir()
+
+    made, held = tempfile.mkdtemp, fcntl.flock
+    if where == "made":
+        monkeypatch.setattr(tempfile, "mkdtemp", lambda *place: (made(*place), clear())[0])
+    else:
+        monkeypatch.setattr(fcntl, "flock", lambda *how: (held(*how), clear())[0])
+    with replacing_folder(tmp_path / "d") as partial:
+        monkeypatch.undo()
+        (partial / "x").touch()
+    assert [path.name for path in tmp_path.rglob("*")] == ["d", "x"]
+    assert rivals == []
+
+
+def test_a_folder_takes_the_place_of_one_that_another_has_just_put_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with replacing_folder(tmp_path / "d") as partial:
+        (partial / "x").touch()
+        rivals, remove = [True, True, False], shutil.rmtree
+
+        def rival(folder: Path, **options: Any) -> None:
+            remove(folder, **options)
+            if folder == tmp_path / "d" and rivals.pop(0):
+                folder.mkdir()
+                (folder / "another").touch()
+
+        monkeypatch.setattr(shutil, "rmtree", rival)
+    assert [path.name for path in (tmp_path / "d").iterdir()] == ["x"]
+    assert rivals == []
 
 
 LIMITED = """

@@ -8,9 +8,9 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from itertools import chain
+from itertools import chain, count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +28,8 @@ ROW_GROUPS = "row_groups"
 """The fact of a scores table that lists attack, signal, variance and null_control of every row group."""
 PARTIAL = ".partial"
 """Ends the names of files that are being written."""
+SWAPS = 10
+"""How often a folder is put in the place of another one before the reason why it cannot be is raised."""
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 FULL_SIGNS = ("No space left", "os error 28", "File too large", "os error 27", "Disk quota", " requested and ")
@@ -38,52 +40,69 @@ FULL_SIGNS = ("No space left", "os error 28", "File too large", "os error 27", "
 def replacing(path: Path) -> Iterator[Path]:
     """Yield a temporary path beside `path` and rename it there on success, so that a reader never sees half a file.
 
-    A full disk is a UserError that names the file. What a killed process left of an earlier attempt is cleared away.
+    A full disk is a UserError that names the file. What killed processes left of other attempts is cleared away, before
+    and after: a worker that outlived its orchestrator may be the last one to write this file.
     """
-    with _full_disk_named(path):
-        _clear(path)
-        descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=PARTIAL, dir=path.parent)
-        partial = Path(name)
-        try:
-            _hold(descriptor)
-            yield partial
-            partial.chmod(0o666 & ~_umask())
-            partial.replace(path)
-        finally:
-            partial.unlink(missing_ok=True)
-            os.close(descriptor)
+    with _full_disk_named(path), _reserved(path, _new_file) as partial:
+        yield partial
+        partial.chmod(0o666 & ~_umask())
+        partial.replace(path)
 
 
 @contextmanager
 def replacing_folder(path: Path) -> Iterator[Path]:
     """Yield a folder beside `path` that takes its place on success, and is gone otherwise, as `replacing` does for a file."""
-    with _full_disk_named(path):
-        _clear(path)
-        partial = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=PARTIAL, dir=path.parent))
-        descriptor = os.open(partial, os.O_RDONLY)
-        try:
-            _hold(descriptor)
-            yield partial
-            partial.chmod(0o777 & ~_umask())
-            shutil.rmtree(path, ignore_errors=True)
-            partial.rename(path)
-        finally:
+    with _full_disk_named(path), _reserved(path, tempfile.mkdtemp) as partial:
+        yield partial
+        partial.chmod(0o777 & ~_umask())
+        _swap(partial, path)
+
+
+def _new_file(suffix: str, prefix: str, folder: Path) -> str:
+    descriptor, name = tempfile.mkstemp(suffix, prefix, folder)
+    os.close(descriptor)
+    return name
+
+
+@contextmanager
+def _reserved(path: Path, make: Callable[[str, str, Path], str]) -> Iterator[Path]:
+    """Yield what `make` makes beside `path`, locked, so that it does not count as left over; remove it if it is still there."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    _clear(path)
+    descriptor = None
+    while descriptor is None:
+        partial = Path(make(PARTIAL, f".{path.name}.", path.parent))
+        descriptor = _hold(partial)
+    try:
+        yield partial
+    finally:
+        if partial.is_dir():
             shutil.rmtree(partial, ignore_errors=True)
-            os.close(descriptor)
+        else:
+            partial.unlink(missing_ok=True)
+        os.close(descriptor)
+        _clear(path)
 
 
-def _hold(descriptor: int) -> None:
-    """Lock what is being written for as long as this process lives, so that it does not count as left over.
+def _hold(partial: Path) -> int | None:
+    """Lock what is about to be written for as long as this process lives; None where somebody took it for left over first.
 
     Where a file system knows no such locks, nothing ever counts as left over.
     """
+    try:
+        descriptor = os.open(partial, os.O_RDONLY)
+    except FileNotFoundError:
+        return None
     with suppress(OSError):
         fcntl.flock(descriptor, fcntl.LOCK_EX)
+    if partial.exists():
+        return descriptor
+    os.close(descriptor)
+    return None
 
 
 def _clear(path: Path) -> None:
-    """Make the folder that `path` is to stand in, and remove what nobody is writing there any more."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    """Remove what nobody is writing for `path` any more."""
     for left in path.parent.glob(f".{glob.escape(path.name)}.*{PARTIAL}"):
         with suppress(OSError):  # somebody writes it, or has just finished
             descriptor = os.open(left, os.O_RDONLY)
@@ -95,6 +114,19 @@ def _clear(path: Path) -> None:
                     left.unlink()
             finally:
                 os.close(descriptor)
+
+
+def _swap(partial: Path, path: Path) -> None:
+    """Put a folder in the place of another one, again where somebody else did so in between."""
+    for attempt in count(1):
+        shutil.rmtree(path, ignore_errors=True)
+        try:
+            partial.rename(path)
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST) or attempt == SWAPS:
+                raise
+        else:
+            return
 
 
 @contextmanager
