@@ -2,13 +2,14 @@
 
 import json
 
+import polars as pl
 import pyarrow as pa
 import pytest
 
 from mia_audit.report.findings import find
 from mia_audit.report.page import render
 from mia_audit.report.private_charts import attacks_chart
-from mia_audit.report.private_figures import ATTACKS, attacked
+from mia_audit.report.private_figures import ATTACKS, attacked, attacks_figure
 from mia_audit.report.private_section import private_section
 from mia_audit.report.provenance import provenance
 from mia_audit.report.results import Results, parse_spec
@@ -91,6 +92,16 @@ def test_attacks_on_private_explanations_stand_beside_the_plain_fit_and_outputs(
     ((_, _, _, chart),) = attacks_chart(results, "toy")
     rows = [row for values in chart["datasets"].values() for row in values if "panel" in row]
     assert {row["panel"] for row in rows} == set(ATTACKS.values())
+
+
+@pytest.mark.parametrize("targets", [3, 1])
+def test_the_figure_has_intervals_where_several_targets_give_one(results, targets):
+    results.__dict__["metrics"] = [metrics.filter(pl.col("target") < targets) for metrics in results.metrics]
+    figure = attacks_figure(results)
+    bars = [segment for bar in figure.axes[0].containers for segment in bar.lines[2][0].get_segments()]
+    heights = [top - bottom for (_, bottom), (_, top) in bars]
+    assert len(heights) == 4
+    assert all(height > 0 for height in heights) if targets > 1 else heights == [0.0] * 4
 
 
 def test_the_page_holds_it(results):

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 
-from mia_audit.report.figures import errorbars, tick
+from mia_audit.report.figures import tick
 from mia_audit.report.findings import Finding, Findings, reference
 from mia_audit.report.interpretability import Interpretation, likeness, measure_label
-from mia_audit.report.panels import GUESSING, PAGE, label_lines, name_places, panel_grid, shared_legend
+from mia_audit.report.panels import GUESSING, PAGE, errorbars, label_lines, name_places, panel_grid, shared_legend
 from mia_audit.report.pictures import NEGATIVE, POSITIVE, ZERO
 from mia_audit.report.series import CHANNELS, PALETTE
 from mia_audit.report.signals import explainer_label

@@ -16,7 +16,15 @@ from mia_audit.report.gaps import told
 from mia_audit.report.inherent import compared, inherent_figure
 from mia_audit.report.interpretability import interpretations
 from mia_audit.report.outputs import FIGURE_FORMATS, curves_name, inherent_name, roc_name, sheet_name, study_names
-from mia_audit.report.panels import COLUMN, GUESSING, label_lines, name_places, panel_grid, shared_legend
+from mia_audit.report.panels import (
+    COLUMN,
+    GUESSING,
+    errorbars,
+    label_lines,
+    name_places,
+    panel_grid,
+    shared_legend,
+)
 from mia_audit.report.series import CHANNELS, PALETTE, Curve, Series, curves, series, strongest
 from mia_audit.report.words import fixed, protection, rate
 from mia_audit.storage import replacing
@@ -241,32 +249,6 @@ def _over_settings(axes: Axes, group: list[Finding], drawn: list[Series], metric
         errorbars(axes, values, "0.45", "x", "null control")
 
 
-def errorbars(
-    axes: Axes, values: Sequence[tuple[float, Estimate]], colour: str, marker: str, label: str, **more: Any
-) -> None:
-    """Draw means with their intervals at the positions given."""
-    if not values:
-        return
-    x = [position for position, _ in values]
-    mean = [value.mean for _, value in values]
-    errors = [
-        [_half(value.mean - value.low) for _, value in values],
-        [_half(value.high - value.mean) for _, value in values],
-    ]
-    style: dict[str, Any] = {
-        "elinewidth": 0.9,
-        "capsize": 1.8,
-        "capthick": 0.9,
-        "markersize": 3.4,
-        "markeredgewidth": 0.9,
-    }
-    axes.errorbar(x, mean, yerr=errors, fmt=marker, color=colour, label=label, **style, **more)
-
-
-def _half(width: float) -> float:
-    return 0.0 if math.isnan(width) else width
-
-
 def tradeoff_figure(findings: Findings) -> Figure:
     """Draw AUC against test accuracy, a line per channel through the settings of a group, a panel per group."""
     groups = [[found for found in group if found.test_accuracy] for group in findings.groups().values()]
@@ -292,8 +274,8 @@ def _tradeoff_line(axes: Axes, placed: list[tuple[Finding, Estimate]], colour: s
     if not known:
         return
     x, y = [accuracy.mean for accuracy, _ in known], [leak.mean for _, leak in known]
-    x_errors = [[_half(a.mean - a.low) for a, _ in known], [_half(a.high - a.mean) for a, _ in known]]
-    y_errors = [[_half(v.mean - v.low) for _, v in known], [_half(v.high - v.mean) for _, v in known]]
+    x_errors = [[a.below for a, _ in known], [a.above for a, _ in known]]
+    y_errors = [[v.below for _, v in known], [v.above for _, v in known]]
     axes.plot(x, y, color=colour, linewidth=0.8, alpha=0.5)
     style: dict[str, Any] = {"elinewidth": 0.9, "capsize": 1.8, "capthick": 0.9, "markersize": 3.6}
     axes.errorbar(x, y, xerr=x_errors, yerr=y_errors, fmt=marker, color=colour, label=name, **style)
@@ -306,8 +288,8 @@ def _make_room(axes: Axes, group: list[Finding]) -> None:
     letters = [[count for one, count in known if (one.mean == most) == right] for right in (False, True)]
     inches = axes.figure.get_size_inches()[0] / axes.get_gridspec().ncols * PANEL  # type: ignore[union-attr]
     left, right = (max(0.08, min(max(counts, default=0) / LABEL_LETTERS_PER_INCH / inches, 0.45)) for counts in letters)
-    low = min(accuracy.mean - _half(accuracy.mean - accuracy.low) for accuracy, _ in known)
-    high = max(accuracy.mean + _half(accuracy.high - accuracy.mean) for accuracy, _ in known)
+    low = min(accuracy.mean - accuracy.below for accuracy, _ in known)
+    high = max(accuracy.mean + accuracy.above for accuracy, _ in known)
     unit = max(high - low, 1e-3) / (1 - left - right)
     axes.set_xlim(low - left * unit, high + right * unit)
 
@@ -322,7 +304,7 @@ def _label_settings(axes: Axes, group: list[Finding]) -> None:
     free = -math.inf
     for top, (found, accuracy) in sorted(zip(tops, known, strict=True), key=lambda pair: pair[0]):
         side = 1 if accuracy.mean == most else -1
-        place = (accuracy.mean + side * _half(accuracy.high - accuracy.mean), top)
+        place = (accuracy.mean + side * accuracy.above, top)
         lift = max(0.0, free - top * points) if side < 0 else 0.0  # clear of the label below it
         free = top * points + lift + LINE if side < 0 else free
         style: dict[str, Any] = {"ha": "left" if side > 0 else "right", "va": "center", "fontsize": 7}

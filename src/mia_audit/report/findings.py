@@ -40,6 +40,16 @@ class Estimate:
     high: float
     targets: int
 
+    @property
+    def below(self) -> float:
+        """How far the interval reaches below the mean; 0 where one target says nothing."""
+        return 0.0 if math.isnan(self.low) else self.mean - self.low
+
+    @property
+    def above(self) -> float:
+        """How far it reaches above the mean, likewise."""
+        return 0.0 if math.isnan(self.high) else self.high - self.mean
+
     def excludes(self, value: float) -> bool:
         """Whether the interval says that the mean is not `value`."""
         return self.low > value or self.high < value

@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from mia_audit.explain.catalogue import explainers
 from mia_audit.report.findings import Estimate, Finding, Findings, Leak, difference
-from mia_audit.report.panels import GUESSING, PAGE
+from mia_audit.report.panels import GUESSING, PAGE, errorbars, shared_legend
 from mia_audit.report.series import BASELINE, PALETTE
 from mia_audit.report.signals import explainer_label, read_signal
 from mia_audit.report.words import capital, fixed, interval, joined, protection
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 KINDS = {
@@ -115,7 +114,7 @@ def inherent_figure(comparison: Comparison) -> Figure:
         for kind, (label, colour, marker) in KINDS.items():
             known = [source for source in comparison.sources if source.kind == kind and name in source.leaks]
             placed = [(rows[id(source)], source.leaks[name].auc_estimate) for source in known]
-            _whiskers(axes, placed, colour, marker, label)
+            errorbars(axes, placed, colour, marker, label, upright=False)
         axes.axvline(0.5, **GUESSING)
         axes.set_title(name)
         axes.set_xlabel("AUC")
@@ -125,26 +124,8 @@ def inherent_figure(comparison: Comparison) -> Figure:
     names = [f"{source.architecture}: {source.label}" for source in comparison.sources]
     panels[0].set_yticks(list(rows.values()), names, fontsize=6)
     panels[0].invert_yaxis()
-    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
+    shared_legend(figure, panels)
     return figure
-
-
-def _whiskers(axes: Axes, placed: Sequence[tuple[int, Estimate]], colour: str, marker: str, label: str) -> None:
-    errors = [
-        [0.0 if math.isnan(one.low) else one.mean - one.low for _, one in placed],
-        [0.0 if math.isnan(one.high) else one.high - one.mean for _, one in placed],
-    ]
-    axes.errorbar(
-        [one.mean for _, one in placed],
-        [row for row, _ in placed],
-        xerr=errors,
-        fmt=marker,
-        color=colour,
-        label=label,
-        markersize=3.2,
-        elinewidth=0.9,
-        capsize=1.6,
-    )
 
 
 def inherent_section(findings: Findings) -> list[dict[str, Any]]:

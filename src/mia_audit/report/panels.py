@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+    from mia_audit.report.findings import Estimate
+
 COLUMN, PAGE = 3.4, 7.0
 """Width of one column of a paper, and of its page, in inches."""
 ACROSS = 3
@@ -67,3 +69,31 @@ def shared_legend(figure: Figure, panels: Any) -> None:
         if columns == 1 or legend.get_window_extent().width <= figure.bbox.width:
             break
         legend.remove()
+
+
+def errorbars(
+    axes: Axes,
+    values: Sequence[tuple[float, Estimate]],
+    colour: str,
+    marker: str,
+    label: str,
+    upright: bool = True,
+    **more: Any,
+) -> None:
+    """Draw means with their intervals at the positions given, which are along the other axis."""
+    if not values:
+        return
+    positions, estimates = zip(*values, strict=True)
+    mean = [value.mean for value in estimates]
+    errors = [[value.below for value in estimates], [value.above for value in estimates]]
+    places: dict[str, Any] = (
+        {"x": positions, "y": mean, "yerr": errors} if upright else {"x": mean, "y": positions, "xerr": errors}
+    )
+    style: dict[str, Any] = {
+        "elinewidth": 0.9,
+        "capsize": 1.8,
+        "capthick": 0.9,
+        "markersize": 3.4,
+        "markeredgewidth": 0.9,
+    }
+    axes.errorbar(**places, fmt=marker, color=colour, label=label, **style, **more)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,8 @@ import polars as pl
 from mia_audit.evaluation.summary import NULL_WIDENING, summarise
 from mia_audit.explain.catalogue import PRIVATE_LOCAL
 from mia_audit.explain.private_local.budget import epsilon_of_rho
-from mia_audit.report.panels import COLUMN, GUESSING
+from mia_audit.report.findings import Estimate
+from mia_audit.report.panels import COLUMN, GUESSING, errorbars
 from mia_audit.report.pictures import attribution_pixels, attribution_scale
 from mia_audit.report.series import PALETTE
 from mia_audit.report.signals import read_signal
@@ -31,6 +33,7 @@ PROTOCOLS = {
     "non-interactive": ("history alone", PALETTE[3]),
 }
 DENSITIES = {"random": PALETTE[0], "dense": PALETTE[2], "sparse": PALETTE[1]}
+MARKERS = "os^Dv"
 ATTACKS = {"var-lrt": "VAR-LRT", "l1-lrt": "L1-LRT", "l2-lrt": "L2-LRT", "threshold": "threshold"}
 NAMED = {"local_linear": "no noise"}
 """Explanations beside private ones that are not called as elsewhere."""
@@ -171,9 +174,9 @@ def attacks_figure(results: Results) -> Figure:
         names = list(dict.fromkeys(name for by_name in found.values() for name in by_name[attack]))
         for slot, (setting, by_name) in enumerate(found.items()):
             places = [place for place, name in enumerate(names) if name in by_name[attack]]
-            x = np.array(places) + (slot - (len(found) - 1) / 2) * 0.16
-            rows = [by_name[attack][names[place]] for place in places]
-            _errorbars(axes, x, rows, trained_as(setting), slot)
+            offset = (slot - (len(found) - 1) / 2) * 0.16
+            values = [(place + offset, _auc(by_name[attack][names[place]])) for place in places]
+            errorbars(axes, values, PALETTE[slot % 6], MARKERS[slot % 5], trained_as(setting))
         axes.axhline(0.5, **GUESSING)
         axes.set_xticks(range(len(names)), names, rotation=35, ha="right")
         axes.set_title(title)
@@ -200,13 +203,14 @@ def sets_figure(results: Results) -> Figure:
     for axes, (group, settings) in zip(panels.flat, groups.items(), strict=False):
         ordered = sorted(settings, key=lambda setting: float(setting.epsilon))
         for slot, (attack, label) in enumerate(SET_ATTACKS.items()):
-            x = np.arange(len(ordered)) + (slot - (len(SET_ATTACKS) - 1) / 2) * 0.16
-            rows = []
-            for setting in ordered:
+            offset = (slot - (len(SET_ATTACKS) - 1) / 2) * 0.16
+            values = []
+            for place, setting in enumerate(ordered):
                 summary = summarise(results.metrics[results.spec.settings.index(setting)], results.spec.confidence)
                 real = summary.filter(~pl.col("null_control"), pl.col("attack") == attack)
-                rows.append(real.filter(pl.col("variance") == results.spec.variance).row(0, named=True))
-            _errorbars(axes, x, rows, label, slot, NULL_WIDENING)
+                row = real.filter(pl.col("variance") == results.spec.variance).row(0, named=True)
+                values.append((place + offset, _auc(row, NULL_WIDENING)))
+            errorbars(axes, values, PALETTE[slot % 6], MARKERS[slot % 5], label)
         axes.axhline(0.5, **GUESSING)
         names = ["no noise" if setting.epsilon == "inf" else setting.epsilon for setting in ordered]
         axes.set_xticks(range(len(names)), names)
@@ -218,13 +222,13 @@ def sets_figure(results: Results) -> Figure:
     return figure
 
 
-def _errorbars(
-    axes: Axes, x: np.ndarray, rows: Sequence[dict[str, Any]], label: str, slot: int, widening: float = 1.0
-) -> None:
-    mean = np.array([row["auc_mean"] for row in rows])
-    errors = widening * np.array([mean - [row["auc_low"] for row in rows], [row["auc_high"] for row in rows] - mean])
-    style: dict[str, Any] = {"elinewidth": 0.8, "capsize": 1.6, "markersize": 3.2}
-    axes.errorbar(x, mean, yerr=errors, fmt="os^Dv"[slot % 5], color=PALETTE[slot % 6], label=label, **style)
+def _auc(row: dict[str, Any], widening: float = 1.0) -> Estimate:
+    """Return the AUC that a row of the summary tells, its interval widened."""
+    mean = row["auc_mean"]
+    low, high = (
+        math.nan if row[end] is None else mean + widening * (row[end] - mean) for end in ("auc_low", "auc_high")
+    )
+    return Estimate(mean, row["auc_sd"], low, high, row["targets"])
 
 
 def trained_as(setting: Setting) -> str:
