@@ -17,11 +17,16 @@ from typing import Any
 import pytest
 import yaml
 from hypothesis import settings
+from threadpoolctl import threadpool_limits
 
 settings.load_profile("ci")  # the same examples on every machine and every run, as where CI is set
 
 for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "POLARS_MAX_THREADS"):
     os.environ[name] = "1"
+threadpool_limits(1)  # a plugin of pytest has imported NumPy before, with as many threads as there are cores
+
+for name in [name for name in os.environ if name.startswith(("SNAKEMAKE_", "SLURM_", "CUDA_"))]:
+    del os.environ[name]
 
 ROOT = Path(__file__).parents[1]
 PATIENCE = 900.0

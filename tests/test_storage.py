@@ -1,11 +1,11 @@
 """Tables on disk: whole or not at all, and damage is named."""
 
 import fcntl
-import shutil
+import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -127,9 +127,7 @@ def test_missing_files_and_columns_are_named(tmp_path: Path) -> None:
 def writer_of(folder: Path) -> Iterator["subprocess.Popen[bytes]"]:
     """Run a process that is writing the file t and the folder d while the context lasts; it finishes at the end of its input."""
     code = "import sys, pathlib; from mia_audit.storage import replacing, replacing_folder\n"
-    code += (
-        "with replacing(pathlib.Path('t')), replacing_folder(pathlib.Path('d')): print(flush=True), sys.stdin.read()"
-    )
+    code += "with replacing(pathlib.Path('t')) as t, replacing_folder(pathlib.Path('d')): t.touch(), print(flush=True), sys.stdin.read()"
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     with subprocess.Popen([sys.executable, "-c", code], cwd=folder, **pipes) as process:
         assert process.stdout is not None
@@ -188,19 +186,44 @@ def test_who_is_cleared_away_before_holding_its_place_takes_another(
 def test_a_folder_takes_the_place_of_one_that_another_has_just_put_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    (tmp_path / "d").mkdir()
+    (tmp_path / "d" / "before").touch()
     with replacing_folder(tmp_path / "d") as partial:
         (partial / "x").touch()
-        rivals, remove = [True, True, False], shutil.rmtree
+        rivals, rename = [True, True, False], Path.rename
 
-        def rival(folder: Path, **options: Any) -> None:
-            remove(folder, **options)
-            if folder == tmp_path / "d" and rivals.pop(0):
-                folder.mkdir()
-                (folder / "another").touch()
+        def rival(self: Path, target: Path) -> Path:
+            if target == tmp_path / "d" and rivals.pop(0):
+                target.mkdir()
+                (target / "another").touch()
+            return rename(self, target)
 
-        monkeypatch.setattr(shutil, "rmtree", rival)
-    assert [path.name for path in (tmp_path / "d").iterdir()] == ["x"]
+        monkeypatch.setattr(Path, "rename", rival)
+    assert [path.name for path in tmp_path.rglob("*")] == ["d", "x"]
     assert rivals == []
+
+
+def test_whenever_it_is_killed_a_folder_that_takes_anothers_place_leaves_a_whole_one_or_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "d").mkdir()
+    for name in ("a", "b"):
+        (tmp_path / "d" / name).touch()
+    seen = []
+
+    def watched(honest: Callable[..., None]) -> Callable[..., None]:
+        def call(*arguments: Any, **options: Any) -> None:
+            seen.append(sorted(path.name for path in (tmp_path / "d").glob("*")))
+            honest(*arguments, **options)
+
+        return call
+
+    with replacing_folder(tmp_path / "d") as partial:
+        (partial / "c").touch()
+        for name in ("rename", "unlink", "rmdir"):
+            monkeypatch.setattr(os, name, watched(getattr(os, name)))
+    assert seen[0] == ["a", "b"] and seen[-1] == ["c"]
+    assert all(names in (["a", "b"], [], ["c"]) for names in seen)
 
 
 LIMITED = """

@@ -8,7 +8,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import chain, count
 from pathlib import Path
@@ -27,7 +27,7 @@ SCHEMA_VERSION = "1"
 ROW_GROUPS = "row_groups"
 """The fact of a scores table that lists attack, signal, variance and null_control of every row group."""
 PARTIAL = ".partial"
-"""Ends the names of files that are being written."""
+"""Ends the names of folders that hold what is being written."""
 SWAPS = 10
 """How often a folder is put in the place of another one before the reason why it cannot be is raised."""
 
@@ -43,7 +43,8 @@ def replacing(path: Path) -> Iterator[Path]:
     A full disk is a UserError that names the file. What killed processes left of other attempts is cleared away, before
     and after: a worker that outlived its orchestrator may be the last one to write this file.
     """
-    with _full_disk_named(path), _reserved(path, _new_file) as partial:
+    with _full_disk_named(path), _reserved(path) as folder:
+        partial = folder / path.name
         yield partial
         partial.chmod(0o666 & ~_umask())
         partial.replace(path)
@@ -52,50 +53,42 @@ def replacing(path: Path) -> Iterator[Path]:
 @contextmanager
 def replacing_folder(path: Path) -> Iterator[Path]:
     """Yield a folder beside `path` that takes its place on success, and is gone otherwise, as `replacing` does for a file."""
-    with _full_disk_named(path), _reserved(path, tempfile.mkdtemp) as partial:
+    with _full_disk_named(path), _reserved(path) as folder:
+        partial = folder / path.name
+        partial.mkdir()
         yield partial
-        partial.chmod(0o777 & ~_umask())
         _swap(partial, path)
 
 
-def _new_file(suffix: str, prefix: str, folder: Path) -> str:
-    descriptor, name = tempfile.mkstemp(suffix, prefix, folder)
-    os.close(descriptor)
-    return name
-
-
 @contextmanager
-def _reserved(path: Path, make: Callable[[str, str, Path], str]) -> Iterator[Path]:
-    """Yield what `make` makes beside `path`, locked, so that it does not count as left over; remove it if it is still there."""
+def _reserved(path: Path) -> Iterator[Path]:
+    """Yield a folder beside `path`, locked, so that it does not count as left over, whatever files a writer makes and moves there."""
     path.parent.mkdir(parents=True, exist_ok=True)
     _clear(path)
     descriptor = None
     while descriptor is None:
-        partial = Path(make(PARTIAL, f".{path.name}.", path.parent))
-        descriptor = _hold(partial)
+        folder = Path(tempfile.mkdtemp(PARTIAL, f".{path.name}.", path.parent))
+        descriptor = _hold(folder)
     try:
-        yield partial
+        yield folder
     finally:
-        if partial.is_dir():
-            shutil.rmtree(partial, ignore_errors=True)
-        else:
-            partial.unlink(missing_ok=True)
+        shutil.rmtree(folder, ignore_errors=True)
         os.close(descriptor)
         _clear(path)
 
 
-def _hold(partial: Path) -> int | None:
+def _hold(folder: Path) -> int | None:
     """Lock what is about to be written for as long as this process lives; None where somebody took it for left over first.
 
     Where a file system knows no such locks, nothing ever counts as left over.
     """
     try:
-        descriptor = os.open(partial, os.O_RDONLY)
+        descriptor = os.open(folder, os.O_RDONLY)
     except FileNotFoundError:
         return None
     with suppress(OSError):
         fcntl.flock(descriptor, fcntl.LOCK_EX)
-    if partial.exists():
+    if folder.exists():
         return descriptor
     os.close(descriptor)
     return None
@@ -108,18 +101,20 @@ def _clear(path: Path) -> None:
             descriptor = os.open(left, os.O_RDONLY)
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                if left.is_dir():
-                    shutil.rmtree(left)
-                else:
-                    left.unlink()
+                shutil.rmtree(left)
             finally:
                 os.close(descriptor)
 
 
 def _swap(partial: Path, path: Path) -> None:
-    """Put a folder in the place of another one, again where somebody else did so in between."""
+    """Put a folder in the place of another one, again where somebody else did so in between.
+
+    The other one is moved away whole before it is removed: nobody ever finds a folder that lost some of its files.
+    """
+    before = partial.with_name(f"{path.name}.before")
     for attempt in count(1):
-        shutil.rmtree(path, ignore_errors=True)
+        with suppress(FileNotFoundError):
+            path.rename(before)
         try:
             partial.rename(path)
         except OSError as error:
@@ -127,6 +122,8 @@ def _swap(partial: Path, path: Path) -> None:
                 raise
         else:
             return
+        finally:
+            shutil.rmtree(before, ignore_errors=True)
 
 
 @contextmanager

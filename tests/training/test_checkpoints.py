@@ -1,7 +1,11 @@
 """A training that is killed goes on from its last epoch and ends in the same bits."""
 
 import math
+import shutil
+import tempfile
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -10,6 +14,8 @@ from torch import Tensor, nn
 
 from mia_audit.config.schema import Mechanism, Training
 from mia_audit.models import build
+from mia_audit.models import weights as weights_on_disk
+from mia_audit.training import checkpoints
 from mia_audit.training.catalogue import Job, mechanisms
 from mia_audit.training.checkpoints import Checkpoint, identity
 from mia_audit.training.loop import Epoch, fit
@@ -114,18 +120,52 @@ def test_epochs_that_follow_at_once_are_not_kept(table: Table, tmp_path: Path) -
 
 def test_a_finished_model_is_found_again_unless_its_weights_are_damaged(tmp_path: Path, mlp: nn.Module) -> None:
     rows = pa.table({"shadow": [3], "loss": [0.5]})
-    checkpoint = Checkpoint(tmp_path, "same")
-    assert checkpoint.finished() is None
+    kept, copies = tmp_path / "kept", (tmp_path / "weights", tmp_path / "masks")
+    checkpoint = Checkpoint(kept, "same")
+
+    def found() -> bool:
+        table = checkpoint.finished(*copies)
+        assert table is None or table.to_pylist() == rows.to_pylist()
+        return table is not None
+
+    assert not found()
     checkpoint.finish(mlp, rows)
-    found = checkpoint.finished()
-    assert found is not None and found[1].to_pylist() == rows.to_pylist()
-    assert Checkpoint(tmp_path, "other").finished() is None
-    assert found[2] is None
-    found[0].write_bytes(found[0].read_bytes()[:-1] + b"!")
-    assert checkpoint.finished() is None
+    assert Checkpoint(kept, "other").finished(*copies) is None
+    assert list(tmp_path.iterdir()) == [kept]
+    assert found() and not copies[1].exists()
+    weights = kept / "weights.safetensors"
+    assert copies[0].read_bytes() == weights.read_bytes()
+    weights.write_bytes(weights.read_bytes()[:-1] + b"!")
+    assert not found()
+    (tmp_path / "new").write_bytes(b"masks")
+    checkpoint.finish(mlp, rows, tmp_path / "new")
+    assert found() and copies[1].read_bytes() == b"masks"
+    (kept / "masks.safetensors").write_bytes(b"others")
+    assert not found()
+
+
+@pytest.mark.parametrize("name", ["mkdtemp", "save_file", "sha256", "copyfile", "write_table"])
+def test_another_worker_that_clears_the_folder_away_at_any_moment_does_no_harm(
+    table: Table, tmp_path: Path, mlp: nn.Module, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """It has trained the same model meanwhile, and is done."""
+    rows, checkpoint = pa.table({"shadow": [3], "loss": [0.5]}), Checkpoint(tmp_path / "kept", "same")
     (tmp_path / "masks").write_bytes(b"masks")
+    cleared = []
+    for module in (tempfile, shutil, checkpoints, weights_on_disk):
+        if honest := getattr(module, name, None):
+
+            def call(*arguments: Any, honest: Callable[..., Any] = honest) -> Any:
+                cleared.append(True)
+                shutil.rmtree(tmp_path / "kept", ignore_errors=True)
+                return honest(*arguments)
+
+            monkeypatch.setattr(module, name, call)
+    model, _ = trained(table, "none", "sgd", checkpoint)
     checkpoint.finish(mlp, rows, tmp_path / "masks")
-    found = checkpoint.finished()
-    assert found is not None and found[2] is not None and found[2].read_bytes() == b"masks"
-    found[2].write_bytes(b"others")
-    assert checkpoint.finished() is None
+    checkpoint.finished(tmp_path / "found", tmp_path / "found-masks")
+    monkeypatch.undo()
+    assert cleared
+    assert torch.equal(weights(model), weights(trained(table, "none", "sgd")[0]))
+    checkpoint.finish(mlp, rows)
+    assert checkpoint.finished(tmp_path / "found", tmp_path / "found-masks") is not None

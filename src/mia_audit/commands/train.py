@@ -102,11 +102,8 @@ def run(options: argparse.Namespace) -> None:
             weights, masks = (folder / f"{stem}-{shadow}.safetensors" for stem in ("shadow", "masks"))
             key = identity(shadow=shadow, members=members.nonzero()[0].tolist(), **same)
             checkpoint = Checkpoint(kept[column] if kept else None, key, options.checkpoint_seconds)
-            if finished := checkpoint.finished():
-                shutil.copyfile(finished[0], weights)
-                if finished[2] is not None:
-                    shutil.copyfile(finished[2], masks)
-                tables.append(finished[1])
+            if finished := checkpoint.finished(weights, masks):
+                tables.append(finished)
                 print(f"shadow {shadow} of {options.shadows}: an earlier run trained it", file=sys.stderr)
                 continue
             report.begin(f"shadow {shadow} of {options.shadows}", training.epochs, int(members.sum()))

@@ -4,6 +4,8 @@ import math
 import warnings
 from functools import cache
 
+from threadpoolctl import threadpool_limits
+
 from mia_audit.errors import UserError
 from mia_audit.models.torchvision_guard import guard
 
@@ -27,7 +29,8 @@ def epsilon_spent(noise_multiplier: float, sampling_rate: float, steps: int, del
 
     ledger = create_accountant(accountant)
     ledger.history = [(noise_multiplier, sampling_rate, steps)]
-    with warnings.catch_warnings():
+    # one thread: the last digit of a sum depends on how many share it, and the noise must not depend on the machine's cores
+    with threadpool_limits(1, "blas"), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # RDP's remark on its range of orders
         return float(ledger.get_epsilon(delta))
 

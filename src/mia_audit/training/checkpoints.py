@@ -5,7 +5,8 @@ import json
 import shutil
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,8 @@ class Checkpoint:
 
     States are written no more often than every `seconds`, whole or not at all, with their digest. One that is damaged
     or belongs to another identity counts for nothing: the training then starts afresh and ends in the same bytes.
-    Without a folder nothing is kept.
+    Without a folder nothing is kept. A worker that outlived its orchestrator may train the same model meanwhile: it
+    writes the same bytes, and when it is done it clears the folder away.
     """
 
     def __init__(self, folder: Path | None = None, key: str = "", seconds: float = 0.0) -> None:
@@ -67,40 +69,46 @@ class Checkpoint:
         if path is None or time.monotonic() - self._written < self.seconds:
             return
         state = {name: value.detach().cpu().contiguous().clone() for name, value in capture().items()}
-        with replacing(path) as partial:
+        with _unless_cleared_away(), replacing(path) as partial:
             save_file(state, partial, {"key": self.key, "digest": digest_of(state)})
         self._written = time.monotonic()
 
     def finish(self, model: nn.Module, table: pa.Table, masks: Path | None = None) -> None:
         """Keep a trained model, its table and the masks of its noise, if any; its epochs are no longer needed."""
-        if self.folder is None:
-            return
-        weights = self.folder / "weights.safetensors"
+        if self.folder is not None:
+            with _unless_cleared_away():
+                self._keep(self.folder, model, table, masks)
+
+    def _keep(self, folder: Path, model: nn.Module, table: pa.Table, masks: Path | None) -> None:
+        weights = folder / "weights.safetensors"
         save_weights(model, weights)
         facts = {"key": self.key, "weights": sha256(weights)}
         if masks is not None:
-            with replacing(self.folder / "masks.safetensors") as partial:
+            with replacing(folder / "masks.safetensors") as partial:
                 shutil.copyfile(masks, partial)
             facts["masks"] = sha256(masks)
-        write_table(self.folder / "training.parquet", table, "training", len(table), facts)
-        (self.folder / "epoch.safetensors").unlink(missing_ok=True)
+        write_table(folder / "training.parquet", table, "training", len(table), facts)
+        (folder / "epoch.safetensors").unlink(missing_ok=True)
 
-    def finished(self) -> tuple[Path, pa.Table, Path | None] | None:
-        """Return a trained model's weights, its table and its masks, if any, where an earlier run finished it."""
+    def finished(self, weights: Path, masks: Path) -> pa.Table | None:
+        """Copy a trained model's weights, and its masks if any, where an earlier run finished it; return its table."""
         path = self._file("training.parquet")
         if path is None or not path.exists():
             return None
-        weights = path.with_name("weights.safetensors")
         try:
             facts = table_facts(path, "training")
-            masks = path.with_name("masks.safetensors") if "masks" in facts else None
-            digests = {"weights": sha256(weights), **({"masks": sha256(masks)} if masks else {})}
-            if facts != {"key": self.key, **digests}:
+            if facts["key"] != self.key:
                 return None
-            return weights, read_table(path, "training"), masks
+            table = read_table(path, "training")
+            for name, copy in (("weights", weights), ("masks", masks)):
+                if name in facts:
+                    shutil.copyfile(path.with_name(f"{name}.safetensors"), copy)
+                    if sha256(copy) != facts[name]:
+                        raise UserError(f"its {name} are other ones")
         except (UserError, OSError) as error:
             self._damaged(path, str(error))
             return None
+        return table
 
     def _file(self, name: str) -> Path | None:
         return None if self.folder is None else self.folder / name
@@ -108,6 +116,18 @@ class Checkpoint:
     def _damaged(self, path: Path, why: str) -> State:
         print(f"warning: {path}: a damaged checkpoint ({why}) is set aside; training starts afresh", file=sys.stderr)
         return {}
+
+
+@contextmanager
+def _unless_cleared_away() -> Iterator[None]:
+    """Go on without a checkpoint that cannot be kept, because another worker is clearing the folder away."""
+    try:
+        yield
+    except FileNotFoundError:
+        pass
+    except SafetensorError as error:
+        if "No such file" not in str(error):
+            raise
 
 
 def captured(model: nn.Module, optimizer: torch.optim.Optimizer, rest: Mapping[str, Tensor]) -> State:
