@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,7 @@ from mia_audit.attacks.files import write_scores
 from mia_audit.attacks.matrices import MatrixFiles, parse_given
 from mia_audit.attacks.run import Run, permuted_membership, plan
 from mia_audit.config.load import parse
-from mia_audit.config.schema import Attacks, Evaluation
+from mia_audit.config.schema import Attacks, Evaluation, Report
 from mia_audit.errors import UserError
 from mia_audit.evaluation.bounds import bounds_table
 from mia_audit.evaluation.exposure import exposure
@@ -48,18 +50,22 @@ def audit(request: Request) -> None:
     """Write scores.parquet, metrics.parquet, metrics.csv, summary.csv, exposure.csv, epsilon.csv, figures/ and report.html."""
     if not 0 < request.delta < 1:
         raise UserError(f"--delta {request.delta:g}: expected a number between 0 and 1")
+    if not request.name or "/" in request.name:
+        raise UserError(f"--name '{request.name}': files are named after it; expected a name without /")
+    parse(Report, {"exposed": request.exposed}, "audit")
     attacks = parse(Attacks, {"methods": request.attacks, "variances": request.variances}, "audit")
     evaluation = parse(Evaluation, {"fprs": request.fprs, "confidence": request.confidence}, "audit")
     source = MatrixFiles(request.membership, [parse_given(text) for text in request.signals])
     runs = plan(attacks.methods, source.signals, attacks.variances)
     if not runs:
         raise UserError(f"none of the attacks ({', '.join(attacks.methods)}) reads any of the signals")
-    new = not request.out.exists()
+    made = [folder for folder in (request.out, *request.out.parents) if not os.path.lexists(folder)]
     try:
         _write(request, source, runs, attacks, evaluation)
     except BaseException:
-        if new and request.out.exists() and not any(request.out.iterdir()):
-            request.out.rmdir()
+        for folder in made:
+            with suppress(OSError):  # not there, or not empty
+                folder.rmdir()
         raise
 
 

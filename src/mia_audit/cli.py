@@ -55,7 +55,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for command, line in COMMANDS.items():
-        subparser = subparsers.add_parser(command, help=line, description=f"{line[0].upper()}{line[1:]}.")
+        subparser = subparsers.add_parser(command, help=line, description=_sentence(line))
         if command == name:  # the others' arguments, and what they import, are not needed
             _module(command).add_arguments(subparser)
     options = parser.parse_args(arguments)
@@ -68,6 +68,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     return 0
+
+
+def _sentence(line: str) -> str:
+    return f"{line[0].upper()}{line[1:]}{'' if line.endswith('?') else '.'}"
 
 
 def _module(command: str) -> ModuleType:

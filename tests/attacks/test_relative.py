@@ -21,6 +21,11 @@ def test_the_mean_of_the_others_is_exact_where_subtraction_would_cancel():
     np.testing.assert_allclose(log_mean_of_others(likelihood), np.array(expected) - np.log(2), rtol=1e-12)
 
 
+def test_a_target_that_is_far_likelier_than_the_others_is_compared_with_them_all_the_same():
+    likelihood = np.array([[-1.0, -1200.0, -1300.0]])
+    np.testing.assert_allclose(log_mean_of_others(likelihood)[0, 0], -1200 - np.log(2), rtol=1e-12)
+
+
 def test_the_offline_reference_is_its_formula():
     likelihood, member = draw()
     reference = log_reference(likelihood, member)

@@ -122,6 +122,7 @@ def test_a_hostile_matrix_is_one_line_and_nothing_is_written(folder, capsys, nam
         ("wide.csv", b",".join([b"0"] * 10**6) + b"\n", "more than 10000 columns"),
         ("binary.csv", bytes(range(256)), "expected records"),
         ("matrix.pickle", b"cos\nsystem\n", "unknown kind of file"),
+        ("header.npy", b"\x93NUMPY\x01\x00\x02\x00({", "damaged, empty"),
     ],
 )
 def test_a_hostile_file_is_one_line_and_nothing_is_written(folder, capsys, name, content, message):
@@ -163,6 +164,11 @@ def test_truncated_files_are_named(folder, capsys, kind):
         (["--signal", "loss=again.npy"], "given twice"),
         (["--signal", "what=x.npy"], "say its scale"),
         (["--signal", "ixg_l1=none.npy"], "no such file"),
+        (["--attacks", "lrt:loss+confidence"], "lrt reads one signal at a time; joint-lrt and shadow-classifier read"),
+        (["--attacks", "joint-lrt:loss+loss"], "'loss' stands there twice"),
+        (["--attacks", "rmia:confidence"], "read the loss alone"),
+        (["--name", "../elsewhere"], "a name without /"),
+        (["--exposed", "-1"], "exposed"),
     ],
 )
 def test_a_wrong_option_is_one_line_and_nothing_is_written(folder, capsys, more, message):
@@ -170,6 +176,46 @@ def test_a_wrong_option_is_one_line_and_nothing_is_written(folder, capsys, more,
     error = capsys.readouterr().err
     assert message in error and error.count("\n") == 1
     assert not (folder / "out").exists()
+
+
+@pytest.mark.parametrize("damage", ["bytes", "version"])
+def test_an_archive_whose_bytes_changed_is_named(folder, capsys, damage):
+    np.savez_compressed(folder / "loss.npz", np.load(folder / "loss.npy"))
+    content = bytearray((folder / "loss.npz").read_bytes())
+    if damage == "bytes":
+        content[200:260] = bytes(60)
+    else:
+        content[content.rindex(b"PK\x01\x02") + 6] = 217  # the version that is needed to read it
+    (folder / "loss.npz").write_bytes(content)
+    assert audit(folder, loss="loss.npz") == 2
+    error = capsys.readouterr().err
+    assert "loss.npz: damaged" in error and error.count("\n") == 1
+
+
+@pytest.mark.parametrize("taken", ["out", "out/scores.parquet"])
+def test_a_place_that_is_taken_is_one_line(folder, capsys, taken):
+    if taken == "out":
+        (folder / taken).write_text("mine")
+    else:
+        (folder / taken).mkdir(parents=True)
+    assert audit(folder) == 2
+    error = capsys.readouterr().err
+    assert "out/scores.parquet: cannot be written there" in error and error.count("\n") == 1
+
+
+def test_no_folder_is_left_of_an_audit_that_failed(folder):
+    (folder / "kept").mkdir()
+    for out in ("new/and/deep", "kept/new"):
+        arguments = ["--membership", f"{folder}/member.npy", "--signal", "loss=none.npy", "--out", f"{folder}/{out}"]
+        assert main(["audit", *arguments]) == 2
+    assert not (folder / "new").exists() and list((folder / "kept").iterdir()) == []
+
+
+def test_what_is_asked_for_twice_counts_once(folder):
+    more = ["--attacks", "lrt:loss", "lrt:loss", "threshold", "threshold:loss", "--variances", "pooled", "pooled"]
+    assert audit(folder, *more, "--no-report") == 0
+    summary = pl.read_csv(folder / "out" / "summary.csv")
+    assert len(summary) == 3 and set(summary["targets"]) == {MODELS}
 
 
 def test_too_few_models_for_a_variance(folder, capsys):

@@ -25,24 +25,28 @@ class Attack:
     `reads` says which of the signals there are it reads, a tuple for each time it runs. `score` turns the readings of
     one tuple, the membership and the name of a variance into scores, [N records, K targets], higher meaning member and
     NaN meaning no score. `variances` are those it knows, its default first; attacks without any are given `none`. An
-    attack that `learns` depends on the membership of the other models, and so has a null control.
+    attack that `learns` depends on the membership of the other models, and so has a null control. `several`: it can read
+    more than one signal at once.
     """
 
     reads: Reads
     score: Score
     variances: tuple[str, ...]
     learns: bool
+    several: bool
 
 
 attacks: Registry[Attack] = Registry("attack", "mia_audit.attacks.methods", "-", eager=True)
 """Attacks by name; cheap to import, so a file may register a family of them."""
 
 
-def attack(name: str, reads: Reads, variances: Iterable[str] = (), learns: bool = True) -> Callable[[Score], Score]:
+def attack(
+    name: str, reads: Reads, variances: Iterable[str] = (), learns: bool = True, several: bool = False
+) -> Callable[[Score], Score]:
     """Register the decorated score function as an attack."""
 
     def decorate(score: Score) -> Score:
-        attacks.register(name)(Attack(reads, score, tuple(variances), learns))
+        attacks.register(name)(Attack(reads, score, tuple(variances), learns, several))
         return score
 
     return decorate

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -16,10 +15,16 @@ from mia_audit.attacks.signal import SUMMARIES, Signal, describe
 from mia_audit.errors import UserError
 
 if TYPE_CHECKING:
-    from jaxtyping import Bool, Float
+    from jaxtyping import Float
 
 MOST_MODELS = 10_000
 """More columns than that are not models: the matrix is something else, or transposed."""
+
+INDEX = ("record", "", "__index_level_0__")
+"""Names of a column that says which record a row is; the last two are what pandas writes."""
+
+Read = tuple[np.ndarray, np.ndarray | None]
+"""A matrix, and which record each of its rows is, as text, where the file says so."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +51,12 @@ def parse_given(text: str) -> Given:
         return Given(signal, file)
     if len(rest) != 2 or rest[0] not in ("positive", "real") or rest[1] not in ("low", "high"):
         raise UserError(f"--signal {text}: expected {name}:positive|real:low|high, got {words}")
-    return Given(Signal(name, cast(Any, rest[0]), cast(Any, rest[1])), file)
+    signal = Signal(name, cast(Any, rest[0]), cast(Any, rest[1]))
+    if name in ("loss", "confidence") and signal != (known := describe(name)):
+        raise UserError(
+            f"--signal {text}: a {name} is {known.scale} and {known.members} in members; give anything else another name"
+        )
+    return Given(signal, file)
 
 
 class MatrixFiles:
@@ -54,7 +64,7 @@ class MatrixFiles:
 
     def __init__(self, membership: str, given: list[Given]) -> None:
         """Read the membership; loss and confidence are derived from one another where only one is given."""
-        self.member = read_membership(membership)
+        self.member, self._index = read_membership(membership)
         self.record = np.arange(len(self.member))
         self.models = self.member.shape[1]
         self._membership = membership
@@ -75,10 +85,16 @@ class MatrixFiles:
             convert = confidence_from_loss if signal.name == "confidence" else loss_from_confidence
             return [convert(values) for values in self.read(describe(source))]
         file = self._files[signal.name]
-        matrix = read_matrix(file)
+        matrix, index = read_matrix(file)
         if matrix.shape[:2] != self.member.shape:
             raise UserError(
                 f"{file}: {_shape(matrix)} where {self._membership} has {_shape(self.member)}; expected records × models alike"
+            )
+        if index is not None and self._index is not None and (other := index != self._index).any():
+            row = int(np.argmax(other))
+            raise UserError(
+                f"{file}: record '{index[row]}' in row {row} where {self._membership} has '{self._index[row]}'; "
+                "expected the same records in the same order"
             )
         queries = [matrix] if matrix.ndim == 2 else [matrix[:, :, query] for query in range(matrix.shape[2])]
         made = []
@@ -108,9 +124,9 @@ def loss_from_confidence(confidence: Float[np.ndarray, "N K"]) -> Float[np.ndarr
     return loss
 
 
-def read_membership(file: str) -> Bool[np.ndarray, "N K"]:
-    """Read who is in whose training set; a UserError unless every cell is 0 or 1 and every model has both."""
-    matrix = read_matrix(file)
+def read_membership(file: str) -> Read:
+    """Read who is in whose training set, as truth values; a UserError unless every cell is 0 or 1 and every model has both."""
+    matrix, index = read_matrix(file)
     if matrix.ndim != 2:
         raise UserError(f"{file}: {_shape(matrix)}; expected records × models")
     wrong = ~((matrix == 0) | (matrix == 1))
@@ -123,10 +139,10 @@ def read_membership(file: str) -> Bool[np.ndarray, "N K"]:
         raise UserError(f"{file}: {matrix.shape[1]} models; attacks need at least {LEAST_MODELS}, one column each")
     member = np.asfortranarray(matrix, dtype=bool)
     check_membership(member, file)
-    return member
+    return member, index
 
 
-def read_matrix(file: str) -> np.ndarray:
+def read_matrix(file: str) -> Read:
     """Read a matrix of numbers, records × models (× queries), by the file's ending; anything else is a UserError that names it."""
     name, _, key = file.partition(".npz:")
     path = Path(f"{name}.npz" if key else file)
@@ -136,10 +152,10 @@ def read_matrix(file: str) -> np.ndarray:
     if not path.is_file():
         raise UserError(f"{path}: no such file")
     try:
-        matrix: np.ndarray = reader(path, key)
+        matrix, index = reader(path, key)
     except UserError:
         raise
-    except (ValueError, EOFError, OSError, KeyError, zipfile.BadZipFile, pa.ArrowInvalid) as error:
+    except Exception as error:  # what readers raise on damaged files has no common kind
         reason = " ".join(str(error).split()) or type(error).__name__
         if "pickle" in reason:  # NumPy goes on to say how it would be loaded all the same
             reason = "it does not begin as NumPy's files do"
@@ -152,31 +168,30 @@ def read_matrix(file: str) -> np.ndarray:
         raise UserError(
             f"{file}: {_shape(matrix)}: more than {MOST_MODELS} models; expected records × models, one column a model"
         )
-    return matrix
+    return matrix, index
 
 
 def _shape(matrix: np.ndarray) -> str:
     return " × ".join(str(size) for size in matrix.shape) or "a single number"
 
 
-def _read_npy(path: Path, key: str) -> np.ndarray:
-    array: np.ndarray = np.load(path, mmap_mode="r", allow_pickle=False)
-    return array
+def _read_npy(path: Path, key: str) -> Read:
+    return np.load(path, mmap_mode="r", allow_pickle=False), None
 
 
-def _read_npz(path: Path, key: str) -> np.ndarray:
+def _read_npz(path: Path, key: str) -> Read:
     with np.load(path, allow_pickle=False) as arrays:
         names = list(arrays.files)
         if not key and len(names) == 1:
             key = names[0]
         if key not in names:
-            raise UserError(f"{path}: expected {path}:KEY with KEY one of {', '.join(names)}")
-        array: np.ndarray = arrays[key]
-        return array
+            known = ", ".join(" ".join(name.split()) for name in names)
+            raise UserError(f"{path}: expected {path}:KEY with KEY one of {known}")
+        return arrays[key], None
 
 
-def _read_csv(path: Path, key: str) -> np.ndarray:
-    with path.open(encoding="utf-8", errors="replace") as lines:
+def _read_csv(path: Path, key: str) -> Read:
+    with path.open(encoding=TEXT, errors="replace") as lines:
         first = lines.readline(64 * MOST_MODELS)
         separator = next((mark for mark in ",;\t" if mark in first), None)
         cells = first.split(separator)
@@ -184,31 +199,50 @@ def _read_csv(path: Path, key: str) -> np.ndarray:
             raise UserError(f"{path}: more than {MOST_MODELS} columns; expected records × models, one column a model")
         if not first.strip():
             raise UserError(f"{path}: empty; expected records × models")
-    numbers = [_number(cell) for cell in cells if _is_number(cell)]
-    numbered = len(numbers) > 1 and numbers in (list(range(len(cells))), list(range(1, len(cells) + 1)))
-    header = numbered or len(numbers) < len(cells)
-    unnamed = header and not cells[0].strip().strip('"')  # the index that pandas writes
+    indexed = cells[0].strip().strip('"') in INDEX
+    header = _is_header(cells[1:] if indexed else cells, indexed)
+    indexed = indexed and header
     row = _first_row(path, header)
     if not row.strip():
         raise UserError(f"{path}: no record below the header; expected records × models")
     try:
-        return np.loadtxt(
+        matrix = np.loadtxt(
             path,
             delimiter=separator,
             skiprows=int(header),
             ndmin=2,
-            usecols=range(1, len(cells)) if unnamed else None,
+            usecols=range(1, len(cells)) if indexed else None,
+            comments=None,
             converters=_number if "true" in row or "false" in row else None,
-            encoding="utf-8",
+            encoding=TEXT,
         )
     except ValueError as error:
         reason = " ".join(str(error).split()).partition("; use `usecols`")[0]
         raise UserError(f"{path}: not a matrix of numbers: {reason}") from None
+    if not indexed:
+        return matrix, None
+    index = np.loadtxt(
+        path, dtype=str, comments=None, delimiter=separator, skiprows=1, ndmin=1, usecols=0, encoding=TEXT
+    )
+    return matrix, np.char.strip(index, ' "')
+
+
+def _is_header(names: list[str], indexed: bool) -> bool:
+    """Return whether these cells of the first line name models: by words, or by numbers that count them.
+
+    Where an index stands before them, any whole numbers that differ do. A line of words and numbers is a damaged record.
+    """
+    numbers = [_number(name) for name in names if _is_number(name)]
+    if len(numbers) < max(len(names), 2):
+        return not numbers
+    if indexed and all(number.is_integer() for number in numbers):
+        return len(set(numbers)) == len(numbers)
+    return numbers in (list(range(len(names))), list(range(1, len(names) + 1)))
 
 
 def _first_row(path: Path, header: bool) -> str:
     """Return the first line below the header."""
-    with path.open(encoding="utf-8", errors="replace") as lines:
+    with path.open(encoding=TEXT, errors="replace") as lines:
         return [lines.readline() for _ in range(1 + header)][-1].lower()
 
 
@@ -226,9 +260,9 @@ def _is_number(cell: str) -> bool:
     return True
 
 
-def _read_parquet(path: Path, key: str) -> np.ndarray:
+def _read_parquet(path: Path, key: str) -> Read:
     file = pq.ParquetFile(path)
-    names = [name for name in file.schema_arrow.names if name != "record"]
+    names = [name for name in file.schema_arrow.names if name not in INDEX]
     if len(names) > MOST_MODELS:
         raise UserError(f"{path}: {len(names)} columns; expected records × models, one column a model")
     table = file.read(columns=names)
@@ -238,8 +272,13 @@ def _read_parquet(path: Path, key: str) -> np.ndarray:
             raise UserError(f"{path}: column '{name}' holds {kind}, not numbers; expected records × models")
         if table[name].null_count:
             raise UserError(f"{path}: column '{name}' has {table[name].null_count} empty cells; expected numbers")
-    return np.stack([table[name].to_numpy() for name in names]).T
+    index = next((name for name in file.schema_arrow.names if name in INDEX), None)
+    rows = np.array(file.read(columns=[index])[index].to_pylist(), dtype=str) if index is not None else None
+    return np.stack([table[name].to_numpy() for name in names]).T, rows
 
+
+TEXT = "utf-8-sig"
+"""How text is read: some spreadsheets begin it with a mark, which is no part of the first cell."""
 
 READERS = {".npy": _read_npy, ".npz": _read_npz, ".csv": _read_csv, ".parquet": _read_parquet}
 """Readers by the file's ending; the key is what stands behind the file's name, for .npz."""

@@ -6,8 +6,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from mia_audit.errors import UserError
+
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float
+
+    from mia_audit.attacks.signal import Reading
 
     Cells = Float[np.ndarray, "N K"]
     Member = Bool[np.ndarray, "N K"]
@@ -21,17 +25,26 @@ SLOPE = 0.33
 """The offline correction's a: p̄_in is taken to be a p̄_out + 1 − a."""
 
 
+def log_likelihood(reading: Reading) -> Cells:
+    """Return the log probability of the label, −loss; a signal that is no loss is a UserError."""
+    if reading.signal.name != "loss":
+        raise UserError(f"signal '{reading.signal.name}': rmia and base compare likelihoods, and read the loss alone")
+    return -reading.values
+
+
 def log_mean_of_others(likelihood: Cells, here: Member | None = None) -> Cells:
     """Return the log of the mean of exp(likelihood) over all models but the target (of those on the side `here`), [N, K].
 
-    The others are summed from both ends: subtracting the target from the total would cancel. NaN where there are none.
+    The others are added up from both ends, and as logarithms: subtracting the target from the total would cancel, and
+    next to a target that is far likelier than all others their exponentials would vanish. NaN where there are none.
     """
-    top = likelihood.max(axis=1, keepdims=True)
-    terms = np.exp(likelihood - top)
-    counted = np.ones_like(terms) if here is None else here.astype(np.float64)
+    counted = np.ones(likelihood.shape, dtype=bool) if here is None else here
+    terms = np.where(counted, likelihood, -np.inf)
+    totals = np.full_like(terms, -np.inf)
+    totals[:, 1:] = np.logaddexp.accumulate(terms[:, :-1], axis=1)
+    totals[:, :-1] = np.logaddexp(totals[:, :-1], np.logaddexp.accumulate(terms[:, :0:-1], axis=1)[:, ::-1])
     with np.errstate(divide="ignore", invalid="ignore"):
-        mean = _others(terms * counted) / _others(counted)
-        logs: Cells = np.log(np.maximum(mean, np.finfo(np.float64).tiny)) + top
+        logs: Cells = totals - np.log(counted.sum(axis=1, keepdims=True) - counted)
     return logs
 
 
@@ -52,11 +65,3 @@ def share_dominated(log_ratio: Cells, member: Member, gamma: float = GAMMA) -> C
         below = np.searchsorted(population, ratio - np.log(gamma), side="right")
         scores[known, target] = below[known] / max(len(population), 1)
     return scores
-
-
-def _others(terms: Cells) -> Cells:
-    """Return the sum over all models but the target."""
-    totals = np.zeros_like(terms)
-    totals[:, 1:] += np.cumsum(terms[:, :-1], axis=1)
-    totals[:, :-1] += np.cumsum(terms[:, :0:-1], axis=1)[:, ::-1]
-    return totals

@@ -40,6 +40,7 @@ def plan(methods: Sequence[str], signals: Sequence[Signal], variances: Sequence[
 
     A method may name its signals, as in `joint-lrt:confidence+ixg_l1`. Attacks with variances run once for each that
     they know (with their default where they know none of them); the first is the headline, and the one of the null control.
+    What is asked for twice runs once: a second row per target would count as a second target.
     """
     runs = []
     for method, groups in (_resolve(method, signals) for method in methods):
@@ -50,7 +51,7 @@ def plan(methods: Sequence[str], signals: Sequence[Signal], variances: Sequence[
             if attacks[method].learns:
                 runs.append(Run(method, group, chosen[0], null_control=True))
     order = {signal: index for index, signal in enumerate(signals)}
-    return sorted(runs, key=lambda run: [order[signal] for signal in run.signals])
+    return sorted(dict.fromkeys(runs), key=lambda run: [order[signal] for signal in run.signals])
 
 
 def _resolve(method: str, signals: Sequence[Signal]) -> tuple[str, list[tuple[Signal, ...]]]:
@@ -62,6 +63,11 @@ def _resolve(method: str, signals: Sequence[Signal]) -> tuple[str, list[tuple[Si
     for signal in (words := wanted.split("+")):
         if signal not in by_name:
             raise UserError(f"attack '{method}': no signal '{signal}': {suggest(signal, by_name)}")
+        if words.count(signal) > 1:
+            raise UserError(f"attack '{method}': '{signal}' stands there twice")
+    if len(words) > 1 and not attacks[name].several:
+        able = " and ".join(other for other in attacks.names() if attacks[other].several)
+        raise UserError(f"attack '{method}': {name} reads one signal at a time; {able} read several")
     return name, [tuple(by_name[signal] for signal in words)]
 
 

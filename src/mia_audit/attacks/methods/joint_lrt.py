@@ -21,7 +21,7 @@ def confidence_and_l1(signals: Sequence[Signal]) -> list[tuple[Signal, ...]]:
     return [(*confidence, signal) for signal in signals if confidence and signal.summary == "l1"]
 
 
-@attack("joint-lrt", reads=confidence_and_l1, variances=JOINT_RATIOS)
+@attack("joint-lrt", reads=confidence_and_l1, variances=JOINT_RATIOS, several=True)
 def joint_lrt(readings: Sequence[Reading], member: Bool[np.ndarray, "N K"], variance: str) -> Float[np.ndarray, "N K"]:
     """Score by log p(x | in) − log p(x | out) of vectors of signals with covariances pooled over records."""
     return JOINT_RATIOS[variance]([reading.scaled for reading in readings], member)

@@ -20,7 +20,7 @@ def together(signals: Sequence[Signal]) -> list[tuple[Signal, ...]]:
     return [tuple(signals)] if signals else []
 
 
-@attack("shadow-classifier", reads=together)
+@attack("shadow-classifier", reads=together, several=True)
 def shadow_classifier(
     readings: Sequence[Reading], member: Bool[np.ndarray, "N K"], variance: str
 ) -> Float[np.ndarray, "N K"]:
