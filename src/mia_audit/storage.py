@@ -40,14 +40,16 @@ FULL_SIGNS = ("No space left", "os error 28", "File too large", "os error 27", "
 def replacing(path: Path) -> Iterator[Path]:
     """Yield a temporary path beside `path` and rename it there on success, so that a reader never sees half a file.
 
-    A full disk is a UserError that names the file. What killed processes left of other attempts is cleared away, before
-    and after: a worker that outlived its orchestrator may be the last one to write this file.
+    A full disk, and a place that cannot be written to, are UserErrors that name the file. What killed processes left of
+    other attempts is cleared away, before and after: a worker that outlived its orchestrator may be the last one to write
+    this file.
     """
     with _full_disk_named(path), _reserved(path) as folder:
         partial = folder / path.name
         yield partial
         partial.chmod(0o666 & ~_umask())
-        partial.replace(path)
+        with _place_named(path):
+            partial.replace(path)
 
 
 @contextmanager
@@ -63,11 +65,13 @@ def replacing_folder(path: Path) -> Iterator[Path]:
 @contextmanager
 def _reserved(path: Path) -> Iterator[Path]:
     """Yield a folder beside `path`, locked, so that it does not count as left over, whatever files a writer makes and moves there."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    with _place_named(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
     _clear(path)
     descriptor = None
     while descriptor is None:
-        folder = Path(tempfile.mkdtemp(PARTIAL, f".{path.name}.", path.parent))
+        with _place_named(path):
+            folder = Path(tempfile.mkdtemp(PARTIAL, f".{path.name}.", path.parent))
         descriptor = _hold(folder)
     try:
         yield folder
@@ -140,6 +144,18 @@ def _full_disk_named(path: Path) -> Iterator[None]:
                 f"{path}: could not be written: {_reason(error)}. Make room and run again; what is finished stays"
             ) from None
         raise
+
+
+@contextmanager
+def _place_named(path: Path) -> Iterator[None]:
+    """Turn what the system says of a folder that cannot be made or written to into a UserError that names the file."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in FULL:
+            raise
+        reason = os.strerror(error.errno).lower() if error.errno else error
+        raise UserError(f"{path}: cannot be written there: {reason}; choose another place") from None
 
 
 def _reason(error: Exception) -> str:
