@@ -34,7 +34,7 @@ TABLE = {
     ("Loss LiRA", "authors' score, authors' read-out", "loss"): (0.0543, 0.0946, 0.5696),
     ("Loss LiRA", "authors' score, exact ROC", "loss"): (0.0094, 0.0302, 0.5696),
     ("Loss LiRA", "threshold", "loss"): (0.0010, 0.0103, 0.5643),
-    ("Loss LiRA", "pooled variance", "loss"): (0.0134, 0.0415, 0.5959),
+    ("Loss LiRA", "pooled variance", "loss"): (0.0134, 0.0415, 0.5957),
     ("Loss LiRA", "pooled variance", "confidence"): (0.0380, 0.0915, 0.6460),
     ("Loss LiRA", "per-record variance", "confidence"): (0.0105, 0.0637, 0.6414),
     ("Loss LiRA", "shrunk variance", "confidence"): (0.0397, 0.0932, 0.6469),

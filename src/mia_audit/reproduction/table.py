@@ -95,10 +95,9 @@ def _scores(published: Published, method: str, names: list[str], variance: str =
 
 
 def _row(published: Published, attack: str, done: str, signal: str, scores: Float[np.ndarray, "N K"]) -> Row:
-    stored = scores.astype(np.float32)
-    metrics = [target_metrics(column, here, FPRS) for column, here in zip(stored.T, published.member.T, strict=True)]
+    metrics = [target_metrics(column, here, FPRS) for column, here in zip(scores.T, published.member.T, strict=True)]
     values = np.array([[row[name] for row in metrics] for name in METRICS])
-    return Row(attack, done, signal, values, stored)
+    return Row(attack, done, signal, values, scores)
 
 
 def table(lines: list[Row]) -> pl.DataFrame:
