@@ -90,6 +90,8 @@ def spoil(array, position, value):
         ("loss.npy", lambda a: spoil(a, (3, 2), np.nan), "nan at model 2, record 3"),
         ("loss.npy", lambda a: spoil(a, (3, 2), np.inf), "inf at model 2, record 3"),
         ("loss.npy", lambda a: spoil(a, (4, 1), -0.5), "-0.5 at model 1, record 4, but 'loss' is positive"),
+        ("loss.npy", lambda a: spoil(a, (4, 1), 1e120), "1e+120 at model 1, record 4 is the largest value"),
+        ("loss.npy", lambda a: a * 1e-90, "expected one between 1e-60 and 1e+100 in size"),
         ("loss.npy", lambda a: a.astype(str), "not numbers"),
         ("loss.npy", lambda a: np.array([[{}]], dtype=object), "damaged, empty or not a matrix of numbers"),
         ("loss.npy", lambda a: a[0], "expected records × models"),

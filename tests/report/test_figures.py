@@ -1,9 +1,11 @@
+from dataclasses import replace
+
 import matplotlib
 import numpy as np
 import polars as pl
 import pytest
 
-from mia_audit.report.figures import draw, epsilon_figure, paper_style, roc_figure, tradeoff_figure
+from mia_audit.report.figures import draw, epsilon_figure, paper_style, roc_figure, tick, tradeoff_figure
 from mia_audit.report.findings import find
 from mia_audit.report.series import MOST, PALETTE, curves, series, strongest
 
@@ -79,3 +81,10 @@ def test_what_the_figures_show(small, findings):
         tradeoff = tradeoff_figure(findings).axes[0]
         outputs = [found.strongest["outputs"].auc.mean() for found in findings.settings]
         assert tradeoff.lines[0].get_ydata() == pytest.approx(outputs)
+
+
+def test_nothing_is_said_of_the_protection_of_given_signals(findings):
+    found = next(found for found in findings.settings if found.setting.mechanism == "none")
+    for mechanism in ("none", "imported"):
+        given = replace(found, setting=replace(found.setting, trained=False, mechanism=mechanism))
+        assert tick(given, [given]) == "given signals"

@@ -29,6 +29,7 @@ def roc_chart(lines: dict[str, list[Curve]], drawn: Sequence[Series]) -> dict[st
     hover = alt.selection_point(name="at", on="pointerover", nearest=True, fields=["fpr", "series"], empty=False)
     base = alt.Chart(alt.NamedData("curves")).transform_filter("datum.setting === setting")  # copied at every step
     x = alt.X("fpr:Q").scale(type="log", domain=[lowest, 1], nice=False).title("False-positive rate")
+    x = x.axis(labelFlush=False)  # else the first two labels run into one another
     y = alt.Y("tpr:Q").scale(type="log", domain=[lowest, 1], nice=False, clamp=True).title("True-positive rate")
     faded = alt.condition(legend, alt.value(1), alt.value(0.12))
     band = base.transform_filter("datum.banded").mark_area(interpolate="step-after", opacity=0.14)

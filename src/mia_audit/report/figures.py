@@ -318,6 +318,8 @@ def tick(found: Finding, group: list[Finding]) -> str:
     setting = found.setting
     if setting.no_guarantee:
         return f"{setting.mechanism}\nε none"
+    if not setting.private and not setting.trained and not setting.explained:
+        return protection(setting)
     if not setting.private:
         return "no DP" if setting.mechanism == "none" else f"{setting.mechanism}\n(no guarantee)"
     return f"ε = {setting.epsilon}" if len(private) == 1 else f"{setting.mechanism}\nε = {setting.epsilon}"

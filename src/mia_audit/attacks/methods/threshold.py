@@ -5,20 +5,44 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from mia_audit.attacks.catalogue import attack
 from mia_audit.attacks.signal import all_but
 
 if TYPE_CHECKING:
-    import numpy as np
     from jaxtyping import Bool, Float
 
     from mia_audit.attacks.signal import Reading
+
+NARROW = 0.01
+"""A spread that is a smaller share of the largest score loses too many of the digits that float32 has."""
 
 
 @attack(
     "threshold", reads=all_but("confidence"), learns=False
 )  # a model's confidence ranks its records as its loss does
 def threshold(readings: Sequence[Reading], member: Bool[np.ndarray, "N K"], variance: str) -> Float[np.ndarray, "N K"]:
-    """Score −signal where members are low, +signal where they are high."""
+    """Score −signal where members are low, +signal where they are high; their ranks where float32 would make ties of scores."""
     (reading,) = readings
-    return reading.values if reading.signal.members == "high" else -reading.values
+    scores = reading.values if reading.signal.members == "high" else -reading.values
+    return scores if _fits(scores) else _ranks(scores)
+
+
+def _fits(scores: Float[np.ndarray, "N K"]) -> bool:
+    """Return whether float32, in which scores are stored, has room for their sizes and for their differences."""
+    room, low, high = np.finfo(np.float32), scores.min(), scores.max()
+    if low == high:
+        return True
+    largest, least = max(-low, high), max(low, -high)
+    if least <= 0:  # there are scores on both sides of 0, or at it
+        sizes = np.abs(scores)
+        least = sizes.min(where=sizes > 0, initial=np.inf)
+    return bool(least > room.tiny and largest < room.max and high - low > NARROW * largest)
+
+
+def _ranks(scores: Float[np.ndarray, "N K"]) -> Float[np.ndarray, "N K"]:
+    from scipy.stats import rankdata
+
+    ranks: Float[np.ndarray, "N K"] = rankdata(scores, axis=0)
+    return ranks
