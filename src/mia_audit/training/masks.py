@@ -72,7 +72,7 @@ class ChannelNoise:
         self.count = next(len(value) for value in trainable if id(value) in masked)
         self._places = [id(value) in masked for value in trainable]
         self._sizes = [value.numel() for value in trainable]
-        self._device = trainable[0].device
+        self.device = trainable[0].device
 
     def spread(self, channels: Float[Tensor, " C"], rest: float = 1.0) -> Float[Tensor, " p"]:
         """Return a vector over all parameters, float32: each channel's value where it is written, `rest` elsewhere."""
@@ -80,7 +80,7 @@ class ChannelNoise:
             channels.repeat_interleave(size // self.count) if masked else channels.new_full((size,), rest)
             for masked, size in zip(self._places, self._sizes, strict=True)
         ]
-        return torch.cat(pieces).to(self._device, torch.float32)
+        return torch.cat(pieces).to(self.device, torch.float32)
 
     def normalised(self, factors: Float[Tensor, " C"]) -> tuple[Float[Tensor, " C"], float]:
         """Divide the channels' factors, and the factor 1 of all other parameters, by their geometric mean.
@@ -120,7 +120,7 @@ class ChannelNoise:
 
     def restored(self, state: Mapping[str, Tensor]) -> list[tuple[Tensor, float]]:
         """Return the masks of the epochs before, from a checkpoint."""
-        return list(zip(state["mask_channels"].to(self._device), state["mask_rest"].tolist(), strict=True))
+        return list(zip(state["mask_channels"].to(self.device), state["mask_rest"].tolist(), strict=True))
 
     def masks(self, source: str, history: Sequence[tuple[Tensor, float]]) -> Masks:
         """Put the masks of every epoch together."""

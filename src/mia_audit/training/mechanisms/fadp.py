@@ -36,7 +36,8 @@ class FADP(DPSGD):
         self.history: list[tuple[Tensor, float]] = []
         self._keeps = section.importance == "past"
         self._past: Tensor | None = None
-        self._set(torch.zeros(self.channels.count) if self._keeps else self._public_importance())
+        nothing_yet = torch.zeros(self.channels.count, device=self.channels.device)
+        self._set(nothing_yet if self._keeps else self._public_importance())
 
     def _public_importance(self) -> Tensor:
         if self.job.public is None or not len(self.job.public[1]):

@@ -34,7 +34,7 @@ class FADPLiteral(DPSGD):
         self.factors = section.factors
         self.channels = ChannelNoise(job.model, f"mechanism '{section.mechanism}'")
         self.history: list[tuple[Tensor, float]] = []
-        self._factors = torch.ones(self.channels.count, dtype=torch.float64)
+        self._factors = torch.ones(self.channels.count, dtype=torch.float64, device=self.channels.device)
 
     def batches(self) -> Iterator[Tensor]:
         """Draw as dp-sgd does; of an epoch's masks the last is kept."""
