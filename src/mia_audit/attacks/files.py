@@ -60,6 +60,9 @@ SCHEMA = pa.schema(
 CHUNK_ROWS = 1 << 16
 """Rows of scores.parquet handed to the writer at a time, roughly: columns that repeat from target to target stay in the cache."""
 
+SMALLEST, LARGEST = 1e-60, 1e100
+"""Sizes between which the largest value of a signal must lie."""
+
 QUERY = "@"
 """Joins a signal's name and the number of a further query (augmentation) of the same records: `loss`, `loss@2`, `loss@3`."""
 
@@ -133,6 +136,25 @@ def check_finite(values: Float[np.ndarray, "N K"], where: str) -> None:
         record, model = np.argwhere(~finite)[0]
         raise UserError(
             f"{where}: {values[record, model]} at model {model}, record {record} ({(~finite).sum()} such cells); expected finite numbers"
+        )
+
+
+def check_values(values: Float[np.ndarray, "N K"], signal: Signal, where: str, mend: str = "") -> None:
+    """Raise UserError for values that are no finite numbers or on the wrong side of zero, or whose squares are out of range.
+
+    `mend` ends the line that names a negative value.
+    """
+    low, high = float(values.min()), float(values.max())
+    if signal.scale == "positive" and low < 0:
+        record, model = np.argwhere(values == low)[0]
+        raise UserError(f"{where}: {low:g} at model {model}, record {record}, but '{signal.name}' is positive{mend}")
+    if not np.isfinite(high - low):
+        check_finite(values, where)
+    if (size := max(-low, high)) and not SMALLEST < size < LARGEST:
+        record, model = np.argwhere(values == (high if size == high else low))[0]
+        raise UserError(
+            f"{where}: {values[record, model]:g} at model {model}, record {record} is the largest value; "
+            f"expected one between {SMALLEST:g} and {LARGEST:g} in size: give the signal in another unit"
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,8 +11,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from mia_audit.attacks.files import check_finite, check_membership
+from mia_audit.attacks.files import check_finite, check_membership, check_values
 from mia_audit.attacks.matrices import confidence_from_loss
+from mia_audit.attacks.signal import describe
 from mia_audit.errors import UserError
 from mia_audit.storage import write_table
 
@@ -61,7 +63,7 @@ def read_per_model_csv(root: Path, where: dict[str, str]) -> Published:
         raise UserError(f"{root}: indices hold values other than 0 and 1; expected membership")
     member = indices == 1
     check_membership(member, str(root))
-    signals = {name: _matrix(folder, models, len(member)) for name, folder in folders.items()}
+    signals = {name: _signal(name, folder, models, len(member)) for name, folder in folders.items()}
     if not signals:
         raise UserError(
             f"{root}: no signals{_said(where)}; expected {', '.join(f'{kind}_*' for kind in PREFIXES)} folders"
@@ -122,6 +124,20 @@ def _models(folder: Path) -> list[int]:
     return models
 
 
+def _signal(name: str, folder: Path, models: list[int], records: int) -> Float[np.ndarray, "N K"]:
+    """Read a signal, which is kept in single precision."""
+    values = _matrix(folder, models, records)
+    check_values(values, describe(name), str(folder))
+    room, sizes = np.finfo(np.float32), np.abs(values)
+    if (outside := (sizes > room.max) | ((sizes < room.tiny) & (sizes > 0))).any():
+        record, model = np.argwhere(outside)[0]
+        raise UserError(
+            f"{folder}: {values[record, model]:g} at model {model}, record {record}; signals are kept in single precision, "
+            f"from {room.tiny:.0e} to {room.max:.0e} in size: give the signal in another unit"
+        )
+    return values
+
+
 def _matrix(folder: Path, models: list[int], records: int | None = None) -> Float[np.ndarray, "N K"]:
     """Read one file a model, each a header line and one number a record."""
     columns = []
@@ -130,10 +146,13 @@ def _matrix(folder: Path, models: list[int], records: int | None = None) -> Floa
         if not path.is_file():
             raise UserError(f"{path}: no such file, but indices have model {model}")
         try:
-            columns.append(np.loadtxt(path, skiprows=1, ndmin=1, encoding="utf-8"))
+            with warnings.catch_warnings(action="ignore"):  # of an empty file, which is an error below
+                columns.append(np.loadtxt(path, skiprows=1, ndmin=1, encoding="utf-8"))
         except (ValueError, UnicodeDecodeError) as error:
             raise UserError(f"{path}: not a column of numbers: {' '.join(str(error).split())}") from None
         expected = records if records is not None else len(columns[0])
+        if columns[-1].ndim > 1:
+            raise UserError(f"{path}: {columns[-1].shape[1]} columns; expected one number a record")
         if columns[-1].shape != (expected,) or not expected:
             raise UserError(f"{path}: {columns[-1].shape[0]} records where {expected} were expected")
     matrix = np.stack(columns).T

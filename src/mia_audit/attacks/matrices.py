@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from mia_audit.attacks.files import LEAST_MODELS, check_finite, check_membership
+from mia_audit.attacks.files import LEAST_MODELS, check_membership, check_values
 from mia_audit.attacks.signal import SUMMARIES, Signal, describe
 from mia_audit.errors import UserError
 
@@ -19,9 +19,6 @@ if TYPE_CHECKING:
 
 MOST_MODELS = 10_000
 """More columns than that are not models: the matrix is something else, or transposed."""
-
-SMALLEST, LARGEST = 1e-60, 1e100
-"""Sizes between which the largest value of a signal must lie."""
 
 INDEX = ("record", "", "__index_level_0__")
 """Names of a column that says which record a row is; the last two are what pandas writes."""
@@ -102,28 +99,9 @@ class MatrixFiles:
         queries = [matrix] if matrix.ndim == 2 else [matrix[:, :, query] for query in range(matrix.shape[2])]
         made = []
         for values in queries:
-            _check_sizes(values, signal, file)
+            check_values(values, signal, file, f"; if it may be negative, give it as NAME:real:{signal.members}")
             made.append(np.asfortranarray(values, dtype=np.float64))
         return made
-
-
-def _check_sizes(values: np.ndarray, signal: Signal, file: str) -> None:
-    """Raise UserError for values that are no numbers or on the wrong side of zero, or whose squares would be no numbers."""
-    low, high = float(values.min()), float(values.max())
-    if signal.scale == "positive" and low < 0:
-        record, model = np.argwhere(values == low)[0]
-        raise UserError(
-            f"{file}: {low:g} at model {model}, record {record}, but '{signal.name}' is positive; "
-            f"if it may be negative, give it as NAME:real:{signal.members}"
-        )
-    if not np.isfinite(high - low):
-        check_finite(values, file)
-    if (size := max(-low, high)) and not SMALLEST < size < LARGEST:
-        record, model = np.argwhere(values == (high if size == high else low))[0]
-        raise UserError(
-            f"{file}: {values[record, model]:g} at model {model}, record {record} is the largest value; "
-            f"expected one between {SMALLEST:g} and {LARGEST:g} in size: give the signal in another unit"
-        )
 
 
 def confidence_from_loss(loss: Float[np.ndarray, "N K"]) -> Float[np.ndarray, "N K"]:
