@@ -22,6 +22,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from mia_audit.compute.precision import computing
+from mia_audit.compute.repeat import repeat_exactly
 from mia_audit.config.schema import Mechanism, Training
 from mia_audit.models import Inputs, build
 from mia_audit.signals import Task, model_signals
@@ -194,6 +195,8 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="8 records, 3 rounds: for a CPU")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
+    if options.device == "cuda":
+        repeat_exactly()  # as an audit does
     records, batch, rounds = (8, 8, 3) if options.quick else (options.records, options.batch, options.rounds)
     print(f"{MODEL} at 224 × 224 on {name_of(options.device)}, {options.threads} threads, torch {torch.__version__}")
     for precision in options.precision:

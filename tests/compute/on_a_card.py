@@ -17,6 +17,7 @@ from pretended_card import on_the_card
 import numpy as np
 import torch
 
+from mia_audit.compute.repeat import repeat_exactly
 from mia_audit.config.schema import Explainers, Mechanism, Training
 from mia_audit.explain import explainers
 from mia_audit.explain.families import families
@@ -136,5 +137,6 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    repeat_exactly()
     with on_the_card():
         main()

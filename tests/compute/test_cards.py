@@ -85,8 +85,26 @@ def test_slurm_and_the_cpu_need_no_lock(tmp_path: Path) -> None:
     assert take(tmp_path, "cuda", given) is None and given["CUDA_VISIBLE_DEVICES"] == "3"
     hidden: dict[str, str] = {}
     assert take(tmp_path, "cpu", hidden) is None and hidden == {"CUDA_VISIBLE_DEVICES": ""}
+    assert take(tmp_path, "auto", {"SLURM_JOB_ID": "7"}) is None  # no card was asked for
     assert take_card("auto", list, {}, tmp_path) is None
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_workflow_inside_an_allocation_of_several_cards_shares_them_out(tmp_path: Path) -> None:
+    given = [{"SLURM_JOB_ID": "7", "CUDA_VISIBLE_DEVICES": "0,1"} for _ in range(3)]
+    assert [take(tmp_path, "auto", environment) for environment in given[:2]] == ["0", "1"]
+    assert [environment["CUDA_VISIBLE_DEVICES"] for environment in given[:2]] == ["0", "1"]
+    with pytest.raises(Busy):
+        take(tmp_path, "auto", given[2])
+
+
+@pytest.mark.parametrize("hidden", ["", "-1", " -1,0"])
+def test_cards_that_are_hidden_are_not_taken(tmp_path: Path, hidden: str) -> None:
+    environment = {"CUDA_VISIBLE_DEVICES": hidden}
+    assert take(tmp_path, "auto", environment) is None and environment == {"CUDA_VISIBLE_DEVICES": hidden}
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(UserError, match="the cards here are: none"):
+        take(tmp_path, "cuda:0", environment)
 
 
 def test_a_card_that_there_is_not(tmp_path: Path) -> None:

@@ -101,6 +101,27 @@ def test_other_errors_are_not_swallowed() -> None:
         Halving(8)(broken)
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        "CUDA error: out of memory",
+        "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
+        "cuDNN error: CUDNN_STATUS_ALLOC_FAILED",
+        "[enforce fail at alloc_cpu.cpp:114] DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes",
+    ],
+)
+def test_whoever_says_it_memory_has_run_out(words: str) -> None:
+    sizes: list[int] = []
+
+    def full(size: int) -> int:
+        sizes.append(size)
+        if size > 2:
+            raise RuntimeError(words)
+        return size
+
+    assert Halving(8)(full) == 2 and sizes == [8, 4, 2]
+
+
 @given(most=st.integers(1, 5000), record=st.integers(1, 10**9), free=st.integers(0, 10**12))
 def test_what_is_said_to_fit_fits(most: int, record: int, free: int) -> None:
     size = fitting(most, record, free)

@@ -1,4 +1,4 @@
-"""When memory runs out: half as many records at once, and again, until they fit."""
+"""When memory runs out: half as many records at once, and again, until they fit. All passes of models are tried here."""
 
 import sys
 from collections.abc import Callable
@@ -6,6 +6,7 @@ from typing import TypeVar
 
 import torch
 
+from mia_audit.compute.repeat import cannot_repeat
 from mia_audit.errors import UserError
 
 SHARE = 0.8
@@ -23,15 +24,18 @@ class Halving:
     def __call__(self, attempt: Callable[[int], Result]) -> Result:
         """Return what `attempt` returns for a size; it starts afresh, at half the size, when memory runs out.
 
-        Sums over smaller pieces are the same but for rounding. Raises UserError where one record does not fit.
+        Sums over smaller pieces are the same but for rounding. An attempt that cannot be repeated bit for bit starts afresh
+        too. Raises UserError where one record does not fit.
         """
         while True:
             try:
                 return attempt(self.size)
             except RuntimeError as error:  # left before memory is given back: the traceback holds what was computed
-                if not out_of_memory(error):
+                full = out_of_memory(error)
+                if not (full or cannot_repeat(error)):
                     raise
-            self._halve()
+            if full:
+                self._halve()
 
     def _halve(self) -> None:
         if self.size == 1:
@@ -44,9 +48,13 @@ class Halving:
             torch.cuda.empty_cache()
 
 
+SAID = ("can't allocate memory", "CUDA error: out of memory", "STATUS_ALLOC_FAILED")
+"""How the machine, the driver, and a card's libraries of products and convolutions say it."""
+
+
 def out_of_memory(error: RuntimeError) -> bool:
     """Whether an error says that a card or the machine had no memory left."""
-    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
+    return isinstance(error, torch.OutOfMemoryError) or any(words in str(error) for words in SAID)
 
 
 def fitting(most: int, record_bytes: int, free_bytes: int) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from mia_audit.compute.memory import Halving
 from mia_audit.explain.private_local import ExplanationSet, Terms
 from mia_audit.explain.private_local.solver import Problem
 
@@ -42,15 +43,16 @@ class Members:
         """The explanation set, labelled once."""
         if self._explained is None:
             rows = torch.as_tensor(np.flatnonzero(self.member), device=self.inputs.device)
-            records, values = [], []
-            for part in torch.split(rows, ROWS):
-                inputs = self.inputs[part]
-                with torch.no_grad():
-                    logits = self.model(inputs)
-                values.append(2 * logits.double().softmax(dim=1).cpu().numpy() - 1)
-                records.append(inputs.flatten(1).cpu().numpy())
+            records, values = zip(*Halving(ROWS)(lambda size: list(self._labelled(rows, size))), strict=True)
             self._explained = ExplanationSet.of(np.concatenate(records), np.concatenate(values))
         return self._explained
+
+    @torch.no_grad()
+    def _labelled(self, rows: Int[Tensor, " n"], size: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        for part in torch.split(rows, size):
+            inputs = self.inputs[part]
+            values = 2 * self.model(inputs).double().softmax(dim=1).cpu().numpy() - 1
+            yield inputs.flatten(1).cpu().numpy(), values
 
     def problems(
         self,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from mia_audit.compute.memory import Halving
 from mia_audit.errors import UserError
 from mia_audit.explain.attribute import attribute
 from mia_audit.explain.catalogue import explainers
@@ -77,12 +79,19 @@ def explained(model: nn.Module, sample: Sample, task: Task) -> dict[Key, Explain
     Raises UserError for attributions that have no place in the record.
     """
     parts: dict[Key, list[Explained]] = {}
-    for start in range(0, len(sample.labels), task.batch):
-        rows = slice(start, start + task.batch)
-        part = Sample(sample.records[rows], sample.inputs[rows], sample.labels[rows])
-        for key, found in _explained_batch(model, part, task):
+    at_once = Halving(task.batch)
+    start = 0
+    while start < len(sample.labels):
+        for key, found in at_once(partial(_explained_part, model, sample, task, start)).items():
             parts.setdefault(key, []).append(found)
+        start += at_once.size
     return {key: _joined(found) for key, found in parts.items()}
+
+
+def _explained_part(model: nn.Module, sample: Sample, task: Task, start: int, size: int) -> dict[Key, Explained]:
+    rows = slice(start, start + size)
+    part = Sample(sample.records[rows], sample.inputs[rows], sample.labels[rows])
+    return dict(_explained_batch(model, part, replace(task, batch=size)))
 
 
 def _joined(parts: list[Explained]) -> Explained:

@@ -6,11 +6,12 @@ from typing import Any
 import torch
 
 from mia_audit.compute.memory import fitting
+from mia_audit.compute.repeat import repeat_exactly
 from mia_audit.errors import UserError
 
 
 def device_for(threads: int, wanted: str = "auto") -> str:
-    """Pin this process's threads and name its device; `wanted` is the config's compute.device.
+    """Pin this process's threads and name its device, which repeats itself; `wanted` is the config's compute.device.
 
     A numbered card is the only one that this process sees, and so the first. Raises UserError where a card is asked for
     and torch has none.
@@ -21,7 +22,10 @@ def device_for(threads: int, wanted: str = "auto") -> str:
         raise UserError(
             f"compute.device: {wanted} was asked for, but torch sees no card here: mia-audit doctor says why"
         )
-    return "cuda" if available and wanted != "cpu" else "cpu"
+    if not available or wanted == "cpu":
+        return "cpu"
+    repeat_exactly()
+    return "cuda"
 
 
 def batch_for(architecture: Mapping[str, Any], most: int, device: str) -> int:

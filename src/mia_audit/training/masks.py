@@ -10,6 +10,7 @@ from jaxtyping import Float, Int
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from mia_audit.compute.memory import Halving
 from mia_audit.errors import UserError
 from mia_audit.models import Inputs
 from mia_audit.models.channels import Channels, channel_weights, channels_of
@@ -103,10 +104,15 @@ class ChannelNoise:
         """Return the mean over records of Grad-CAM's channel weights of the true class's logit, as the model is now."""
         training = self.model.training
         self.model.eval()  # dropout draws nothing here
-        total = torch.zeros((), dtype=torch.float64, device=inputs.device)
-        for start in range(0, len(labels), micro_batch):
-            part = slice(start, start + micro_batch)
-            total = total + channel_weights(self.model, self.found, inputs[part], labels[part]).double().sum(dim=0)
+
+        def summed(size: int) -> Tensor:
+            total = torch.zeros((), dtype=torch.float64, device=inputs.device)
+            for start in range(0, len(labels), size):
+                part = slice(start, start + size)
+                total = total + channel_weights(self.model, self.found, inputs[part], labels[part]).double().sum(dim=0)
+            return total
+
+        total = Halving(micro_batch)(summed)
         self.model.train(training)
         return total / len(labels)
 
