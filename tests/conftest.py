@@ -9,6 +9,8 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -29,8 +31,14 @@ for name in [name for name in os.environ if name.startswith(("SNAKEMAKE_", "SLUR
     del os.environ[name]
 
 ROOT = Path(__file__).parents[1]
-PATIENCE = 900.0
-"""Seconds that a run may take on a busy machine."""
+PATIENCE = 3600.0
+"""Seconds after which a run is taken to hang, however busy the machine is."""
+
+HOLD = """#!/bin/sh
+while [ -e "{folder}/hold-$1" ]; do touch "{folder}/held-$1"; sleep 0.1; done
+exec env PATH="{rest}" mia-audit "$@"
+"""
+"""Stands before mia-audit on the PATH, and waits."""
 
 TINY: dict[str, Any] = {
     "audit": "tiny",
@@ -67,6 +75,42 @@ class Workflow:
         self.prefix: Sequence[str] = ()
         self.environment = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
         self.configure(config)
+
+    def stand_before(self, program: str, script: str) -> None:
+        """Put a script before a program on the PATH; in it, `rest` is the PATH without it and `folder` the workflow's."""
+        rest = self.environment["PATH"]
+        stand_in = Path(tempfile.mkdtemp(dir=self.folder)) / program
+        stand_in.write_text(script.format(folder=self.folder, rest=rest))
+        stand_in.chmod(0o755)
+        self.environment["PATH"] = f"{stand_in.parent}:{rest}"
+
+    def hold(self, *commands: str) -> None:
+        """Let these of mia-audit's subcommands wait where they begin, until they are released."""
+        for command in commands:
+            (self.folder / f"hold-{command}").touch()
+        self.stand_before("mia-audit", HOLD)
+
+    def wait_until_held(self, command: str, process: "subprocess.Popen[bytes]") -> None:
+        """Wait until the running workflow has come to a subcommand that is held."""
+        self.wait_for_file(self.folder / f"held-{command}", process)
+
+    def wait_for_file(self, path: Path, process: "subprocess.Popen[bytes]") -> None:
+        """Wait until the running workflow has made a file."""
+        self._wait_until(path.exists, process)
+
+    def wait_for_words(self, words: str, process: "subprocess.Popen[bytes]") -> None:
+        """Wait until the running workflow has said something."""
+        self._wait_until(lambda: words in self.log.read_text(), process)
+
+    def _wait_until(self, done: Callable[[], bool], process: "subprocess.Popen[bytes]") -> None:
+        given_up = time.monotonic() + PATIENCE
+        while not done():
+            assert process.poll() is None and time.monotonic() < given_up, self.log.read_text()
+            time.sleep(0.05)
+
+    def release(self, command: str) -> None:
+        """Let the subcommand go on."""
+        (self.folder / f"hold-{command}").unlink()
 
     def elsewhere(self, folder: Path) -> "Workflow":
         """Return the same audit in another folder, which may hold a copy of its results."""
@@ -125,6 +169,13 @@ class Workflow:
             rule, count = line.split()
             counts[rule] = int(count)
         return counts
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup() -> None:
+    """Let nothing that a test draws from torch's global generator depend on the tests that this process has run before."""
+    if torch := sys.modules.get("torch"):
+        torch.manual_seed(0)
 
 
 @pytest.fixture

@@ -113,6 +113,23 @@ def test_a_file_system_that_works_is_left_as_it_was(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize(("ahead", "verdict"), [(0, "ok"), (-100, "mend"), (100, "mend")])
+def test_a_file_system_whose_clock_differs_is_told_from_one_that_is_slow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ahead: int, verdict: str
+) -> None:
+    now = [1.8e9]
+
+    def touch(path: Path) -> None:
+        now[0] += 30
+        path.write_bytes(b"")
+        os.utime(path, (now[0] + ahead, now[0] + ahead))
+        now[0] += 30
+
+    monkeypatch.setattr(doctor.time, "time", lambda: now[0])
+    monkeypatch.setattr(Path, "touch", touch)
+    assert verdicts(list(doctor.file_system(tmp_path)))["clock"] == verdict
+
+
 def test_a_file_system_that_does_not_lock_or_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fcntl.flock", lambda *_: None)
     assert "flock does not exclude" in next(doctor.file_system(tmp_path)).says

@@ -45,17 +45,20 @@ def test_a_lock_left_by_a_killed_orchestrator_is_released(tmp_path: Path) -> Non
     assert not path.exists()
 
 
-def test_a_lock_of_a_living_orchestrator_stays(tmp_path: Path) -> None:
-    process = orchestrator(tmp_path)
+def test_a_lock_of_a_living_orchestrator_stays_also_where_another_one_was_there_first(tmp_path: Path) -> None:
+    first, second = orchestrator(tmp_path), orchestrator(tmp_path)
     path = tmp_path / ".snakemake" / "locks" / "0.output.lock"
     path.parent.mkdir()
     path.touch()
     try:
+        first.kill()
+        first.wait()
         assert not release_stale_lock(tmp_path)
         assert path.exists()
     finally:
-        process.kill()
-        process.wait()
+        for process in (first, second):
+            process.kill()
+            process.wait()
 
 
 def test_a_lock_that_another_host_left_stays(tmp_path: Path, lock: Path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mia_audit.slurm import put_first_on_path
+from mia_audit.slurm import cancel_jobs_of, put_first_on_path
 
 OWN = Path(__file__).parents[1] / "workflow" / "profiles" / "slurm" / "bin"
 THEIRS = """#!/bin/sh
@@ -57,3 +57,18 @@ def test_without_slurm_nothing_changes(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setenv("PATH", str(tmp_path))
     assert not put_first_on_path(OWN)
     assert os.environ["PATH"] == str(tmp_path)
+
+
+def test_the_jobs_of_a_run_are_cancelled_by_the_name_that_its_log_tells(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "scancel").write_text(f'#!/bin/sh\necho "$*" >>{tmp_path}/asked\n')
+    (tmp_path / "scancel").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    log = tmp_path / "log"
+    log.write_text("Building DAG of jobs...\n")
+    cancel_jobs_of(log)
+    assert not (tmp_path / "asked").exists()
+    log.write_text("Using shell: /usr/bin/bash\nSLURM run ID: 1-b\nJob 3 has been submitted\n")
+    cancel_jobs_of(log)
+    assert (tmp_path / "asked").read_text() == "--name=1-b\n"

@@ -191,8 +191,11 @@ def file_system(results: Path) -> Iterator[Finding]:
             new.replace(old)
             renamed = old.read_text() == "new" and not new.exists()
             locked = _lock_excludes(old)
+            before = time.time()
             new.touch()
-            skew = new.stat().st_mtime - time.time()
+            after = time.time()
+            dated = new.stat().st_mtime
+            skew = dated - min(max(dated, before), after)  # however long this process was kept waiting meanwhile
     except OSError as error:
         yield Finding("mend", "file system", f"{folder}: {error.strerror}: choose a folder that you may write to")
         return

@@ -3,6 +3,7 @@
 import fcntl
 import os
 import platform
+from contextlib import suppress
 from pathlib import Path
 
 _held: list[int] = []
@@ -23,19 +24,31 @@ def hold(path: Path, mode: int) -> int | None:
 def release_stale_lock(folder: Path) -> bool:
     """Remove the Snakemake lock in `folder` that a killed orchestrator left; return whether there was one.
 
-    Every orchestrator of this workflow keeps a kernel lock (flock) on a file for as long as it lives; the kernel frees it
-    however the process ends. Whoever gets it knows that no other one is running here, so that Snakemake's own lock files
-    are left over. Whoever does not get it leaves them alone, and so does another host than the last one (a shared file
-    system may keep flocks per host): then Snakemake refuses to start and says how to unlock.
+    Every orchestrator of this workflow, also one that only plans, keeps a shared kernel lock (flock) on a file for as long
+    as it lives; the kernel frees it however the process ends. Whoever gets an exclusive one knows that no other one is
+    running here, so that Snakemake's own lock files are left over. Whoever does not get it leaves them alone, and so does
+    another host than the last one (a shared file system may keep flocks per host): then Snakemake refuses to start and says
+    how to unlock.
     """
     state = folder / ".snakemake"
     state.mkdir(exist_ok=True)
-    descriptor = hold(state / "orchestrator", 0o666)
-    if descriptor is None:
-        return False
+    descriptor = os.open(state / "orchestrator", os.O_RDWR | os.O_CREAT, 0o666)
+    _held.append(descriptor)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        released = False
+    else:
+        released = _release(descriptor, state / "locks")
+    with suppress(OSError):  # where a file system knows no such locks, no lock of Snakemake's is ever released
+        fcntl.flock(descriptor, fcntl.LOCK_SH)
+    return released
+
+
+def _release(descriptor: int, locks: Path) -> bool:
     host = platform.node().encode()
     last = os.pread(descriptor, 1024, 0)
-    stale = list((state / "locks").glob("*.lock"))
+    stale = list(locks.glob("*.lock"))
     if stale and last not in (b"", host):
         return False
     os.ftruncate(descriptor, 0)

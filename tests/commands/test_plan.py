@@ -33,6 +33,7 @@ def test_jobs_are_those_of_the_workflow_and_nothing_is_written(
     config: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(config.parent)
+    monkeypatch.setenv("SNAKEMAKE_PROFILE", "the-users-own")
     arguments = ["plan", str(config), "--checkout", str(ROOT), "--records-per-second", "1000"]
     assert main([*arguments, "--json"]) == 0
     plan = json.loads(capsys.readouterr().out)

@@ -20,14 +20,19 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 PROGRAMS = ("slurmctld", "slurmd", "slurmdbd", "munged", "mariadbd", "mariadb-install-db", "sbatch", "sacct")
 SYSTEM_CONFIG = Path("/etc/slurm/slurm.conf")
 MARK = "# a throw-away cluster of mia-audit's tests"
 NODES, CPUS, MEMORY, CARDS = 3, 8, 16000, 2
-PATIENCE = 120.0
+PATIENCE = 600.0
 """Seconds that anything here may take on a busy machine."""
+LINGER = 30.0
+"""Seconds that a daemon may take to end before it is killed."""
+PORTS = range(20000, 32000)
+"""Not those that the system gives to whoever connects: one of them may be in use whenever a daemon comes back."""
 
 
 def obstacle() -> str | None:
@@ -103,7 +108,7 @@ def _configure(folder: Path) -> None:
         "CredType=cred/munge\nMpiDefault=none\nProctrackType=proctrack/linuxproc\nTaskPlugin=task/none",
         "SelectType=select/cons_tres\nSelectTypeParameters=CR_Core_Memory\nGresTypes=gpu",
         "SchedulerParameters=batch_sched_delay=0,sched_min_interval=0,bf_interval=1",
-        "ReturnToService=2\nKillWait=5\nSlurmdParameters=config_overrides\nSlurmdTimeout=300",
+        "ReturnToService=2\nMessageTimeout=30\nKillWait=5\nSlurmdParameters=config_overrides\nSlurmdTimeout=300",
         f"AccountingStorageType=accounting_storage/slurmdbd\nAccountingStorageHost=127.0.0.1\nAccountingStoragePort={accounting}",
         f"AccountingStoragePass={run}/munge.sock\nAccountingStorageEnforce=associations\nAccountingStorageTRES=gres/gpu",
         "AccountingStoreFlags=job_comment\nJobAcctGatherType=jobacct_gather/none",
@@ -160,25 +165,27 @@ def _database(folder: Path) -> None:
 
 
 def _stop(pid_file: Path) -> None:
-    """Ask the process of a pid file to end, and insist when it does not."""
+    """Ask the process of a pid file to end, and insist when it does not; a number that another program has by now is left alone."""
     try:
         pid = int(pid_file.read_text())
     except (OSError, ValueError):
         return
+    name = pid_file.name.partition(".")[0]
     for kind in (signal.SIGTERM, signal.SIGKILL):
-        if _alive(pid):
+        if _alive(pid, name):
             os.kill(pid, kind)
-        deadline = time.monotonic() + PATIENCE / 4
-        while _alive(pid) and time.monotonic() < deadline:
+        deadline = time.monotonic() + LINGER
+        while _alive(pid, name) and time.monotonic() < deadline:
             time.sleep(0.05)
     pid_file.unlink(missing_ok=True)
 
 
-def _alive(pid: int) -> bool:
+def _alive(pid: int, name: str) -> bool:
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] != "Z"  # nobody may reap it in a container
+        found, _, rest = Path(f"/proc/{pid}/stat").read_text().partition("(")[2].rpartition(") ")
     except OSError:
         return False
+    return found == name and rest[0] != "Z"  # nobody may reap it in a container
 
 
 def _until(what: str, done: Callable[[], bool]) -> None:
@@ -190,11 +197,13 @@ def _until(what: str, done: Callable[[], bool]) -> None:
 
 
 def _free_ports(count: int) -> list[int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
-    return ports
+    free = []
+    for port in secrets.SystemRandom().sample(PORTS, len(PORTS)):
+        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            free.append(port)
+        if len(free) == count:
+            return free
+    sys.exit(f"cluster: no {count} free ports between {PORTS.start} and {PORTS.stop}")
 
 
 def _path() -> str:

@@ -1,7 +1,6 @@
 """The tiny audit on a real SLURM through the project's profile, while everything happens to it that happens on a cluster."""
 
 import signal
-import sys
 import threading
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,11 +11,17 @@ import pytest
 OUTAGE = 45.0
 """Seconds that the controller is away."""
 
-WRAPPER = """#!/bin/sh
+FAIL_ONCE = """#!/bin/sh
 if [ "$1" = evaluate ] && mkdir "{folder}/failed" 2>/dev/null; then echo "failing once" >&2; exit 1; fi
-exec "{program}" "$@"
+exec env PATH="{rest}" mia-audit "$@"
 """
 """Stands before mia-audit on the PATH and fails the first `evaluate`."""
+
+SLOW = """#!/bin/sh
+if [ -e "{folder}/slow" ]; then touch "{folder}/asked"; while [ -e "{folder}/slow" ]; do sleep 0.1; done; fi
+exec env PATH="{rest}" sacct "$@"
+"""
+"""Stands before sacct on the PATH and does not answer while a file is there."""
 
 
 @dataclass(frozen=True)
@@ -37,23 +42,31 @@ def story(finished: Any, cluster: Any, profile: Path, tmp_path_factory: pytest.T
     folder = tmp_path_factory.mktemp("story")
     audit = finished.elsewhere(folder)
     audit.profile, audit.options = profile, cluster.quick
-    (folder / "bin").mkdir()
-    wrapper = folder / "bin" / "mia-audit"
-    wrapper.write_text(WRAPPER.format(folder=folder, program=Path(sys.executable).with_name("mia-audit")))
-    wrapper.chmod(0o755)
-    audit.environment |= cluster.environment | {"PATH": f"{wrapper.parent}:{audit.environment['PATH']}"}
+    audit.environment |= cluster.environment
+    audit.hold("membership", "architecture", "train", "signals")
+    audit.stand_before("mia-audit", FAIL_ONCE)
+    audit.stand_before("sacct", SLOW)
 
     with audit.started() as process:
-        interrupted = cluster.wait_for("membership", process)
-        process.send_signal(signal.SIGINT)
+        audit.wait_until_held("architecture", process)
+        interrupted = cluster.number_of("membership", audit, process)
+        (folder / "slow").touch()
+        audit.wait_for_file(folder / "asked", process)
+        process.send_signal(signal.SIGINT)  # just while Snakemake's plugin asks how its jobs are
+        audit.wait_for_words("Terminating processes on user request", process)
+        (folder / "slow").unlink()
         process.wait(cluster.patience)
     left = cluster.jobs("PENDING,RUNNING")
+    audit.release("membership")
+    audit.release("architecture")
 
     with audit.started() as process:
-        cancelled = cluster.wait_for("train", process)
+        cancelled = cluster.number_of("train", audit, process)
         cluster.ask("scancel", cancelled)
-        cluster.wait_for("signals", process)
+        audit.release("train")
+        audit.wait_until_held("signals", process)
         assert cluster.do("stop").returncode == 0
+        audit.release("signals")
         threading.Event().wait(OUTAGE)  # nobody waits for anything here: this is the fault
         assert cluster.do("start").returncode == 0
         process.wait(cluster.patience)
@@ -101,7 +114,7 @@ def test_the_logs_of_all_jobs_are_kept(story: Story) -> None:
 
 def test_each_job_gets_what_its_rule_asks_for(story: Story, cluster: Any) -> None:
     lines = cluster.ask(
-        "sacct", "-X", "-n", "-P", "-o", "Comment,Account,Partition,TimelimitRaw,ReqMem,ReqCPUS"
+        "sacct", "-S", "now-1day", "-X", "-n", "-P", "-o", "Comment,Account,Partition,TimelimitRaw,ReqMem,ReqCPUS"
     ).splitlines()
     asked = {line.partition("|")[0].split("_")[1]: line.split("|")[1:] for line in lines}
     assert asked["train"] == ["lab", "cpu", "720", "2000M", "1"]

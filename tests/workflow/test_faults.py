@@ -42,8 +42,8 @@ def entries(folder: Path) -> int:
     return sum(len(folders) + len(files) for _, folders, files in os.walk(folder))
 
 
-def group_of(process: "subprocess.Popen[bytes]") -> list[int]:
-    """List the workers of an orchestrator that are alive, whoever their parent is by now."""
+def group_of(process: "subprocess.Popen[bytes]", program: bytes = b"/mia-audit") -> list[int]:
+    """List the workers of an orchestrator that are alive, whoever their parent is by now; b"": and shells about to start one."""
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
@@ -51,7 +51,7 @@ def group_of(process: "subprocess.Popen[bytes]") -> list[int]:
             words = (folder / "cmdline").read_bytes().split(b"\0")
         except (OSError, IndexError):
             continue
-        if session == process.pid and any(word.endswith(b"/mia-audit") for word in words):
+        if session == process.pid and any(word and word.endswith(program) for word in words):
             found.append(int(folder.name))
     return sorted(found)
 
@@ -93,11 +93,12 @@ def test_twenty_kills_change_nothing(finished: Any, tmp_path: Path) -> None:
             process.wait()
         result = audit.run()
         given_up = time.monotonic() + LINGER
-        while any(group_of(process) for process in started) and time.monotonic() < given_up:
+        while any(group_of(process, b"") for process in started) and time.monotonic() < given_up:
             time.sleep(0.1)  # a worker left over writes what it writes, and tidies up after itself
     finally:
         for process in started:
-            for pid in [process.pid, *group_of(process)]:
+            process.kill()  # not by its number, which another process may have by now
+            for pid in group_of(process, b""):
                 kill(pid)
     assert result.returncode == 0, result.stdout
     assert contents(audit.results) == contents(finished.results)
@@ -167,10 +168,11 @@ def test_two_orchestrators_are_kept_apart(copy_of_finished: Copy, tiny: dict[str
     (copy.results / "report.html").unlink()
     other = copy.elsewhere(copy.folder)
     other.log = copy.folder / "other.log"
+    copy.hold("report")
     with copy.started() as first:
-        while first.poll() is None and not list((copy.folder / ".snakemake" / "locks").glob("*.lock")):
-            time.sleep(0.02)
+        copy.wait_until_held("report", first)
         result = other.run()
+        copy.release("report")
         first.wait()
     assert first.returncode == 0, copy.log.read_text()
     assert result.returncode == 1

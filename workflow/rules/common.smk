@@ -14,7 +14,7 @@ from mia_audit.report.outputs import (
     private_figure_names,
     table_names,
 )
-from mia_audit.slurm import put_first_on_path
+from mia_audit.slurm import cancel_jobs_of, put_first_on_path
 
 # of a plan of thousands of jobs all objects stay: going through them again and again is a sixth of its time
 gc.set_threshold(1_000_000, 50, 100)

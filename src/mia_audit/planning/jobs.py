@@ -16,6 +16,7 @@ def count_jobs(config: Path, checkout: Path) -> dict[str, int]:
     if not snakefile.exists():
         raise UserError(f"{snakefile}: no workflow there to count the jobs of: run in the checkout, or give --checkout")
     words = ["--dryrun", "--forceall", "--quiet", "rules", "--cores", "1", "--nolock", "--scheduler", "greedy"]
+    words += ["--profile", "none"]  # the user's own, in the environment, may do anything
     words += ["--snakefile", str(snakefile), "--configfile", str(config)]
     told = subprocess.run(
         [sys.executable, "-m", "snakemake", *words],
