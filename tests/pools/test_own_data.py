@@ -82,6 +82,14 @@ def test_images_with_a_sound_header_and_no_end_are_listed_too(photos: Path) -> N
     assert "cat/04.png" in message and "dog/07.png" in message
 
 
+def test_images_without_a_header_and_images_without_an_end_are_listed_together(photos: Path) -> None:
+    (photos / "dog" / "05.png").write_bytes(b"no image")
+    content = (photos / "cat" / "04.png").read_bytes()
+    (photos / "cat" / "04.png").write_bytes(content[: len(content) // 2])
+    message = fails("images", photos, r"datasets\.mine\.root: 2 of 24 images cannot be read")
+    assert "cat/04.png" in message and "dog/05.png" in message
+
+
 def test_grey_images_among_colour_ones_are_named_and_can_be_converted(photos: Path) -> None:
     Image.open(photos / "cat" / "06.png").convert("L").save(photos / "cat" / "06.png")
     fails(

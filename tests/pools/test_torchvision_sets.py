@@ -108,6 +108,14 @@ def test_a_label_outside_the_classes_is_one_line(tmp_path: Path, publish: Publis
         build("gtsrb", tmp_path)
 
 
+def test_published_files_that_are_still_packed_are_said(tmp_path: Path, publish: Publish) -> None:
+    publish("mnist")
+    packed = tmp_path / "MNIST/raw/t10k-images-idx3-ubyte"
+    packed.rename(packed.with_name(f"{packed.name}.gz"))
+    with pytest.raises(UserError, match=r"\(MNIST/raw/t10k-images-idx3-ubyte\.gz is still packed: gunzip it\)"):
+        build("mnist", tmp_path)
+
+
 def test_a_download_that_fails_is_one_line(tmp_path: Path, publish: Publish, monkeypatch: pytest.MonkeyPatch) -> None:
     from torchvision.datasets import mnist
 

@@ -113,7 +113,8 @@ class TorchvisionSet:
 
         for name, md5 in self.needs(getattr(torchvision.datasets, self.kind)):
             if not (root / name).exists():
-                yield f"{name} is missing"
+                packed = (root / f"{name}.gz").exists()
+                yield f"{name}.gz is still packed: gunzip it" if packed else f"{name} is missing"
             elif md5 and not check_integrity(root / name, md5):
                 yield f"{name} is damaged, or not the published file"
 

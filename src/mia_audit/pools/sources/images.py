@@ -77,13 +77,29 @@ def _header(path: Path) -> tuple[int, tuple[int, int]] | str:
         return unreadable(error)
 
 
+def _damage(path: Path) -> str:
+    """Say what is wrong with an image behind its header; nothing where it can be read to its end."""
+    from PIL.Image import open as open_file
+
+    try:
+        with open_file(path) as image:
+            image.load()
+    except Exception as error:  # whatever Pillow raises for a damaged file
+        return unreadable(error)
+    return ""
+
+
 def _agreed(
     paths: list[Path], headers: list[tuple[int, tuple[int, int]] | str], dataset: Dataset, where: str
 ) -> tuple[int, tuple[int, int]]:
     """Return the channels and the size that all images have; UserError lists all that do not, by name."""
     read = [header for header in headers if not isinstance(header, str)]
-    problems = [f"{path} ({header})" for path, header in zip(paths, headers, strict=True) if isinstance(header, str)]
-    if problems:
+    wrong = {path: header for path, header in zip(paths, headers, strict=True) if isinstance(header, str)}
+    if wrong:  # then those that would only fail when they are decoded are told as well
+        sound = [path for path in paths if path not in wrong]
+        with ThreadPoolExecutor() as executor:
+            wrong |= {path: why for path, why in zip(sound, executor.map(_damage, sound), strict=True) if why}
+        problems = [f"{path} ({wrong[path]})" for path in paths if path in wrong]
         raise UserError(
             f"{where}.root: {len(problems)} of {len(paths)} images cannot be read: {'; '.join(problems)}. Mend them, or take them away"
         )

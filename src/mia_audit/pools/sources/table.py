@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 REPEATED = re.compile(r"(.*)_duplicated_\d+")
 """How polars calls a second column of the same name."""
+SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars"}
+"""What stands between the columns of files that call themselves .csv all the same."""
 FEW = 20
 """Columns of no more different words are never taken for names."""
 
@@ -41,6 +43,10 @@ def table(dataset: Dataset, where: str) -> Source:
     except (pl.exceptions.PolarsError, OSError) as error:
         raise UserError(f"{where}.root: {root}: not readable as a table: {first_line(error)}") from None
     _check_header(frame, str(root), where)
+    if frame.width == 1 and (other := next((mark for mark in SEPARATORS if mark in frame.columns[0]), None)):
+        raise UserError(
+            f"{where}.root: {root}: columns are separated by {SEPARATORS[other]} where commas were expected: save it with commas"
+        )
     if dataset.label not in frame.columns:
         raise UserError(
             f"{where}.label: {root} has no column '{dataset.label}': {suggest(dataset.label, frame.columns)}"
