@@ -47,7 +47,7 @@ class Request:
 
 
 def audit(request: Request) -> None:
-    """Write scores.parquet, metrics.parquet, metrics.csv, summary.csv, exposure.csv, epsilon.csv, figures/ and report.html."""
+    """Write scores.parquet, metrics.parquet and .csv, summary.csv, exposure.csv, epsilon.csv, tables/, figures/ and report.html."""
     if not 0 < request.delta < 1:
         raise UserError(f"--delta {request.delta:g}: expected a number between 0 and 1")
     if not request.name or "/" in request.name:
@@ -120,6 +120,7 @@ def _report(
     evaluation: Evaluation,
     exposures: dict[tuple[str, str, str], dict[str, np.ndarray]],
 ) -> None:
+    from mia_audit.report import tables
     from mia_audit.report.figures import draw
     from mia_audit.report.findings import find
     from mia_audit.report.page import render
@@ -127,10 +128,12 @@ def _report(
     from mia_audit.report.results import Results, Setting, Spec
     from mia_audit.storage import write_json
 
-    setting = Setting(request.name, "signals", "none", "inf", trained=False, design=request.design, folder=".")
+    setting = Setting(request.name, "signals", "given", "inf", trained=False, design=request.design, folder=".")
     config = {
         "membership": request.membership,
         "signals": list(request.signals),
+        "design": request.design,
+        "delta": request.delta,
         "seed": request.seed,
         "attacks": attacks.model_dump(mode="json"),
         "evaluation": evaluation.model_dump(mode="json"),
@@ -141,11 +144,13 @@ def _report(
         exposed=request.exposed,
         variance=attacks.variances[0],
         confidence=evaluation.confidence,
+        delta=request.delta,
         config=config,
     )
     results = Results(request.out, spec)
     results.exposures.update({(setting, attack): columns for attack, columns in exposures.items()})
     findings = find(results)
+    tables.write(tables.build(results, findings), request.out / "tables", spec)
     draw(results, findings, request.out / "figures")
     sources = provenance(results, findings.settings)
     write_json(request.out / "provenance.json", sources)

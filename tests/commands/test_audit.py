@@ -45,8 +45,9 @@ def test_an_audit_is_complete(folder):
     assert audit(folder, *more, "--fprs", "0.001", "0.01", "0.1") == 0
     out = folder / "out"
     assert {path.name for path in out.iterdir()} >= {
-        "scores.parquet", "metrics.parquet", "metrics.csv", "summary.csv", "exposure.csv", "epsilon.csv", "figures", "report.html"
+        "scores.parquet", "metrics.parquet", "metrics.csv", "summary.csv", "exposure.csv", "epsilon.csv", "tables", "figures", "report.html"
     }  # fmt: skip
+    assert {path.name for path in (out / "tables").iterdir()} >= {"summary.tex", "settings.csv", "differences.csv"}
     metrics = pl.read_csv(out / "metrics.csv")
     assert {"attack", "signal", "variance", "target", "auc", "tpr_at_fpr_0.001", "tpr_at_fpr_0.01"} <= set(
         metrics.columns
@@ -65,6 +66,14 @@ def test_an_audit_is_complete(folder):
     assert len(shown) == 9 * 2 and set(shown["method"]) == {"clopper-pearson", "gaussian"}
     assert (shown.filter(pl.col("null_control"))["epsilon"] == 0).all()
     assert "<html" in (out / "report.html").read_text()[:500]
+
+
+def test_the_report_shows_epsilon_at_the_delta_that_was_asked_for(folder):
+    assert audit(folder, "--delta", "0.01") == 0
+    shown = pl.read_csv(folder / "out" / "tables" / "settings.csv")
+    assert shown["epsilon_shown_delta"].to_list() == [0.01]
+    assert set(pl.read_csv(folder / "out" / "epsilon.csv")["delta"]) == {0.01}
+    assert "δ = 10⁻²" in (folder / "out" / "report.html").read_text(encoding="utf-8")
 
 
 def test_threads_change_no_byte(folder):

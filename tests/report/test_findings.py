@@ -177,11 +177,11 @@ def test_what_all_attacks_show_of_epsilon_is_at_each_settings_own_delta(findings
     assert {one.method for one in shown} == {"clopper-pearson"} and {one.attacks for one in shown} == {5}
     results = small.results()
     coins = replace(results.spec.settings[0], design="bernoulli", delta=1e-6)
-    proved = proof(results.metrics[0], coins, 0.95)
+    proved = proof(results.metrics[0], coins, 0.95, 1e-5)
     assert (proved.method, proved.delta) == ("one-run", 1e-6) and proved.epsilon > 0
 
 
 def test_metrics_of_an_earlier_version_are_named(findings, small):
     results = small.results()
     with pytest.raises(UserError, match="no column 'members_in_top_"):
-        proof(results.metrics[0].drop("members_in_top_0.001"), results.spec.settings[0], 0.95)
+        proof(results.metrics[0].drop("members_in_top_0.001"), results.spec.settings[0], 0.95, 1e-5)

@@ -95,9 +95,12 @@ def _check_scored(run: Run, scores: Cells, member: Member) -> None:
     members, others = (scored & member).any(axis=0), (scored & ~member).any(axis=0)
     for target in np.flatnonzero(~(members & others)):
         lacking = "non-member" if members[target] else "member" if others[target] else "record"
+        asked, mend = (f" for the variance '{run.variance}'", " or choose another variance")
+        if run.variance == "none":
+            asked, mend = "", ""
         raise UserError(
-            f"{run.attack} on {run.signal}: no {lacking} of target {target} has enough other models on each side for the "
-            f"variance '{run.variance}' ({member.shape[1]} models); give more models or choose another variance"
+            f"{run.attack} on {run.signal}: no {lacking} of target {target} has enough other models on each side{asked} "
+            f"({member.shape[1]} models); give more models{mend}"
         )
 
 

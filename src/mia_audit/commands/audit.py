@@ -47,11 +47,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=os.cpu_count() or 1,
         help="signals worked on at a time; each needs memory (all cores)",
     )
-    parser.add_argument("--no-report", action="store_true", help="tables only")
+    parser.add_argument("--no-report", action="store_true", help="no tables/, figures/ and report.html")
 
 
 def run(options: argparse.Namespace) -> None:
-    """Write scores.parquet, metrics.parquet, metrics.csv, summary.csv, exposure.csv, epsilon.csv, figures/ and report.html."""
+    """Write scores.parquet, metrics.parquet and .csv, summary.csv, exposure.csv, epsilon.csv, tables/, figures/ and report.html."""
     from mia_audit.audit import Request, audit
 
     given = {**vars(options), "signals": options.signal, "report": not options.no_report}

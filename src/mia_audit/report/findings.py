@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from mia_audit.report.results import Results, Setting
 
 ATTACK = ("attack", "signal", "variance")
-DELTA = 1e-5
-"""δ of the bounds on settings that promise none."""
 ALARM = 0.999
 """Level of the intervals by which the null control tells a reader not to rely on an audit."""
 
@@ -228,10 +226,10 @@ class Proof:
     """Attacks that were tried, and paid for."""
 
 
-def proof(metrics: pl.DataFrame, setting: Setting, confidence: float) -> Proof:
-    """Bound ε by all attacks of a setting at the δ that it promises, or at `DELTA`: a one-run proof where membership allows it."""
+def proof(metrics: pl.DataFrame, setting: Setting, confidence: float, delta: float) -> Proof:
+    """Bound ε by all attacks of a setting at the δ that it promises, or at `delta`: a one-run proof where membership allows it."""
     real = metrics.filter(~pl.col("null_control"))
-    delta = setting.delta or DELTA
+    delta = setting.delta or delta
     found = lower_bounds(real, delta, 1 - confidence, setting.design == "bernoulli")
     method = next(iter(found))
     return Proof(found[method], delta, method, real.select(pl.struct(ATTACK).n_unique()).item())
@@ -294,7 +292,7 @@ def find(results: Results) -> Findings:
                 _accuracy(shadows, "test_accuracy", spec.confidence),
                 shadows,
                 null_control(metrics, strongest, spec.confidence, len(spec.settings) * len(strongest)),
-                proof(metrics, setting, spec.confidence),
+                proof(metrics, setting, spec.confidence, spec.delta),
             )
         )
     return Findings(fpr, found, spec.confidence)

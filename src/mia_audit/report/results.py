@@ -79,6 +79,8 @@ class Spec:
     exposed: int = 0
     variance: str = "pooled"
     confidence: float = 0.95
+    delta: float = 1e-5
+    """δ of what attacks show of ε where a setting promises none."""
     explainers: Mapping[str, Any] = field(default_factory=dict)
     config: Mapping[str, Any] = field(default_factory=dict)
     config_hash: str | None = None
