@@ -27,7 +27,7 @@ for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "POLA
     os.environ[name] = "1"
 threadpool_limits(1)  # a plugin of pytest has imported NumPy before, with as many threads as there are cores
 
-for name in [name for name in os.environ if name.startswith(("SNAKEMAKE_", "SLURM_", "CUDA_"))]:
+for name in [name for name in os.environ if name.startswith(("SNAKEMAKE_", "SLURM_"))]:
     del os.environ[name]
 
 ROOT = Path(__file__).parents[1]

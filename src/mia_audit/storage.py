@@ -53,6 +53,17 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 @contextmanager
+def beginning(path: Path) -> Iterator[Path]:
+    """Yield a temporary path as `replacing` does, but leave a file alone that somebody else has begun there meanwhile."""
+    with _full_disk_named(path), _reserved(path) as folder:
+        partial = folder / path.name
+        yield partial
+        partial.chmod(0o666 & ~_umask())
+        with _place_named(path), suppress(FileExistsError):
+            path.hardlink_to(partial)
+
+
+@contextmanager
 def replacing_folder(path: Path) -> Iterator[Path]:
     """Yield a folder beside `path` that takes its place on success, and is gone otherwise, as `replacing` does for a file."""
     with _full_disk_named(path), _reserved(path) as folder:
@@ -148,11 +159,14 @@ def _full_disk_named(path: Path) -> Iterator[None]:
 
 @contextmanager
 def _place_named(path: Path) -> Iterator[None]:
-    """Turn what the system says of a folder that cannot be made or written to into a UserError that names the file."""
+    """Turn what the system says of a folder that cannot be made or written to into a UserError that names the file.
+
+    A folder that was there and is gone has been taken away by another process, which is nobody's mistake.
+    """
     try:
         yield
     except OSError as error:
-        if error.errno in FULL:
+        if error.errno in FULL or (error.errno == errno.ENOENT and not path.parent.exists()):
             raise
         reason = os.strerror(error.errno).lower() if error.errno else error
         raise UserError(f"{path}: cannot be written there: {reason}; choose another place") from None

@@ -146,6 +146,25 @@ def test_two_processes_cannot_share_a_ledger(table, terms, tmp_path):
     service(table, terms, tmp_path / "ledger.arrow").ledger.close()
 
 
+def test_of_two_processes_that_begin_a_ledger_at_once_one_is_refused(table, terms, tmp_path, monkeypatch):
+    path, others, honest = tmp_path / "ledger.arrow", [], ledger._sync
+
+    def meanwhile(synced: Path) -> None:
+        monkeypatch.setattr(ledger, "_sync", honest)
+        honest(synced)
+        others.append(service(table, terms, path))
+        others[0].answer(table.records[:1])
+
+    monkeypatch.setattr(ledger, "_sync", meanwhile)
+    with pytest.raises(UserError, match="another process answers from this ledger"):
+        service(table, terms, path)
+    spent = others[0].ledger.rho
+    others[0].ledger.close()
+    again = service(table, terms, path)
+    assert again.ledger.rho == spent > 0
+    again.ledger.close()
+
+
 def test_a_ledger_of_other_terms_is_refused(table, terms, tmp_path):
     service(table, terms, tmp_path / "ledger.arrow").ledger.close()
     with pytest.raises(UserError, match="begun with other terms; answers on other terms need a ledger of their own"):

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from mia_audit.errors import UserError, first_line
 from mia_audit.explain.private_local.budget import epsilon_of_rho
-from mia_audit.storage import SCHEMA_VERSION, replacing
+from mia_audit.storage import SCHEMA_VERSION, beginning
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -118,7 +118,7 @@ class Ledger:
 
     def _open(self, path: Path, facts: dict[str, Any]) -> None:
         if not path.exists():
-            with replacing(path) as partial:
+            with beginning(path) as partial:
                 partial.write_bytes(self._schema.serialize())
                 _sync(partial)
             _sync(path.parent)
