@@ -1,10 +1,12 @@
 """A SLURM of its own for these tests, and the profile filled in for it."""
 
+import fcntl
 import os
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -66,10 +68,26 @@ class Cluster:
         return number
 
 
+@contextmanager
+def alone_on_this_machine() -> Iterator[None]:
+    """Wait until no other test run has a cluster here: what starts one takes the last one for left over."""
+    try:
+        place = os.open("/etc/slurm", os.O_RDONLY)
+    except OSError:  # no SLURM, no cluster
+        yield
+        return
+    try:
+        fcntl.flock(place, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(place)
+
+
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[Cluster]:
     """A cluster for all tests; skipped where none can be had."""
-    with tempfile.TemporaryDirectory(prefix="mia-audit-slurm-", dir="/tmp", ignore_cleanup_errors=True) as folder:
+    temporary = tempfile.TemporaryDirectory(prefix="mia-audit-slurm-", dir="/tmp", ignore_cleanup_errors=True)
+    with alone_on_this_machine(), temporary as folder:
         started = Cluster(Path(folder))
         try:
             result = started.do("up")
