@@ -18,6 +18,7 @@ import socket
 import stat
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -42,9 +43,24 @@ def obstacle() -> str | None:
         return f"{missing[0]} is not installed (Debian: slurm-wlm slurmdbd mariadb-server munge)"
     if os.geteuid() != 0:
         return "a SLURM controller needs root"
+    if not _makes_devices():
+        return "its make-believe GPUs are device files, which may not be made in this container"
     if SYSTEM_CONFIG.exists() and MARK not in SYSTEM_CONFIG.read_text():
         return f"{SYSTEM_CONFIG} belongs to a SLURM of this machine, which is left alone"
     return None
+
+
+def _makes_devices() -> bool:
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            _clone_of_null(Path(folder, "card"))
+        except OSError:
+            return False
+    return True
+
+
+def _clone_of_null(device: Path) -> None:
+    os.mknod(device, 0o666 | stat.S_IFCHR, os.makedev(1, 3))
 
 
 def up(folder: Path) -> None:
@@ -97,7 +113,7 @@ def _configure(folder: Path) -> None:
     for card in range(CARDS):  # SLURM wants character devices: clones of /dev/null
         device = folder / "cards" / f"gpu{card}"
         if not device.exists():
-            os.mknod(device, 0o666 | stat.S_IFCHR, os.makedev(1, 3))
+            _clone_of_null(device)
     shared = f"AuthType=auth/munge\nAuthInfo=socket={run}/munge.sock\nSlurmUser=root\n"
     lines = [
         MARK,

@@ -97,14 +97,14 @@ class Checkpoint:
             return None
         try:
             facts = table_facts(path, "training")
-            if facts["key"] != self.key:
+            if facts.get("key") != self.key:
                 return None
             table = read_table(path, "training")
-            for name, copy in (("weights", weights), ("masks", masks)):
-                if name in facts:
-                    shutil.copyfile(path.with_name(f"{name}.safetensors"), copy)
-                    if sha256(copy) != facts[name]:
-                        raise UserError(f"its {name} are other ones")
+            copies = {"weights": weights} | ({"masks": masks} if "masks" in facts else {})
+            for name, copy in copies.items():
+                shutil.copyfile(path.with_name(f"{name}.safetensors"), copy)
+                if sha256(copy) != facts.get(name):
+                    raise UserError(f"its {name} are other ones")
         except (UserError, OSError) as error:
             self._damaged(path, str(error))
             return None
