@@ -4,9 +4,11 @@ import matplotlib
 import numpy as np
 import polars as pl
 import pytest
+from matplotlib.figure import Figure
 
-from mia_audit.report.figures import draw, epsilon_figure, paper_style, roc_figure, tick, tradeoff_figure
+from mia_audit.report.figures import draw, epsilon_figure, paper_style, roc_figure, save, tick, tradeoff_figure
 from mia_audit.report.findings import find
+from mia_audit.report.panels import shared_legend
 from mia_audit.report.series import MOST, PALETTE, curves, series, strongest
 
 
@@ -81,6 +83,17 @@ def test_what_the_figures_show(small, findings):
         tradeoff = tradeoff_figure(findings).axes[0]
         outputs = [found.strongest["outputs"].auc.mean() for found in findings.settings]
         assert tradeoff.lines[0].get_ydata() == pytest.approx(outputs)
+
+
+def test_a_name_that_looks_like_a_formula_is_drawn_as_it_is_written(tmp_path):
+    figure = Figure(layout="constrained")
+    axes = figure.add_subplot(xscale="log", title=r"price $\foo$")
+    axes.plot([1, 100], [0, 1], label=r"$\bar$")
+    shared_legend(figure, np.array([axes]))
+    save(figure, tmp_path, "named")
+    drawn = (tmp_path / "named.svg").read_text(encoding="utf-8")
+    assert r"<!-- price $\foo$ -->" in drawn and r"<!-- $\bar$ -->" in drawn and "10^{1}" in drawn
+    assert (tmp_path / "named.pdf").exists() and (tmp_path / "named.png").exists()
 
 
 def test_nothing_is_said_of_the_protection_of_given_signals(findings):

@@ -24,6 +24,7 @@ from mia_audit.report.panels import (
     name_places,
     panel_grid,
     shared_legend,
+    take_literally,
 )
 from mia_audit.report.series import CHANNELS, PALETTE, Curve, Series, curves, series, strongest
 from mia_audit.report.words import fixed, protection, rate
@@ -96,6 +97,7 @@ def save(figure: Figure, folder: Path, name: str) -> None:
     from matplotlib.backends.backend_pdf import FigureCanvasPdf
     from matplotlib.backends.backend_svg import FigureCanvasSVG
 
+    take_literally(figure)
     if engine := figure.get_layout_engine():
         for _ in range(2):  # the first pass knows neither the ticks nor the sizes that the layout ends in
             engine.execute(figure)

@@ -66,9 +66,20 @@ def shared_legend(figure: Figure, panels: Any) -> None:
         legend = figure.legend(
             found.values(), found.keys(), loc="outside lower center", ncols=columns, columnspacing=1.2
         )
+        take_literally(figure)
         if columns == 1 or legend.get_window_extent().width <= figure.bbox.width:
             break
         legend.remove()
+
+
+def take_literally(figure: Figure) -> None:
+    """Draw names as they are written, should they look like formulas; powers at the ticks of logarithmic axes are formulas."""
+    from matplotlib.text import Text
+
+    both = (axis for axes in figure.axes for axis in (axes.xaxis, axes.yaxis))
+    powers = {label for axis in both if axis.get_scale() != "linear" for label in axis.get_ticklabels(which="both")}
+    for text in set(figure.findobj(Text)) - powers:
+        text.set_parse_math(False)  # type: ignore[attr-defined]
 
 
 def errorbars(
