@@ -59,10 +59,24 @@ def test_training_goes_on_with_fewer_at_once(table: tuple[Tensor, Tensor], capsy
     ]
 
 
-def test_signals_go_on_with_fewer_at_once(table: tuple[Tensor, Tensor]) -> None:
-    task = Task("gradient", {"explainers": ["ixg"], "explain": ["logit"], "explained_class": "predicted"}, 0, 32)
+class SmallBackwards(Small):
+    """A model whose way back takes what there is: there alone more would fit."""
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        logits: Tensor = super().forward(inputs) if inputs.requires_grad else self.inner(inputs)
+        return logits
+
+
+@pytest.mark.parametrize(
+    ("family", "explainer"), [("gradient", "ixg"), ("captum-InputXGradient", "captum:InputXGradient")]
+)
+@pytest.mark.parametrize("kind", [Small, SmallBackwards])
+def test_signals_go_on_with_fewer_at_once(
+    table: tuple[Tensor, Tensor], kind: type[Small], family: str, explainer: str
+) -> None:
+    task = Task(family, {"explainers": [explainer], "explain": ["logit"], "explained_class": "predicted"}, 0, 32)
     labels = table[1].numpy().astype(np.int32)
-    whole, parts = (model_signals(Small(room).eval(), table[0], labels, task) for room in (1000, 7))
+    whole, parts = (model_signals(kind(room).eval(), table[0], labels, task) for room in (1000, 7))
     assert list(whole) == list(parts)
     for name in whole:
         assert len(parts[name]) == 40

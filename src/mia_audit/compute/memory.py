@@ -6,7 +6,7 @@ from typing import TypeVar
 
 import torch
 
-from mia_audit.compute.repeat import cannot_repeat
+from mia_audit.compute.repeat import cannot_repeat, let_be
 from mia_audit.errors import UserError
 
 SHARE = 0.8
@@ -31,9 +31,11 @@ class Halving:
             try:
                 return attempt(self.size)
             except RuntimeError as error:  # left before memory is given back: the traceback holds what was computed
-                full = out_of_memory(error)
-                if not (full or cannot_repeat(error)):
+                if not tried_again(error):
                     raise
+                full = out_of_memory(error)
+                if not full:
+                    let_be(error)
             if full:
                 self._halve()
 
@@ -46,6 +48,11 @@ class Halving:
         print(f"out of memory: {self.size} records at once from here on", file=sys.stderr, flush=True)
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
+
+
+def tried_again(error: Exception) -> bool:
+    """Whether an attempt that ends in this error starts afresh: whoever catches errors of a model's pass has to raise it again."""
+    return isinstance(error, RuntimeError) and (out_of_memory(error) or cannot_repeat(error))
 
 
 SAID = ("can't allocate memory", "CUDA error: out of memory", "STATUS_ALLOC_FAILED")

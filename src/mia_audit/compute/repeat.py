@@ -24,13 +24,15 @@ def repeat_exactly() -> None:
 
 
 def cannot_repeat(error: RuntimeError) -> bool:
-    """Whether an operation raised since it cannot add in a fixed order: from here on it may, and the log says so."""
-    if WITHOUT not in str(error):
-        return False
+    """Whether an operation raised since it cannot add in a fixed order."""
+    return WITHOUT in str(error)
+
+
+def let_be(error: RuntimeError) -> None:
+    """Let an operation that cannot repeat itself add in any order from here on, and say so."""
     torch.set_deterministic_debug_mode("warn")
     operation = first_line(error).partition(f" {WITHOUT}")[0]
     print(
         f"{operation} adds in any order on this card: a rerun ends in the same numbers but for rounding",
         file=sys.stderr,
     )
-    return True

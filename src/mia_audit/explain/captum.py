@@ -69,6 +69,8 @@ def _attribute(names: Sequence[str], batch: Batch, quantity: str) -> Tensor:
 def _run(names: Sequence[str], method: Any, inputs: Tensor, classes: Tensor) -> Tensor:
     import torch
 
+    from mia_audit.compute.memory import tried_again
+
     arguments = {"inputs": inputs.detach().clone().requires_grad_(), "target": classes}
     required = _required(type(method).attribute)
     if "baselines" in required or (WRAPPER in _required(type(method)) and names[-1] in _with_baselines()):
@@ -78,6 +80,8 @@ def _run(names: Sequence[str], method: Any, inputs: Tensor, classes: Tensor) -> 
             warnings.simplefilter("ignore", UserWarning)  # that it hooks activations, at every call
             attributions: Tensor = method.attribute(**arguments)
     except Exception as error:  # whatever captum raises for models that a method is not made for
+        if tried_again(error):
+            raise
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise UserError(f"explainer 'captum:{'+'.join(names)}' refuses this model: {reason}") from None
     return attributions.detach()
