@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from mia_audit.config.schema import Mechanism, PrivateExplanations, Training
 from mia_audit.models import describe
+from mia_audit.planning import costs as planning_costs
 from mia_audit.planning.costs import FORWARD, PER_MAP, PLAIN_STEP, PRIVATE_STEP, Given, Measured, activation_bytes
 from mia_audit.planning.explanations import MadeUp
 from mia_audit.planning.linear import fitted
@@ -55,6 +56,17 @@ def test_a_rate_gives_costs_by_passes(mlp: dict[str, Any]) -> None:
     assert ig == pytest.approx((7 + 2) / 50)
     shap = OPTIONS | {"explainers": ["gradient_shap"], "gradient_shap_samples": 5, "gradient_shap_sd": 0.001}
     assert costs.signals(mlp, "gradient_shap", shap, 9) == pytest.approx((5 + 1) / 50)
+
+
+def test_passes_are_counted_once_for_all_settings(mlp: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    counted: list[Any] = []
+    monkeypatch.setattr(planning_costs, "passes", lambda architecture, run: counted.append(run) or 3)
+    costs, ig = Given(records_per_second=50), OPTIONS | {"explainers": ["ig"], "ig_nodes": 7}
+    other = mlp | {"model": "another"}
+    assert [costs.signals(one, "ig", ig, 9) for one in (mlp, mlp, other)] == [3 / 50] * 3
+    assert len(counted) == 1
+    costs.signals(mlp, "ig", ig | {"ig_nodes": 8}, 9)
+    assert len(counted) == 2
 
 
 SPEC: dict[str, Any] = {

@@ -42,6 +42,9 @@ PER_MAP = 3e-3
 
 Found = TypeVar("Found")
 
+Explaining = Callable[[nn.Module, Tensor, np.ndarray], object]
+"""What is done with a model, records and their labels."""
+
 
 class Costs(Protocol):
     """Seconds of one process, per architecture as architecture.json has it."""
@@ -192,6 +195,7 @@ class Given:
 
     def __init__(self, records_per_second: float) -> None:
         self.each = 1 / records_per_second
+        self._counted: dict[str, int] = {}
 
     def step(self, architecture: Mapping[str, Any], mechanism: Mechanism, training: Training) -> Linear:
         passes = PLAIN_STEP if mechanism.mechanism == "none" else PRIVATE_STEP
@@ -206,17 +210,27 @@ class Given:
     def signals(self, architecture: Mapping[str, Any], family: str, options: Mapping[str, Any], members: int) -> float:
         if of_members(options["explainers"]):  # the time goes to NumPy, not to the model
             return Measured(BATCH, "cpu").signals(architecture, family, options, members)
-        task = Task(family, options, 0, 1)
-        return max(passes(architecture, partial(model_signals, task=task)), 1) * self.each
+        run = partial(model_signals, task=Task(family, options, 0, 1))
+        return max(self._passes([family, dict(options)], architecture, run), 1) * self.each
 
     def measures(self, architecture: Mapping[str, Any], spec: Mapping[str, Any], records: int) -> float:
-        through = passes(
-            architecture, lambda model, inputs, labels: _measure(model, inputs, torch.from_numpy(labels), spec, 1)
+        asked = [spec[name] for name in ("explainers", "explaining", "measures", "measuring")]
+        through = self._passes(
+            asked,
+            architecture,
+            lambda model, inputs, labels: _measure(model, inputs, torch.from_numpy(labels), spec, 1),
         )
         return records * (through * self.each + len(spec["explainers"]) * len(spec["explaining"]["explain"]) * PER_MAP)
 
     def study(self, study: PrivateExplanations, size: Size) -> MadeUp | None:
         return MadeUp(study, size)
+
+    def _passes(self, what: list[Any], architecture: Mapping[str, Any], run: Explaining) -> int:
+        """Count once for all settings: how often an explainer asks a model does not depend on which model it is."""
+        key = json.dumps([what, len(architecture["input_shape"])], sort_keys=True)
+        if key not in self._counted:
+            self._counted[key] = passes(architecture, run)
+        return self._counted[key]
 
 
 class Free:
@@ -241,7 +255,7 @@ class Free:
         return None
 
 
-def passes(architecture: Mapping[str, Any], run: Callable[[nn.Module, Tensor, np.ndarray], object]) -> int:
+def passes(architecture: Mapping[str, Any], run: Explaining) -> int:
     """Count how many records go through a model when `run` is given it and one record, with its label."""
     seen = 0
 
