@@ -26,7 +26,7 @@ NAMES = [
     ),
 ]
 
-WAYS = {"with the report": [], "tables only": ["--no-report"]}
+WAYS = {"with the report": [], "without the report": ["--no-report"]}
 
 
 def write(folder: Path, records: int, models: int, names: list[str]) -> list[str]:
