@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -64,29 +65,19 @@ def _is_image(path: Path) -> bool:
     return path.suffix.lower() in SUFFIXES and not path.name.startswith(".") and not path.is_dir()
 
 
-def _header(path: Path) -> tuple[int, tuple[int, int]] | str:
-    """Return channels and size (width, height), or what is wrong with the file."""
+def _header(path: Path, whole: bool = False) -> tuple[int, tuple[int, int]] | str:
+    """Return channels and size (width, height), or what is wrong with the file: with its header, or with the `whole` of it."""
     from PIL.Image import open as open_file
 
     try:
         with open_file(path) as image:
             if image.mode not in CHANNELS:
                 return f"pixels of mode {image.mode}, not of 8 bits a channel"
+            if whole:
+                image.load()
             return CHANNELS[image.mode], image.size
     except Exception as error:  # whatever Pillow raises for a damaged file
         return unreadable(error)
-
-
-def _damage(path: Path) -> str:
-    """Say what is wrong with an image behind its header; nothing where it can be read to its end."""
-    from PIL.Image import open as open_file
-
-    try:
-        with open_file(path) as image:
-            image.load()
-    except Exception as error:  # whatever Pillow raises for a damaged file
-        return unreadable(error)
-    return ""
 
 
 def _agreed(
@@ -98,7 +89,8 @@ def _agreed(
     if wrong:  # then those that would only fail when they are decoded are told as well
         sound = [path for path in paths if path not in wrong]
         with ThreadPoolExecutor() as executor:
-            wrong |= {path: why for path, why in zip(sound, executor.map(_damage, sound), strict=True) if why}
+            decoded = executor.map(partial(_header, whole=True), sound)
+            wrong |= {path: found for path, found in zip(sound, decoded, strict=True) if isinstance(found, str)}
         problems = [f"{path} ({wrong[path]})" for path in paths if path in wrong]
         raise UserError(
             f"{where}.root: {len(problems)} of {len(paths)} images cannot be read: {'; '.join(problems)}. Mend them, or take them away"
