@@ -1,24 +1,36 @@
-# make audit    set up what is missing, run config/digits.yaml (or CONFIG=…) and say where the report is
-# make test     set up what is missing, run all checks and tests
+# make audit    set up what is missing, run config/digits.yaml (or CONFIG=…) and print the answer
+# make test     set up what is missing, run the static checks and all tests but those marked slow or slurm
+# make test-all the same, then the tests marked slow or slurm
+# make check    set up what is missing, run the static checks alone
 # make reproduce SCORES=DIR   print the paper's Table 3 beside what its published score matrices in DIR say
+# make docs     build the documentation as a site, site/index.html
 # make lock     renew envs/ from pyproject.toml
 PYTHON ?= python3
 CONFIG ?= config/digits.yaml
 CORES ?= all
+WORKERS ?= 2
 
 VENV := .venv
 READY := $(VENV)/ready
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 LOCK := envs/requirements.lock
 
-.PHONY: audit test check reproduce lock clean
+.PHONY: audit test test-all tests check docs reproduce lock clean
 
 audit: $(READY)
-	@snakemake --cores $(CORES) --configfile $(CONFIG)
+	@snakemake --logger mia-audit --cores $(CORES) --configfile $(CONFIG)
 
-test: check
+# the static checks run beside the tests; either one that fails makes the target fail
+test: $(READY)
+	@$(MAKE) --no-print-directory --jobs=2 --keep-going check tests
+
+tests: $(READY)
+	pytest -n $(WORKERS) --dist loadgroup -m "not slow and not slurm"
+	@echo "Left out: tests marked slow or slurm; make test-all runs them too"
+
+test-all: test
 	@python tests/slurm/cluster.py check
-	pytest -n 2 --dist loadgroup
+	pytest -n $(WORKERS) --dist loadgroup -m "slow or slurm"
 
 check: $(READY)
 	ruff check src tests benchmarks
@@ -27,15 +39,21 @@ check: $(READY)
 	snakefmt --check Snakefile workflow
 	snakemake --lint
 
+docs: $(READY)
+	mkdocs build --strict --quiet
+	@echo "The documentation is at site/index.html"
+
 reproduce: $(READY)
 	@test -n "$(SCORES)" || { echo "make reproduce: say where the published score matrices are: make reproduce SCORES=DIR" >&2; exit 2; }
 	mia-audit reproduce $(SCORES) --out results/reproduction
 
 $(READY): $(LOCK) pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit("mia-audit needs Python 3.11 or newer, $(PYTHON) is " + sys.version.split()[0] + "; give another one: make PYTHON=python3.12 …" if sys.version_info < (3, 11) else 0)'
-	@echo "Setting up $(VENV) from $(LOCK); this is done once"
+	@echo "Setting up $(VENV) once: $$(grep --count == $(LOCK)) packages of $(LOCK), some 2 GB, then mia-audit itself"
 	@$(PYTHON) -m venv $(VENV)
+	@echo "  1/2 installing the packages (minutes, by the speed of the network)"
 	@$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --requirement $(LOCK)
+	@echo "  2/2 installing mia-audit"
 	@$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
 

@@ -12,9 +12,8 @@ import argparse
 
 import torch
 
-from mia_audit.config.schema import Mechanism
-from mia_audit.training.canaries import CANARIES, Game, audit
-from mia_audit.training.catalogue import mechanisms
+from mia_audit.privacy.catalogue import Mechanism, mechanisms
+from mia_audit.proving.canaries import CANARIES, Game, audit
 
 SECTIONS = {
     "automatic": Mechanism(mechanism="dp-sgd"),

@@ -21,10 +21,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mia_audit.config.schema import Mechanism, Training
 from mia_audit.models import build
-from mia_audit.training.catalogue import Job, mechanisms
-from mia_audit.training.parts import PARTS
+from mia_audit.privacy.catalogue import Job, Mechanism, mechanisms
+from mia_audit.training.section import Training
+from mia_audit.training.trainable import PARTS
 
 IMAGE = {"img_size": 224, "patch_size": 16, "embed_dim": 192, "depth": 4, "num_heads": 3}
 SMALL = {**IMAGE, "img_size": 32, "patch_size": 4}
@@ -46,7 +46,7 @@ def ours(mechanism: str, part: str = "all") -> Callable[[nn.Module, int], Step]:
 
     def make(model: nn.Module, batch: int) -> Step:
         PARTS[part](model)
-        job = Job(model, 50 * batch, 8.0 if mechanism == "dp-sgd" else math.inf, Training(batch=batch), 64, (0, "step"))
+        job = Job(model, 50 * batch, 8.0 if mechanism == "dp-sgd" else math.inf, Training(batch=batch), 64, b"step")
         section = Mechanism(mechanism=mechanism, clipping="flat", accountant="rdp")
         protection = mechanisms[mechanism](section, job)
         optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=1e-6, fused=True)

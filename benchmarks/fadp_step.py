@@ -17,9 +17,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mia_audit.config.schema import Mechanism, Training
 from mia_audit.models import build
-from mia_audit.training.catalogue import Job, mechanisms
+from mia_audit.privacy.catalogue import Job, Mechanism, mechanisms
+from mia_audit.training.section import Training
 
 CLASSES = 10
 MODELS: dict[str, tuple[str, dict[str, Any], tuple[int, ...]]] = {
@@ -54,7 +54,7 @@ def step_of(model: str, side: str) -> Callable[[], None]:
     mechanism = side.partition(",")[0]
     section = Mechanism(mechanism=mechanism, clipping="flat", accountant="rdp", **SIDES[side])
     budget = float("inf") if mechanism == "none" else 3.0
-    job = Job(built, 50 * BATCH, budget, Training(batch=BATCH), BATCH, (0, "step"), data(shape, 1))
+    job = Job(built, 50 * BATCH, budget, Training(batch=BATCH), BATCH, b"step", data(shape, 1))
     protection = mechanisms[mechanism](section, job)
     optimizer = torch.optim.Adam(built.parameters(), lr=1e-6, fused=True)
     inputs, labels = data(shape, 0)

@@ -20,12 +20,15 @@ import numpy as np
 from scipy.stats import t as student
 
 from mia_audit.attacks.run import permuted_membership, plan
-from mia_audit.attacks.signal import Signal, describe
-from mia_audit.commands.signals import shadow_files
-from mia_audit.judging import judge
+from mia_audit.evaluation.run import score_and_evaluate
+from mia_audit.learners import Records
+from mia_audit.learners.kinds.torch_module import TorchModel
 from mia_audit.models import Inputs, load, read_architecture
-from mia_audit.pools.files import read_membership, read_records
-from mia_audit.signals import Task, model_signals
+from mia_audit.models.weights import WEIGHTS
+from mia_audit.pools.store import read_membership, read_records
+from mia_audit.signals.compute import Task, model_signals
+from mia_audit.signals.name import Signal, read_signal
+from mia_audit.training.block import shadow_folders
 
 QUANTITIES = ("logit", "probability")
 FPRS = (0.01, 0.1)
@@ -39,7 +42,7 @@ class Matrices:
     member: np.ndarray
 
     def __post_init__(self) -> None:
-        self.signals = [describe(name) for name in self.values]
+        self.signals = [read_signal(name) for name in self.values]
         self.record = np.arange(len(self.member), dtype=np.int32)
         self.models = self.member.shape[1]
 
@@ -52,7 +55,12 @@ def attacked(values: dict[str, np.ndarray], member: np.ndarray) -> dict[str, dic
     matrices = Matrices(values, member)
     runs = plan(["loss-lira", "l1-lrt"], matrices.signals, ["hierarchical"])
     null = permuted_membership(member, 0, "benchmark")
-    rows = [row for judged in judge(runs, matrices, null, FPRS, 0.95) for row in judged.rows if not row["null_control"]]
+    rows = [
+        row
+        for judged in score_and_evaluate(runs, matrices, null, FPRS, 0.95)
+        for row in judged.rows
+        if not row["null_control"]
+    ]
     names = ["auc", *(f"tpr_at_fpr_{fpr:g}" for fpr in FPRS)]
     return {
         signal: {name: np.array([row[name] for row in rows if row["signal"] == signal]) for name in names}
@@ -79,16 +87,17 @@ def main() -> None:
     pool = results / "pools" / setting.parents[1].name
     architecture = read_architecture(setting.parent / "architecture.json")
     records, member = read_records(pool), read_membership(pool / "membership.parquet")
-    inputs = Inputs(records.data, records.facts, architecture["input_shape"])
+    inputs = Inputs(records.data, records.metadata, architecture["input_shape"])
     blocks = sorted(folder for folder in (setting / "models").iterdir() if not folder.name.startswith("."))
-    weights = {shadow: path for folder in blocks for shadow, path in shadow_files(folder).items()}
-    models = [load(architecture, path) for _, path in sorted(weights.items())]
+    weights = {shadow: path for folder in blocks for shadow, path in shadow_folders(folder).items()}
+    modules = [load(architecture, path / WEIGHTS) for _, path in sorted(weights.items())]
+    models = [TorchModel(module, batch=128, prepare=lambda _: inputs) for module in modules]
 
     def signals(family: str, choices: dict[str, Any]) -> tuple[dict[str, np.ndarray], float]:
         """Every signal as [N, K], and the processor seconds a model took."""
-        task = Task(family, {"explain": list(QUANTITIES), "explained_class": "predicted"} | choices, 0, 128)
+        task = Task(family, {"explain": list(QUANTITIES), "explained_class": "predicted"} | choices, 0)
         start = time.process_time()
-        found = [model_signals(model, inputs, records.labels, task) for model in models]
+        found = [model_signals(model, Records.of(records), task) for model in models]
         spent = (time.process_time() - start) / len(models)
         return {name: np.stack([one[name] for one in found], axis=1).astype(np.float64) for name in found[0]}, spent
 

@@ -21,14 +21,18 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from mia_audit.explain.families import shared, signal_stem
 from mia_audit.explain.summaries import summarise
+from mia_audit.learners import Records
+from mia_audit.learners.kinds.torch_module import TorchModel
+from mia_audit.learners.torch_signals import confidence, loss
 from mia_audit.models import Inputs, build, to_input
-from mia_audit.signals import Task, confidence, loss, model_signals
+from mia_audit.signals.compute import Task, model_signals
+from mia_audit.signals.families import shared
+from mia_audit.signals.name import stem
 from paper_scale import operations
 
 SMALL = {"img_size": 8, "patch_size": 2, "embed_dim": 48, "depth": 2, "num_heads": 4}
-FACTS = {"kind": "image", "mean": 0.5, "sd": 0.5}
+FACTS = {"kind": "image", "mean": 0.5, "std": 0.5}
 CLASSES = 10
 SIDE = 1024
 CAPTUM = {"ixg": captum.attr.InputXGradient, "saliency": captum.attr.Saliency}
@@ -50,8 +54,8 @@ def plain(model: nn.Module, records: np.ndarray, labels: np.ndarray, task: Task)
             for quantity in task.options["explain"]:
                 method = CAPTUM[name](forwards[quantity])
                 attributions = method.attribute(inputs.requires_grad_(), target=logits.argmax(dim=1)).detach()
-                stem = signal_stem(name, quantity, "predicted")
-                signals |= {f"{stem}_{summary}": values for summary, values in summarise(attributions).items()}
+                column = stem(name, quantity, "predicted")
+                signals |= {f"{column}_{summary}": values for summary, values in summarise(attributions).items()}
         parts.append(signals)
     return {name: torch.cat([part[name] for part in parts]).float().numpy() for name in parts[0]}
 
@@ -86,6 +90,7 @@ def main() -> None:
     labels = random.integers(0, CLASSES, options.records)
     trained, frozen = (build(options.model, SMALL if small else {}, shape, CLASSES, seed=0).eval() for _ in range(2))
     frozen.requires_grad_(False)
+    model = TorchModel(frozen, options.batch, lambda part: Inputs(part.values, FACTS, shape))
     there, back = operations(frozen, shape)
     left, right = torch.randn(SIDE, SIDE), torch.randn(SIDE, SIDE)
     few = min(options.records, options.alone)
@@ -96,7 +101,9 @@ def main() -> None:
         sides: dict[str, Callable[[], Signals]] = {
             "alone": lambda task=task: plain(trained, records[:few], labels[:few], replace(task, batch=1)),
             "batched": lambda task=task: plain(trained, records, labels, task),
-            "fused": lambda task=task: model_signals(frozen, Inputs(records, FACTS, shape), labels, task),
+            "fused": lambda task=task: model_signals(
+                model, Records(records, labels, FACTS, np.arange(len(labels))), task
+            ),
         }
         reference, ours = sides["batched"](), sides["fused"]()
         difference = max(float(np.max(np.abs(ours[name] / reference[name] - 1))) for name in reference)

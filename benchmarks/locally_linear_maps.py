@@ -11,8 +11,8 @@ from collections.abc import Callable
 import torch
 
 from mia_audit.models import build
-from mia_audit.training.clipping import automatic
-from mia_audit.training.per_record import ClippedSum, add_clipped, per_record_gradients
+from mia_audit.privacy.clipping import automatic
+from mia_audit.privacy.per_record import ClippedSum, add_clipped, per_record_gradients
 
 CASES: list[tuple[str, dict[str, int | str], tuple[int, ...], int]] = [
     ("digits, M = 10", {"maps": 10}, (1, 8, 8), 256),

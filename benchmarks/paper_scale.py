@@ -21,17 +21,19 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from mia_audit.compute.precision import computing
-from mia_audit.compute.repeat import repeat_exactly
-from mia_audit.config.schema import Mechanism, Training
+from mia_audit.learners import Records
+from mia_audit.learners.kinds.torch_module import TorchModel
 from mia_audit.models import Inputs, build
-from mia_audit.signals import Task, model_signals
-from mia_audit.training.catalogue import Job, mechanisms
+from mia_audit.privacy.catalogue import Job, Mechanism, mechanisms
+from mia_audit.runtime.determinism import make_deterministic
+from mia_audit.runtime.precision import computing
+from mia_audit.signals.compute import Task, model_signals
 from mia_audit.training.loop import fit
+from mia_audit.training.section import Training
 
 MODEL, SHAPE, CLASSES = "vit_small_patch16_224", (3, 224, 224), 10
 POOL, MODELS, EPOCHS = 20_000, 33, 30
-FACTS = {"kind": "image", "mean": 0.5, "sd": 0.5}
+FACTS = {"kind": "image", "mean": 0.5, "std": 0.5}
 OPTIONS = {"explain": ["logit"], "explained_class": "predicted"}
 EXPLAINED = {
     "ixg + saliency": ("gradient", {"explainers": ["ixg", "saliency"]}, 1, 0),
@@ -104,10 +106,12 @@ class Bench:
         model = build(MODEL, {}, SHAPE, CLASSES, seed=0).to(self.device).eval().requires_grad_(False)
         count = self.records if family == "gradient" else max(4, self.records // 8)
         inputs, labels = self.inputs(count)
-        task = Task(family, OPTIONS | choices | {"precision": precision}, 0, self.batch)
+        task = Task(family, OPTIONS | choices | {"precision": precision}, 0)
         there, back = operations(model, SHAPE)
         each = both * (there + back) + forward * there
-        return lambda: count / self.seconds(lambda: model_signals(model, inputs, labels, task)), each
+        asked = TorchModel(model, self.batch, lambda _: inputs)
+        records = Records(labels, labels, {}, np.arange(count))
+        return lambda: count / self.seconds(lambda: model_signals(asked, records, task)), each
 
     def training(self, mechanism: str, precision: str) -> tuple[Callable[[], float], float]:
         """An epoch of one step: records/s of one run, and GFLOP a record of a plain step."""
@@ -116,7 +120,7 @@ class Bench:
         labels = torch.tensor(numbers, device=self.device)
         training = Training(epochs=1, batch=self.records, optimizer="sgd", learning_rate=1e-3)
         budget = float("inf") if mechanism == "none" else 8.0
-        job = Job(model, self.records, budget, training, self.batch, (0, "benchmark"))
+        job = Job(model, self.records, budget, training, self.batch, b"benchmark")
         section = Mechanism(mechanism=mechanism, delta=1e-5, accountant="rdp")
 
         def run() -> float:
@@ -196,7 +200,7 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     if options.device == "cuda":
-        repeat_exactly()  # as an audit does
+        make_deterministic()  # as an audit does
     records, batch, rounds = (8, 8, 3) if options.quick else (options.records, options.batch, options.rounds)
     print(f"{MODEL} at 224 × 224 on {name_of(options.device)}, {options.threads} threads, torch {torch.__version__}")
     for precision in options.precision:

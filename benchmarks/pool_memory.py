@@ -57,31 +57,34 @@ class Peak(threading.Thread):
 
 def side(records: int, size: int, batch: int) -> None:
     """Build and score one pool, and print the peaks."""
-    from mia_audit.config.schema import Dataset
+    from mia_audit.learners import Records
+    from mia_audit.learners.kinds.torch_module import TorchModel
     from mia_audit.models import Inputs, build
     from mia_audit.pools.build import build_pool
     from mia_audit.pools.catalogue import Source
-    from mia_audit.pools.files import read_records, write_pool
-    from mia_audit.signals import Task, model_signals
+    from mia_audit.pools.section import Dataset
+    from mia_audit.pools.store import read_records, write_pool
+    from mia_audit.signals.compute import Task, model_signals
 
     model = build(
         "vision_transformer", {"patch_size": 16, "embed_dim": 48, "depth": 1, "num_heads": 2}, (3, size, size), 10, 0
     )
     model.eval().requires_grad_(False)
     options = {"explainers": ["ixg", "saliency"], "explain": ["logit"], "explained_class": "predicted"}
-    task = Task("gradient", options, seed=0, batch=batch)
-    warm = Inputs(np.stack([MadeUp(batch, size)[row] for row in range(batch)]), {"kind": "image"}, (3, size, size))
-    model_signals(model, warm, np.zeros(batch, dtype=np.int32), task)
+    task = Task("gradient", options, seed=0)
+    asked = TorchModel(model, batch, lambda part: Inputs(part.values, part.metadata, (3, size, size)))
+    warm = np.stack([MadeUp(batch, size)[row] for row in range(batch)])
+    kind = {"kind": "image"}
+    model_signals(asked, Records(warm, np.zeros(batch, dtype=np.int32), kind, np.arange(batch)), task)
     before, start, watch = Peak.now(), time.perf_counter(), Peak()
     watch.start()
     source = Source("image", MadeUp(records, size), np.arange(records) % 10, [str(n) for n in range(10)], [])
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        write_pool(build_pool(source, Dataset(pool="images"), "made-up", 0, folder), folder)
+        write_pool(build_pool(source, Dataset(source="images"), "made-up", 0, folder), folder)
         built = time.perf_counter() - start
         pool = read_records(folder)
-        inputs = Inputs(pool.data, pool.facts, (3, size, size))
-        model_signals(model, inputs, pool.labels, task)
+        model_signals(asked, Records.of(pool), task)
     watch.stop()
     stored = records * 3 * size * size / 2**20
     print(

@@ -11,7 +11,7 @@ from sklearn.datasets import load_breast_cancer
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import cross_val_score
 
-from mia_audit.pools.private_moments import Bounds, release
+from mia_audit.privacy.moments import Bounds, release
 
 DELTA, DRAWS = 1e-5, 20
 STEPS = np.array([1.0, 2.0, 5.0, 10.0])

@@ -3,7 +3,7 @@
     python benchmarks/stage_memory.py [RECORDS MODELS [SIGNALS]]
 
 Every stage is the command that the workflow runs, as a process of its own, for 60,000 records × 257 models and 4 signals
-unless told otherwise (3 GB of disk in the temporary folder). What is printed is the largest resident size of each,
+unless given otherwise (3 GB of disk in the temporary folder). What is printed is the largest resident size of each,
 its CPU seconds and its bytes per cell (record × model): no stage holds more than one signal, or one attack's scores.
 """
 
@@ -22,7 +22,7 @@ from mia_audit.storage import write_table
 NAMES = ("ixg_l1", "ixg_variance", "ixg_l2", "ixg_linf", "ig_l1", "ig_variance", "ig_l2", "ig_linf")
 ATTACKS = {
     "methods": ["threshold", "loss-lira", "var-lrt", "l1-lrt", "l2-lrt", "linf-lrt"],
-    "variances": ["hierarchical"],
+    "likelihoods": ["hierarchical"],
 }
 BLOCK = 8
 """Models in one file of signals."""
@@ -67,19 +67,24 @@ def main(records: int, models: int, count: int) -> None:
         columns = {"record": np.arange(records, dtype=np.int32), **{str(k): member[:, k] for k in range(models)}}
         membership, joined = folder / "membership.parquet", folder / "signals.parquet"
         write_table(membership, pa.table(columns), "membership", records, {"design": "bernoulli", "seed": 0})
-        files = []
+        blocks = []
         for first in range(0, models, BLOCK):
             block = range(first, min(first + BLOCK, models))
-            files.append(folder / f"{first:04d}.parquet")
-            write_table(files[-1], signals(member, block, NAMES[: count - 1]), "signals", records * len(block))
-        measured(
-            "gather", ["--signals", *map(str, files), "--membership", str(membership), "--out", str(joined)], cells
-        )
-        scores, spec = folder / "scores.parquet", {"seed": 0, "dataset": "random", "attacks": ATTACKS}
-        measured("attack", ["--signals", str(joined), "--spec", json.dumps(spec), "--out", str(scores)], cells)
-        spec = {"fprs": [0.001, 0.01], "confidence": 0.95}
-        out = folder / "metrics.parquet"
-        measured("evaluate", ["--scores", str(scores), "--spec", json.dumps(spec), "--out", str(out)], cells)
+            blocks.append(f"{first:04d}-{block[-1]:04d}")
+            path = folder / "gradient" / f"{blocks[-1]}.parquet"
+            write_table(path, signals(member, block, NAMES[: count - 1]), "signals", records * len(block))
+
+        def stage(name: str, spec: object, **files: Path) -> None:
+            path = folder / f"{name}.json"
+            path.write_text(json.dumps(spec))
+            words = {"spec": path, **files}.items()
+            measured(name, [word for option, file in words for word in (f"--{option}", str(file))], cells)
+
+        scores = folder / "scores.parquet"
+        stage("merge", {"families": ["gradient"], "blocks": blocks}, signals=folder, membership=membership, out=joined)
+        stage("attack", {"seed": 0, "dataset": "random", "attacks": ATTACKS}, signals=joined, out=scores)
+        evaluation = {"evaluation": {"fprs": [0.001, 0.01], "confidence": 0.95}}
+        stage("evaluate", evaluation, scores=scores, out=folder / "metrics.parquet")
 
 
 if __name__ == "__main__":

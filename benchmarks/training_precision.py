@@ -38,7 +38,7 @@ def per_model(setting: Path) -> dict[str, np.ndarray]:
     training = read_frame(setting / "training.parquet", "training").drop_nulls("test_accuracy").sort("shadow")
     found = {name: training[name].to_numpy() for name in ("train_accuracy", "test_accuracy", "test_loss")}
     metrics = read_frame(setting / "metrics.parquet", "metrics")
-    metrics = metrics.filter(~pl.col("null_control"), pl.col("variance") == "hierarchical").sort("target")
+    metrics = metrics.filter(~pl.col("null_control"), pl.col("likelihood") == "hierarchical").sort("target")
     for attack, signal in ATTACKS:
         rows = metrics.filter(pl.col("attack") == attack, pl.col("signal") == signal)
         found |= {f"{signal} {metric}": rows[metric].to_numpy() for metric in METRICS}

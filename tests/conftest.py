@@ -1,9 +1,11 @@
-"""What every test relies on: one thread, nothing of the environment that changes a result, and a tiny audit.
+"""What all tests share: one thread, an environment without settings of Snakemake's or SLURM's, and a tiny audit.
 
-The tiny audit is run once by the real Snakemake; the tests of workflow/ and slurm/ look at it, copy it and run it again.
+The tiny audit is run once by the real Snakemake; the tests of workflow/ and slurm/ read it, copy it and run it again.
 """
 
-import fcntl
+import contextlib
+import gc
+import io
 import os
 import shutil
 import signal
@@ -13,32 +15,38 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 import yaml
+from filelock import FileLock
 from hypothesis import settings
 from threadpoolctl import threadpool_limits
 
-settings.load_profile("ci")  # the same examples on every machine and every run, as where CI is set
+from mia_audit.planning.jobs import read_counts
+from mia_audit.runtime import locks
+
+settings.load_profile("ci")  # the same examples on every machine and in every run
 
 for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "POLARS_MAX_THREADS"):
     os.environ[name] = "1"
-threadpool_limits(1)  # a plugin of pytest has imported NumPy before, with as many threads as there are cores
+threadpool_limits(1)  # for NumPy, which a pytest plugin has imported before
 
 for name in [name for name in os.environ if name.startswith(("SNAKEMAKE_", "SLURM_"))]:
     del os.environ[name]
 
 ROOT = Path(__file__).parents[1]
-PATIENCE = 3600.0
+PATIENCE = 1500.0
 """Seconds after which a run is taken to hang, however busy the machine is."""
 
 HOLD = """#!/bin/sh
 while [ -e "{folder}/hold-$1" ]; do touch "{folder}/held-$1"; sleep 0.1; done
 exec env PATH="{rest}" mia-audit "$@"
 """
-"""Stands before mia-audit on the PATH, and waits."""
+"""A wrapper of mia-audit that waits while a file is there."""
 
 TINY: dict[str, Any] = {
     "audit": "tiny",
@@ -53,18 +61,18 @@ TINY: dict[str, Any] = {
         }
     },
     "training": {"epochs": 2, "batch": 10},
-    "mechanisms": {"none": {}, "dp-sgd": {"epsilon": [8]}},
+    "mechanisms": {"none": {}, "dp-sgd": {"epsilon": [8], "accountant": "rdp"}},  # the quickest accountant
     "explainers": {"methods": ["ixg", "ig"], "ig_nodes": 2},
-    "interpretability": {"records": 6, "models": 4, "shown": 2},
-    "attacks": {"methods": ["threshold", "loss-lira", "l1-lrt"], "variances": ["pooled"]},
+    "explanation_metrics": {"records": 6, "models": 4, "shown": 2},
+    "attacks": {"methods": ["threshold", "loss-lira", "l1-lrt"], "likelihoods": ["pooled"]},
     "evaluation": {"fprs": [0.001, 0.1]},
     "report": {"exposed": 2},
-    "compute": {"shadows_per_job": 3, "blocks_explained_per_job": 2, "batch": 32},
+    "compute": {"shadows_per_job": 3, "blocks_explained_per_job": 2, "micro_batch": 32},
 }
 
 
 class Workflow:
-    """The workflow in a folder of its own; the attributes may be changed before it is run."""
+    """The workflow in a folder of its own; its attributes may be changed before it is run."""
 
     def __init__(self, folder: Path, config: dict[str, Any]) -> None:
         self.folder = folder
@@ -76,43 +84,43 @@ class Workflow:
         self.environment = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
         self.configure(config)
 
-    def stand_before(self, program: str, script: str) -> None:
+    def wrap(self, program: str, script: str) -> None:
         """Put a script before a program on the PATH; in it, `rest` is the PATH without it and `folder` the workflow's."""
         rest = self.environment["PATH"]
-        stand_in = Path(tempfile.mkdtemp(dir=self.folder)) / program
-        stand_in.write_text(script.format(folder=self.folder, rest=rest))
-        stand_in.chmod(0o755)
-        self.environment["PATH"] = f"{stand_in.parent}:{rest}"
+        wrapper = Path(tempfile.mkdtemp(dir=self.folder)) / program
+        wrapper.write_text(script.format(folder=self.folder, rest=rest))
+        wrapper.chmod(0o755)
+        self.environment["PATH"] = f"{wrapper.parent}:{rest}"
 
     def hold(self, *commands: str) -> None:
-        """Let these of mia-audit's subcommands wait where they begin, until they are released."""
+        """Make these of mia-audit's subcommands wait when they start, until they are released."""
         for command in commands:
             (self.folder / f"hold-{command}").touch()
-        self.stand_before("mia-audit", HOLD)
+        self.wrap("mia-audit", HOLD)
 
     def wait_until_held(self, command: str, process: "subprocess.Popen[bytes]") -> None:
-        """Wait until the running workflow has come to a subcommand that is held."""
+        """Wait until the running workflow has started a subcommand that is held."""
         self.wait_for_file(self.folder / f"held-{command}", process)
 
     def wait_for_file(self, path: Path, process: "subprocess.Popen[bytes]") -> None:
-        """Wait until the running workflow has made a file."""
+        """Wait until a file of the running workflow exists."""
         self._wait_until(path.exists, process)
 
-    def wait_for_words(self, words: str, process: "subprocess.Popen[bytes]") -> None:
-        """Wait until the running workflow has said something."""
-        self._wait_until(lambda: words in self.log.read_text(), process)
+    def wait_for_message(self, message: str, process: "subprocess.Popen[bytes]") -> None:
+        """Wait until the running workflow has printed a message."""
+        self._wait_until(lambda: message in self.log.read_text(), process)
 
     def _wait_until(self, done: Callable[[], bool], process: "subprocess.Popen[bytes]") -> None:
-        given_up = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + PATIENCE
         while not done():
-            assert process.poll() is None and time.monotonic() < given_up, self.log.read_text()
+            assert process.poll() is None and time.monotonic() < deadline, self.log.read_text()
             time.sleep(0.05)
 
     def release(self, command: str) -> None:
-        """Let the subcommand go on."""
+        """Let the subcommand continue."""
         (self.folder / f"hold-{command}").unlink()
 
-    def elsewhere(self, folder: Path) -> "Workflow":
+    def in_folder(self, folder: Path) -> "Workflow":
         """Return the same audit in another folder, which may hold a copy of its results."""
         return Workflow(folder, self.config)
 
@@ -120,14 +128,17 @@ class Workflow:
         self.config = config
         (self.folder / "tiny.yaml").write_text(yaml.safe_dump(config))
 
-    def command(self, *options: str) -> list[str]:
+    def arguments(self, *options: str) -> list[str]:
         files = {"snakefile": ROOT / "Snakefile", "configfile": "tiny.yaml", "workflow-profile": self.profile}
         named = [word for name, value in files.items() for word in (f"--{name}", str(value))]
-        return [*self.prefix, sys.executable, "-m", "snakemake", *named, *self.options, *options]
+        return [*named, *self.options, *options]
+
+    def command(self, *options: str) -> list[str]:
+        return [*self.prefix, sys.executable, "-m", "snakemake", *self.arguments(*options)]
 
     @contextmanager
     def started(self, *options: str) -> Iterator["subprocess.Popen[bytes]"]:
-        """Run the workflow while the context lasts; what it says goes to `log`. Nothing of it outlives the context."""
+        """Run the workflow, printing to `log`, within this context; no process of it survives the context."""
         with self.log.open("wb") as log:
             process = subprocess.Popen(
                 self.command(*options),
@@ -150,30 +161,42 @@ class Workflow:
             process.wait(timeout=PATIENCE)
         return subprocess.CompletedProcess(process.args, process.returncode, self.log.read_text())
 
+    def dry_run(self) -> tuple[int, str]:
+        """Plan the workflow by Snakemake's command line inside this process; return its exit code and what it printed.
+
+        A process of its own would spend most of its time on imports.
+        """
+        from snakemake.cli import main
+
+        printed, thresholds, code = io.StringIO(), gc.get_threshold(), 0
+        with (
+            contextlib.chdir(self.folder),
+            mock.patch.dict(os.environ, self.environment),
+            mock.patch.object(locks, "_held", held := []),
+            contextlib.redirect_stdout(printed),
+            contextlib.redirect_stderr(printed),
+        ):
+            try:
+                main(self.arguments("--dry-run"))
+            except SystemExit as ended:
+                code = int(ended.code or 0)
+        for descriptor in held:  # as when the process ends
+            os.close(descriptor)
+        gc.set_threshold(*thresholds)
+        return code, printed.getvalue()
+
     def planned(self) -> dict[str, int]:
-        """Count the jobs per rule that a dry run plans."""
-        result = self.run("--dry-run")
-        assert result.returncode == 0, result.stdout
-        assert "Exception" not in result.stdout
-        lines = iter(result.stdout.splitlines())
-        if "Job stats:" not in result.stdout:
-            assert "Nothing to be done" in result.stdout
-            return {}
-        for line in lines:
-            if line.startswith("-----"):
-                break
-        counts = {}
-        for line in lines:
-            if not line.strip():
-                break
-            rule, count = line.split()
-            counts[rule] = int(count)
-        return counts
+        """Count the jobs per rule that a dry run plans, but for the rule `all`."""
+        code, output = self.dry_run()
+        assert code == 0, output
+        assert "Exception" not in output
+        assert ("Job stats:" in output) != ("Nothing to be done" in output), output
+        return read_counts(output)
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup() -> None:
-    """Let nothing that a test draws from torch's global generator depend on the tests that this process has run before."""
+    """Seed torch's global generator, so that no test depends on the ones before it."""
     if torch := sys.modules.get("torch"):
         torch.manual_seed(0)
 
@@ -193,27 +216,60 @@ def workflow(tmp_path: Path, tiny: dict[str, Any]) -> Workflow:
 
 @pytest.fixture(scope="session")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Workflow:
-    """The tiny audit, run to its end: to look at, not to change. All workers of a test run share it."""
+    """The tiny audit, run to its end, to read but not to change; all workers of a test run share it."""
     shared = tmp_path_factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
         shared = shared.parent
-    with (shared / "finished.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with FileLock(shared / "finished.lock"):
         new = not (shared / "finished").exists()
         (shared / "finished").mkdir(exist_ok=True)
-        done = Workflow(shared / "finished", TINY)
+        workflow = Workflow(shared / "finished", TINY)
         if new:
-            result = done.run()
+            result = workflow.run()
             assert result.returncode == 0, result.stdout
-    return done
+    return workflow
 
 
 @pytest.fixture
 def copy_of_finished(finished: Workflow, tmp_path: Path) -> Callable[[dict[str, Any]], Workflow]:
-    """Make a copy of the finished audit that a test may change, with another config."""
+    """A function that copies the finished audit, with another config, for a test to change."""
 
-    def make(config: dict[str, Any]) -> Workflow:
+    def copy(config: dict[str, Any]) -> Workflow:
         shutil.copytree(finished.folder, tmp_path / "copy", symlinks=True)
         return Workflow(tmp_path / "copy", config)
 
-    return make
+    return copy
+
+
+@dataclass(frozen=True)
+class Table:
+    """Records [m, n] in a few clusters, and a black box on them."""
+
+    records: Any
+
+    def black_box(self, records: Any) -> Any:
+        import numpy as np
+
+        slope = np.linspace(-1, 1, records.shape[1])
+        return np.tanh(records @ slope + 0.5 * np.sin(2 * records[:, 0]))[:, None]
+
+    @property
+    def explained(self) -> Any:
+        from mia_audit.explain.private_local import ExplanationSet
+
+        return ExplanationSet.of(self.records, self.black_box(self.records))
+
+
+def _clustered(records: int, features: int, seed: int = 0, clusters: int = 4, spread: float = 0.3) -> Table:
+    import numpy as np
+
+    random = np.random.default_rng(seed)
+    centres = 1.5 * random.standard_normal((clusters, features))
+    noise = spread * random.standard_normal((records, features))
+    return Table((centres[random.integers(clusters, size=records)] + noise).astype(np.float32))
+
+
+@pytest.fixture(scope="session")
+def clustered() -> Callable[..., Table]:
+    """Make such a table: records, features, seed, clusters and their spread."""
+    return _clustered

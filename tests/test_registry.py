@@ -9,8 +9,8 @@ from mia_audit.attacks import attacks
 from mia_audit.errors import UserError, suggest
 from mia_audit.explain import explainers
 from mia_audit.pools import pools
+from mia_audit.privacy.catalogue import mechanisms
 from mia_audit.registry import Registry
-from mia_audit.training.catalogue import mechanisms
 
 
 @pytest.mark.parametrize("registry", [attacks, explainers, mechanisms, pools], ids=lambda registry: registry.kind)
@@ -22,7 +22,9 @@ def test_every_name_leads_to_its_member(registry: Registry[object]) -> None:
 
 
 def test_an_unknown_name_lists_the_known_ones() -> None:
-    with pytest.raises(UserError, match=r"unknown pool 'digit': did you mean 'digits'\? \(known: .*breast_cancer.*\)"):
+    with pytest.raises(
+        UserError, match=r"unknown source 'digit': did you mean 'digits'\? \(known: .*breast_cancer.*\)"
+    ):
         pools["digit"]
 
 

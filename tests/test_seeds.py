@@ -1,11 +1,10 @@
 """Keyed randomness."""
 
 import numpy as np
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mia_audit.seeds import generator, seed_for, torch_generator
+from mia_audit.seeds import generator, seed_for
 
 KEYS = st.lists(st.integers(0, 9) | st.text("ab", max_size=2), max_size=3).map(tuple)
 
@@ -19,11 +18,7 @@ def test_distinct_keys_give_distinct_seeds(first: tuple[int | str, ...], second:
 def test_the_same_key_gives_the_same_stream_whatever_ran_before() -> None:
     first = generator(0, "x").random(3)
     np.random.default_rng(5).random(7)
-    torch.rand(3)
     assert np.array_equal(first, generator(0, "x").random(3))
-    assert torch.equal(
-        torch.rand(3, generator=torch_generator(0, "x")), torch.rand(3, generator=torch_generator(0, "x"))
-    )
 
 
 def test_seeds_are_the_same_in_every_release() -> None:

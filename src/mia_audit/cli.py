@@ -1,49 +1,55 @@
-"""The command line: one subcommand per stage of the workflow, and a few for people."""
+"""The command line: a few subcommands for people, and one for every stage of the workflow."""
 
 import argparse
 import importlib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from keyword import iskeyword
 from types import ModuleType
 
 from mia_audit.errors import UserError
 
-COMMANDS = {
-    "sample-images": "write made-up images to try an audit of images on",
+FOR_PEOPLE = {
+    "plan": "estimate what an audit takes: models, jobs, hours, disk, memory",
+    "doctor": "check this machine before an audit runs on it",
+    "verify": "check that every file of an audit is still as it was written",
+    "answer": "print the answer of a finished audit's report",
+    "audit": "audit your own score matrices: attacks, metrics, figures and report in one step",
+    "import": "convert published score files to a signals.parquet",
+    "compare": "compare two attacks on the same targets",
+    "epsilon": "compute the ε of a noise multiplier, or the noise multiplier of an ε",
+    "epsilon-bound": "compute lower bounds on ε from membership scores",
+    "reproduce": "compare the paper's Table 3 with its published score matrices",
+    "sample-images": "write synthetic images to try an audit of images on",
+    "schema": "write config/schema.json and the key table of config/README.md",
+}
+
+STAGES = {
     "pool": "load a data set, drop duplicates, set public records aside",
-    "membership": "draw who is in whose training set",
+    "membership": "draw every shadow model's training set",
     "architecture": "check that a model fits its pool and its mechanisms",
-    "weights": "fetch published weights, or read a file of them, for shadows to start from",
-    "pretrain": "train the public model that shadows start from",
+    "weights": "fetch or read published weights for shadow models to start from",
+    "pretrain": "train the public model that shadow models start from",
     "train": "train a block of shadow models",
+    "step-times": "write how long a training step takes under every mechanism",
     "signals": "compute the signals of a block of shadow models",
-    "cost": "what a training step took under every mechanism, from the logs",
-    "interpretability": "measure explanations, and what privacy does to them",
-    "gather": "join the tables of all blocks of a setting",
-    "black-box": "record what a black box says of a pool, for explanations of it",
-    "explain-privately": "explain a black box privately and measure what it costs and misses",
-    "explanation-signals": "signals of who is in the explanation set, from explanations of a fixed black box",
-    "private-report": "tables and figures of private explanations",
+    "merge": "join the tables of all blocks of a setting",
+    "explanation-metrics": "measure explanations, and what privacy does to them",
+    "black-box": "record a black box's outputs on a pool",
+    "explain-privately": "explain a black box privately, and measure cost and error",
+    "explanation-signals": "compute signals of membership in the explanation set of a black box",
     "attack": "turn signals into membership scores",
-    "evaluate": "read ROC metrics off membership scores",
+    "evaluate": "compute ROC metrics of membership scores",
     "tables": "write the tables of an audit (CSV, Parquet, LaTeX)",
     "figures": "draw the figures of an audit (PDF, SVG, PNG)",
     "side-by-side": "draw the same records' explanations by several architectures",
     "filters": "draw the filters of locally linear maps",
+    "private-report": "write tables and figures of private explanations",
     "report": "write the self-contained HTML report",
-    "bound": "lower bounds on ε that the attacks prove",
-    "compare": "is one attack better than another on the same targets?",
-    "audit": "audit score matrices of your own: attacks, metrics, figures and report in one step",
-    "import": "read published score files into a signals.parquet",
-    "reproduce": "the paper's Table 3 beside what its published score matrices say",
-    "plan": "what an audit will take: models, jobs, hours, disk, memory",
-    "doctor": "check this machine before an audit runs on it",
-    "epsilon": "what a noise multiplier promises, or which one a budget needs",
-    "verify": "check that every file of an audit is still what was written",
-    "schema": "write config/schema.json and the key table of config/README.md",
 }
+
+COMMANDS = FOR_PEOPLE | STAGES
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -51,11 +57,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     name = next((word for word in arguments if not word.startswith("-")), None)
     parser = argparse.ArgumentParser(
-        prog="mia-audit", description="Audit what models and their explanations leak about their training set."
+        prog="mia-audit",
+        usage="mia-audit COMMAND …",
+        description="Audit what models and their explanations leak about their training set.\n\n"
+        "mia-audit COMMAND --help lists the arguments of a command.",
+        epilog="\n".join(["for people:", *_listed(FOR_PEOPLE), "", "stages of the workflow:", *_listed(STAGES)]),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    subparsers = parser.add_subparsers(
+        dest="command", required=True, metavar="COMMAND", prog="mia-audit", help=argparse.SUPPRESS
+    )
     for command, line in COMMANDS.items():
-        subparser = subparsers.add_parser(command, help=line, description=_sentence(line))
+        subparser = subparsers.add_parser(command, description=f"{line[0].upper()}{line[1:]}.")
         if command == name:  # the others' arguments, and what they import, are not needed
             _module(command).add_arguments(subparser)
     options = parser.parse_args(arguments)
@@ -70,12 +83,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _sentence(line: str) -> str:
-    return f"{line[0].upper()}{line[1:]}{'' if line.endswith('?') else '.'}"
+def _listed(commands: Mapping[str, str]) -> Iterator[str]:
+    width = max(map(len, COMMANDS))
+    yield from (f"  {name:{width}}  {line}" for name, line in commands.items())
 
 
 def _module(command: str) -> ModuleType:
-    """Import a subcommand's file; one whose name Python keeps for itself has an underscore behind it."""
+    """Import a subcommand's file; one that would be a keyword of Python ends in an underscore."""
     return importlib.import_module(f"mia_audit.commands.{command.replace('-', '_')}{'_' * iskeyword(command)}")
 
 

@@ -1,18 +1,33 @@
-"""A registry: the members of one kind (pool, architecture, mechanism, explainer, attack), one file each."""
+"""A registry: the members of one kind (source, architecture, mechanism, explainer, attack …), by the names that configs use."""
 
+import hashlib
 import importlib
+import importlib.util
 import pkgutil
-from collections.abc import Callable, Iterator
+import re
+import sys
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Generic, TypeVar
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Generic, TypeVar
 
-from mia_audit.errors import UserError, suggest
+from pydantic import BaseModel
+
+from mia_audit.errors import UserError, first_line, suggest
 
 Member = TypeVar("Member")
 
+IN_FILE = re.compile(r"(?P<path>[^:]+\.py):(?P<function>\w+)")
+"""A member in a file of the user's own: `file.py:function`, relative to where the audit is started."""
+
+MODULE = "mia_audit_file_"
+"""Begins the names of the modules that such files are loaded as."""
+
 
 class Registry(Generic[Member]):
-    """Members of `kind`, found by name in `package`.
+    """Members of `kind`, found by name in `package`, or in a file of the user's own by `file.py:function`.
 
     A member lives in the file that carries its name (`gradient_shap.py` holds `gradient_shap`, `dp_sgd.py` holds
     `dp-sgd`) and registers itself there under that name. So the names are known without importing anything heavy, and
@@ -27,6 +42,9 @@ class Registry(Generic[Member]):
         self.separator = separator
         self.eager = eager
         self._members: dict[str, Member] = {}
+        self._patterns: list[tuple[re.Pattern[str], Callable[[re.Match[str]], Member | None]]] = []
+        self._examples: list[str] = []
+        self._in_files: list[tuple[Any, Member]] = []
 
     @cached_property
     def _files(self) -> dict[str, str]:
@@ -38,10 +56,18 @@ class Registry(Generic[Member]):
             importlib.import_module(f"{self.package}.{stem}")
         return dict.fromkeys(self._members, "")
 
-    def register(self, name: str) -> Callable[[Member], Member]:
-        """Register the decorated function or class under the name that configs use."""
+    def register(self, name: str, function: object = None) -> Callable[[Member], Member]:
+        """Register a member under the name that configs use.
+
+        `function` is what the member's file defines, where that is not the member itself. In a file of the user's own
+        the name counts for nothing: such members are called `file.py:function`.
+        """
 
         def decorate(member: Member) -> Member:
+            target = member if function is None else function
+            if str(getattr(target, "__module__", "")).startswith(MODULE):
+                self._in_files.append((target, member))
+                return member
             if name in self._members:
                 raise ValueError(f"{self.kind} '{name}' is registered twice")
             self._members[name] = member
@@ -49,20 +75,121 @@ class Registry(Generic[Member]):
 
         return decorate
 
+    def register_pattern(self, pattern: str, member: Callable[[re.Match[str]], Member | None], example: str) -> None:
+        """Register all members whose names match a pattern: `member` makes one of a match, or None where it is no name."""
+        self._patterns.append((re.compile(pattern), member))
+        self._examples.append(example)
+
+    def examples(self) -> list[str]:
+        """List an example of the names of every pattern."""
+        _ = self._files
+        return sorted(self._examples)
+
     def names(self) -> list[str]:
-        """List the known names, without importing any member."""
+        """List the known names, without importing any member; members by pattern and in files have none."""
         return sorted(self)
+
+    def check(self, name: str) -> None:
+        """Raise UserError unless there is a member of that name; a file that the name gives is loaded."""
+        if IN_FILE.fullmatch(name):
+            self._in_file(name)
+        elif name not in self:
+            raise UserError(f"unknown {self.kind} '{name}': {suggest(name, self)}")
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._files)
 
     def __contains__(self, name: object) -> bool:
-        return name in self._files
+        return name in self._files or self._by_pattern(str(name)) is not None
 
     def __getitem__(self, name: str) -> Member:
-        """Return the member of that name, importing its file; an unknown name is a UserError that lists the known ones."""
-        if name not in self:
-            raise UserError(f"unknown {self.kind} '{name}': {suggest(name, self)}")
-        if name not in self._members:
-            importlib.import_module(f"{self.package}.{self._files[name]}")
-        return self._members[name]
+        """Return the member of that name, importing its file.
+
+        An unknown name is a UserError that lists the known ones; so is a file that cannot be loaded.
+        """
+        if IN_FILE.fullmatch(name):
+            return self._in_file(name)
+        if name in self._files:
+            if name not in self._members:
+                importlib.import_module(f"{self.package}.{self._files[name]}")
+            return self._members[name]
+        if (member := self._by_pattern(name)) is not None:
+            return member
+        raise UserError(f"unknown {self.kind} '{name}': {suggest(name, self)}")
+
+    def _by_pattern(self, name: str) -> Member | None:
+        if self.eager:
+            _ = self._files
+        matches = ((pattern.fullmatch(name), member) for pattern, member in self._patterns)
+        return next((member(match) for match, member in matches if match), None)
+
+    def _in_file(self, name: str) -> Member:
+        path, _, function = name.rpartition(":")
+        where = f"{self.kind} '{name}'"
+        module = load_file(Path(path), where)
+        if not hasattr(module, function):
+            defined = [key for key, value in vars(module).items() if any(value is found for found, _ in self._in_files)]
+            raise UserError(f"{where}: {path} has no '{function}': {suggest(function, defined)}")
+        target = getattr(module, function)
+        for defined_there, member in self._in_files:
+            if defined_there is target:
+                return member
+        line = getattr(getattr(target, "__code__", None), "co_firstlineno", None)
+        at = f"{path}, line {line}" if line else str(path)
+        raise UserError(
+            f"{where}: {at}: '{function}' is not registered as one; see CONTRIBUTING.md for how it is declared"
+        )
+
+
+def code_files(value: Any) -> list[str]:
+    """Return the files that names of members in a section, a mapping, a sequence or a string give, sorted.
+
+    What depends on the section depends on these files too.
+    """
+    if isinstance(value, str):
+        match = re.match(rf"{IN_FILE.pattern}(?=:|$)", value)
+        return [match["path"]] if match else []
+    parts: Iterable[Any]
+    if isinstance(value, Mapping):
+        parts = value.values()
+    elif isinstance(value, Sequence):
+        parts = value
+    else:
+        parts = value.model_dump().values() if isinstance(value, BaseModel) else ()
+    return sorted({path for part in parts for path in code_files(part)})
+
+
+def load_file(path: Path, where: str) -> ModuleType:
+    """Load a Python file once per process, under a module name that its path determines.
+
+    Raises UserError, naming file and line, for a file that does not exist or that raises.
+    """
+    if not path.is_file():
+        raise UserError(
+            f"{where}: no such file: {path}, looked for in {Path.cwd()}; a path is relative to where the audit is started"
+        )
+    resolved = path.resolve()
+    name = f"{MODULE}{hashlib.sha256(str(resolved).encode()).hexdigest()[:16]}"
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = importlib.util.spec_from_file_location(name, resolved)
+    if spec is None or spec.loader is None:
+        raise UserError(f"{where}: {path} cannot be loaded as Python")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:  # whatever the user's file raises
+        del sys.modules[name]
+        raise UserError(
+            f"{where}: {path}, line {_line(error, resolved)}: {type(error).__name__}: {first_line(error)}"
+        ) from None
+    return module
+
+
+def _line(error: Exception, path: Path) -> int:
+    """Return the line of the file in which an error was raised: the innermost of its lines, or that of the syntax error."""
+    if isinstance(error, SyntaxError) and error.filename == str(path):
+        return error.lineno or 0
+    frames = traceback.extract_tb(error.__traceback__)
+    return next((frame.lineno or 0 for frame in reversed(frames) if frame.filename == str(path)), 0)

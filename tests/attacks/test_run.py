@@ -5,15 +5,15 @@ import pytest
 
 from mia_audit.attacks import attacks
 from mia_audit.attacks.run import permuted_membership, plan, scores_of
-from mia_audit.attacks.signal import Reading, describe, logarithm
 from mia_audit.errors import UserError
 from mia_audit.evaluation import auc
+from mia_audit.signals.name import Reading, logarithm, read_signal
 
-SIGNALS = [describe(name) for name in ("loss", "confidence", "ixg_l1", "ixg_variance", "ig_probability_l1")]
+SIGNALS = [read_signal(name) for name in ("loss", "confidence", "ixg_l1", "ixg_variance", "ig_probability_l1")]
 
 
 def keys(runs):
-    return [(run.attack, run.signal, run.variance) for run in runs if not run.null_control]
+    return [(run.attack, run.signal, run.likelihood) for run in runs if not run.null_control]
 
 
 def test_each_attack_reads_its_signals():
@@ -31,7 +31,7 @@ def test_each_attack_reads_its_signals():
 
 def test_the_null_control_of_attacks_that_learn_runs_once_per_signal_with_the_first_variance():
     runs = [run for run in plan(["threshold", "l1-lrt"], SIGNALS, ["shrunk", "pooled"]) if run.null_control]
-    assert [(run.attack, run.signal, run.variance) for run in runs] == [
+    assert [(run.attack, run.signal, run.likelihood) for run in runs] == [
         ("l1-lrt", "ixg_l1", "shrunk"),
         ("l1-lrt", "ig_probability_l1", "shrunk"),
     ]
@@ -60,7 +60,7 @@ def test_scores_are_higher_for_members(share):
         "confidence": rng.normal(size=(400, 9)) + member,
         "ixg_l1": np.exp(rng.normal(size=(400, 9)) - member),
     }
-    signals = [describe(name) for name in values]
+    signals = [read_signal(name) for name in values]
     runs = plan(attacks.names(), signals, ["hierarchical", "pooled", "per-record", "shrunk"])
     assert {run.attack for run in runs} >= {"rmia", "base", "joint-lrt", "shadow-classifier", "l1-lrt-offline"}
     for run, judged, scores in scores_of(runs, lambda s: [values[s.name]], member, permuted_membership(member, 0, "d")):
@@ -80,20 +80,20 @@ def test_permuted_membership_keeps_the_size_of_every_training_set_and_its_key():
 
 
 def test_zeros_count_as_the_smallest_positive_value():
-    logs = logarithm(describe("ixg_l1"), np.array([[0.0, 2.0], [4.0, 8.0]]))
+    logs = logarithm(read_signal("ixg_l1"), np.array([[0.0, 2.0], [4.0, 8.0]]))
     np.testing.assert_allclose(logs, np.log([[2.0, 2.0], [4.0, 8.0]]))
-    assert np.isfinite(logarithm(describe("ixg_l1"), np.zeros((2, 2)))).all()
+    assert np.isfinite(logarithm(read_signal("ixg_l1"), np.zeros((2, 2)))).all()
 
 
 def test_a_negative_value_of_a_positive_signal_is_named():
     with pytest.raises(UserError, match="'ixg_l1' is -4 at model 1, record 0"):
-        logarithm(describe("ixg_l1"), np.array([[1.0, -4.0], [4.0, 8.0]]))
+        logarithm(read_signal("ixg_l1"), np.array([[1.0, -4.0], [4.0, 8.0]]))
 
 
 def test_queries_enter_by_the_mean_of_their_logarithms():
     queries = [np.exp(np.full((3, 2), power)) for power in (1.0, 2.0, 6.0)]
-    np.testing.assert_allclose(Reading(describe("loss"), queries).scaled, 3.0)
-    np.testing.assert_allclose(Reading(describe("confidence"), queries).scaled, np.mean(queries, axis=0))
+    np.testing.assert_allclose(Reading(read_signal("loss"), queries).scaled, 3.0)
+    np.testing.assert_allclose(Reading(read_signal("confidence"), queries).scaled, np.mean(queries, axis=0))
 
 
 def test_an_attack_may_name_its_signals():
@@ -107,7 +107,7 @@ def test_an_attack_may_name_its_signals():
 
 
 def test_an_attack_that_knows_none_of_the_variances_runs_with_its_own():
-    assert {run.variance for run in plan(["loss-lira-offline"], SIGNALS, ["hierarchical"])} == {"pooled"}
+    assert {run.likelihood for run in plan(["loss-lira-offline"], SIGNALS, ["hierarchical"])} == {"pooled"}
 
 
 def test_an_unknown_attack_lists_the_known_ones():

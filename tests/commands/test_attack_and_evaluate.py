@@ -8,19 +8,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from mia_audit.attacks.likelihood import likelihood_ratio
+from mia_audit.attacks.engine.likelihood import likelihood_ratio
 from mia_audit.cli import main
 from mia_audit.evaluation import target_metrics
-from mia_audit.storage import read_table, table_facts, write_table
+from mia_audit.storage import read_table, table_metadata, write_table
 
 RECORDS, MODELS = 60, 6
-SPEC = json.dumps(
-    {
-        "seed": 3,
-        "dataset": "d",
-        "attacks": {"methods": ["threshold", "l1-lrt", "loss-lira"], "variances": ["shrunk", "pooled"]},
-    }
-)
+SPEC = {
+    "seed": 3,
+    "dataset": "d",
+    "attacks": {"methods": ["threshold", "l1-lrt", "loss-lira"], "likelihoods": ["shrunk", "pooled"]},
+}
 
 
 @pytest.fixture
@@ -31,7 +29,7 @@ def values():
     return {"member": member, "loss": np.exp(-base), "confidence": base, "ixg_l1": np.exp(-base * 0.9)}
 
 
-def write_signals(path, values, facts=None):
+def write_signals(path, values, metadata=None):
     def shadow(k):
         columns = {
             "shadow": pa.array(np.full(RECORDS, k, np.int32)),
@@ -41,8 +39,15 @@ def write_signals(path, values, facts=None):
             columns[name] = pa.array(matrix[:, k] if name == "member" else matrix[:, k].astype(np.float32))
         return pa.table(columns)
 
-    write_table(path, (shadow(k) for k in range(MODELS)), "signals", RECORDS * MODELS, facts)
+    write_table(path, (shadow(k) for k in range(MODELS)), "signals", RECORDS * MODELS, metadata)
     return path
+
+
+def spec_file(folder, values):
+    """Write a specification to a file of its own."""
+    path = folder / f"spec-{len(list(folder.glob('spec-*.json')))}.json"
+    path.write_text(json.dumps(values))
+    return str(path)
 
 
 def attack(tmp_path, values):
@@ -52,7 +57,7 @@ def attack(tmp_path, values):
             "--signals",
             str(write_signals(tmp_path / "signals.parquet", values)),
             "--spec",
-            SPEC,
+            spec_file(tmp_path.parent, SPEC),
             "--out",
             str(tmp_path / "scores.parquet"),
         ]
@@ -67,22 +72,22 @@ def test_how_well_an_explanation_was_computed_is_not_attacked(tmp_path, values):
 def test_scores_and_metrics_follow_the_contract(tmp_path, values):
     assert attack(tmp_path, values) == 0
     scores = pl.read_parquet(tmp_path / "scores.parquet")
-    assert scores.columns == ["attack", "signal", "variance", "null_control", "target", "record", "member", "score"]
+    assert scores.columns == ["attack", "signal", "likelihood", "null_control", "target", "record", "member", "score"]
     assert scores["score"].dtype == pl.Float32
-    facts = table_facts(tmp_path / "scores.parquet", "scores")
-    groups = facts.pop("row_groups")
-    assert facts == {"seed": 3, "dataset": "d"}
+    metadata = table_metadata(tmp_path / "scores.parquet", "scores")
+    groups = metadata.pop("row_groups")
+    assert metadata == {"seed": 3, "dataset": "d"}
     file = pq.ParquetFile(tmp_path / "scores.parquet")
     assert file.num_row_groups == 2 + 3 + 3
-    found = [file.read_row_group(i, ["attack", "signal", "variance", "null_control"]) for i in range(len(groups))]
+    found = [file.read_row_group(i, ["attack", "signal", "likelihood", "null_control"]) for i in range(len(groups))]
     assert [[column.unique().to_pylist() for column in table] for table in found] == [[[v] for v in g] for g in groups]
-    rows = scores.filter(pl.col("attack") == "l1-lrt", pl.col("variance") == "pooled", ~pl.col("null_control"))
+    rows = scores.filter(pl.col("attack") == "l1-lrt", pl.col("likelihood") == "pooled", ~pl.col("null_control"))
     stored = rows["score"].to_numpy().reshape(MODELS, RECORDS).T
     l1 = values["ixg_l1"].astype(np.float32).astype(np.float64)
     np.testing.assert_array_equal(stored, likelihood_ratio(np.log(l1), values["member"], "pooled").astype(np.float32))
     np.testing.assert_array_equal(rows["target"], np.repeat(np.arange(MODELS), RECORDS))
 
-    evaluation = json.dumps({"fprs": [0.001, 0.1]})
+    evaluation = spec_file(tmp_path, {"evaluation": {"fprs": [0.001, 0.1]}})
     assert (
         main(
             [
@@ -100,7 +105,7 @@ def test_scores_and_metrics_follow_the_contract(tmp_path, values):
     metrics = pl.from_arrow(read_table(tmp_path / "metrics.parquet", "metrics"))
     assert len(metrics) == 8 * MODELS
     row = metrics.filter(
-        pl.col("attack") == "l1-lrt", pl.col("variance") == "pooled", ~pl.col("null_control"), pl.col("target") == 2
+        pl.col("attack") == "l1-lrt", pl.col("likelihood") == "pooled", ~pl.col("null_control"), pl.col("target") == 2
     )
     expected = target_metrics(stored[:, 2], values["member"][:, 2], [0.001, 0.1])
     assert {name: row[name][0] for name in expected} == expected
@@ -111,20 +116,19 @@ def test_further_queries_are_columns_with_a_number(tmp_path, values):
     values["ixg_l1@2"] = values["ixg_l1"] * 1.5
     assert attack(tmp_path, values) == 0
     scores = pl.read_parquet(tmp_path / "scores.parquet")
-    rows = scores.filter(pl.col("attack") == "l1-lrt", pl.col("variance") == "pooled", ~pl.col("null_control"))
+    rows = scores.filter(pl.col("attack") == "l1-lrt", pl.col("likelihood") == "pooled", ~pl.col("null_control"))
     mean = np.log([values[name].astype(np.float32).astype(np.float64) for name in ("ixg_l1", "ixg_l1@2")]).mean(axis=0)
     expected = likelihood_ratio(mean, values["member"], "pooled")
     np.testing.assert_allclose(rows["score"].to_numpy().reshape(MODELS, RECORDS).T, expected, rtol=1e-5, atol=1e-5)
 
 
-def test_a_foreign_signal_says_what_it_is_in_the_file_s_facts(tmp_path, values):
+def test_a_foreign_signal_says_what_it_is_in_the_file_s_metadata(tmp_path, values):
     values = {"member": values["member"], "gap": values["confidence"]}
     signals = write_signals(
         tmp_path / "signals.parquet", values, {"signals": {"gap": {"scale": "real", "members": "high"}}}
     )
-    spec = json.dumps(
-        {"seed": 0, "dataset": "d", "attacks": {"methods": ["threshold", "lrt"], "variances": ["pooled"]}}
-    )
+    section = {"methods": ["threshold", "lrt"], "likelihoods": ["pooled"]}
+    spec = spec_file(tmp_path, {"seed": 0, "dataset": "d", "attacks": section})
     assert main(["attack", "--signals", str(signals), "--spec", spec, "--out", str(tmp_path / "scores.parquet")]) == 0
     rows = pl.read_parquet(tmp_path / "scores.parquet").filter(pl.col("attack") == "threshold")
     np.testing.assert_array_equal(rows["score"].to_numpy().reshape(MODELS, RECORDS).T, values["gap"].astype(np.float32))
@@ -163,7 +167,8 @@ def test_truncated_files_are_named(tmp_path, values, capsys):
     attack(tmp_path, values)
     scores = tmp_path / "scores.parquet"
     scores.write_bytes(scores.read_bytes()[:-100])
-    assert main(["evaluate", "--scores", str(scores), "--spec", "{}", "--out", str(tmp_path / "metrics.parquet")]) == 2
+    spec = spec_file(tmp_path, {"evaluation": {}})
+    assert main(["evaluate", "--scores", str(scores), "--spec", spec, "--out", str(tmp_path / "metrics.parquet")]) == 2
     assert "scores.parquet: truncated" in capsys.readouterr().err
     assert not (tmp_path / "metrics.parquet").exists()
 
@@ -181,7 +186,7 @@ def test_rows_out_of_order_are_refused(tmp_path, capsys):
                 "--signals",
                 str(tmp_path / "signals.parquet"),
                 "--spec",
-                SPEC,
+                spec_file(tmp_path, SPEC),
                 "--out",
                 str(tmp_path / "scores.parquet"),
             ]

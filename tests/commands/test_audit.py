@@ -49,11 +49,11 @@ def test_an_audit_is_complete(folder):
     }  # fmt: skip
     assert {path.name for path in (out / "tables").iterdir()} >= {"summary.tex", "settings.csv", "differences.csv"}
     metrics = pl.read_csv(out / "metrics.csv")
-    assert {"attack", "signal", "variance", "target", "auc", "tpr_at_fpr_0.001", "tpr_at_fpr_0.01"} <= set(
+    assert {"attack", "signal", "likelihood", "target", "auc", "tpr_at_fpr_0.001", "tpr_at_fpr_0.01"} <= set(
         metrics.columns
     )
     real = metrics.filter(~pl.col("null_control"))
-    assert set(real.select(pl.concat_str("attack", "signal", "variance", separator=" ")).to_series()) == {
+    assert set(real.select(pl.concat_str("attack", "signal", "likelihood", separator=" ")).to_series()) == {
         "threshold loss none", "threshold ixg_l1 none", "threshold gap none",
         "l1-lrt ixg_l1 hierarchical", "lrt gap hierarchical", "loss-lira confidence hierarchical",
     }  # fmt: skip
@@ -71,7 +71,7 @@ def test_an_audit_is_complete(folder):
 def test_the_report_shows_epsilon_at_the_delta_that_was_asked_for(folder):
     assert audit(folder, "--delta", "0.01") == 0
     shown = pl.read_csv(folder / "out" / "tables" / "settings.csv")
-    assert shown["epsilon_shown_delta"].to_list() == [0.01]
+    assert shown["epsilon_lower_bound_delta"].to_list() == [0.01]
     assert set(pl.read_csv(folder / "out" / "epsilon.csv")["delta"]) == {0.01}
     assert "δ = 10⁻²" in (folder / "out" / "report.html").read_text(encoding="utf-8")
 
@@ -169,14 +169,14 @@ def test_truncated_files_are_named(folder, capsys, kind):
     [
         (["--attacks", "l1-lr"], "did you mean 'l1-lrt'"),
         (["--attacks", "l1-lrt"], "reads any of the signals"),
-        (["--variances", "poled"], "variances"),
+        (["--likelihoods", "poled"], "likelihoods"),
         (["--delta", "2"], "between 0 and 1"),
         (["--fprs", "5"], "FPRs are fractions"),
         (["--signal", "loss=again.npy"], "given twice"),
-        (["--signal", "what=x.npy"], "say its scale"),
+        (["--signal", "what=x.npy"], "give its scale"),
         (["--signal", "ixg_l1=none.npy"], "no such file"),
         (["--attacks", "lrt:loss+confidence"], "lrt reads one signal at a time; joint-lrt and shadow-classifier read"),
-        (["--attacks", "joint-lrt:loss+loss"], "'loss' stands there twice"),
+        (["--attacks", "joint-lrt:loss+loss"], "'loss' is given twice"),
         (["--attacks", "rmia:confidence"], "read the loss alone"),
         (["--name", "../elsewhere"], "a name without /"),
         (["--exposed", "-1"], "exposed"),
@@ -223,7 +223,7 @@ def test_no_folder_is_left_of_an_audit_that_failed(folder):
 
 
 def test_what_is_asked_for_twice_counts_once(folder):
-    more = ["--attacks", "lrt:loss", "lrt:loss", "threshold", "threshold:loss", "--variances", "pooled", "pooled"]
+    more = ["--attacks", "lrt:loss", "lrt:loss", "threshold", "threshold:loss", "--likelihoods", "pooled", "pooled"]
     assert audit(folder, *more, "--no-report") == 0
     summary = pl.read_csv(folder / "out" / "summary.csv")
     assert len(summary) == 3 and set(summary["targets"]) == {MODELS}
@@ -234,17 +234,17 @@ def test_too_few_models_for_a_variance(folder, capsys):
     member[::2, :2], member[1::2, 2:] = True, True
     np.save(folder / "member.npy", member)
     np.save(folder / "loss.npy", np.load(folder / "loss.npy")[:, :4])
-    assert audit(folder, "--variances", "per-record") == 2
-    assert "enough other models on each side for the variance 'per-record' (4 models)" in capsys.readouterr().err
+    assert audit(folder, "--likelihoods", "per-record") == 2
+    assert "enough other models on each side for the likelihood 'per-record' (4 models)" in capsys.readouterr().err
     assert not (folder / "out").exists()
 
 
-@pytest.mark.parametrize("variance", ["pooled", "shrunk"])
-def test_a_target_whose_members_have_no_score(folder, capsys, variance):
+@pytest.mark.parametrize("likelihood", ["pooled", "shrunk"])
+def test_a_target_whose_members_have_no_score(folder, capsys, likelihood):
     np.save(folder / "member.npy", np.arange(RECORDS)[:, None] % 4 == np.arange(4))  # every record in one model
     np.save(folder / "loss.npy", np.load(folder / "loss.npy")[:, :4])
-    assert audit(folder, "--variances", variance) == 2
-    assert f"no member of target 0 has enough other models on each side for the variance '{variance}'" in (
+    assert audit(folder, "--likelihoods", likelihood) == 2
+    assert f"no member of target 0 has enough other models on each side for the likelihood '{likelihood}'" in (
         capsys.readouterr().err
     )
     assert not (folder / "out").exists()
@@ -256,7 +256,7 @@ def test_bounds_and_comparisons_of_an_audit(folder, capsys):
     assert (
         main(
             [
-                "bound",
+                "epsilon-bound",
                 "--scores",
                 str(out / "scores.parquet"),
                 "--design",

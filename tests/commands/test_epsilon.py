@@ -15,18 +15,18 @@ def ask(**changes: str) -> int:
 def test_both_accountants_and_their_terms(capsys: pytest.CaptureFixture[str]) -> None:
     assert ask(noise_multiplier="1.3") == 0
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split() for line in lines if line.startswith(("prv", "rdp"))] == [
-        ["prv", "1.3", "1.48"],
-        ["rdp", "1.3", "1.62"],
-    ]
-    assert "Poisson" in lines[0] and "2,400 steps" in lines[0] and "added or removed" in lines[1]
+    answers = [line.split() for line in lines if line.startswith(("pld", "rdp"))]
+    assert [words[:2] for words in answers] == [["pld", "1.3"], ["rdp", "1.3"]]
+    assert [float(words[2]) for words in answers] == pytest.approx([1.473, 1.62], rel=2e-3)
+    assert "Poisson" in lines[0] and "2,400 steps" in lines[0]
+    assert "δ = 1e-05, unit: one record, adjacency: added or removed" in lines[1]
 
 
 def test_a_budgets_noise_multiplier(capsys: pytest.CaptureFixture[str]) -> None:
     assert ask(target_epsilon="8", batch="1000", records="10000", epochs="30") == 0
     answers = {line.split()[0]: line.split()[1:] for line in capsys.readouterr().out.splitlines()[3:]}
     assert float(answers["rdp"][0]) == pytest.approx(1.36, abs=0.005)
-    assert float(answers["prv"][0]) < float(answers["rdp"][0])
+    assert float(answers["pld"][0]) < float(answers["rdp"][0])
     assert all(7.99 <= float(epsilon) <= 8 for _, epsilon in answers.values())
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from mia_audit.attacks.matrices import confidence_from_loss
+from mia_audit.attacks.io.matrices import confidence_from_loss
 from mia_audit.cli import main
 
 RECORDS, MODELS = 20, 5
@@ -46,8 +46,9 @@ def test_signals_carry_the_explainer_s_name(published):
         "ixg_l1": norm,
     }.items():
         np.testing.assert_allclose(table[name].to_numpy().reshape(MODELS, RECORDS).T, matrix, rtol=1e-6)
-    spec = '{"seed": 0, "dataset": "d", "attacks": {"variances": ["pooled"]}}'
-    assert main(["attack", "--signals", str(out), "--spec", spec, "--out", str(tmp_path / "scores.parquet")]) == 0
+    spec = tmp_path / "spec.json"
+    spec.write_text('{"seed": 0, "dataset": "d", "attacks": {"likelihoods": ["pooled"]}}')
+    assert main(["attack", "--signals", str(out), "--spec", str(spec), "--out", str(tmp_path / "scores.parquet")]) == 0
 
 
 def test_several_settings_need_a_choice(published, capsys):

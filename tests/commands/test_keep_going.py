@@ -1,6 +1,5 @@
 """Models whose training diverges: named, or left out of everything that follows, which says so."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -10,28 +9,29 @@ import pyarrow as pa
 import pytest
 
 from mia_audit.cli import main
-from mia_audit.config import settings as slices
+from mia_audit.config import expand, specs
 from mia_audit.config.load import check_audit
+from mia_audit.config.report_specs import ReportSpec
 from mia_audit.evaluation.files import read_scores
-from mia_audit.missing import missing
-from mia_audit.pools.files import read_membership, write_membership
+from mia_audit.pools.store import read_membership, write_membership
 from mia_audit.storage import read_table, write_table
+from mia_audit.storage.diverged import diverged_models
 
 RECORDS, MODELS, LOST = 30, 6, 1
 CONFIG: dict[str, Any] = {
     "audit": "hot",
-    "datasets": {"toy": {"pool": "breast_cancer"}},
+    "datasets": {"toy": {"source": "breast_cancer"}},
     "membership": {"models": MODELS},
     "architectures": {"net": {"model": "mlp", "parameters": {"width": 4}}},
     "training": {"epochs": 4, "batch": 5, "optimizer": "sgd", "learning_rate": 0.1},
     "mechanisms": {"none": {}, "hot": {"mechanism": "none", "training": {"learning_rate": 1e30}}},
     "explainers": {"methods": ["ixg"]},
-    "attacks": {"methods": ["threshold", "loss-lira", "l1-lrt"], "variances": ["pooled"]},
+    "attacks": {"methods": ["threshold", "loss-lira", "l1-lrt"], "likelihoods": ["pooled"]},
     "evaluation": {"fprs": [0.1]},
     "compute": {"shadows_per_job": 3},
 }
 AUDIT = check_audit(CONFIG, "hot.yaml")
-SETTINGS = {setting.mechanism: setting for setting in slices.settings(AUDIT)}
+SETTINGS = {setting.mechanism: setting for setting in expand.settings(AUDIT)}
 
 
 @pytest.fixture(scope="module")
@@ -42,13 +42,13 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pool.mkdir(parents=True)
     random = np.random.default_rng(0)
     np.save(pool / "records.npy", random.normal(size=(RECORDS, 5)).astype(np.float32))
-    facts = {"name": "toy", "kind": "table", "shape": [5], "classes": ["a", "b"], "features": list("vwxyz")}
+    metadata = {"name": "toy", "kind": "table", "shape": [5], "classes": ["a", "b"], "features": list("vwxyz")}
     table = pa.table({"record": np.arange(RECORDS, dtype=np.int32), "label": np.arange(RECORDS, dtype=np.int32) % 2})
-    write_table(pool / "records.parquet", table, "records", RECORDS, facts)
+    write_table(pool / "records.parquet", table, "records", RECORDS, metadata)
     membership = np.stack([random.permutation(RECORDS) < RECORDS // 2 for _ in range(MODELS)], axis=1)
     membership[0] = np.arange(MODELS) == LOST
     write_membership(pool / "membership.parquet", membership, {"design": "half", "seed": 0})
-    spec = slices.architecture_slice(AUDIT, "net")
+    spec = specs.ArchitectureSpec.of(AUDIT, "net").write(root)
     assert run("architecture", "--pool", pool, "--spec", spec, "--out", root / "toy" / "net" / "architecture.json") == 0
     return root
 
@@ -65,17 +65,21 @@ def set_first_record(root: Path, value: float) -> None:
     np.save(path, data)
 
 
+def training_spec(setting: expand.Setting) -> specs.TrainingSpec:
+    return specs.TrainingSpec.of(AUDIT, "toy", "net", setting.mechanism, setting.epsilon)
+
+
 def train(root: Path, mechanism: str, block: str, keep_going: int) -> int:
     setting = SETTINGS[mechanism]
     places = ("--pool", root / "pools" / "toy", "--architecture", root / "toy" / "net" / "architecture.json")
-    spec = ("--spec", slices.training_slice(AUDIT, setting), "--shadows", block, "--keep-going", keep_going)
+    spec = ("--spec", training_spec(setting).write(root), "--shadows", block, "--keep-going", keep_going)
     return run("train", *places, *spec, "--out", root / setting.path / "models" / block)
 
 
 @pytest.fixture(scope="module")
 def audited(root: Path) -> Path:
     """Everything from models to the report, going on without the models that diverge."""
-    pool, blocks = root / "pools" / "toy", slices.blocks(AUDIT)
+    pool, blocks = root / "pools" / "toy", expand.blocks(AUDIT)
     set_first_record(root, 1e30)
     for mechanism in SETTINGS:
         for block in blocks:
@@ -83,19 +87,20 @@ def audited(root: Path) -> Path:
     set_first_record(root, 1)  # so that the outputs of the other models are finite
     for setting in SETTINGS.values():
         folder = root / setting.path
-        tables = [folder / "models" / block / "training.parquet" for block in blocks]
-        assert run("gather", "--training", *tables, "--out", folder / "training.parquet") == 0
-        ((family, options),) = slices.families_of(AUDIT)["net"].items()
-        places = ("--pool", pool, "--architecture", root / "toy" / "net" / "architecture.json", "--family", family)
-        spec = ("--spec", slices.signals_slice(AUDIT, "toy", options))
-        parts = [folder / "signals" / family / f"{block}.parquet" for block in blocks]
-        for block, part in zip(blocks, parts, strict=True):
-            assert run("signals", *places, *spec, "--models", folder / "models" / block, "--out", part) == 0
+        spec = ("--spec", specs.MergeSpec.of_training(AUDIT).write(root))
+        assert run("merge", *spec, "--training", folder / "models", "--out", folder / "training.parquet") == 0
+        (family,) = expand.families_of(AUDIT)["net"]
+        places = ("--pool", pool, "--architecture", root / "toy" / "net" / "architecture.json")
+        for block in blocks:
+            spec = ("--spec", specs.SignalsSpec.of(AUDIT, "toy", "net", family, block).write(root))
+            out = folder / "signals" / family / f"{block}.parquet"
+            assert run("signals", *places, *spec, "--models", folder / "models", "--out", out) == 0
         joined = ("--membership", pool / "membership.parquet", "--out", folder / "signals.parquet")
-        assert run("gather", "--signals", *parts, *joined) == 0
-        spec = ("--spec", slices.attacks_slice(AUDIT, "toy"))
+        spec = ("--spec", specs.MergeSpec.of_signals(AUDIT, "net").write(root))
+        assert run("merge", *spec, "--signals", folder / "signals", *joined) == 0
+        spec = ("--spec", specs.AttackSpec.of(AUDIT, "toy").write(root))
         assert run("attack", "--signals", folder / "signals.parquet", *spec, "--out", folder / "scores.parquet") == 0
-        spec = ("--spec", slices.evaluation_slice(AUDIT))
+        spec = ("--spec", specs.EvaluationSpec.of(AUDIT).write(root))
         assert run("evaluate", "--scores", folder / "scores.parquet", *spec, "--out", folder / "metrics.parquet") == 0
     found = (
         "--maps",
@@ -103,12 +108,12 @@ def audited(root: Path) -> Path:
         "--curves",
         root / "toy" / "net" / "curves.parquet",
         "--out",
-        root / "toy" / "net" / "interpretability.parquet",
+        root / "toy" / "net" / "explanation_metrics.parquet",
     )
-    spec = ("--blocks", *blocks, "--spec", slices.interpretability_slice(AUDIT, "toy/net"))
+    spec = ("--spec", specs.ExplanationMetricsSpec.of(AUDIT, "toy", "net").write(root))
     architecture = root / "toy" / "net" / "architecture.json"
-    assert run("interpretability", "--pool", pool, "--architecture", architecture, *spec, *found) == 0
-    spec = ("--results", root, "--spec", slices.report_slice(AUDIT))
+    assert run("explanation-metrics", "--pool", pool, "--architecture", architecture, *spec, *found) == 0
+    spec = ("--results", root, "--spec", ReportSpec.of(AUDIT).write(root))
     for command, out in (("tables", "tables"), ("figures", "figures"), ("report", "report.html")):
         assert run(command, *spec, "--out", root / out) == 0
     return root
@@ -133,8 +138,8 @@ def test_what_follows_goes_without_the_model_and_keeps_the_numbers_of_the_others
         table = read_table(folder / f"{name}.parquet", kind)
         column = "target" if kind in ("scores", "metrics") else "shadow"
         assert sorted(set(table[column].to_pylist())) == left
-        assert list(missing(folder / f"{name}.parquet", kind)) == [LOST]
-    assert not (folder / "models" / "000-002" / f"shadow-{LOST}.safetensors").exists()
+        assert list(diverged_models(folder / f"{name}.parquet", kind)) == [LOST]
+    assert not (folder / "models" / "000-002" / f"shadow-{LOST}").exists()
 
 
 def test_scores_are_those_of_an_audit_that_never_had_the_model(audited: Path, tmp_path: Path) -> None:
@@ -142,7 +147,7 @@ def test_scores_are_those_of_an_audit_that_never_had_the_model(audited: Path, tm
     signals = pl.read_parquet(folder / "signals.parquet")
     fewer = signals.with_columns(shadow=(pl.col("shadow").rank("dense") - 1).cast(pl.Int32))
     write_table(tmp_path / "signals.parquet", fewer.to_arrow(), "signals", len(fewer))
-    spec = ("--spec", slices.attacks_slice(AUDIT, "toy"))
+    spec = ("--spec", specs.AttackSpec.of(AUDIT, "toy").write(tmp_path))
     assert run("attack", "--signals", tmp_path / "signals.parquet", *spec, "--out", tmp_path / "scores.parquet") == 0
     for mine, theirs in zip(
         read_scores(folder / "scores.parquet"), read_scores(tmp_path / "scores.parquet"), strict=True
@@ -170,7 +175,8 @@ def test_tables_and_report_say_what_is_missing(audited: Path) -> None:
 def test_an_audit_without_any_setting_left_is_an_error(
     audited: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    spec = json.loads(slices.report_slice(AUDIT))
-    spec["settings"] = [setting for setting in spec["settings"] if setting["mechanism"] == "hot"]
-    assert run("tables", "--results", audited, "--spec", json.dumps(spec), "--out", tmp_path / "tables") == 2
+    spec = ReportSpec.of(AUDIT)
+    hot = tuple(setting for setting in spec.settings if setting.mechanism == "hot")
+    path = spec.model_copy(update={"settings": hot}).write(tmp_path)
+    assert run("tables", "--results", audited, "--spec", path, "--out", tmp_path / "tables") == 2
     assert "no setting has enough models left" in capsys.readouterr().err

@@ -9,14 +9,16 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from mia_audit.attacks.files import SignalsFile
+from mia_audit.attacks.io.parquet import SignalsFile
 from mia_audit.cli import main
-from mia_audit.config import settings as slices
+from mia_audit.config import expand, specs
 from mia_audit.config.load import check_audit
+from mia_audit.config.report_specs import ReportSpec, studies
 from mia_audit.errors import UserError
-from mia_audit.report.outputs import PRIVATE_TABLES, private_figure_names
-from mia_audit.report.private_results import PrivateResults
-from mia_audit.report.results import parse_spec
+from mia_audit.report.data.private import studied
+from mia_audit.report.data.spec import parse_spec
+from mia_audit.report.figures.catalogue import figure_files
+from mia_audit.report.tables.catalogue import table_files
 from mia_audit.storage import read_table, write_table
 
 AUDIT = {
@@ -37,6 +39,9 @@ AUDIT = {
 }
 
 
+ATTACKS = ("threshold", "lrt", "var-lrt", "l1-lrt", "l2-lrt", "linf-lrt")
+
+
 @pytest.fixture(scope="module")
 def audit():
     return check_audit(AUDIT, "study")
@@ -46,45 +51,54 @@ def audit():
 def finished(audit, tmp_path_factory) -> Path:
     results = tmp_path_factory.mktemp("study")
     pool = results / "pools" / "digits"
+
+    def spec(stage: specs.Spec) -> list[str]:
+        return ["--spec", str(stage.write(results / "specs"))]
+
     steps = [
-        ["pool", "--spec", slices.pool_slice(audit, "digits"), "--out", str(pool)],
-        ["membership", "--records", str(pool / "records.parquet"), "--spec", slices.membership_slice(audit, "digits")],
+        ["pool", *spec(specs.PoolSpec.of(audit, "digits")), "--out", str(pool)],
+        ["membership", "--records", str(pool / "records.parquet"), *spec(specs.MembershipSpec.of(audit, "digits"))],
     ]
     steps[-1] += ["--out", str(pool / "membership.parquet")]
-    for name in slices.black_boxes_of(audit, "digits"):
+    for name in expand.black_boxes_of(audit, "digits"):
         folder = results / "digits" / "private" / name
         values = str(folder / "values.parquet")
         given = ["--pool", str(pool), "--values", values]
-        box, study = slices.black_box_slice(audit, "digits", name), slices.private_slice(audit, "digits")
-        steps.append(["black-box", "--pool", str(pool), "--spec", box, "--out", values])
-        steps.append(["explain-privately", *given, "--spec", study, "--out", str(folder / "answers.parquet")])
-    for setting in slices.settings(audit):
+        box = spec(specs.BlackBoxSpec.of(audit, "digits", name))
+        study = spec(specs.PrivateExplanationsSpec.of(audit, "digits"))
+        steps.append(["black-box", "--pool", str(pool), *box, "--out", values])
+        steps.append(["explain-privately", *given, *study, "--out", str(folder / "answers.parquet")])
+    for setting in expand.settings(audit):
         values = results / "digits" / "private" / setting.architecture / "values.parquet"
-        spec = slices.explanation_signals_slice(audit, "digits", setting.architecture, setting.epsilon)
+        signals = specs.ExplanationSignalsSpec.of(audit, "digits", setting.architecture, setting.epsilon)
         out = results / setting.path
-        steps.append(["explanation-signals", "--pool", str(pool), "--values", str(values), "--spec", spec])
+        steps.append(["explanation-signals", "--pool", str(pool), "--values", str(values), *spec(signals)])
         steps[-1] += ["--out", str(out / "signals.parquet")]
-        attacks = slices.attacks_slice(audit, setting.dataset).replace("loss-lira", "lrt")
-        steps.append(["attack", "--signals", str(out / "signals.parquet"), "--spec", attacks])
+        section = audit.attacks.model_copy(update={"methods": tuple(ATTACKS)})
+        attacks = specs.AttackSpec(seed=audit.seed, dataset=setting.dataset, attacks=section)
+        steps.append(["attack", "--signals", str(out / "signals.parquet"), *spec(attacks)])
         steps[-1] += ["--out", str(out / "scores.parquet")]
-        steps.append(["evaluate", "--scores", str(out / "scores.parquet"), "--spec", slices.evaluation_slice(audit)])
+        steps.append(["evaluate", "--scores", str(out / "scores.parquet"), *spec(specs.EvaluationSpec.of(audit))])
         steps[-1] += ["--out", str(out / "metrics.parquet")]
-    report = ["--spec", slices.private_report_slice(audit), "--audit", slices.report_slice(audit)]
-    steps.append(["private-report", "--results", str(results), *report])
-    private = slices.private_report_slice(audit)
-    alone = slices.report_slice(audit.model_copy(update={"private_explanations": {}}))
-    for name, spec in (("attacked", slices.report_slice(audit)), ("alone", alone)):
+    steps.append(["private-report", "--results", str(results), *spec(ReportSpec.with_studies(audit))])
+    attacked = ReportSpec.with_studies(audit)
+    for name, shown in (("attacked", attacked), ("alone", attacked.model_copy(update={"settings": ()}))):
         out = str(results / name / "report.html")
-        steps.append(["report", "--results", str(results), "--spec", spec, "--private", private, "--out", out])
+        steps.append(["report", "--results", str(results), *spec(shown), "--out", out])
     for step in steps:
         assert main(step) == 0, step
     return results
 
 
+def dumped(audit) -> dict[str, dict[str, object]]:
+    return {name: study.model_dump(mode="json") for name, study in studies(audit).items()}
+
+
 def test_every_declared_file_is_written(audit, finished):
     written = {path.name for path in (finished / "figures").iterdir()}
-    assert written == set(private_figure_names(slices.private_studies(audit), attacked=False))
-    assert {path.name for path in (finished / "tables").iterdir()} == set(PRIVATE_TABLES)
+    spec = parse_spec(ReportSpec.with_studies(audit).model_dump(mode="json"))
+    assert written == set(figure_files(spec, private=True))
+    assert {path.name for path in (finished / "tables").iterdir()} == set(table_files(spec, private=True))
 
 
 def test_the_tables_say_what_was_spent_and_what_published_choices_cost(finished):
@@ -104,7 +118,7 @@ def test_the_tables_say_what_was_spent_and_what_published_choices_cost(finished)
 
 def test_queries_from_scratch_at_equal_loss(audit, finished):
     """At the losses that were measured, the ε is the one that was spent there."""
-    (one,) = PrivateResults(finished, {"studies": slices.private_studies(audit)}).studied
+    (one,) = studied(finished, dumped(audit))
     rows = one.experiment("epsilon").filter(pl.col("as_published") == "", pl.col("epsilon") == 10)
     scratch = one.protocol("non-adaptive")
     for mine in (rows, scratch):
@@ -143,19 +157,19 @@ def test_a_study_without_attacks_has_a_page_of_its_own(finished):
 
 
 def test_a_page_about_nothing_is_refused(audit):
-    spec = slices.report_slice(audit.model_copy(update={"private_explanations": {}}))
+    spec = ReportSpec.of(audit).model_copy(update={"settings": ()})
     with pytest.raises(UserError, match="'settings' is empty"):
-        parse_spec(spec)
-    with pytest.raises(UserError, match="no key 'black_boxes'"):
-        parse_spec(spec, '{"studies": {"digits": {}}}')
+        parse_spec(spec.model_dump(mode="json"))
 
 
 def test_explanation_sets_take_the_place_of_models(audit, finished):
-    for setting in slices.settings(audit):
+    for setting in expand.settings(audit):
         file = SignalsFile(finished / setting.path / "signals.parquet")
         assert file.models == 5
         assert {signal.name for signal in file.signals} > {"fit_error", "local_linear_l1"}
-    private = [setting for setting in parse_spec(slices.report_slice(audit)).settings if setting.private]
+    private = [
+        setting for setting in parse_spec(ReportSpec.of(audit).model_dump(mode="json")).settings if setting.private
+    ]
     assert {(setting.dataset, setting.epsilon, setting.delta) for setting in private} == {
         ("digits-explained", "1", 1e-6)
     }
@@ -163,9 +177,15 @@ def test_explanation_sets_take_the_place_of_models(audit, finished):
 
 def test_values_of_another_pool_are_refused(audit, finished, tmp_path, capsys):
     values = finished / "digits" / "private" / "forest" / "values.parquet"
-    spec = slices.pool_slice(audit, "digits").replace('"records": 90', '"records": 80')
-    assert main(["pool", "--spec", spec, "--out", str(tmp_path / "pool")]) == 0
-    study = ["--spec", slices.private_slice(audit, "digits"), "--out", str(tmp_path / "answers.parquet")]
+    dataset = audit.datasets["digits"].model_copy(update={"source": "digits", "records": 80})
+    spec = specs.PoolSpec(seed=audit.seed, name="digits", dataset=dataset)
+    assert main(["pool", "--spec", str(spec.write(tmp_path)), "--out", str(tmp_path / "pool")]) == 0
+    study = [
+        "--spec",
+        str(specs.PrivateExplanationsSpec.of(audit, "digits").write(tmp_path)),
+        "--out",
+        str(tmp_path / "answers.parquet"),
+    ]
     assert main(["explain-privately", "--pool", str(tmp_path / "pool"), "--values", str(values), *study]) == 2
     assert "values of 90 records, but the pool has 80" in capsys.readouterr().err
     assert not (tmp_path / "answers.parquet").exists()
@@ -175,7 +195,12 @@ def test_a_value_outside_the_range_is_named(audit, finished, tmp_path, capsys):
     table = read_table(finished / "digits" / "private" / "forest" / "values.parquet", "values")
     worse = table.set_column(1, "value_0", pa.array([2.0] * len(table)))
     write_table(tmp_path / "values.parquet", worse, "values", len(worse))
-    study = ["--spec", slices.private_slice(audit, "digits"), "--out", str(tmp_path / "answers.parquet")]
+    study = [
+        "--spec",
+        str(specs.PrivateExplanationsSpec.of(audit, "digits").write(tmp_path)),
+        "--out",
+        str(tmp_path / "answers.parquet"),
+    ]
     pool = str(finished / "pools" / "digits")
     assert main(["explain-privately", "--pool", pool, "--values", str(tmp_path / "values.parquet"), *study]) == 2
     (line,) = capsys.readouterr().err.strip().splitlines()
@@ -209,5 +234,5 @@ def test_pictures_and_attacks_recompute_nothing(audit):
     changed = check_audit(
         AUDIT | {"private_explanations": {"digits": AUDIT["private_explanations"]["digits"] | {"pictures": 5}}}, "study"
     )
-    assert slices.private_slice(changed, "digits") == slices.private_slice(audit, "digits")
-    assert slices.black_box_slice(changed, "digits", "forest") == slices.black_box_slice(audit, "digits", "forest")
+    for stage, names in ((specs.PrivateExplanationsSpec, ("digits",)), (specs.BlackBoxSpec, ("digits", "forest"))):
+        assert stage.of(changed, *names) == stage.of(audit, *names)

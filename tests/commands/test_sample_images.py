@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from mia_audit.cli import main
-from mia_audit.config.schema import Dataset
 from mia_audit.pools import pools
+from mia_audit.pools.section import Dataset
 
 
 def images(folder: Path) -> dict[str, bytes]:
@@ -21,7 +21,7 @@ def test_they_are_a_pool_and_the_same_ones_again(tmp_path: Path) -> None:
             main(["sample-images", str(folder), "--images", "11", "--classes", "3", "--size", "8", "--seed", seed]) == 0
         )
     assert images(one) == images(again) != images(other)
-    source = pools["images"].load(Dataset(pool="images", root=str(one)), "datasets.some")
+    source = pools["images"].load(Dataset(source="images", path=str(one)), "datasets.some")
     assert source.records.shape == (11, 3, 8, 8)
     assert np.bincount(source.labels).tolist() == [4, 4, 3]
 
@@ -38,7 +38,7 @@ def test_their_sizes_vary_where_that_is_asked_for(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"), [(["--classes", "1"], "at least 2 classes"), ([], "there is something already")]
+    ("arguments", "words"), [(["--classes", "1"], "at least 2 classes"), ([], "the folder is not empty")]
 )
 def test_mistakes_are_one_line(
     tmp_path: Path, arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]

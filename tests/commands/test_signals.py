@@ -8,12 +8,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from mia_audit.cli import main
-from mia_audit.config.schema import Dataset, Explainers
-from mia_audit.explain.families import columns, families
+from mia_audit.explain.section import Explainers
 from mia_audit.models import build, describe, save_weights
 from mia_audit.pools.build import build_pool
 from mia_audit.pools.catalogue import Source
-from mia_audit.pools.files import write_pool
+from mia_audit.pools.section import Dataset
+from mia_audit.pools.store import write_pool
+from mia_audit.signals.families import columns, families
 from mia_audit.storage import write_json
 
 RECORDS, SHADOWS = 30, (2, 3, 10)
@@ -26,25 +27,32 @@ def audit(tmp_path: Path) -> Path:
     random = np.random.default_rng(0)
     images = random.integers(0, 256, (RECORDS, 1, 8, 8)).astype(np.uint8)
     source = Source("image", images, random.integers(0, 3, RECORDS), ["a", "b", "c"], [])
-    write_pool(build_pool(source, Dataset(pool="digits"), "tiny", 0), tmp_path / "pool")
-    facts = describe("vit", "vision_transformer", PARAMETERS, (1, 8, 8), 3)
-    write_json(tmp_path / "architecture.json", facts)
+    write_pool(build_pool(source, Dataset(source="digits"), "tiny", 0), tmp_path / "pool")
+    metadata = describe("vit", "vision_transformer", PARAMETERS, (1, 8, 8), 3)
+    write_json(tmp_path / "architecture.json", metadata)
     for shadow in SHADOWS:
         model = build("vision_transformer", PARAMETERS, (1, 8, 8), 3, seed=shadow)
-        save_weights(model, tmp_path / "models" / f"shadow-{shadow}.safetensors")
+        save_weights(model, tmp_path / "models" / "002-010" / f"shadow-{shadow}" / "weights.safetensors")
     return tmp_path
 
 
+def spec_file(folder: Path, values: object) -> str:
+    """Write a specification to a file of its own."""
+    path = folder / f"spec-{len(list(folder.glob('spec-*.json')))}.json"
+    path.write_text(json.dumps(values))
+    return str(path)
+
+
 def run(audit: Path, family: str, out: str = "out.parquet", batch: int = 16, **options: object) -> int:
-    spec = {"seed": 0, "dataset": "tiny", "options": families(SECTION, "mlp")[family] | options}
+    spec: dict[str, object] = {"seed": 0, "dataset": "tiny", "family": family, "blocks": ["002-010"]}
+    spec |= {"options": families(SECTION, "mlp")[family] | options}
     return main(
         [
             "signals",
             *("--pool", str(audit / "pool")),
             *("--architecture", str(audit / "architecture.json")),
             *("--models", str(audit / "models")),
-            *("--spec", json.dumps(spec)),
-            *("--family", family),
+            *("--spec", spec_file(audit, spec)),
             *("--threads", "1"),
             *("--batch", str(batch)),
             *("--out", str(audit / out)),
@@ -77,7 +85,8 @@ def test_same_inputs_give_the_same_bytes_and_shadows_differ(audit: Path) -> None
 
 
 @pytest.mark.parametrize(
-    "name", ["models/shadow-3.safetensors", "pool/records.npy", "pool/records.parquet", "architecture.json"]
+    "name",
+    ["models/002-010/shadow-3/weights.safetensors", "pool/records.npy", "pool/records.parquet", "architecture.json"],
 )
 @pytest.mark.parametrize("damage", ["truncated", "missing"])
 def test_a_damaged_file_is_one_line_that_names_it(
@@ -88,13 +97,10 @@ def test_a_damaged_file_is_one_line_that_names_it(
         path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
     else:
         path.unlink()
-        if "shadow" in name:
-            for other in path.parent.iterdir():
-                other.unlink()
     assert run(audit, "gradient") == 2
     message = capsys.readouterr().err
     assert message.count("\n") == 1
-    assert str(path if "shadow" not in name or damage == "truncated" else path.parent) in message
+    assert str(path) in message
     assert not list(audit.glob("out.parquet*")) and not list(audit.glob(".out*"))
 
 

@@ -7,7 +7,9 @@ import pytest
 
 from mia_audit.cli import main
 from mia_audit.evaluation.called import SHARES, called_columns
-from mia_audit.report.outputs import figure_names, table_names
+from mia_audit.report.data.spec import parse_spec
+from mia_audit.report.figures.catalogue import figure_files
+from mia_audit.report.tables.catalogue import table_files
 from mia_audit.storage import write_table
 
 SETTING = {
@@ -18,14 +20,14 @@ SETTING = {
     "private": False,
     "trained": False,
 }
-SPEC = {"audit": "a", "settings": [SETTING], "variance": "none", "exposed": 2}
+SPEC = {"audit": "a", "settings": [SETTING], "likelihood": "none", "exposed": 2}
 
 
 @pytest.fixture
 def results(tmp_path):
     """One threshold attack on four targets and ten records, without training."""
     folder = tmp_path / "results" / "d" / "m" / "none-epsinf"
-    keys = {"attack": "threshold", "signal": "loss", "variance": "none", "null_control": False}
+    keys = {"attack": "threshold", "signal": "loss", "likelihood": "none", "null_control": False}
     metrics = [
         keys
         | {"target": k, "members": 5, "non_members": 5, "unscored": 0, "auc": 0.8 + k / 100, "balanced_accuracy": 0.7}
@@ -45,15 +47,18 @@ def results(tmp_path):
 
 
 def run(command, results, out, spec=SPEC):
-    return main([command, "--results", str(results), "--spec", json.dumps(spec), "--out", str(out)])
+    path = results.parent / "spec.json"
+    path.write_text(json.dumps(spec))
+    return main([command, "--results", str(results), "--spec", str(path), "--out", str(out)])
 
 
 def test_every_output_is_written(results, tmp_path):
+    spec = parse_spec(json.dumps(SPEC))
     assert run("tables", results, tmp_path / "tables") == 0
     assert run("figures", results, tmp_path / "figures") == 0
     assert run("report", results, tmp_path / "report.html") == 0
-    assert {path.name for path in (tmp_path / "tables").iterdir()} == set(table_names())
-    assert {path.name for path in (tmp_path / "figures").iterdir()} == set(figure_names([SETTING]))
+    assert {path.name for path in (tmp_path / "tables").iterdir()} == set(table_files(spec))
+    assert {path.name for path in (tmp_path / "figures").iterdir()} == set(figure_files(spec))
     assert (tmp_path / "report.html").read_text().startswith("<!DOCTYPE html>")
     assert json.loads((tmp_path / "provenance.json").read_text())["audit"] == "a"
 

@@ -33,12 +33,12 @@ def pool(tmp_path: Path) -> Path:
     folder = tmp_path / "pool"
     folder.mkdir()
     random = np.random.default_rng(0)
-    facts = {"name": "toy", "kind": "table", "shape": [5], "classes": ["a", "b", "c"], "features": list("vwxyz")}
+    metadata = {"name": "toy", "kind": "table", "shape": [5], "classes": ["a", "b", "c"], "features": list("vwxyz")}
     for stem, count in (("records", COUNT), ("public", PUBLIC)):
         np.save(folder / f"{stem}.npy", random.normal(size=(count, 5)).astype(np.float32))
         labels = pa.array(random.integers(0, 3, count).astype(np.int32))
         table = pa.table({"record": pa.array(np.arange(count, dtype=np.int32)), "label": labels})
-        write_table(folder / f"{stem}.parquet", table, "records", count, facts)
+        write_table(folder / f"{stem}.parquet", table, "records", count, metadata)
     columns = {"record": pa.array(np.arange(COUNT, dtype=np.int32))}
     for shadow in range(3):
         members = np.zeros(COUNT, dtype=bool)
@@ -49,6 +49,13 @@ def pool(tmp_path: Path) -> Path:
     return folder
 
 
+def spec_file(folder: Path, values: object) -> str:
+    """Write a specification to a file of its own."""
+    path = folder / f"spec-{len(list(folder.glob('spec-*.json')))}.json"
+    path.write_text(json.dumps(values))
+    return str(path)
+
+
 def architecture(pool: Path, section: dict[str, object] = ARCHITECTURE, private: bool = True) -> int:
     spec = {"name": "net", "architecture": section}
     return main(
@@ -57,7 +64,7 @@ def architecture(pool: Path, section: dict[str, object] = ARCHITECTURE, private:
             "--pool",
             str(pool),
             "--spec",
-            json.dumps(spec),
+            spec_file(pool.parent, spec),
             "--private",
             str(int(private)),
             "--out",
@@ -78,6 +85,7 @@ def arguments(
     epsilon: str = "8",
     public: Path | None = None,
     delta: float = 1e-5,
+    accountant: str = "rdp",  # the default one takes seconds for every training
     checkpoints: Path | None = None,
     **training: object,
 ) -> list[str]:
@@ -85,7 +93,7 @@ def arguments(
         "seed": 0,
         "dataset": "toy",
         "architecture": "net",
-        "mechanism": {"mechanism": mechanism, "delta": delta},
+        "mechanism": {"mechanism": mechanism, "delta": delta, "accountant": accountant},
         "mechanism_name": mechanism,
         "epsilon": epsilon,
         "training": {**TRAINING, **training},
@@ -93,7 +101,7 @@ def arguments(
     words = {
         "--pool": pool,
         "--architecture": pool.parent / "architecture.json",
-        "--spec": json.dumps(spec),
+        "--spec": spec_file(pool.parent, spec),
         "--out": out,
     }
     words |= {"--shadows": shadows, "--threads": 1, "--batch": 64} | ({"--public": public} if public else {})
@@ -102,7 +110,8 @@ def arguments(
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in folder.iterdir()}
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
 
 
 @pytest.mark.parametrize(("mechanism", "epsilon"), [("none", "inf"), ("dp-sgd", "8")])
@@ -110,9 +119,13 @@ def test_a_block_has_weights_and_a_table_and_the_same_bytes_again(
     pool: Path, tmp_path: Path, mechanism: str, epsilon: str
 ) -> None:
     for out in ("a", "b"):
-        assert train(pool, tmp_path / out, mechanism=mechanism, epsilon=epsilon) == 0
+        assert train(pool, tmp_path / out, mechanism=mechanism, epsilon=epsilon, accountant="prv") == 0
     assert contents(tmp_path / "a") == contents(tmp_path / "b")
-    assert set(contents(tmp_path / "a")) == {"shadow-0.safetensors", "shadow-1.safetensors", "training.parquet"}
+    assert set(contents(tmp_path / "a")) == {
+        "shadow-0/weights.safetensors",
+        "shadow-1/weights.safetensors",
+        "training.parquet",
+    }
     rows = read_table(tmp_path / "a" / "training.parquet", "training").to_pylist()
     assert [(row["shadow"], row["epoch"], row["steps"]) for row in rows] == [(0, 1, 3), (0, 2, 6), (1, 1, 3), (1, 2, 6)]
     assert all(row["records"] == 12 and row["sampling_rate"] == pytest.approx(1 / 3) for row in rows)
@@ -133,7 +146,7 @@ def test_a_block_has_weights_and_a_table_and_the_same_bytes_again(
 def test_a_shadow_does_not_depend_on_its_block(pool: Path, tmp_path: Path) -> None:
     assert train(pool, tmp_path / "together", "0-2") == 0
     assert train(pool, tmp_path / "alone", "2-2") == 0
-    name = "shadow-2.safetensors"
+    name = "shadow-2/weights.safetensors"
     assert contents(tmp_path / "together")[name] == contents(tmp_path / "alone")[name]
     assert len({value for key, value in contents(tmp_path / "together").items() if key.startswith("shadow")}) == 3
 
@@ -141,10 +154,10 @@ def test_a_shadow_does_not_depend_on_its_block(pool: Path, tmp_path: Path) -> No
 KILLED = """
 import os, signal, sys
 from mia_audit.cli import main
-from mia_audit.training.progress import _Lines
+from mia_audit.runtime.progress import _Lines
 
 def step(self, records, epoch):
-    if self.what.startswith("shadow 1 ") and epoch == 3:
+    if self.what.startswith("shadow 1 ") and epoch == 2:
         os.kill(os.getpid(), signal.SIGKILL)
 
 _Lines.step = step
@@ -156,39 +169,48 @@ def test_a_killed_job_goes_on_and_ends_in_the_same_bytes(
     pool: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     kept, out = tmp_path / "checkpoints", tmp_path / "killed"
-    words = arguments(pool, out, checkpoints=kept, epochs=4)
+    words = arguments(pool, out, checkpoints=kept)
     killed = subprocess.run([sys.executable, "-c", KILLED, *words], check=False)
     assert killed.returncode == -signal.SIGKILL
     assert not out.exists()
-    assert (kept / "shadow-0" / "weights.safetensors").exists()
+    assert (kept / "shadow-0" / "model" / "weights.safetensors").exists()
     assert (kept / "shadow-1" / "epoch.safetensors").exists()
     again = shutil.copytree(kept, tmp_path / "other")
     capsys.readouterr()
     assert train(pool, out, checkpoints=kept, epochs=4) == 0
-    told = capsys.readouterr().err
-    assert "shadow 0 of 0-1: an earlier run trained it" in told
-    assert "shadow-1/epoch.safetensors: training goes on from this checkpoint" in told
+    log = capsys.readouterr().err
+    assert "shadow 0 of 0-1: already trained by an earlier run" in log
+    assert "shadow-1/epoch.safetensors: resuming training from this checkpoint" in log
     assert list(kept.iterdir()) == []
-    assert train(pool, tmp_path / "whole", epochs=4) == 0
+    assert train(pool, tmp_path / "whole") == 0
     assert contents(out) == contents(tmp_path / "whole")
     # another learning rate is another training, which goes on from nothing that was kept
     assert train(pool, out, checkpoints=again, epochs=4, learning_rate=0.1) == 0
-    told = capsys.readouterr().err
-    assert "an earlier run" not in told and "goes on" not in told
+    log = capsys.readouterr().err
+    assert "an earlier run" not in log and "resuming" not in log
     assert train(pool, tmp_path / "whole", epochs=4, learning_rate=0.1) == 0
     assert contents(out) == contents(tmp_path / "whole")
 
 
 def test_fine_tuning_starts_from_the_public_model(pool: Path, tmp_path: Path) -> None:
     spec = {"seed": 0, "dataset": "toy", "architecture": "net", "pretraining": {**TRAINING, "epochs": 30}}
-    arguments = ["--pool", str(pool), "--architecture", str(tmp_path / "architecture.json"), "--spec", json.dumps(spec)]
+    arguments = [
+        "--pool",
+        str(pool),
+        "--architecture",
+        str(tmp_path / "architecture.json"),
+        "--spec",
+        spec_file(tmp_path, spec),
+    ]
     for out in ("public", "again"):
         assert main(["pretrain", *arguments, "--out", str(tmp_path / f"{out}.safetensors")]) == 0
     assert (tmp_path / "public.safetensors").read_bytes() == (tmp_path / "again.safetensors").read_bytes()
     assert json.loads((tmp_path / "public.json").read_text())["records"] == PUBLIC
     still = {"learning_rate": 1e-30, "mechanism": "none", "epsilon": "inf"}
     assert train(pool, tmp_path / "tuned", public=tmp_path / "public.safetensors", **still) == 0  # type: ignore[arg-type]
-    assert contents(tmp_path / "tuned")["shadow-0.safetensors"] == (tmp_path / "public.safetensors").read_bytes()
+    assert (
+        contents(tmp_path / "tuned")["shadow-0/weights.safetensors"] == (tmp_path / "public.safetensors").read_bytes()
+    )
 
 
 def test_mistakes_are_one_line_and_leave_what_was_there(
@@ -217,9 +239,9 @@ def test_mistakes_are_one_line_and_leave_what_was_there(
 
 
 def test_batch_norm_is_refused_before_anything_is_trained(pool: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    facts = {"name": "toy", "kind": "image", "shape": [3, 32, 32], "classes": ["a", "b"], "features": []}
+    metadata = {"name": "toy", "kind": "image", "shape": [3, 32, 32], "classes": ["a", "b"], "features": []}
     table = pa.table({"record": pa.array([0], pa.int32()), "label": pa.array([0], pa.int32())})
-    write_table(pool / "records.parquet", table, "records", 1, facts)
+    write_table(pool / "records.parquet", table, "records", 1, metadata)
     kept = (pool.parent / "architecture.json").read_bytes()
     capsys.readouterr()
     assert architecture(pool, {"model": "resnet10t"}) == 2
@@ -240,26 +262,30 @@ def test_a_delta_that_promises_nothing_is_warned_of_and_kept(
 
 
 def test_masks_of_the_noise_lie_beside_the_weights(pool: Path, tmp_path: Path) -> None:
-    facts = {"name": "toy", "kind": "image", "shape": [1, 4, 4], "classes": ["a", "b", "c"], "features": []}
+    metadata = {"name": "toy", "kind": "image", "shape": [1, 4, 4], "classes": ["a", "b", "c"], "features": []}
     random = np.random.default_rng(0)
     for stem, count in (("records", COUNT), ("public", PUBLIC)):
         np.save(pool / f"{stem}.npy", random.integers(0, 256, (count, 1, 4, 4), dtype=np.uint8))
         table = read_table(pool / f"{stem}.parquet", "records")
-        write_table(pool / f"{stem}.parquet", table, "records", count, facts)
+        write_table(pool / f"{stem}.parquet", table, "records", count, metadata)
     parameters = {"width": 0.25, "stages": 1, "stem_stride": 1, "added": 8}
     assert architecture(pool, {"model": "mobilenet_groupnorm", "parameters": parameters}) == 0
     words = arguments(pool, tmp_path / "block", "0-0", "fadp")
-    position = words.index("--spec") + 1
-    spec = json.loads(words[position])
+    path = Path(words[words.index("--spec") + 1])
+    spec = json.loads(path.read_text())
     spec["mechanism"]["importance"] = "public"
-    words[position] = json.dumps(spec)
+    path.write_text(json.dumps(spec))
     assert main(words) == 0
-    assert set(contents(tmp_path / "block")) == {"shadow-0.safetensors", "masks-0.safetensors", "training.parquet"}
+    assert set(contents(tmp_path / "block")) == {
+        "shadow-0/weights.safetensors",
+        "shadow-0/masks.safetensors",
+        "training.parquet",
+    }
     last = read_table(tmp_path / "block" / "training.parquet", "training").to_pylist()[-1]
     assert last["noise_mask"] == "public records" and last["epsilon"] <= 8
     assert 0 < last["train_loss"] < 10 and 0 < last["test_loss"] < 10
-    first = contents(tmp_path / "block")["masks-0.safetensors"]
+    first = contents(tmp_path / "block")["shadow-0/masks.safetensors"]
     assert main(words) == 0
-    assert contents(tmp_path / "block")["masks-0.safetensors"] == first
+    assert contents(tmp_path / "block")["shadow-0/masks.safetensors"] == first
     (pool / "public.npy").unlink()
     assert main(words) == 2

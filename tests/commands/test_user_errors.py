@@ -5,6 +5,7 @@ import pickle
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import Any
 
 import numpy as np
@@ -14,15 +15,16 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from mia_audit.cli import main
-from mia_audit.storage import read_table, table_facts, write_table
+from mia_audit.storage import read_table, table_metadata, write_table
 
 MODEL = {"model": "mlp", "parameters": {"width": 4}}
 SPECS: dict[str, dict[str, Any]] = {
-    "pool": {"name": "mine", "dataset": {"pool": "breast_cancer", "records": 60, "public": 20}},
-    "membership": {"dataset": "mine", "membership": {"models": 4}},
+    "pool": {"seed": 0, "name": "mine", "dataset": {"source": "breast_cancer", "records": 60, "public": 20}},
+    "membership": {"seed": 0, "dataset": "mine", "membership": {"models": 4}},
     "architecture": {"name": "net", "architecture": MODEL},
-    "pretrain": {"dataset": "mine", "architecture": "net", "pretraining": {"epochs": 1, "batch": 4}},
+    "pretrain": {"seed": 0, "dataset": "mine", "architecture": "net", "pretraining": {"epochs": 1, "batch": 4}},
     "train": {
+        "seed": 0,
         "dataset": "mine",
         "architecture": "net",
         "training": {"epochs": 1, "batch": 4},
@@ -35,9 +37,12 @@ SPECS: dict[str, dict[str, Any]] = {
 
 
 def call(command: str, changes: dict[str, Any] | None = None, **options: Any) -> int:
-    spec = {"seed": 0, **SPECS[command], **(changes or {})}
+    spec = {**SPECS[command], **(changes or {})}
     flags = [word for name, value in options.items() for word in (f"--{name}", str(value))]
-    return main([command, "--spec", json.dumps(spec), *flags])
+    with NamedTemporaryFile("w", suffix=".json") as file:
+        file.write(json.dumps(spec))
+        file.flush()
+        return main([command, "--spec", file.name, *flags])
 
 
 @pytest.fixture(scope="module")
@@ -78,14 +83,14 @@ def fails(here: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
     return run
 
 
-def rewrite(path: Path, facts: dict[str, Any] | None = None, **labels: int) -> None:
-    """Write a table of records again, with the fifth label or facts changed."""
-    table, known = read_table(path, "records"), table_facts(path, "records")
+def rewrite(path: Path, metadata: dict[str, Any] | None = None, **labels: int) -> None:
+    """Write a table of records again, with the fifth label or metadata changed."""
+    table, known = read_table(path, "records"), table_metadata(path, "records")
     if "label" in labels:
         changed = table["label"].to_numpy().copy()
         changed[5] = labels["label"]
         table = table.set_column(table.column_names.index("label"), "label", pa.array(changed))
-    kept = {name: value for name, value in (known | (facts or {})).items() if value is not None}
+    kept = {name: value for name, value in (known | (metadata or {})).items() if value is not None}
     write_table(path, table.replace_schema_metadata(None), "records", len(table), kept)
 
 
@@ -115,7 +120,7 @@ def test_the_membership_of_another_pool(here: Path, fails: Callable[..., str]) -
 def test_a_description_that_is_missing_or_none(here: Path, fails: Callable[..., str]) -> None:
     assert "none.json: no such file; expected what" in fails("train", architecture=here / "none.json")
     (here / "empty.json").write_text("{}")
-    assert "empty.json: no architecture, 'model' is missing" in fails("pretrain", architecture=here / "empty.json")
+    assert "empty.json: the key 'learner' is missing" in fails("pretrain", architecture=here / "empty.json")
 
 
 def test_weights_to_start_from_that_are_no_start(here: Path, fails: Callable[..., str]) -> None:

@@ -9,11 +9,11 @@ import pytest
 from torch import nn
 
 from mia_audit.cli import main
-from mia_audit.config.schema import Dataset
 from mia_audit.models import save_weights
 from mia_audit.pools import pools
 from mia_audit.pools.build import build_pool
-from mia_audit.pools.files import write_pool
+from mia_audit.pools.section import Dataset
+from mia_audit.pools.store import write_pool
 from mia_audit.storage import write_table
 
 BLOCK = "digits/vit/none-epsinf/models/000-001"
@@ -21,7 +21,7 @@ BLOCK = "digits/vit/none-epsinf/models/000-001"
 
 @pytest.fixture
 def results(tmp_path: Path) -> Path:
-    section = Dataset(pool="digits", records=4, public=3)
+    section = Dataset(source="digits", records=4, public=3)
     write_pool(
         build_pool(pools["digits"].load(section, "datasets.digits"), section, "digits", 0),
         tmp_path / "pools" / "digits",
@@ -29,7 +29,7 @@ def results(tmp_path: Path) -> Path:
     table = pa.table({"shadow": np.array([0, 1], dtype=np.int32)})
     write_table(tmp_path / BLOCK / "training.parquet", table, "training", 2)
     for shadow in range(2):
-        save_weights(nn.Linear(3, 2), tmp_path / BLOCK / f"shadow-{shadow}.safetensors")
+        save_weights(nn.Linear(3, 2), tmp_path / BLOCK / f"shadow-{shadow}" / "weights.safetensors")
     return tmp_path
 
 
@@ -50,11 +50,11 @@ def test_whole_results_are_whole(results: Path, capsys: pytest.CaptureFixture[st
 
 
 @pytest.mark.parametrize("damage", [flip, truncate])
-@pytest.mark.parametrize("name", ["shadow-1.safetensors", "training.parquet", "records.npy", "public.parquet"])
+@pytest.mark.parametrize("name", ["shadow-1/weights.safetensors", "training.parquet", "records.npy", "public.parquet"])
 def test_damage_is_named(
     results: Path, capsys: pytest.CaptureFixture[str], name: str, damage: Callable[[Path], None]
 ) -> None:
-    damage(next(results.rglob(name)))
+    damage(next(path for path in results.rglob("*") if path.as_posix().endswith(name)))
     assert main(["verify", "--results", str(results)]) == 2
     error = capsys.readouterr().err
     assert name.partition(".")[0] in error
@@ -63,22 +63,22 @@ def test_damage_is_named(
 
 
 def test_a_model_that_is_gone_is_named(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (results / BLOCK / "shadow-1.safetensors").unlink()
+    (results / BLOCK / "shadow-1" / "weights.safetensors").unlink()
     assert main(["verify", "--results", str(results)]) == 2
-    assert "shadow-1.safetensors: no such file, but training.parquet beside it tells" in capsys.readouterr().err
+    assert "shadow-1: no model there, but training.parquet beside it describes" in capsys.readouterr().err
 
 
 def test_damaged_weights_are_mended_with_their_block(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    flip(results / BLOCK / "shadow-0.safetensors")
-    truncate(results / BLOCK / "shadow-1.safetensors")
+    flip(results / BLOCK / "shadow-0" / "weights.safetensors")
+    truncate(results / BLOCK / "shadow-1" / "weights.safetensors")
     assert main(["verify", "--results", str(results)]) == 2
     told = capsys.readouterr()
     assert (
-        f"shadow-0.safetensors: damaged (its weights are not those that were written). Delete the folder {results / BLOCK}"
-        in told.err
+        "shadow-0/weights.safetensors: damaged (the digest of its weights differs from the one it was written with)."
+        f" Delete the folder {results / BLOCK} and run again" in told.err
     )
     assert "1 more above" in told.err
-    assert "shadow-1.safetensors: truncated" in told.out
+    assert "shadow-1/weights.safetensors: truncated" in told.out
 
 
 def test_a_folder_without_results_is_a_mistake(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

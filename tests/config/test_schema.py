@@ -59,24 +59,24 @@ def test_epsilon_is_carried_as_the_user_wrote_it(written: object, carried: str) 
         ("mechanisms/dp-sgd/epsilon", ["nan"], "an ε is a positive number or inf, got 'nan'"),
         ("mechanisms/dp-sgd/epsilon", [], "mechanisms.dp-sgd.epsilon: missing; list the privacy budgets"),
         ("mechanisms/dp-sgd/epsilon", ["inf"], "inf is training without privacy"),
-        ("mechanisms/dp-sgd/epsilon", [2, 2], "mechanisms.dp-sgd.epsilon: an ε stands there twice"),
-        ("mechanisms/none/epsilon", [8], "mechanisms.none.epsilon: training without a mechanism has no budget"),
+        ("mechanisms/dp-sgd/epsilon", [2, 2], "mechanisms.dp-sgd.epsilon: an ε is given twice"),
+        ("mechanisms/none/epsilon", [8], "mechanisms.none.epsilon: training without privacy has no budget"),
         ("mechanisms/dp-sgd/delta", 1, "mechanisms.dp-sgd.delta: input should be less than 1"),
         (
             "mechanisms/laplace",
             {"epsilon": [1]},
             "mechanisms.laplace.mechanism: unknown mechanism 'laplace': known: dp-sgd",
         ),
-        ("datasets/mnits", {"public": 9}, "datasets.mnits.pool: unknown pool 'mnits': did you mean 'mnist'?"),
-        ("datasets/a b", {"pool": "digits"}, "'a b' names a folder"),
+        ("datasets/mnits", {"public": 9}, "datasets.mnits.source: unknown source 'mnits': did you mean 'mnist'?"),
+        ("datasets/a b", {"source": "digits"}, "'a b' names a folder"),
         ("audit", "../up", "audit: '../up' names a folder"),
         ("explainers/methods", ["ixq"], "explainers.methods: unknown explainer 'ixq': did you mean 'ixg'?"),
         (
-            "interpretability/measures",
+            "explanation_metrics/measures",
             ["ssmi"],
-            "interpretability.measures: unknown measure 'ssmi': did you mean 'ssim'?",
+            "explanation_metrics.measures: unknown measure 'ssmi': did you mean 'ssim'?",
         ),
-        ("interpretability/explainers", ["ixq"], "interpretability.explainers: unknown explainer 'ixq'"),
+        ("explanation_metrics/explainers", ["ixq"], "explanation_metrics.explainers: unknown explainer 'ixq'"),
         ("attacks/methods", ["l1_lrt"], "attacks.methods: unknown attack 'l1_lrt': did you mean 'l1-lrt'?"),
         ("membership/models", 3, "membership.models: input should be greater than or equal to 4, got 3"),
         (
@@ -114,7 +114,7 @@ def test_epsilon_is_carried_as_the_user_wrote_it(written: object, carried: str) 
         ),
         ("architectures/mlp/sweep", {"depth": 2}, "architectures.mlp.sweep.depth: input should be a valid"),
         ("architectures/mlp/sweep", {"depth": []}, "architectures.mlp.sweep.depth: "),
-        ("architectures/mlp/sweep", {"depth": [2, 2]}, "mlp.sweep: 'mlp-depth2' comes out of it twice"),
+        ("architectures/mlp/sweep", {"depth": [2, 2]}, "mlp.sweep: 'mlp-depth2' results from it twice"),
         ("architectures/mlp/sweep", {"note": ["a/b"]}, "'mlp-notea/b' names a folder"),
         (
             "architectures/mlp",
@@ -124,7 +124,7 @@ def test_epsilon_is_carried_as_the_user_wrote_it(written: object, carried: str) 
         (
             "architectures",
             {"mlp": {"sweep": {"depth": [1]}}, "mlp-depth1": {}},
-            "architectures: 'mlp-depth1' comes out of a sweep and stands there too",
+            "architectures: 'mlp-depth1' results from a sweep and is given too",
         ),
         (
             "architectures/mlp/mechanisms",
@@ -182,11 +182,11 @@ def test_keys_of_other_mechanisms_and_missing_acknowledgements_are_one_line() ->
 
     foreign = refusal("dp-sgd", {"factors": [0.5, 0.7, 1]})
     assert "mechanisms.dp-sgd.factors: 'dp-sgd' does not read it; fadp and fadp-literal would" in foreign
-    foreign = refusal("dp-sgd", {"acknowledge-no-guarantee": True})
-    assert "mechanisms.dp-sgd.acknowledge-no-guarantee: 'dp-sgd' does not read it; fadp-literal would" in foreign
-    assert "acknowledge-no-guarantee: 'fadp-literal' guarantees nothing: the mask" in refusal("fadp-literal", {})
+    foreign = refusal("dp-sgd", {"acknowledge_no_guarantee": True})
+    assert "mechanisms.dp-sgd.acknowledge_no_guarantee: 'dp-sgd' does not read it; fadp-literal would" in foreign
+    assert "acknowledge_no_guarantee: 'fadp-literal' guarantees nothing: the mask" in refusal("fadp-literal", {})
     bare = refusal("fadp", {}, {"digits": {}})
-    assert "importance: public needs public records, but datasets.digits.public is 0" in bare
+    assert "mechanisms.fadp: 'fadp' reads public records, but datasets.digits.public is 0" in bare
     assert "mechanisms.fadp.factors.0: " in refusal("fadp", {"factors": [0, 0.8, 1]})
     past = {"fadp": {"epsilon": [3], "importance": "past"}}
     parse(Audit, base | {"datasets": {"digits": {}}, "mechanisms": past}, "tiny.yaml")

@@ -12,7 +12,7 @@ from mia_audit.evaluation.comparison import compare
 def metrics(**aucs):
     frames = [
         pl.DataFrame(
-            {"attack": attack, "signal": "s", "variance": "v", "null_control": False, "target": range(len(values))}
+            {"attack": attack, "signal": "s", "likelihood": "v", "null_control": False, "target": range(len(values))}
             | {
                 "auc": values,
                 "balanced_accuracy": values,

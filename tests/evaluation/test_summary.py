@@ -5,7 +5,7 @@ import polars as pl
 import pytest
 from scipy import stats
 
-from mia_audit.evaluation import summarise
+from mia_audit.evaluation.summary import summarise
 
 
 def metrics(aucs, tprs, attack="l1-lrt"):
@@ -13,7 +13,7 @@ def metrics(aucs, tprs, attack="l1-lrt"):
         {
             "attack": attack,
             "signal": "ixg_l1",
-            "variance": "pooled",
+            "likelihood": "pooled",
             "null_control": False,
             "target": range(len(aucs)),
             "members": 10,

@@ -11,7 +11,7 @@ from mia_audit.errors import UserError
 from mia_audit.explain import explainers
 from mia_audit.explain.attribute import attribute
 from mia_audit.explain.batch import explained_batch
-from mia_audit.explain.members import Members
+from mia_audit.explain.training_records import Members
 from mia_audit.explain.weights import capped, kernels
 
 OPTIONS = {

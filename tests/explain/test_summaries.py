@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from mia_audit.explain.families import SUMMARIES
 from mia_audit.explain.summaries import summarise
+from mia_audit.signals.name import SUMMARIES
 
 
 @pytest.mark.parametrize("offset", [0.0, 1e4])

@@ -29,16 +29,16 @@ SMALL = {"patch_size": 4, "embed_dim": 16, "depth": 1, "num_heads": 2}
 def test_any_model_is_built_on_the_pools_shape(
     model: str, parameters: dict[str, int], shape: tuple[int, ...], input_shape: list[int]
 ) -> None:
-    facts = json.loads(json.dumps(describe("name", model, parameters, shape, 3)))
-    built = construct(facts, seed=0)
-    assert facts["input_shape"] == input_shape
-    assert facts["parameters"] == sum(parameter.numel() for parameter in built.parameters())
+    metadata = json.loads(json.dumps(describe("name", model, parameters, shape, 3)))
+    built = construct(metadata, seed=0)
+    assert metadata["input_shape"] == input_shape
+    assert metadata["parameters"] == sum(parameter.numel() for parameter in built.parameters())
     assert built.eval()(torch.zeros(2, *input_shape)).shape == (2, 3)
 
 
 def test_batch_norm_layers_are_named() -> None:
-    facts = describe("name", "resnet10t", {}, (3, 32, 32), 3)
-    assert facts["batch_norm"] and "conv1.1" in facts["batch_norm_layers"]
+    metadata = describe("name", "resnet10t", {}, (3, 32, 32), 3)
+    assert metadata["batch_norm"] and "conv1.1" in metadata["batch_norm_layers"]
     assert describe("name", "mlp", {}, (5,), 3)["batch_norm"] is False
 
 
@@ -83,11 +83,11 @@ def test_initial_weights_are_keyed_by_the_seed_alone() -> None:
 
 
 def test_weights_return_frozen_and_in_eval_mode(tmp_path: Path) -> None:
-    facts = describe("name", "vision_transformer", VIT, (1, 8, 8), 3)
-    model = construct(facts, seed=3)
+    metadata = describe("name", "vision_transformer", VIT, (1, 8, 8), 3)
+    model = construct(metadata, seed=3)
     save_weights(model, tmp_path / "a.safetensors")
     save_weights(model, tmp_path / "b.safetensors")
-    loaded = load(facts, tmp_path / "a.safetensors")
+    loaded = load(metadata, tmp_path / "a.safetensors")
     assert (tmp_path / "a.safetensors").read_bytes() == (tmp_path / "b.safetensors").read_bytes()
     assert not loaded.training and not any(parameter.requires_grad for parameter in loaded.parameters())
     records = torch.randn(2, 1, 8, 8)
@@ -96,13 +96,13 @@ def test_weights_return_frozen_and_in_eval_mode(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("damage", ["truncated", "foreign", "missing", "other"])
 def test_bad_weights_are_one_line_that_names_the_file(tmp_path: Path, damage: str) -> None:
-    facts = describe("name", "mlp", {"width": 8}, (5,), 3)
+    metadata = describe("name", "mlp", {"width": 8}, (5,), 3)
     path = tmp_path / "w.safetensors"
     if damage == "other":
         save_weights(build("mlp", {"width": 9}, (5,), 3, 0), path)
     elif damage != "missing":
-        save_weights(construct(facts, seed=0), path)
+        save_weights(construct(metadata, seed=0), path)
         path.write_bytes(path.read_bytes()[:-7] if damage == "truncated" else b"not weights at all")
     with pytest.raises(UserError, match=r"w\.safetensors") as raised:
-        load(facts, path)
+        load(metadata, path)
     assert "\n" not in str(raised.value)

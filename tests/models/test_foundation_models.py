@@ -6,12 +6,15 @@ import numpy as np
 import pytest
 import torch
 
-from mia_audit.config.schema import Mechanism, Training
-from mia_audit.explain.families import columns
+from mia_audit.learners import Records
+from mia_audit.learners.kinds.torch_module import TorchModel
 from mia_audit.models import describe, fetch
 from mia_audit.models.timm_models import published_traits
-from mia_audit.signals import Task, model_signals
-from mia_audit.training.shadows import Recipe, train_shadow
+from mia_audit.privacy.catalogue import Mechanism
+from mia_audit.signals.compute import Task, model_signals
+from mia_audit.signals.families import columns
+from mia_audit.training.section import Training
+from mia_audit.training.shadow import Recipe, train_shadow
 
 MODELS = [
     "vit_small_patch16_224",
@@ -39,35 +42,38 @@ def test_it_is_the_papers_at_full_size(name: str) -> None:
 
 @pytest.mark.parametrize("name", MODELS)
 def test_it_is_fine_tuned_and_explained(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    facts = describe("some", name, TINY, SHAPE, CLASSES)
-    start = _from_the_hub(facts, monkeypatch)
+    metadata = describe("some", name, TINY, SHAPE, CLASSES)
+    start = _from_the_hub(metadata, monkeypatch)
     generator = torch.Generator().manual_seed(0)
     inputs = torch.randn(COUNT, *SHAPE, generator=generator)
     labels = torch.randint(CLASSES, (COUNT,), generator=generator)
     members = np.arange(COUNT) % 2 == 0
-    training = Training(epochs=1, batch=4, learning_rate=0.01)
+    training = Training(epochs=2, batch=8, learning_rate=0.01)  # all members a step: calibration is immediate
     for mechanism, epsilon in (("none", float("inf")), ("dp-sgd", 8.0)):
-        recipe = Recipe(facts, start, Mechanism(mechanism=mechanism), training, epsilon, 8, (0, mechanism))
+        recipe = Recipe(
+            metadata, start, Mechanism(mechanism=mechanism, accountant="rdp"), training, epsilon, 8, (0, mechanism)
+        )
         trained = train_shadow(recipe, 0, inputs, labels, members)
         moved = dict(trained.model.named_parameters())
         assert all(not torch.equal(moved[key], value) for key, value in start.items() if key in moved), mechanism
         assert trained.epsilon <= epsilon
-        model = trained.model.eval().requires_grad_(False)
+        model = TorchModel(trained.model, batch=8)
+        records = Records(inputs.numpy(), labels.numpy(), {}, np.arange(COUNT))
         for family, options in OPTIONS.items():
-            task = Task(family, EXPLAINED | options, seed=0, batch=8)
-            signals = model_signals(model, inputs, labels.numpy().astype(np.int32), task)
+            task = Task(family, EXPLAINED | options, seed=0)
+            signals = model_signals(model, records, task)
             assert list(signals) == columns(family, task.options)
             assert all(np.isfinite(values).all() for values in signals.values())
 
 
-def _from_the_hub(facts: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> dict[str, torch.Tensor]:
+def _from_the_hub(metadata: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> dict[str, torch.Tensor]:
     """Fetch weights of the reduced model as timm fetches them, but for the download."""
     from timm.models import _builder
 
     from mia_audit.models import build
 
-    weights = build(facts["model"], TINY, SHAPE, 1000, seed=1).state_dict()
+    weights = build(metadata["model"], TINY, SHAPE, 1000, seed=1).state_dict()
     monkeypatch.setattr(_builder, "load_state_dict_from_hf", lambda *_, **__: dict(weights))
-    start = fetch(facts, "hub", "architectures.some.pretrained")
+    start = fetch(metadata, "hub", "architectures.some.pretrained")
     assert torch.equal(start["patch_embed.proj.weight"], weights["patch_embed.proj.weight"])
     return start

@@ -7,9 +7,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from mia_audit.models import Inputs, Part, inputs, to_input
+from mia_audit.models import Inputs, Subset, inputs, to_input
 
-FACTS = {"kind": "image", "mean": 0.25, "sd": 0.5}
+FACTS = {"kind": "image", "mean": 0.25, "std": 0.5}
 
 
 def test_images_are_standardised() -> None:
@@ -19,7 +19,7 @@ def test_images_are_standardised() -> None:
 
 def test_a_mean_per_channel() -> None:
     records = np.full((2, 3, 4, 4), 255, dtype=np.uint8)
-    images = to_input(records, {"kind": "image", "mean": [0.0, 0.5, 1.0], "sd": [1.0, 0.5, 2.0]})
+    images = to_input(records, {"kind": "image", "mean": [0.0, 0.5, 1.0], "std": [1.0, 0.5, 2.0]})
     assert torch.equal(images[1, :, 2, 3], torch.tensor([1.0, 1.0, 0.0]))
 
 
@@ -63,7 +63,7 @@ def test_a_batch_is_the_same_whether_the_pool_is_kept_or_read_from_its_map(
     assert len(pool) == 20
     assert torch.equal(pool[rows], to_input(stored[rows.numpy()], FACTS, (3, 16, 16)))
     assert torch.equal(pool[5:9], to_input(stored[5:9], FACTS, (3, 16, 16)))
-    part = Part(pool, torch.tensor([3, 19, 0]))
+    part = Subset(pool, torch.tensor([3, 19, 0]))
     assert len(part) == 3
     assert torch.equal(part[torch.tensor([1, 2])], pool[torch.tensor([19, 0])])
 

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from mia_audit.errors import UserError
 from mia_audit.models import batch_norm_layers, build
 from mia_audit.models.channels import channels_of
-from mia_audit.training.per_record import per_record_gradients
+from mia_audit.privacy.per_record import per_record_gradients
 
 DIGITS = {"width": 0.25, "stages": 2, "stem_stride": 1, "added": 16}
 
@@ -36,7 +36,7 @@ def test_small_images_want_fewer_strides(
 
 def test_the_default_is_mobilenet() -> None:
     """4.2 million parameters in the paper, of which a million are the classifier; GroupNorm has as many as BatchNorm."""
-    from mia_audit.models.torchvision_guard import guard
+    from mia_audit.runtime.torchvision_guard import guard
 
     guard()
     import timm

@@ -1,4 +1,4 @@
-"""The arithmetic of a plan, by hand, from costs that are given."""
+"""The arithmetic of a plan, from fixed costs."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -6,11 +6,14 @@ from typing import Any
 import pytest
 
 from mia_audit.config.load import parse
-from mia_audit.config.schema import Audit, Mechanism, PrivateExplanations, Training
+from mia_audit.config.schema import Audit
+from mia_audit.explain.private_local.section import PrivateExplanations
 from mia_audit.planning.estimate import HELD, PROCESS_BYTES, SHOWN_BYTES, Model, Plan, estimate
+from mia_audit.planning.jobs import advice
 from mia_audit.planning.linear import Linear
 from mia_audit.planning.sizes import Size
-from mia_audit.planning.startup import advice
+from mia_audit.privacy.catalogue import Mechanism
+from mia_audit.training.section import Training
 
 CONFIG: dict[str, Any] = {
     "audit": "tiny",
@@ -20,13 +23,13 @@ CONFIG: dict[str, Any] = {
     "training": {"epochs": 3, "batch": 64},
     "mechanisms": {"none": {}, "dp-sgd": {"epsilon": [8, 2], "training": {"epochs": 2, "batch": 100}}},
     "explainers": {"methods": ["ixg", "ig"]},
-    "attacks": {"methods": ["threshold", "l1-lrt"], "variances": ["pooled"]},
-    "compute": {"shadows_per_job": 4, "batch": 128},
+    "attacks": {"methods": ["threshold", "l1-lrt"], "likelihoods": ["pooled"]},
+    "compute": {"shadows_per_job": 4, "micro_batch": 128},
 }
-FACTS = {"parameters": 5000, "input_shape": [64], "classes": 10, "model": "mlp", "arguments": {}}
+METADATA = {"parameters": 5000, "input_shape": [64], "classes": 10, "model": "mlp", "arguments": {}}
 
 
-class Told:
+class FixedCosts:
     """Costs that are easy to add up."""
 
     def step(self, architecture: Mapping[str, Any], mechanism: Mechanism, training: Training) -> Linear:
@@ -44,7 +47,7 @@ class Told:
         return {"gradient": 0.003, "ig": 0.05, "local_linear": 0.02}[family]
 
     def measures(self, architecture: Mapping[str, Any], spec: Mapping[str, Any], records: int) -> float:
-        assert (spec["explainers"], records) == (["ixg", "ig"], 32)
+        assert (spec["explainers"], records) == (("ixg", "ig"), 32)
         return 0.4
 
     def study(self, study: PrivateExplanations, size: Size) -> Any:
@@ -65,7 +68,7 @@ class Told:
 def plan() -> Plan:
     audit = parse(Audit, CONFIG, "tiny.yaml")
     sizes = {"digits": Size(1000, 100, (1, 8, 8), 10)}
-    return estimate(audit, sizes, {("digits", "mlp"): Model(FACTS, 4000)}, Told(), {"train": 9, "attack": 3})
+    return estimate(audit, sizes, {("digits", "mlp"): Model(METADATA, 4000)}, FixedCosts(), {"train": 9, "attack": 3})
 
 
 def test_every_model_step_and_record_is_counted(plan: Plan) -> None:
@@ -80,7 +83,7 @@ def test_every_model_step_and_record_is_counted(plan: Plan) -> None:
     assert seconds["signals gradient"] == pytest.approx(3 * 10 * 1000 * 0.003)
     assert seconds["signals ig"] == pytest.approx(3 * 10 * 1000 * 0.05)
     # 32 records of every model are explained once more, and measured
-    assert seconds["interpretability"] == pytest.approx(3 * 10 * 0.4)
+    assert seconds["explanation_metrics"] == pytest.approx(3 * 10 * 0.4)
     assert plan.dominant == "signals ig"
     assert plan.total == sum(seconds.values())
 
@@ -90,9 +93,9 @@ def test_explanations_fitted_to_training_records_count_their_labels() -> None:
         "explainers": {"methods": ["ixg", "local_linear", "private_local:1"], "explain": ["probability"]}
     }
     audit = parse(Audit, config, "tiny.yaml")
-    costs = type("Two", (Told,), {"measures": lambda *_: 0.0})()
+    costs = type("Two", (FixedCosts,), {"measures": lambda *_: 0.0})()
     plan = estimate(
-        audit, {"digits": Size(1000, 100, (1, 8, 8), 10)}, {("digits", "mlp"): Model(FACTS, 4000)}, costs, {}
+        audit, {"digits": Size(1000, 100, (1, 8, 8), 10)}, {("digits", "mlp"): Model(METADATA, 4000)}, costs, {}
     )
     # both explainers are one family; a model labels its 500 records once
     assert plan.seconds["signals local_linear"] == pytest.approx(30 * (1000 * 0.02 + 500 * 0.0005))
@@ -102,7 +105,7 @@ def test_studies_of_private_explanations_are_counted_by_black_box_and_by_setting
     study = {"black_boxes": ["forest", "labels"], "architectures": ["mlp"], "attacked": ["inf", 1]}
     audit = parse(Audit, CONFIG | {"private_explanations": {"digits": study}}, "tiny.yaml")
     plan = estimate(
-        audit, {"digits": Size(1000, 100, (1, 8, 8), 10)}, {("digits", "mlp"): Model(FACTS, 4000)}, Told(), {}
+        audit, {"digits": Size(1000, 100, (1, 8, 8), 10)}, {("digits", "mlp"): Model(METADATA, 4000)}, FixedCosts(), {}
     )
     # two made of the pool, each attacked twice; three settings, beside the one without privacy
     pool, models = 20 + 1 + 2 * 100 + 4 * 1000, 3 * (1000 * 0.0005 + 300)
@@ -124,7 +127,7 @@ def test_disk_and_memory(plan: Plan) -> None:
 
 def test_imported_signals_cost_no_training() -> None:
     audit = parse(Audit, {"audit": "theirs", "imported": {"them": {"signals": "s.parquet"}}}, "theirs.yaml")
-    plan = estimate(audit, {}, {}, Told(), {"attack": 1})
+    plan = estimate(audit, {}, {}, FixedCosts(), {"attack": 1})
     assert (
         plan.models == 0
         and plan.disk == {"figures and report": SHOWN_BYTES}
@@ -135,8 +138,8 @@ def test_imported_signals_cost_no_training() -> None:
 def test_blocks_too_small_to_be_worth_their_start_are_named_with_the_size_that_mends_it(plan: Plan) -> None:
     audit = parse(Audit, CONFIG | {"membership": {"models": 40}, "compute": {"shadows_per_job": 1}}, "tiny.yaml")
     work = Plan(seconds={"train none": 90.0, "train dp-sgd": 10.0, "signals gradient": 10_000.0})
-    (told,) = advice(work, audit, {"train": 40, "signals": 40})  # 5 s to start, 2.5 s of work
-    assert told.startswith("67% of a train job is start-up: compute.shadows_per_job: 18 makes it a tenth")
-    (told,) = advice(Plan(seconds={"train none": 1.0}), audit, {"train": 40})
-    assert "compute.shadows_per_job: 40 is as large as it gets" in told
+    (sentence,) = advice(work, audit, {"train": 40, "signals": 40})  # 5 s to start, 2.5 s of work
+    assert sentence.startswith("67% of a train job is start-up: compute.shadows_per_job: 18 makes it a tenth")
+    (sentence,) = advice(Plan(seconds={"train none": 1.0}), audit, {"train": 40})
+    assert "compute.shadows_per_job: 40 is the largest possible" in sentence
     assert list(advice(Plan(seconds={"train none": 2000.0}), audit, {"train": 40})) == []

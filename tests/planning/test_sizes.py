@@ -1,4 +1,4 @@
-"""Sizes of pools: told, on disk, or published."""
+"""Sizes of pools: given, on disk, or published."""
 
 from pathlib import Path
 from typing import Any
@@ -31,18 +31,18 @@ def test_every_bundled_or_published_source_is_known() -> None:
 
 
 def test_images_are_stored_at_the_size_that_is_asked_for(tmp_path: Path) -> None:
-    assert size_of(audit(size=16, pool="cifar10", root="."), "digits", tmp_path, {}).shape == (3, 16, 16)
+    assert size_of(audit(size=16, source="cifar10", path="."), "digits", tmp_path, {}).shape == (3, 16, 16)
 
 
 def test_a_built_pool_says_itself(tmp_path: Path) -> None:
-    facts = {"shape": [5], "classes": ["a", "b"]}
+    metadata = {"shape": [5], "classes": ["a", "b"]}
     rows = pa.table({"record": pa.array(range(7))})
-    write_table(tmp_path / "pools" / "digits" / "records.parquet", rows, "records", 7, facts)
+    write_table(tmp_path / "pools" / "digits" / "records.parquet", rows, "records", 7, metadata)
     size = size_of(audit(public=3), "digits", tmp_path, {})
     assert size == Size(7, 3, (5,), 2) and size.bytes == 10 * 5 * 4
 
 
-def test_what_is_told_goes_first(tmp_path: Path) -> None:
+def test_a_given_size_goes_first(tmp_path: Path) -> None:
     name, size = parse_size("digits=20000,3x224x224,10", audit(public=3))
     assert size_of(audit(public=3), "digits", tmp_path, {name: size}) == Size(20000, 3, (3, 224, 224), 10)
 

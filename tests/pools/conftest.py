@@ -16,10 +16,10 @@ from PIL import Image
 from scipy.io import savemat
 
 from mia_audit.cli import main
-from mia_audit.models.torchvision_guard import guard
 from mia_audit.pools import pools
 from mia_audit.pools.catalogue import PoolSource
-from mia_audit.pools.torchvision_sets import TorchvisionSet
+from mia_audit.pools.sources.torchvision_sets import TorchvisionSet
+from mia_audit.runtime.torchvision_guard import guard
 from mia_audit.storage import read_table
 
 TRAIN, TEST, PUBLIC = 16, 8, 4
@@ -176,7 +176,8 @@ def publish(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Publish:
 def through_all_stages(section: dict[str, Any], architecture: dict[str, Any], folder: Path) -> pa.Table:
     """Run an audit's stages up to the signals of two shadow models under DP-SGD, a command each, with 4 public records."""
     training = {"epochs": 1, "batch": 4}
-    mechanism = {"mechanism": {"mechanism": "dp-sgd"}, "mechanism_name": "dp-sgd", "epsilon": "8"}
+    dp_sgd = {"mechanism": "dp-sgd", "accountant": "rdp"}  # the quickest one to calibrate
+    mechanism = {"mechanism": dp_sgd, "mechanism_name": "dp-sgd", "epsilon": "8"}
     explained = {"explainers": ["ixg", "saliency"], "explain": ["logit"], "explained_class": "predicted"}
     pool, built, models, out = (folder, folder / "a.json", folder / "models", folder / "signals.parquet")
     _stage("pool", {"name": "some", "dataset": section | {"public": PUBLIC}}, out=pool)

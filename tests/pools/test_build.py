@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mia_audit.config.schema import Dataset
 from mia_audit.errors import UserError
 from mia_audit.pools import pools
 from mia_audit.pools.build import Pool, build_pool
 from mia_audit.pools.catalogue import Source
+from mia_audit.pools.section import Dataset
 
 
 def table(rows: int = 50) -> Source:
@@ -19,14 +19,14 @@ def table(rows: int = 50) -> Source:
 
 
 def build(source: Source, seed: int = 0, **section: Any) -> Pool:
-    return build_pool(source, Dataset(pool="digits", **section), "some", seed)
+    return build_pool(source, Dataset(source="digits", **section), "some", seed)
 
 
 def test_all_but_one_of_equal_records_are_dropped_and_counted() -> None:
     source = table()
     source.records[[7, 20]] = source.records[3]
     pool = build(source)
-    assert pool.facts["duplicates"] == 2
+    assert pool.metadata["duplicates"] == 2
     kept = set(pool.audited.source.tolist())
     assert kept - {3, 7, 20} == set(range(50)) - {3, 7, 20}
     assert len(kept & {3, 7, 20}) == 1
@@ -84,7 +84,7 @@ def test_more_records_than_there_are_is_a_user_error(section: dict[str, int], ex
     ("name", "shape", "classes"), [("digits", (1797, 1, 8, 8), 10), ("breast_cancer", (569, 30), 2)]
 )
 def test_bundled_pools_have_their_published_size(name: str, shape: tuple[int, ...], classes: int) -> None:
-    source = pools[name].load(Dataset(pool=name), "datasets.some")
+    source = pools[name].load(Dataset(source=name), "datasets.some")
     assert source.records.shape == shape
     assert len(source.classes) == classes == len(set(source.labels))
     assert source.records.dtype == (np.uint8 if source.kind == "image" else np.float32)
@@ -93,5 +93,5 @@ def test_bundled_pools_have_their_published_size(name: str, shape: tuple[int, ..
 def test_digits_keep_their_17_grey_levels() -> None:
     from sklearn.datasets import load_digits
 
-    pixels = pools["digits"].load(Dataset(pool="digits"), "datasets.some").records[:, 0]  # type: ignore[index]
+    pixels = pools["digits"].load(Dataset(source="digits"), "datasets.some").records[:, 0]  # type: ignore[index]
     assert np.array_equal(np.rint(pixels / 255 * 16), load_digits().images)

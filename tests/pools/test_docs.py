@@ -9,12 +9,12 @@ import pytest
 import yaml
 from PIL import Image
 
+from mia_audit.config.expand import resolved_architecture
 from mia_audit.config.load import check_audit
-from mia_audit.config.schema import Dataset
-from mia_audit.config.settings import resolved_architecture
 from mia_audit.models import own_normalisation
 from mia_audit.pools import pools
 from mia_audit.pools.build import build_pool
+from mia_audit.pools.section import Dataset
 
 PAGE = Path(__file__).parents[2] / "docs" / "pools.md"
 
@@ -31,12 +31,12 @@ def test_a_users_own_data_needs_so_many_lines(
     monkeypatch.chdir(tmp_path)
     _write(tmp_path / "data")
     section: Dataset = audit.datasets[name]
-    pool = build_pool(pools[section.pool].load(section, f"datasets.{name}"), section, name, 0)
-    assert len(pool.facts["classes"]) == 2
+    pool = build_pool(pools[section.source].load(section, f"datasets.{name}"), section, name, 0)
+    assert len(pool.metadata["classes"]) == 2
     (architecture,) = audit.architectures
     assert resolved_architecture(audit, architecture).model == architecture
     if name == "photos":
-        assert pool.facts["shape"] == [3, 224, 224]
+        assert pool.metadata["shape"] == [3, 224, 224]
         assert own_normalisation(architecture, 3)["mean"] == [0.5] * 3
 
 

@@ -9,10 +9,10 @@ import pytest
 from PIL import Image
 
 from mia_audit.cli import main
-from mia_audit.config.schema import Dataset
 from mia_audit.errors import UserError
 from mia_audit.pools import pools
 from mia_audit.pools.build import Pool, build_pool
+from mia_audit.pools.section import Dataset
 
 from .conftest import PUBLIC, through_all_stages
 
@@ -21,7 +21,7 @@ COUNT = 24
 
 
 def build(pool: str, root: Path, **section: Any) -> Pool:
-    dataset = Dataset(pool=pool, root=str(root), take="first", **section)
+    dataset = Dataset(source=pool, path=str(root), take="first", **section)
     return build_pool(pools[pool].load(dataset, "datasets.mine"), dataset, "mine", 0)
 
 
@@ -49,14 +49,14 @@ def photos(tmp_path: Path) -> Path:
 
 def test_a_folder_of_images_is_classes_of_images(photos: Path) -> None:
     pool = build("images", photos)
-    assert pool.facts["classes"] == ["cat", "dog"]
+    assert pool.metadata["classes"] == ["cat", "dog"]
     assert np.bincount(pool.audited.labels).tolist() == [12, 12]
     first = np.asarray(Image.open(photos / "cat" / "00.png")).transpose(2, 0, 1)
     np.testing.assert_array_equal(np.asarray(pool.audited.data)[0], first)
 
 
 def test_a_folder_of_images_goes_through_an_audits_stages(photos: Path, tmp_path: Path) -> None:
-    signals = through_all_stages({"pool": "images", "root": str(photos)}, VIT, tmp_path / "run")
+    signals = through_all_stages({"source": "images", "path": str(photos)}, VIT, tmp_path / "run")
     assert len(signals) == 2 * (COUNT - PUBLIC)
 
 
@@ -64,13 +64,13 @@ def test_copies_of_an_image_are_dropped(photos: Path) -> None:
     copied = photos / "dog" / "copy.bmp"
     Image.open(photos / "cat" / "00.png").save(copied)
     pool = build("images", photos)
-    assert (pool.facts["duplicates"], len(pool.audited.labels)) == (1, COUNT)
+    assert (pool.metadata["duplicates"], len(pool.audited.labels)) == (1, COUNT)
 
 
 def test_all_damaged_images_are_listed_at_once(photos: Path) -> None:
     for name in ("cat/02.png", "dog/05.png"):
         (photos / name).write_bytes(b"no image")
-    message = fails("images", photos, r"datasets\.mine\.root: 2 of 24 images cannot be read")
+    message = fails("images", photos, r"datasets\.mine\.path: 2 of 24 images cannot be read")
     assert "cat/02.png" in message and "dog/05.png" in message
 
 
@@ -86,7 +86,7 @@ def test_images_without_a_header_and_images_without_an_end_are_listed_together(p
     (photos / "dog" / "05.png").write_bytes(b"no image")
     content = (photos / "cat" / "04.png").read_bytes()
     (photos / "cat" / "04.png").write_bytes(content[: len(content) // 2])
-    message = fails("images", photos, r"datasets\.mine\.root: 2 of 24 images cannot be read")
+    message = fails("images", photos, r"datasets\.mine\.path: 2 of 24 images cannot be read")
     assert "cat/04.png" in message and "dog/05.png" in message
 
 
@@ -95,18 +95,18 @@ def test_grey_images_among_colour_ones_are_named_and_can_be_converted(photos: Pa
     fails(
         "images", photos, r"1 grey-scale image among colour ones: .*cat/06\.png\. datasets\.mine\.convert: rgb or grey"
     )
-    assert build("images", photos, convert="rgb").facts["shape"] == [3, 8, 8]
-    assert build("images", photos, convert="grey").facts["shape"] == [1, 8, 8]
+    assert build("images", photos, convert="rgb").metadata["shape"] == [3, 8, 8]
+    assert build("images", photos, convert="grey").metadata["shape"] == [1, 8, 8]
 
 
 def test_images_of_several_sizes_need_one(photos: Path) -> None:
     Image.new("RGB", (12, 9)).save(photos / "dog" / "wide.png")
     fails("images", photos, r"datasets\.mine\.size: missing; images vary in size \(.*wide\.png is not of 8 × 8 pixels")
-    assert build("images", photos, size=6).facts["shape"] == [3, 6, 6]
+    assert build("images", photos, size=6).metadata["shape"] == [3, 6, 6]
 
 
 def test_a_mean_goes_with_the_channels(photos: Path) -> None:
-    assert build("images", photos, mean=(0.1, 0.2, 0.3)).facts["mean"] == (0.1, 0.2, 0.3)
+    assert build("images", photos, mean=(0.1, 0.2, 0.3)).metadata["mean"] == (0.1, 0.2, 0.3)
     fails("images", photos, r"datasets\.mine\.mean: 2 numbers, but the images have 3 channels", mean=(0.1, 0.2))
 
 
@@ -144,8 +144,8 @@ def write(frame: pl.DataFrame, path: Path) -> None:
 
 def test_a_table_is_numbers_and_one_column_a_word(people: Path) -> None:
     pool = build("table", people)
-    assert pool.facts["features"] == ["age", "smoker", "town=Aix", "town=Bern", "town=Ulm", "code"]
-    assert pool.facts["classes"] == ["ill", "well"]
+    assert pool.metadata["features"] == ["age", "smoker", "town=Aix", "town=Bern", "town=Ulm", "code"]
+    assert pool.metadata["classes"] == ["ill", "well"]
     data = np.asarray(pool.audited.data)
     assert data[1].tolist() == [35.5, 0, 0, 0, 1, 1]
     assert data.dtype == np.float32
@@ -153,7 +153,7 @@ def test_a_table_is_numbers_and_one_column_a_word(people: Path) -> None:
 
 
 def test_a_table_goes_through_an_audits_stages(people: Path, tmp_path: Path) -> None:
-    section = {"pool": "table", "root": str(people), "standardise": "public"}
+    section = {"source": "table", "path": str(people), "standardise": "public"}
     signals = through_all_stages(section, {"model": "mlp", "parameters": {"width": 4}}, tmp_path / "run")
     assert len(signals) == 2 * (COUNT - PUBLIC)
 
@@ -163,7 +163,7 @@ def test_columns_are_standardised_by_stated_constants(people: Path) -> None:
     data = np.asarray(pool.audited.data)
     np.testing.assert_allclose(data[:3, 0], [-1.55, 0, 1.45], rtol=1e-6)
     assert data[:3, 5].tolist() == [0, 1, 2]
-    assert pool.facts["centre"][0] == 35.5
+    assert pool.metadata["centre"][0] == 35.5
     fails(
         "table",
         people,
@@ -232,7 +232,7 @@ def save(folder: Path, records: np.ndarray, labels: np.ndarray, as_folder: bool 
 
 def test_arrays_go_through_an_audits_stages(tmp_path: Path) -> None:
     root = save(tmp_path, np.random.default_rng(0).normal(size=(COUNT, 5)), np.array(["a", "b"] * 12))
-    section = {"pool": "arrays", "root": str(root), "standardise": "public"}
+    section = {"source": "arrays", "path": str(root), "standardise": "public"}
     signals = through_all_stages(section, {"model": "mlp", "parameters": {"width": 4}}, tmp_path / "run")
     assert len(signals) == 2 * (COUNT - PUBLIC)
 
@@ -271,13 +271,13 @@ def test_a_pickle_that_calls_itself_an_array_is_never_run(tmp_path: Path) -> Non
 
 def test_a_mistake_leaves_nothing_behind(photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (photos / "cat" / "02.png").write_bytes(b"no image")
-    spec = f'{{"seed": 0, "name": "mine", "dataset": {{"pool": "images", "root": "{photos}"}}}}'
+    spec = f'{{"seed": 0, "name": "mine", "dataset": {{"source": "images", "path": "{photos}"}}}}'
     assert main(["pool", "--spec", spec, "--out", str(tmp_path / "pool")]) == 2
-    assert capsys.readouterr().err.startswith("mia-audit: datasets.mine.root: 1 of 24 images cannot be read")
+    assert capsys.readouterr().err.startswith("mia-audit: datasets.mine.path: 1 of 24 images cannot be read")
     assert not (tmp_path / "pool").exists()
 
 
 def test_a_key_that_a_pool_does_not_read_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    spec = '{"seed": 0, "name": "mine", "dataset": {"pool": "digits", "size": 32}}'
+    spec = '{"seed": 0, "name": "mine", "dataset": {"source": "digits", "size": 32}}'
     assert main(["pool", "--spec", spec, "--out", str(tmp_path / "pool")]) == 2
     assert "datasets.mine.size: pool 'digits' does not read it; it reads none of those keys" in capsys.readouterr().err

@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mia_audit.config.schema import Dataset
 from mia_audit.errors import UserError
 from mia_audit.pools import pools
 from mia_audit.pools.build import Pool, build_pool
+from mia_audit.pools.section import Dataset
 
 from .conftest import FORMATS, PUBLIC, TEST, TRAIN, Publish, through_all_stages
 
@@ -18,7 +18,7 @@ VIT = {"patch_size": 4, "embed_dim": 8, "depth": 1, "num_heads": 1, "img_size": 
 
 
 def build(name: str, root: Path, **section: Any) -> Pool:
-    dataset = Dataset(pool=name, root=str(root), **VARYING.get(name, {}) | section)
+    dataset = Dataset(source=name, path=str(root), **VARYING.get(name, {}) | section)
     return build_pool(pools[name].load(dataset, "datasets.some"), dataset, "some", 0)
 
 
@@ -28,13 +28,13 @@ def test_a_published_set_comes_as_it_was_written(name: str, tmp_path: Path, publ
     pool = build(name, tmp_path, take="first")
     np.testing.assert_array_equal(np.asarray(pool.audited.data), pixels[pool.audited.source])
     np.testing.assert_array_equal(pool.audited.labels, labels)
-    assert len(pool.facts["classes"]) > labels.max()
+    assert len(pool.metadata["classes"]) > labels.max()
 
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_a_published_set_goes_through_an_audits_stages(name: str, tmp_path: Path, publish: Publish) -> None:
     publish(name)
-    section = {"pool": name, "root": str(tmp_path), **VARYING.get(name, {})}
+    section = {"source": name, "path": str(tmp_path), **VARYING.get(name, {})}
     signals = through_all_stages(section, {"model": "vision_transformer", "parameters": VIT}, tmp_path / "run")
     assert len(signals) == 2 * (TRAIN + TEST - PUBLIC)
 
@@ -44,12 +44,12 @@ def test_the_first_records_are_training_before_test_images(tmp_path: Path, publi
     pool = build("cifar10", tmp_path, take="first", records=TRAIN + 2, public=3)
     assert pool.audited.source.tolist() == list(range(TRAIN + 2))
     assert pool.public.source.tolist() == [TRAIN + 2, TRAIN + 3, TRAIN + 4]
-    assert pool.facts["read"] == TRAIN + 5
+    assert pool.metadata["read"] == TRAIN + 5
 
 
 def test_images_are_read_by_several_threads_as_by_one(tmp_path: Path, publish: Publish) -> None:
     publish("food101")
-    section = Dataset(pool="food101", root=str(tmp_path), size=20)
+    section = Dataset(source="food101", path=str(tmp_path), size=20)
     one, four = (
         build_pool(pools["food101"].load(section, "datasets.some"), section, "some", 0, threads=threads)
         for threads in (1, 4)
@@ -70,11 +70,11 @@ def test_a_size_is_what_pillow_resizes_to(tmp_path: Path, publish: Publish) -> N
 @pytest.mark.parametrize(
     ("name", "damage", "section", "words"),
     [
-        ("svhn", "test_32x32.mat", {}, r"datasets\.some\.root: no readable SVHN in .*datasets\.some\.download: true"),
+        ("svhn", "test_32x32.mat", {}, r"datasets\.some\.path: no readable SVHN in .*datasets\.some\.download: true"),
         ("cifar10", "cifar-10-batches-py/test_batch", {}, "no readable CIFAR10 in .*test_batch is damaged"),
-        ("gtsrb", "gtsrb/GTSRB/Final_Test/Images/00020.ppm", {}, r"1 of 24 records .*00020\.ppm \(.*Mend them"),
+        ("gtsrb", "gtsrb/GTSRB/Final_Test/Images/00020.ppm", {}, r"1 of 24 records .*00020\.ppm \(.*Repair them"),
         ("gtsrb", "", {"size": None}, r"datasets\.some\.size: missing; the images of GTSRB vary in size"),
-        ("mnist", "", {"root": ""}, r"datasets\.some\.root: missing; say where the files of pool 'mnist' are"),
+        ("mnist", "", {"root": ""}, r"datasets\.some\.path: missing; say where the files of pool 'mnist' are"),
         ("mnist", "", {"root": "/no/such"}, "/no/such: no such file or folder"),
     ],
 )

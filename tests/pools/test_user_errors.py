@@ -62,7 +62,7 @@ CIFAR, GTSRB, FOOD, MNIST = "cifar-10-batches-py", "gtsrb/GTSRB", "food-101", "M
         ("mnist", gone, f"{MNIST}/t10k-labels-idx1-ubyte", f"({MNIST}/t10k-labels-idx1-ubyte is missing)"),
         ("mnist", halved, f"{MNIST}/t10k-images-idx3-ubyte", "no readable MNIST in ROOT (shape"),
         ("fashion_mnist", gone, "FashionMNIST/raw/train-images-idx3-ubyte", "train-images-idx3-ubyte is missing)"),
-        ("gtsrb", gone, f"{GTSRB}/Final_Test/Images/00020.ppm", "00020.ppm (no such file or directory). Mend them"),
+        ("gtsrb", gone, f"{GTSRB}/Final_Test/Images/00020.ppm", "00020.ppm (no such file or directory). Repair them"),
         ("gtsrb", gone, "gtsrb/GT-final_test.csv", "no readable GTSRB in ROOT (gtsrb/GT-final_test.csv is missing)"),
         ("gtsrb", gone, f"{GTSRB}/Training/00000", "15 train images of GTSRB in ROOT where 16 were expected"),
         ("gtsrb", emptied, f"{GTSRB}/Training/00000", "(Found no valid file for the classes 00000"),
@@ -79,7 +79,7 @@ def test_published_files_that_are_missing_or_damaged_are_named(
     publish(name)
     damage(tmp_path / what)
     varying = {"size": 20} if name in ("gtsrb", "food101") else {}
-    assert words in fails(pool=name, root=str(tmp_path), **varying)
+    assert words in fails(source=name, path=str(tmp_path), **varying)
 
 
 @pytest.fixture
@@ -124,14 +124,14 @@ def spoil(root: Path, how: str) -> None:
 )
 def test_what_is_wrong_with_a_folder_of_images(how: str, words: str, photos: Path, fails: Fails) -> None:
     spoil(photos, how)
-    assert words in fails(pool="images", root=str(photos))
+    assert words in fails(source="images", path=str(photos))
 
 
 @pytest.mark.parametrize("pool", ["images", "table", "arrays", "cifar10"])
 def test_a_missing_root(pool: str, tmp_path: Path, fails: Fails) -> None:
-    told = fails(pool=pool, root=str(tmp_path / "no.csv"))
-    assert f"datasets.mine.root: ROOT/no.csv: no such file or folder; say where the files of pool '{pool}' are" in told
-    assert "datasets.mine.root: missing" in fails(pool=pool)
+    told = fails(source=pool, path=str(tmp_path / "no.csv"))
+    assert f"datasets.mine.path: ROOT/no.csv: no such file or folder; say where the files of pool '{pool}' are" in told
+    assert "datasets.mine.path: missing" in fails(source=pool)
 
 
 @pytest.mark.parametrize(
@@ -143,30 +143,30 @@ def test_a_missing_root(pool: str, tmp_path: Path, fails: Fails) -> None:
         ("a,b,label\n1,2,x\n2\n", "values are missing or not finite in column 'b' (row 2 first, 1 in all), 'label'"),
         ("a,label\n1,\n2,y\n3,x\n", "values are missing or not finite in column 'label' (row 1 first"),
         ("a,label\n1,x\n1e300,y\n", "1e+300 in column 'a' (row 2) is too large for a number of 32 bits"),
-        ("a,label\n1,x\n?,y\n2,x\n", "column 'a' holds numbers but for '?' (row 2 first, 1 in all): mend them"),
+        ("a,label\n1,x\n?,y\n2,x\n", "column 'a' holds numbers but for '?' (row 2 first, 1 in all): correct them"),
         ("a;label\n1;x\n2;y\n", "columns are separated by semicolons where commas were expected: save it with commas"),
         ("a\tlabel\n1\tx\n2\ty\n", "columns are separated by tabs"),
-        ("a,label,label\n1,x,y\n2,y,x\n", "column 'label' stands there twice"),
+        ("a,label,label\n1,x,y\n2,y,x\n", "column 'label' is there twice"),
         ("id,label\n" + "".join(f"p{i},{i % 2}\n" for i in range(30)), "column 'id' has 30 different words in 30 rows"),
         ("label\nx\ny\n", "has no column beside 'label'"),
     ],
 )
 def test_what_is_wrong_with_a_csv(content: str, words: str, tmp_path: Path, fails: Fails) -> None:
     (tmp_path / "t.csv").write_text(content)
-    assert words in fails(pool="table", root=str(tmp_path / "t.csv"))
+    assert words in fails(source="table", path=str(tmp_path / "t.csv"))
 
 
 def test_a_csv_of_another_encoding_and_a_folder_that_is_called_one(tmp_path: Path, fails: Fails) -> None:
     (tmp_path / "t.csv").write_text("a,label\n1,x\n2,y\n", encoding="utf-16")
-    assert "not readable as a table: it is not in UTF-8" in fails(pool="table", root=str(tmp_path / "t.csv"))
+    assert "not readable as a table: it is not in UTF-8" in fails(source="table", path=str(tmp_path / "t.csv"))
     (tmp_path / "d.parquet").mkdir()
-    assert "expected a file that ends in .csv or .parquet" in fails(pool="table", root=str(tmp_path / "d.parquet"))
+    assert "expected a file that ends in .csv or .parquet" in fails(source="table", path=str(tmp_path / "d.parquet"))
 
 
 def test_classes_that_are_lists_are_refused(tmp_path: Path, fails: Fails) -> None:
     pl.DataFrame({"a": [1, 2], "label": [[1], [2]]}).write_parquet(tmp_path / "t.parquet")
     assert "column 'label' of ROOT/t.parquet holds List(Int64); expected classes" in fails(
-        pool="table", root=str(tmp_path / "t.parquet")
+        source="table", path=str(tmp_path / "t.parquet")
     )
 
 
@@ -191,18 +191,20 @@ def test_what_is_wrong_with_arrays(
     records: np.ndarray, labels: np.ndarray, words: str, tmp_path: Path, fails: Fails
 ) -> None:
     np.savez(tmp_path / "some.npz", records=records, labels=labels)
-    assert words in fails(pool="arrays", root=str(tmp_path / "some.npz"))
+    assert words in fails(source="arrays", path=str(tmp_path / "some.npz"))
 
 
 def test_files_that_are_no_arrays(tmp_path: Path, fails: Fails) -> None:
     (tmp_path / "some.npz").write_bytes(b"PK\x03\x04 and no more")
     assert "no readable array 'records' (File is not a zip file)" in fails(
-        pool="arrays", root=str(tmp_path / "some.npz")
+        source="arrays", path=str(tmp_path / "some.npz")
     )
     (tmp_path / "folder").mkdir()
     np.save(tmp_path / "folder" / "records.npy", ROWS)
     assert "labels.npy: no readable array 'labels' (no such file)" in fails(
-        pool="arrays", root=str(tmp_path / "folder")
+        source="arrays", path=str(tmp_path / "folder")
     )
     halved(tmp_path / "folder" / "records.npy")
-    assert "no readable array 'records' (mmap length is greater" in fails(pool="arrays", root=str(tmp_path / "folder"))
+    assert "no readable array 'records' (mmap length is greater" in fails(
+        source="arrays", path=str(tmp_path / "folder")
+    )

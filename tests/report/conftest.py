@@ -1,6 +1,5 @@
 """A small audit on disk: an image pool, a setting that leaks, one at ε = 8 that leaks less and one at ε = 1 that does not."""
 
-import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,10 +10,13 @@ import pyarrow as pa
 import pytest
 from scipy.stats import rankdata
 
+from mia_audit.config.report_specs import ReportSpec
 from mia_audit.evaluation.called import SHARES, called_columns
-from mia_audit.interpretability.tables import COLUMNS, CURVES, MAPS
-from mia_audit.report.findings import Findings, find
-from mia_audit.report.results import Results, parse_spec
+from mia_audit.explanation_metrics.tables import COLUMNS, CURVES, MAPS
+from mia_audit.report.data.find import find
+from mia_audit.report.data.findings import Findings
+from mia_audit.report.data.results import Results
+from mia_audit.report.data.spec import parse_spec
 from mia_audit.storage import write_table
 
 RECORDS, MODELS = 300, 12
@@ -34,12 +36,12 @@ DP = {"delta": 1e-5, "accountant": "prv", "clipping": "automatic"}
 def _scores(strength: float, member: np.ndarray, random: np.random.Generator) -> Iterator[pa.Table]:
     """Yield one row group per attack and per null control."""
     rows = member.size
-    for attack, signal, variance, power in ATTACKS:
+    for attack, signal, likelihood, power in ATTACKS:
         score = random.normal(size=member.shape) + strength * power * member
         score[EXPOSED] += 5 * strength * power * member[EXPOSED]
         for null_control in (False, True):
             judged = random.permuted(member, axis=0) if null_control else member
-            names = {"attack": attack, "signal": signal, "variance": variance}
+            names = {"attack": attack, "signal": signal, "likelihood": likelihood}
             yield pa.table(
                 {
                     **{name: pa.array([value] * rows).dictionary_encode() for name, value in names.items()},
@@ -58,7 +60,7 @@ FPRS = (0.001, 0.01, 0.1)
 def _metrics(scores: pa.Table) -> pa.Table:
     """Per target AUC and TPRs of untied scores, with made-up intervals."""
     rows = []
-    keys = ("attack", "signal", "variance", "null_control")
+    keys = ("attack", "signal", "likelihood", "null_control")
     score, member = (scores[name].to_numpy().reshape(-1, RECORDS) for name in ("score", "member"))
     names = [scores[name].to_numpy()[::RECORDS] for name in (*keys, "target")]
     for index, (*key, target) in enumerate(zip(*names, strict=True)):
@@ -133,16 +135,16 @@ def _pool(folder: Path, member: np.ndarray, random: np.random.Generator) -> None
     records = pa.table(
         {"record": pa.array(np.arange(RECORDS), pa.int32()), "label": pa.array(np.arange(RECORDS) % 3, pa.int32())}
     )
-    facts = {
+    metadata = {
         "kind": "image",
         "shape": [1, 8, 8],
         "classes": ["cat", "dog", "hen"],
         "features": None,
         "mean": 0.5,
-        "sd": 0.5,
+        "std": 0.5,
         "duplicates": 4,
     }
-    write_table(folder / "records.parquet", records, "records", RECORDS, facts)
+    write_table(folder / "records.parquet", records, "records", RECORDS, metadata)
     columns = {"record": np.arange(RECORDS, dtype=np.int32), **{str(k): member[:, k] for k in range(MODELS)}}
     write_table(folder / "membership.parquet", pa.table(columns), "membership", RECORDS, {"design": "half", "seed": 0})
 
@@ -156,7 +158,7 @@ class Small:
 
     def results(self, **changes: Any) -> Results:
         """Open it, with other values in its spec."""
-        return Results(self.root, parse_spec(json.dumps(self.spec | changes)))
+        return Results(self.root, parse_spec(ReportSpec(**(self.spec | changes)).model_dump(mode="json")))
 
 
 def _write(root: Path, settings: dict[tuple[str, str], float], pool: bool) -> Small:
@@ -196,7 +198,7 @@ def _write(root: Path, settings: dict[tuple[str, str], float], pool: bool) -> Sm
         "title": "A toy",
         "exposed": 3,
         "settings": described,
-        "variance": "pooled",
+        "likelihood": "pooled",
         "evaluation": {"fprs": [0.001, 0.01, 0.1], "confidence": 0.95},
         "explainers": explainers,
         "config": {"audit": "toy", "seed": 3, "membership": {"design": "half", "models": MODELS}},
@@ -239,7 +241,7 @@ def imported(tmp_path_factory: pytest.TempPathFactory) -> Small:
         "trained": False,
         "folder": ".",
     }
-    return Small(small.root, {"audit": "imported", "exposed": 3, "settings": [setting], "variance": "pooled"})
+    return Small(small.root, {"audit": "imported", "exposed": 3, "settings": [setting], "likelihood": "pooled"})
 
 
 REASON = "the mask is computed from the private batch"
@@ -260,7 +262,7 @@ ALIKE = {"inf": 0.7, "8": 0.6, "1": 0.2}
 
 
 def _explanations(folder: Path, settings: dict[tuple[str, str], float], random: np.random.Generator) -> None:
-    """Write made-up measures of five records and maps of two, as `mia-audit interpretability` does."""
+    """Write made-up measures of five records and maps of two, as `mia-audit explanation-metrics` does."""
     rows = [
         {"mechanism": mechanism, "epsilon": epsilon, "shadow": shadow, "record": record, "explainer": explainer,
          "quantity": "logit", "measure": measure, "against": against,
@@ -274,7 +276,7 @@ def _explanations(folder: Path, settings: dict[tuple[str, str], float], random: 
         for record in range(5)
     ]  # fmt: skip
     table = pa.Table.from_pylist(rows, schema=COLUMNS)
-    write_table(folder / "interpretability.parquet", table, "interpretability", len(table))
+    write_table(folder / "explanation_metrics.parquet", table, "explanation_metrics", len(table))
     curves = [
         {"mechanism": mechanism, "epsilon": epsilon, "shadow": shadow, "explainer": explainer, "quantity": "logit",
          "measure": "deletion", "share": step / 4, "value": 0.9 - 0.2 * step + 0.02 * random.normal()}

@@ -8,14 +8,21 @@ from typing import Any
 import polars as pl
 import pytest
 
-from mia_audit.report import figures
-from mia_audit.report.answer import answer
-from mia_audit.report.findings import find, reference
-from mia_audit.report.listings import settings_table
-from mia_audit.report.page import render
-from mia_audit.report.provenance import provenance
-from mia_audit.report.sweeps import accuracy_by_epsilon
-from mia_audit.report.tables import build, to_csv, write
+from mia_audit.report.data.find import find
+from mia_audit.report.data.findings import reference
+from mia_audit.report.data.provenance import provenance
+from mia_audit.report.figures.accuracy import accuracy_by_epsilon
+from mia_audit.report.figures.catalogue import draw
+from mia_audit.report.page.render import render
+from mia_audit.report.tables.catalogue import tables_of, to_csv, write
+from mia_audit.report.tables.layout import Cell
+from mia_audit.report.tables.settings import settings_layout
+from mia_audit.report.text.answer import answer
+
+
+def build(results: Any, findings: Any) -> Any:
+    return {name: kind(results, findings) for name, kind in tables_of(results.spec).items()}
+
 
 REASON = "the mask is computed from the private batch"
 
@@ -30,9 +37,11 @@ def test_tables_print_none_and_why(nominal: Any, tmp_path: Path) -> None:
         literal = frame.filter(frame["mechanism"] == "fadp-literal")
         assert len(literal) and set(literal["epsilon"]) == {"none (nominal 8)"}
     assert "none (nominal 8)" in to_csv(tables["summary"]) and REASON in to_csv(tables["settings"])
-    write(tables, tmp_path, results.spec)
+    write(results, find(results), tmp_path)
     latex = (tmp_path / "settings.tex").read_text(encoding="utf-8")
-    assert rf"fadp-literal: $\varepsilon$ none, {REASON}" in latex and "none (nominal 8)" in latex
+    assert (
+        rf"$\varepsilon$ = 8: no $\varepsilon$ is guaranteed, since {REASON}" in latex and "none (nominal 8)" in latex
+    )
 
 
 def test_without_such_a_setting_the_table_has_no_such_column(small: Any, findings: Any) -> None:
@@ -49,9 +58,9 @@ def test_sentences_say_none_and_why(nominal: Any) -> None:
     item = next(item for item in told.items if "fadp-literal" in item.term)
     assert item.term == "fadp-literal, ε none (nominal 8)"
     assert f"no ε is guaranteed, since {REASON}" in item.text
-    table = settings_table(findings)
-    assert table["rows"][2]["cells"][0] == {"main": "none", "note": "no guarantee"}
-    assert any("fadp-literal at a nominal ε = 8: no ε is guaranteed, since" in note for note in table["notes"])
+    table = settings_layout(nominal.results(), findings, page=True)
+    assert table.rows[2][1] == Cell("none", ("no guarantee",))
+    assert any("fadp-literal at a nominal ε = 8: no ε is guaranteed, since" in note for note in table.notes)
 
 
 def test_the_page_and_provenance_never_take_it_for_a_guarantee(nominal: Any) -> None:
@@ -76,11 +85,11 @@ def test_figures_say_none_and_why(nominal: Any, tmp_path: Path, monkeypatch: pyt
     findings = find(results)
     drawn: dict[str, str] = {}
 
-    def keep(figure: Any, folder: Path, name: str) -> None:
+    def keep(figure: Any, folder: Path, name: str, caption: str) -> None:
         drawn[name] = json.dumps([text.get_text() for text in figure.findobj(lambda one: hasattr(one, "get_text"))])
 
-    monkeypatch.setattr(figures, "save", keep)
-    figures.draw(results, findings, tmp_path)
+    monkeypatch.setattr("mia_audit.report.figures.style.save", keep)
+    draw(results, findings, tmp_path)
     for name in ("roc_toy_net_fadp-literal-eps8", "attack_by_epsilon", "tradeoff"):
         text = json.loads(drawn[name])
         assert any("fadp-literal: ε none, " in one.replace("\n", " ") for one in text), name
@@ -101,5 +110,5 @@ def test_a_nominal_epsilon_on_an_axis_says_so(nominal: Any) -> None:
     findings = find(nominal.results(settings=[*settings[:2], settings[2]]))
     for one, epsilon in zip(findings.settings, ("inf", "8", "2"), strict=True):
         object.__setattr__(one.setting, "epsilon", epsilon)
-    legend = [text.get_text() for text in accuracy_by_epsilon(findings.settings).legends[0].get_texts()]
+    legend = [text.get_text() for text in accuracy_by_epsilon(None, findings).legends[0].get_texts()]
     assert "net, fadp-literal (ε nominal: none is guaranteed)" in legend and "net, dp-sgd" in legend

@@ -7,8 +7,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from mia_audit.attacks.layouts import read_per_model_csv
-from mia_audit.attacks.ratios import RATIOS
+from mia_audit.attacks.engine.ratios import RATIOS
+from mia_audit.attacks.io.published import read_per_model_csv
 from mia_audit.cli import main
 from mia_audit.evaluation import tpr_at_fpr
 from mia_audit.reproduction.models import measure
@@ -24,21 +24,21 @@ TABLE = {
     ("L1-LRT", "authors' score, authors' read-out", "ixg_l1"): (0.0922, 0.1562, 0.6380),
     ("L1-LRT", "authors' score, exact ROC", "ixg_l1"): (0.0118, 0.0622, 0.6380),
     ("L1-LRT", "threshold", "ixg_l1"): (0.0012, 0.0107, 0.5590),
-    ("L1-LRT", "pooled variance", "ixg_l1"): (0.0129, 0.0652, 0.6325),
-    ("L1-LRT", "pooled variance", "log ixg_l1"): (0.0211, 0.0755, 0.6407),
-    ("L1-LRT", "per-record variance", "log ixg_l1"): (0.0120, 0.0568, 0.6313),
-    ("L1-LRT", "shrunk variance", "log ixg_l1"): (0.0258, 0.0797, 0.6393),
-    ("L1-LRT", "hierarchical variance (default)", "log ixg_l1"): (0.0265, 0.0818, 0.6445),
+    ("L1-LRT", "pooled", "ixg_l1"): (0.0129, 0.0652, 0.6325),
+    ("L1-LRT", "pooled", "log ixg_l1"): (0.0211, 0.0755, 0.6407),
+    ("L1-LRT", "per-record", "log ixg_l1"): (0.0120, 0.0568, 0.6313),
+    ("L1-LRT", "shrunk", "log ixg_l1"): (0.0258, 0.0797, 0.6393),
+    ("L1-LRT", "hierarchical (default)", "log ixg_l1"): (0.0265, 0.0818, 0.6445),
     ("L1-LRT", "joint with the confidence, pooled", "confidence + log ixg_l1"): (0.0394, 0.0951, 0.6506),
     ("L1-LRT", "joint with the confidence, hierarchical (best)", "confidence + log ixg_l1"): (0.0409, 0.0960, 0.6541),
     ("Loss LiRA", "authors' score, authors' read-out", "loss"): (0.0543, 0.0946, 0.5696),
     ("Loss LiRA", "authors' score, exact ROC", "loss"): (0.0094, 0.0302, 0.5696),
     ("Loss LiRA", "threshold", "loss"): (0.0010, 0.0103, 0.5643),
-    ("Loss LiRA", "pooled variance", "loss"): (0.0134, 0.0415, 0.5957),
-    ("Loss LiRA", "pooled variance", "confidence"): (0.0380, 0.0915, 0.6460),
-    ("Loss LiRA", "per-record variance", "confidence"): (0.0105, 0.0637, 0.6414),
-    ("Loss LiRA", "shrunk variance", "confidence"): (0.0397, 0.0932, 0.6469),
-    ("Loss LiRA", "hierarchical variance (default)", "confidence"): (0.0400, 0.0934, 0.6473),
+    ("Loss LiRA", "pooled", "loss"): (0.0134, 0.0415, 0.5957),
+    ("Loss LiRA", "pooled", "confidence"): (0.0380, 0.0915, 0.6460),
+    ("Loss LiRA", "per-record", "confidence"): (0.0105, 0.0637, 0.6414),
+    ("Loss LiRA", "shrunk", "confidence"): (0.0397, 0.0932, 0.6469),
+    ("Loss LiRA", "hierarchical (default)", "confidence"): (0.0400, 0.0934, 0.6473),
 }
 
 
@@ -87,7 +87,7 @@ def test_sixteen_models_suffice(monkeypatch):
     full = read_per_model_csv(Path(FOLDER), {})
     full.signals.pop("loss"), full.signals.pop("confidence")
     table = measure(full)
-    auc = {(row["variance"], row["models"]): row["auc_mean"] for row in table.iter_rows(named=True)}
+    auc = {(row["likelihood"], row["models"]): row["auc_mean"] for row in table.iter_rows(named=True)}
     assert auc["hierarchical", 16] >= auc["pooled", 32] > auc["pooled", 16]
     assert max(auc, key=auc.__getitem__) == ("hierarchical", 32)
 

@@ -1,12 +1,13 @@
-"""A throw-away SLURM on this machine: controller, three nodes, two make-believe GPUs, accounting. Needs root and Debian's packages.
+"""A temporary SLURM on this machine: controller, three nodes, two fake GPUs, accounting. Needs root and Debian's packages.
 
-    python tests/slurm/cluster.py check              say whether the tests can have one here
-    python tests/slurm/cluster.py up FOLDER          start it; says what to export
-    python tests/slurm/cluster.py stop FOLDER        take the controller away, leave all else
-    python tests/slurm/cluster.py start FOLDER       bring the controller back
-    python tests/slurm/cluster.py down FOLDER        stop all of it, by pid file
+    python tests/slurm/cluster.py check              print whether one can be started here
+    python tests/slurm/cluster.py up FOLDER          start it; prints what to export
+    python tests/slurm/cluster.py stop FOLDER        stop the controller alone
+    python tests/slurm/cluster.py start FOLDER       start the controller again
+    python tests/slurm/cluster.py down FOLDER        stop all of it, by pid files
 
-All it keeps is below FOLDER, but for a link at /etc/slurm/slurm.conf: the inner `srun` of Snakemake's plugin looks nowhere else.
+All its files are below FOLDER, but for a link at /etc/slurm/slurm.conf, the only place where the `srun` inside a job of
+Snakemake's plugin looks.
 Packages: slurm-wlm slurmdbd mariadb-server munge.
 """
 
@@ -26,34 +27,34 @@ from pathlib import Path
 
 PROGRAMS = ("slurmctld", "slurmd", "slurmdbd", "munged", "mariadbd", "mariadb-install-db", "sbatch", "sacct")
 SYSTEM_CONFIG = Path("/etc/slurm/slurm.conf")
-MARK = "# a throw-away cluster of mia-audit's tests"
-NODES, CPUS, MEMORY, CARDS = 3, 8, 16000, 2
+MARK = "# a temporary cluster of mia-audit's tests"
+NODES, CPUS, MEMORY, GPUS = 3, 8, 16000, 2
 PATIENCE = 600.0
 """Seconds that anything here may take on a busy machine."""
 LINGER = 30.0
 """Seconds that a daemon may take to end before it is killed."""
 PORTS = range(20000, 32000)
-"""Not those that the system gives to whoever connects: one of them may be in use whenever a daemon comes back."""
+"""Below the range from which the system assigns ports, so that a daemon finds its port free when it starts again."""
 
 
 def obstacle() -> str | None:
-    """Say why no cluster can be started here, if so."""
+    """Return the reason why no cluster can be started here, or None."""
     missing = [name for name in PROGRAMS if not shutil.which(name, path=_path())]
     if missing:
         return f"{missing[0]} is not installed (Debian: slurm-wlm slurmdbd mariadb-server munge)"
     if os.geteuid() != 0:
         return "a SLURM controller needs root"
-    if not _makes_devices():
-        return "its make-believe GPUs are device files, which may not be made in this container"
+    if not _can_create_devices():
+        return "its fake GPUs are device files, which this container may not create"
     if SYSTEM_CONFIG.exists() and MARK not in SYSTEM_CONFIG.read_text():
-        return f"{SYSTEM_CONFIG} belongs to a SLURM of this machine, which is left alone"
+        return f"{SYSTEM_CONFIG} belongs to a SLURM of this machine, which must not be changed"
     return None
 
 
-def _makes_devices() -> bool:
+def _can_create_devices() -> bool:
     with tempfile.TemporaryDirectory() as folder:
         try:
-            _clone_of_null(Path(folder, "card"))
+            _clone_of_null(Path(folder, "gpu"))
         except OSError:
             return False
     return True
@@ -65,12 +66,12 @@ def _clone_of_null(device: Path) -> None:
 
 def up(folder: Path) -> None:
     """Start the whole cluster and wait until all nodes are idle."""
-    if why := obstacle():
-        print(f"no cluster: {why}", file=sys.stderr)
+    if reason := obstacle():
+        print(f"no cluster: {reason}", file=sys.stderr)
         sys.exit(3)
-    if SYSTEM_CONFIG.exists():  # left by a test run that was killed
+    if SYSTEM_CONFIG.exists():  # left by a killed test run
         down(SYSTEM_CONFIG.resolve().parent)
-    for name in ("run", "log", "state", "cards"):
+    for name in ("run", "log", "state", "gpus"):
         (folder / name).mkdir(parents=True, exist_ok=True)
     folder.chmod(0o755)  # munge's clients must reach its socket
     _configure(folder)
@@ -88,7 +89,7 @@ def up(folder: Path) -> None:
 
 
 def down(folder: Path) -> None:
-    """Stop whatever runs, and take the link away."""
+    """Stop all daemons and remove the link."""
     nodes = [f"slurmd.node{node}" for node in range(1, NODES + 1)]
     for name in (*nodes, "slurmctld", "slurmdbd", "mariadbd", "munged"):
         _stop(folder / "run" / f"{name}.pid")
@@ -110,8 +111,8 @@ def stop(folder: Path) -> None:
 def _configure(folder: Path) -> None:
     controller, accounting, database, *nodes = _free_ports(3 + NODES)
     host, run, log = socket.gethostname().partition(".")[0], folder / "run", folder / "log"
-    for card in range(CARDS):  # SLURM wants character devices: clones of /dev/null
-        device = folder / "cards" / f"gpu{card}"
+    for gpu in range(GPUS):  # SLURM requires character devices: clones of /dev/null
+        device = folder / "gpus" / f"gpu{gpu}"
         if not device.exists():
             _clone_of_null(device)
     shared = f"AuthType=auth/munge\nAuthInfo=socket={run}/munge.sock\nSlurmUser=root\n"
@@ -130,13 +131,13 @@ def _configure(folder: Path) -> None:
         "AccountingStoreFlags=job_comment\nJobAcctGatherType=jobacct_gather/none",
     ]
     for node, port in enumerate(nodes, start=1):
-        cards = f" Gres=gpu:{CARDS}" if node == NODES else ""
+        gres = f" Gres=gpu:{GPUS}" if node == NODES else ""
         address = f"NodeHostname={host} NodeAddr=127.0.0.1 Port={port}"
-        lines.append(f"NodeName=node{node} {address} CPUs={CPUS} RealMemory={MEMORY}{cards}")
+        lines.append(f"NodeName=node{node} {address} CPUs={CPUS} RealMemory={MEMORY}{gres}")
     lines.append(f"PartitionName=cpu Nodes=node[1-{NODES}] Default=YES MaxTime=INFINITE State=UP")
     lines.append(f"PartitionName=gpu Nodes=node{NODES} MaxTime=INFINITE State=UP")
     (folder / "slurm.conf").write_text("\n".join(lines) + "\n")
-    (folder / "gres.conf").write_text(f"NodeName=node{NODES} Name=gpu File={folder}/cards/gpu[0-{CARDS - 1}]\n")
+    (folder / "gres.conf").write_text(f"NodeName=node{NODES} Name=gpu File={folder}/gpus/gpu[0-{GPUS - 1}]\n")
     (folder / "cgroup.conf").write_text("CgroupAutomount=no\n")
     dbd = folder / "slurmdbd.conf"
     dbd.write_text(
@@ -181,7 +182,7 @@ def _database(folder: Path) -> None:
 
 
 def _stop(pid_file: Path) -> None:
-    """Ask the process of a pid file to end, and insist when it does not; a number that another program has by now is left alone."""
+    """Terminate the process of a pid file, and kill it when it does not end; spare another program that has its number by now."""
     try:
         pid = int(pid_file.read_text())
     except (OSError, ValueError):
@@ -198,17 +199,17 @@ def _stop(pid_file: Path) -> None:
 
 def _alive(pid: int, name: str) -> bool:
     try:
-        found, _, rest = Path(f"/proc/{pid}/stat").read_text().partition("(")[2].rpartition(") ")
+        running, _, rest = Path(f"/proc/{pid}/stat").read_text().partition("(")[2].rpartition(") ")
     except OSError:
         return False
-    return found == name and rest[0] != "Z"  # nobody may reap it in a container
+    return running == name and rest[0] != "Z"  # in a container, nothing may reap it
 
 
 def _until(what: str, done: Callable[[], bool]) -> None:
     deadline = time.monotonic() + PATIENCE
     while not done():
         if time.monotonic() > deadline:
-            sys.exit(f"cluster: waited {PATIENCE:.0f} s in vain until {what}")
+            sys.exit(f"cluster: waited {PATIENCE:.0f} s, but not until {what}")
         time.sleep(0.1)
 
 
@@ -252,10 +253,10 @@ def _output(*command: str) -> str:
 
 
 def main() -> None:
-    """Do what the first argument says to the cluster in the folder that the second names."""
+    """Run the command named by the first argument on the cluster in the folder named by the second."""
     if sys.argv[1:] == ["check"]:
-        why = obstacle()
-        print(f"tests/slurm are skipped: {why}" if why else "tests/slurm start a SLURM of their own")
+        reason = obstacle()
+        print(f"tests/slurm are skipped: {reason}" if reason else "tests/slurm start a SLURM of their own")
         return
     if len(sys.argv) != 3 or sys.argv[1] not in ("up", "down", "start", "stop"):
         sys.exit(__doc__)

@@ -1,4 +1,4 @@
-"""What the doctor says of a real controller."""
+"""`mia-audit doctor` with a real controller."""
 
 import shutil
 from pathlib import Path
@@ -6,22 +6,22 @@ from typing import Any
 
 import pytest
 
-from mia_audit import doctor
+from mia_audit.planning import doctor
 
 
-def test_a_cluster_in_reach_is_ok_and_one_whose_controller_is_away_is_a_note(
+def test_a_cluster_in_reach_is_ok_and_one_whose_controller_is_away_is_a_warning(
     cluster: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in cluster.environment.items():
         monkeypatch.setenv(name, value)
-    shim = Path(__file__).parents[2] / "workflow" / "profiles" / "slurm" / "bin" / "sacct"
+    wrapper = Path(__file__).parents[2] / "workflow" / "profiles" / "slurm" / "bin" / "sacct"
 
-    def found() -> list[tuple[str, str]]:
-        return [(one.verdict, one.what) for one in doctor.slurm(doctor.ask, shutil.which, shim)]
+    def verdicts() -> list[tuple[str, str]]:
+        return [(one.verdict, one.what) for one in doctor.slurm(doctor.ask, shutil.which, wrapper)]
 
-    assert found() == [("ok", "slurm"), ("ok", "slurm accounts")]
-    assert cluster.do("stop").returncode == 0
+    assert verdicts() == [("ok", "slurm"), ("ok", "slurm accounts")]
+    assert cluster.control("stop").returncode == 0
     try:
-        assert found() == [("note", "slurm")]
+        assert verdicts() == [("warn", "slurm")]
     finally:
-        assert cluster.do("start").returncode == 0
+        assert cluster.control("start").returncode == 0

@@ -9,16 +9,17 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+import safetensors.torch
 import torch
 from torch import Tensor, nn
 
-from mia_audit.config.schema import Mechanism, Training
 from mia_audit.models import build
-from mia_audit.models import weights as weights_on_disk
+from mia_audit.privacy.catalogue import Job, Mechanism, mechanisms
 from mia_audit.training import checkpoints
-from mia_audit.training.catalogue import Job, mechanisms
 from mia_audit.training.checkpoints import Checkpoint, identity
-from mia_audit.training.loop import Epoch, fit
+from mia_audit.training.loop import fit
+from mia_audit.training.report import Epoch
+from mia_audit.training.section import Training
 
 Table = tuple[Tensor, Tensor]
 
@@ -37,8 +38,10 @@ def trained(
     """Train an MLP with dropout for 5 epochs of 3 steps, or until a step at which it is killed."""
     model = build("mlp", {"width": 8, "dropout": 0.3}, (5,), 3, 0)
     training = Training(epochs=5, batch=16, optimizer=optimizer, learning_rate=0.05)  # type: ignore[arg-type]
-    job = Job(model, 40, math.inf if mechanism == "none" else 8, training, 64, (0, "test"))
-    protection = mechanisms[mechanism](Mechanism(delta=1e-3, accountant="rdp"), job)
+    job = Job(model, 40, math.inf if mechanism == "none" else 8, training, 64, b"test")
+    protection = mechanisms[mechanism](
+        Mechanism(mechanism=mechanism, **({} if mechanism == "none" else {"accountant": "rdp"}), delta=1e-3), job
+    )
     steps = 0
 
     def progress(records: int, epoch: int) -> None:
@@ -80,13 +83,13 @@ def test_it_goes_on_where_it_was_and_can_be_killed_again(table: Table, tmp_path:
     per_epoch = int(state["rest.epochs.steps"][0])
     done = len(state["rest.epochs.steps"])
     assert (6 - 1) // per_epoch < done
-    told: list[int] = []
+    epochs: list[int] = []
     again = build("mlp", {"width": 8, "dropout": 0.3}, (5,), 3, 0)
     training = Training(epochs=5, batch=16, optimizer="adamw", learning_rate=0.05)
-    job = Job(again, 40, 8, training, 64, (0, "test"))
-    protection = mechanisms["dp-sgd"](Mechanism(delta=1e-3, accountant="rdp"), job)
-    fit(job, protection, *table, lambda records, epoch: told.append(epoch), Checkpoint(tmp_path, "same"))
-    assert set(told) == set(range(done + 1, 6))
+    job = Job(again, 40, 8, training, 64, b"test")
+    protection = mechanisms["dp-sgd"](Mechanism(mechanism="dp-sgd", delta=1e-3, accountant="rdp"), job)
+    fit(job, protection, *table, lambda records, epoch: epochs.append(epoch), Checkpoint(tmp_path, "same"))
+    assert set(epochs) == set(range(done + 1, 6))
     assert torch.equal(weights(again), weights(model))
 
 
@@ -109,7 +112,7 @@ def test_a_damaged_checkpoint_is_not_gone_on_from(
     kept[-5] ^= 1
     path.write_bytes(kept[:-20] if damage == "truncated" else kept)
     model, _ = trained(table, "none", "adamw", Checkpoint(tmp_path, "same"))
-    assert f"{path}: a damaged checkpoint" in capsys.readouterr().err
+    assert f"{path}: damaged checkpoint ignored" in capsys.readouterr().err
     assert torch.equal(weights(model), weights(trained(table, "none", "adamw")[0]))
 
 
@@ -118,54 +121,63 @@ def test_epochs_that_follow_at_once_are_not_kept(table: Table, tmp_path: Path) -
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_finished_model_is_found_again_unless_its_weights_are_damaged(tmp_path: Path, mlp: nn.Module) -> None:
+@pytest.fixture
+def model_folder(tmp_path: Path) -> Path:
+    """A saved model: weights and something in a folder of its own."""
+    folder = tmp_path / "saved"
+    (folder / "more").mkdir(parents=True)
+    (folder / "weights.safetensors").write_bytes(b"weights")
+    (folder / "more" / "masks").write_bytes(b"masks")
+    return folder
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
+
+
+def test_a_finished_model_is_used_again_unless_a_file_of_it_is_damaged(tmp_path: Path, model_folder: Path) -> None:
     rows = pa.table({"shadow": [3], "loss": [0.5]})
-    kept, copies = tmp_path / "kept", (tmp_path / "weights", tmp_path / "masks")
+    kept, copy = tmp_path / "kept", tmp_path / "copy"
+    copy.mkdir()
     checkpoint = Checkpoint(kept, "same")
-
-    def found() -> bool:
-        table = checkpoint.finished(*copies)
-        assert table is None or table.to_pylist() == rows.to_pylist()
-        return table is not None
-
-    assert not found()
-    checkpoint.finish(mlp, rows)
-    assert Checkpoint(kept, "other").finished(*copies) is None
-    assert list(tmp_path.iterdir()) == [kept]
-    assert found() and not copies[1].exists()
-    weights = kept / "weights.safetensors"
-    assert copies[0].read_bytes() == weights.read_bytes()
-    weights.write_bytes(weights.read_bytes()[:-1] + b"!")
-    assert not found()
-    (tmp_path / "new").write_bytes(b"masks")
-    checkpoint.finish(mlp, rows, tmp_path / "new")
-    assert found() and copies[1].read_bytes() == b"masks"
-    (kept / "masks.safetensors").write_bytes(b"others")
-    assert not found()
+    assert checkpoint.finished(copy) is None
+    checkpoint.finish(model_folder, rows)
+    assert Checkpoint(kept, "other").finished(copy) is None
+    assert contents(copy) == {}
+    table = checkpoint.finished(copy)
+    assert table is not None and table.to_pylist() == rows.to_pylist()
+    assert contents(copy) == contents(model_folder)
+    for name in contents(model_folder):
+        checkpoint.finish(model_folder, rows)
+        (kept / "model" / name).write_bytes(b"others")
+        assert checkpoint.finished(copy) is None
+        assert copy.is_dir() and contents(copy) == {}
 
 
 @pytest.mark.parametrize("name", ["mkdtemp", "save_file", "sha256", "copyfile", "write_table"])
-def test_another_worker_that_clears_the_folder_away_at_any_moment_does_no_harm(
-    table: Table, tmp_path: Path, mlp: nn.Module, monkeypatch: pytest.MonkeyPatch, name: str
+def test_another_worker_that_removes_the_folder_at_any_moment_does_no_harm(
+    table: Table, tmp_path: Path, model_folder: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    """It has trained the same model meanwhile, and is done."""
+    """It has trained the same model meanwhile, and has ended."""
     rows, checkpoint = pa.table({"shadow": [3], "loss": [0.5]}), Checkpoint(tmp_path / "kept", "same")
-    (tmp_path / "masks").write_bytes(b"masks")
-    cleared = []
-    for module in (tempfile, shutil, checkpoints, weights_on_disk):
-        if honest := getattr(module, name, None):
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    calls = []
+    for module in (tempfile, shutil, checkpoints, safetensors.torch):
+        if original := getattr(module, name, None):
 
-            def call(*arguments: Any, honest: Callable[..., Any] = honest) -> Any:
-                cleared.append(True)
+            def call(*arguments: Any, original: Callable[..., Any] = original) -> Any:
+                calls.append(True)
                 shutil.rmtree(tmp_path / "kept", ignore_errors=True)
-                return honest(*arguments)
+                return original(*arguments)
 
             monkeypatch.setattr(module, name, call)
     model, _ = trained(table, "none", "sgd", checkpoint)
-    checkpoint.finish(mlp, rows, tmp_path / "masks")
-    checkpoint.finished(tmp_path / "found", tmp_path / "found-masks")
+    checkpoint.finish(model_folder, rows)
+    checkpoint.finished(copy)
     monkeypatch.undo()
-    assert cleared
+    assert calls
     assert torch.equal(weights(model), weights(trained(table, "none", "sgd")[0]))
-    checkpoint.finish(mlp, rows)
-    assert checkpoint.finished(tmp_path / "found", tmp_path / "found-masks") is not None
+    checkpoint.finish(model_folder, rows)
+    assert checkpoint.finished(copy) is not None

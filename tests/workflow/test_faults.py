@@ -1,4 +1,4 @@
-"""Whatever happens to an audit on one machine, the next run ends in the same bytes; what is damaged is named, never used."""
+"""Kills, damaged files, full disks and wrong clocks: the next run ends in the same bytes, and damage is named, never used."""
 
 import os
 import random
@@ -12,14 +12,17 @@ from typing import Any
 
 import pytest
 
-KILLS = 20
+from mia_audit.storage.diverged import diverged_models
+
+SPREAD = 120
+"""Files and folders that the kills are spread over: about as many as the audit creates."""
 LINGER = 120.0
-"""Seconds after which a worker left over would have ended by itself."""
+"""Seconds after which an orphaned worker would have ended by itself."""
 Copy = Callable[[dict[str, Any]], Any]
 
 REPRODUCED = (
     "pools/**/*",
-    "*/*/interpretability.parquet",
+    "*/*/explanation_metrics.parquet",
     "*/*/explanations.parquet",
     "*/*/curves.parquet",
     "*/*/*/*.parquet",
@@ -31,20 +34,19 @@ REPRODUCED = (
 
 
 def contents(results: Path) -> dict[str, bytes]:
-    """Read what is the same after every run; what a name with a dot begins is Snakemake's or nobody's."""
+    """Read the files that are the same after every run; those whose name starts with a dot are Snakemake's or temporary."""
     files = {path for pattern in REPRODUCED for path in results.glob(pattern) if path.is_file()}
-    shown = {path: path.relative_to(results) for path in files}
-    return {str(name): path.read_bytes() for path, name in shown.items() if not path.name.startswith(".")}
+    return {str(path.relative_to(results)): path.read_bytes() for path in files if not path.name.startswith(".")}
 
 
 def entries(folder: Path) -> int:
-    """Count files and folders, whoever is making and removing some meanwhile."""
+    """Count files and folders, while other processes create and remove some."""
     return sum(len(folders) + len(files) for _, folders, files in os.walk(folder))
 
 
 def group_of(process: "subprocess.Popen[bytes]", program: bytes = b"/mia-audit") -> list[int]:
-    """List the workers of an orchestrator that are alive, whoever their parent is by now; b"": and shells about to start one."""
-    found = []
+    """List an orchestrator's living workers, orphans included; with an empty `program`, the shells that start them too."""
+    members = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             session = int((folder / "stat").read_text().rpartition(") ")[2].split()[3])
@@ -52,8 +54,8 @@ def group_of(process: "subprocess.Popen[bytes]", program: bytes = b"/mia-audit")
         except (OSError, IndexError):
             continue
         if session == process.pid and any(word and word.endswith(program) for word in words):
-            found.append(int(folder.name))
-    return sorted(found)
+            members.append(int(folder.name))
+    return sorted(members)
 
 
 def kill(pid: int) -> None:
@@ -61,21 +63,21 @@ def kill(pid: int) -> None:
         os.kill(pid, signal.SIGKILL)
 
 
-def test_twenty_kills_change_nothing(finished: Any, tmp_path: Path) -> None:
-    """Kill the orchestrator, a worker or both at moments that a seed chooses, and run again at once, workers left over or not."""
-    audit = finished.elsewhere(tmp_path)
+@pytest.mark.parametrize("kills", [6, pytest.param(20, marks=pytest.mark.slow)])
+def test_kills_change_nothing(request: pytest.FixtureRequest, workflow: Any, kills: int) -> None:
+    """Kill the orchestrator, a worker or both at seeded moments, and run again at once while orphaned workers may be alive."""
+    audit = workflow
     chance = random.Random(0)
     started = []
     try:
-        for number in range(KILLS):
-            moment = entries(audit.results) + chance.randrange(
-                1, 8
-            )  # new files, partial ones, logs and folders included
+        for number in range(kills):
+            # new files, partial ones, logs and folders included
+            moment = entries(audit.results) + chance.randrange(1, 2 * SPREAD // kills)
             victims = chance.choice(["orchestrator", "worker", "all"])
-            with (tmp_path / f"log{number}").open("wb") as log:
+            with (audit.folder / f"log{number}").open("wb") as log:
                 process = subprocess.Popen(
                     audit.command(),
-                    cwd=tmp_path,
+                    cwd=audit.folder,
                     env=audit.environment,
                     stdout=log,
                     stderr=subprocess.STDOUT,
@@ -92,15 +94,16 @@ def test_twenty_kills_change_nothing(finished: Any, tmp_path: Path) -> None:
                 kill(process.pid)
             process.wait()
         result = audit.run()
-        given_up = time.monotonic() + LINGER
-        while any(group_of(process, b"") for process in started) and time.monotonic() < given_up:
-            time.sleep(0.1)  # a worker left over writes what it writes, and tidies up after itself
+        deadline = time.monotonic() + LINGER
+        while any(group_of(process, b"") for process in started) and time.monotonic() < deadline:
+            time.sleep(0.1)  # an orphaned worker finishes its file and removes its temporary ones
     finally:
         for process in started:
             process.kill()  # not by its number, which another process may have by now
             for pid in group_of(process, b""):
                 kill(pid)
     assert result.returncode == 0, result.stdout
+    finished = request.getfixturevalue("finished")  # only now: another worker may run it meanwhile
     assert contents(audit.results) == contents(finished.results)
     assert [path for path in audit.results.rglob("*") if path.name.endswith(".partial")] == []
 
@@ -118,11 +121,12 @@ def flip(path: Path) -> None:
 @pytest.mark.parametrize(
     ("path", "damage"),
     [
-        ("digits/vit/none-epsinf/signals/ig/000-004.parquet", flip),
         ("digits/vit/none-epsinf/scores.parquet", truncate),
-        ("digits/vit/none-epsinf/models/000-002/shadow-1.safetensors", flip),
-        ("digits/vit/public.safetensors", truncate),
-        ("pools/digits/records.npy", flip),
+        ("digits/vit/none-epsinf/models/000-002/shadow-1/weights.safetensors", flip),
+        # the readers of these have their own tests in storage/, models/ and pools/
+        pytest.param("digits/vit/none-epsinf/signals/ig/000-004.parquet", flip, marks=pytest.mark.slow),
+        pytest.param("digits/vit/public.safetensors", truncate, marks=pytest.mark.slow),
+        pytest.param("pools/digits/records.npy", flip, marks=pytest.mark.slow),
     ],
 )
 def test_a_damaged_intermediate_is_named_and_never_used(
@@ -132,7 +136,7 @@ def test_a_damaged_intermediate_is_named_and_never_used(
     damaged = copy.results / path
     damage(damaged)
     if "models" in path:
-        (damaged.parent / ".snakemake_timestamp").touch()  # what Snakemake looks at where a folder is the output
+        (damaged.parents[1] / ".snakemake_timestamp").touch()  # what Snakemake looks at where a folder is the output
     report = (copy.results / "report.html").read_bytes()
     result = copy.run()
     assert result.returncode == 1
@@ -141,10 +145,8 @@ def test_a_damaged_intermediate_is_named_and_never_used(
     assert (copy.results / "report.html").read_bytes() == report
 
 
-def test_a_full_disk_is_one_line_and_the_next_run_goes_on(
-    finished: Any, copy_of_finished: Copy, tiny: dict[str, Any]
-) -> None:
-    """The page is the largest file by far: with a limit on the size of files it alone cannot be written."""
+def test_after_a_full_disk_the_next_run_continues(finished: Any, copy_of_finished: Copy, tiny: dict[str, Any]) -> None:
+    """A limit on the size of files stands for the full disk; only the page is larger than it."""
     copy = copy_of_finished(tiny)
     page = copy.results / "report.html"
     page.unlink()
@@ -163,16 +165,17 @@ def test_a_full_disk_is_one_line_and_the_next_run_goes_on(
     assert page.read_bytes() == (finished.results / "report.html").read_bytes()
 
 
-def test_two_orchestrators_are_kept_apart(copy_of_finished: Copy, tiny: dict[str, Any]) -> None:
+def test_a_second_orchestrator_is_refused(copy_of_finished: Copy, tiny: dict[str, Any]) -> None:
     copy = copy_of_finished(tiny)
-    (copy.results / "report.html").unlink()
-    other = copy.elsewhere(copy.folder)
+    target = "results/tiny/digits/vit/none-epsinf/training.parquet"
+    (copy.folder / target).unlink()
+    other = copy.in_folder(copy.folder)
     other.log = copy.folder / "other.log"
-    copy.hold("report")
-    with copy.started() as first:
-        copy.wait_until_held("report", first)
-        result = other.run()
-        copy.release("report")
+    copy.hold("merge")
+    with copy.started(target) as first:
+        copy.wait_until_held("merge", first)
+        result = other.run(target)
+        copy.release("merge")
         first.wait()
     assert first.returncode == 0, copy.log.read_text()
     assert result.returncode == 1
@@ -180,8 +183,18 @@ def test_two_orchestrators_are_kept_apart(copy_of_finished: Copy, tiny: dict[str
     assert "Traceback" not in result.stdout
 
 
-def test_a_clock_that_jumps_does_no_harm(finished: Any, copy_of_finished: Copy, tiny: dict[str, Any]) -> None:
-    """Some files were written while the clock was ahead and some while it was behind: nothing ends in other bytes."""
+METRICS = [f"results/tiny/digits/vit/{setting}/metrics.parquet" for setting in ("none-epsinf", "dp-sgd-eps8")]
+WHOLE: list[str] = []
+"""No target: the whole audit."""
+
+
+@pytest.mark.parametrize(
+    "targets", [METRICS, pytest.param(WHOLE, marks=pytest.mark.slow)], ids=["as far as metrics", "whole"]
+)
+def test_wrong_clocks_change_nothing(
+    finished: Any, copy_of_finished: Copy, tiny: dict[str, Any], targets: list[str]
+) -> None:
+    """Some files were written while the clock was years ahead, and others while it was years behind."""
     copy = copy_of_finished(tiny)
     jumps = {
         "*/*/none-*/models/*/.snakemake_timestamp": 20,
@@ -193,29 +206,40 @@ def test_a_clock_that_jumps_does_no_harm(finished: Any, copy_of_finished: Copy, 
         for path in copy.results.glob(pattern):
             moved = path.stat().st_mtime + years * 365 * 86400
             os.utime(path, (moved, moved))
-    result = copy.run()
+    result = copy.run(*targets)
     assert result.returncode == 0, result.stdout
     assert contents(copy.results) == contents(finished.results)
 
 
-def test_divergence_stops_its_block_alone_and_the_audit_goes_on_without_when_asked(
-    finished: Any, copy_of_finished: Copy, tiny: dict[str, Any]
+HOT = "digits/vit/hot-epsinf"
+
+
+@pytest.mark.parametrize(
+    "whole", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["as far as metrics", "whole"]
+)
+def test_divergence_stops_its_block_and_with_keep_going_nothing_else(
+    finished: Any, copy_of_finished: Copy, tiny: dict[str, Any], whole: bool
 ) -> None:
     """A mechanism that diverges is added to a finished audit: what was there is neither computed again nor changed."""
     copy = copy_of_finished(
         tiny | {"mechanisms": tiny["mechanisms"] | {"hot": {"mechanism": "none", "training": {"learning_rate": 1e30}}}}
     )
-    result = copy.run()
+    targets = WHOLE if whole else [f"results/tiny/{HOT}/metrics.parquet"]
+    copy.options = ("--cores", "1")
+    result = copy.run(*targets)
     assert result.returncode == 1
-    assert "mia-audit: shadow 0 of digits/vit/hot-epsinf: training diverged in epoch 1: " in result.stdout
-    assert not (copy.results / "digits" / "vit" / "hot-epsinf" / "models" / "000-002").exists()
+    assert f"mia-audit: shadow 0 of {HOT}: training diverged in epoch 1: " in result.stdout
+    assert not (copy.results / HOT / "models" / "000-002").exists()
     copy.configure(copy.config | {"compute": tiny["compute"] | {"keep_going": True}})
-    result = copy.run()
+    copy.options = ("--cores", "2")
+    result = copy.run(*targets)
     assert result.returncode == 0, result.stdout
-    page = (copy.results / "report.html").read_text()
-    assert "Left out of digits, vit, hot at ε = inf: 5 models (0, 1, 2, 3 and 4) diverged in epoch 1: " in page
-    assert "this setting is missing from all that follows" in page
+    assert list(diverged_models(copy.results / HOT / "metrics.parquet", "metrics")) == [0, 1, 2, 3, 4]
     settings = {
         name: data for name, data in contents(finished.results).items() if "-eps" in name and "digits/vit" in name
     }
     assert settings.items() <= contents(copy.results).items()
+    if whole:
+        page = (copy.results / "report.html").read_text()
+        assert "Left out of digits, vit, hot at ε = inf: 5 models (0, 1, 2, 3 and 4) diverged in epoch 1: " in page
+        assert "this setting is missing from all that follows" in page

@@ -1,4 +1,4 @@
-"""A study of private explanations without any model or attack, from its config to its page."""
+"""A study of private explanations without any shadow model or attack, from its config to its report."""
 
 from typing import Any
 

@@ -12,13 +12,13 @@ CHECKOUT = Path(__file__).parents[2]
 SETTINGS, MODELS = 5 * 5 * 5, 33
 LARGE = {
     "audit": "large",
-    "datasets": {f"pool{i}": {"pool": "breast_cancer", "records": 400} for i in range(5)},
+    "datasets": {f"pool{i}": {"source": "breast_cancer", "records": 400} for i in range(5)},
     "membership": {"models": MODELS},
     "architectures": {"net": {"model": "mlp", "sweep": {"width": [8, 16, 24, 32, 40]}}},
     "mechanisms": {"none": {}, "dp-sgd": {"epsilon": [1, 2, 4, 8]}},
     "training": {"epochs": 2},
     "explainers": {"methods": ["ixg"]},
-    "interpretability": {"records": 0},
+    "explanation_metrics": {"records": 0},
 }
 
 
@@ -42,6 +42,6 @@ def test_a_large_audit_is_planned_and_every_merge_fans_in_once(large, capsys):
         "train": SETTINGS * blocks,
         "signals": SETTINGS * blocks,
     }
-    expected |= dict.fromkeys(("training", "gather", "attack", "evaluate"), SETTINGS)
-    expected |= dict.fromkeys(("tables", "figures", "report", "cost"), 1)
+    expected |= dict.fromkeys(("training", "merge", "attack", "evaluate"), SETTINGS)
+    expected |= dict.fromkeys(("tables", "figures", "report", "step_times"), 1)
     assert plan["jobs"] == expected

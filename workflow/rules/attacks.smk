@@ -10,11 +10,11 @@ rule attack:
     conda:
         "../../envs/environment.yaml"
     resources:
-        mem_mb=lambda w, attempt: attempt * slices.attack_megabytes(AUDIT, w.dataset),
+        mem_mb=lambda w, attempt: attempt * requests.attack_memory(AUDIT, w.dataset),
     params:
-        spec=lambda w: slices.attacks_slice(AUDIT, w.dataset),
+        spec=lambda w: spec(specs.AttackSpec.of, w.dataset),
     shell:
-        "mia-audit attack --signals {input} --spec {params.spec:q} --out {output} >{log} 2>&1"
+        "mia-audit attack --signals {input} --spec {params.spec} --out {output} >{log} 2>&1"
 
 
 rule evaluate:
@@ -29,8 +29,8 @@ rule evaluate:
     conda:
         "../../envs/environment.yaml"
     resources:
-        mem_mb=lambda w, attempt: attempt * slices.attack_megabytes(AUDIT, w.dataset),
+        mem_mb=lambda w, attempt: attempt * requests.attack_memory(AUDIT, w.dataset),
     params:
-        spec=slices.evaluation_slice(AUDIT),
+        spec=lambda w: spec(specs.EvaluationSpec.of),
     shell:
-        "mia-audit evaluate --scores {input} --spec {params.spec:q} --out {output} >{log} 2>&1"
+        "mia-audit evaluate --scores {input} --spec {params.spec} --out {output} >{log} 2>&1"

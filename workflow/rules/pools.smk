@@ -1,6 +1,6 @@
 rule pool:
     input:
-        lambda w: slices.pool_files(AUDIT, w.dataset),
+        lambda w: audits.pool_files(AUDIT, w.dataset),
     output:
         records="<pool>/records.npy",
         table="<pool>/records.parquet",
@@ -15,10 +15,10 @@ rule pool:
         "../../envs/environment.yaml"
     threads: 8  # it reads images in parallel; no more than there are cores
     params:
-        spec=lambda w: slices.pool_slice(AUDIT, w.dataset),
+        spec=lambda w: spec(specs.PoolSpec.of, w.dataset),
         folder=subpath(output.records, parent=True),
     shell:
-        "mia-audit pool --spec {params.spec:q} --threads {threads} --out {params.folder} >{log} 2>&1"
+        "mia-audit pool --spec {params.spec} --threads {threads} --out {params.folder} >{log} 2>&1"
 
 
 rule membership:
@@ -34,6 +34,6 @@ rule membership:
     conda:
         "../../envs/environment.yaml"
     params:
-        spec=lambda w: slices.membership_slice(AUDIT, w.dataset),
+        spec=lambda w: spec(specs.MembershipSpec.of, w.dataset),
     shell:
-        "mia-audit membership --records {input} --spec {params.spec:q} --out {output} >{log} 2>&1"
+        "mia-audit membership --records {input} --spec {params.spec} --out {output} >{log} 2>&1"

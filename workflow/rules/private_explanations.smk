@@ -1,3 +1,36 @@
+STUDIED = [
+    (dataset, name)
+    for dataset in AUDIT.private_explanations
+    for name in audits.black_boxes_of(AUDIT, dataset)
+]
+ANSWERS = [
+    f"<results>/{dataset}/private/{name}/answers.parquet" for dataset, name in STUDIED
+]
+PRIVATE = [f"<results>/tables/{name}" for name in table_files(REPORT, private=True)] + [
+    f"<results>/figures/{name}" for name in figure_files(REPORT, private=True)
+]
+
+
+def black_box_models(wildcards):
+    explained = audits.explained_settings(AUDIT, wildcards.dataset)
+    setting = explained.get(wildcards.black_box)
+    if setting is None:
+        return {"models": [], "architecture": []}
+    return {
+        "models": f"<results>/{setting.path}/models/{BLOCKS[0]}",
+        "architecture": f"<results>/{setting.group}/architecture.json",
+    }
+
+
+def values_without_privacy(wildcards):
+    explained = audits.explained_settings(AUDIT, wildcards.dataset)
+    setting = explained.get(wildcards.black_box)
+    for name, other in explained.items():
+        if setting and (other.group, other.epsilon) == (setting.group, "inf"):
+            return f"<results>/{wildcards.dataset}/private/{name}/values.parquet"
+    return []
+
+
 rule black_box:
     input:
         unpack(black_box_models),
@@ -15,17 +48,12 @@ rule black_box:
         "../../envs/environment.yaml"
     threads: AUDIT.compute.threads
     resources:
-        mem_mb=2000,
+        mem_mb=requests.MODEL_MEGABYTES,
     params:
-        spec=lambda w: slices.black_box_slice(AUDIT, w.dataset, w.black_box),
+        spec=lambda w: spec(specs.BlackBoxSpec.of, w.dataset, w.black_box),
         pool=subpath(input.records, parent=True),
-        model=lambda w, input: (
-            f"--models {input.models} --architecture {input.architecture}"
-            if "models" in input.keys()
-            else ""
-        ),
     shell:
-        "mia-audit black-box --pool {params.pool} {params.model} --spec {params.spec:q} --threads {threads} --out {output} >{log} 2>&1"
+        "mia-audit black-box --pool {params.pool} --models {input.models} --architecture {input.architecture} --spec {params.spec} --threads {threads} --out {output} >{log} 2>&1"
 
 
 rule explain_privately:
@@ -33,7 +61,7 @@ rule explain_privately:
         records="<pool>/records.npy",
         table="<pool>/records.parquet",
         values="<results>/{dataset}/private/{black_box}/values.parquet",
-        reference=without_privacy,
+        reference=values_without_privacy,
     output:
         "<results>/{dataset}/private/{black_box}/answers.parquet",
     log:
@@ -46,15 +74,12 @@ rule explain_privately:
         "../../envs/environment.yaml"
     threads: AUDIT.compute.threads
     resources:
-        mem_mb=2000,
+        mem_mb=requests.MODEL_MEGABYTES,
     params:
-        spec=lambda w: slices.private_slice(AUDIT, w.dataset),
+        spec=lambda w: spec(specs.PrivateExplanationsSpec.of, w.dataset),
         pool=subpath(input.records, parent=True),
-        reference=lambda w, input: (
-            f"--reference {input.reference}" if input.reference else ""
-        ),
     shell:
-        "mia-audit explain-privately --pool {params.pool} --values {input.values} {params.reference} --spec {params.spec:q}"
+        "mia-audit explain-privately --pool {params.pool} --values {input.values} --reference {input.reference} --spec {params.spec}"
         " --out {output} >{log} 2>&1"
 
 
@@ -76,20 +101,20 @@ rule explanation_signals:
         "../../envs/environment.yaml"
     threads: AUDIT.compute.threads
     resources:
-        mem_mb=2000,
+        mem_mb=requests.MODEL_MEGABYTES,
     params:
-        spec=lambda w: slices.explanation_signals_slice(
-            AUDIT, w.dataset, w.architecture, w.eps
+        spec=lambda w: spec(
+            specs.ExplanationSignalsSpec.of, w.dataset, w.architecture, w.eps
         ),
         pool=subpath(input.records, parent=True),
     shell:
-        "mia-audit explanation-signals --pool {params.pool} --values {input.values} --spec {params.spec:q} --out {output} >{log} 2>&1"
+        "mia-audit explanation-signals --pool {params.pool} --values {input.values} --spec {params.spec} --out {output} >{log} 2>&1"
 
 
 rule private_report:
     input:
         ANSWERS,
-        below(SETTINGS, "metrics.parquet"),
+        files_of(SETTINGS, "metrics.parquet"),
     output:
         report(
             [name for name in PRIVATE if name.endswith(("csv", "svg"))],
@@ -104,9 +129,7 @@ rule private_report:
     conda:
         "../../envs/environment.yaml"
     params:
-        spec=slices.private_report_slice(AUDIT),
-        audit=f"--audit {quote(slices.report_slice(AUDIT))}" if SETTINGS else "",
-        explainers="--explainers" if ATTACKED else "",
+        spec=lambda w: spec(report_specs.ReportSpec.with_studies),
         results=subpath(output[0], ancestor=2),
     shell:
-        "mia-audit private-report --results {params.results} --spec {params.spec:q} {params.audit} {params.explainers} >{log} 2>&1"
+        "mia-audit private-report --results {params.results} --spec {params.spec} >{log} 2>&1"

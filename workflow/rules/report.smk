@@ -1,7 +1,25 @@
+CURVED = audits.measures_curves(AUDIT)
+MEASURES = expand("<results>/{group}/explanation_metrics.parquet", group=COMPARED)
+CURVES = expand("<results>/{group}/curves.parquet", group=COMPARED) if CURVED else []
+MAPS = expand("<results>/{group}/explanations.parquet", group=COMPARED)
+TABLES = table_files(REPORT)
+FIGURES = figure_files(REPORT)
+SIDE_BY_SIDE = {
+    name: list(groups)
+    for name in AUDIT.datasets
+    if (groups := audits.side_by_side_settings(AUDIT, name))
+}
+FILTERED = {
+    name: [setting for group in groups.values() for setting in group]
+    for name in AUDIT.datasets
+    if (groups := audits.filter_settings(AUDIT, name))
+}
+
+
 rule tables:
     input:
-        below(SETTINGS, "metrics.parquet"),
-        below(TRAINED, "training.parquet"),
+        files_of(SETTINGS, "metrics.parquet"),
+        files_of(TRAINED, "training.parquet"),
         MEASURES,
         CURVES,
     output:
@@ -18,18 +36,18 @@ rule tables:
     conda:
         "../../envs/environment.yaml"
     params:
-        spec=slices.report_slice(AUDIT),
+        spec=lambda w: spec(report_specs.ReportSpec.of),
         results=subpath(output[0], ancestor=2),
         folder=subpath(output[0], parent=True),
     shell:
-        "mia-audit tables --results {params.results} --spec {params.spec:q} --out {params.folder} >{log} 2>&1"
+        "mia-audit tables --results {params.results} --spec {params.spec} --out {params.folder} >{log} 2>&1"
 
 
 rule figures:
     input:
-        below(SETTINGS, "metrics.parquet"),
-        below(SETTINGS, "scores.parquet"),
-        below(TRAINED, "training.parquet"),
+        files_of(SETTINGS, "metrics.parquet"),
+        files_of(SETTINGS, "scores.parquet"),
+        files_of(TRAINED, "training.parquet"),
         MEASURES,
         CURVES,
         MAPS,
@@ -47,25 +65,18 @@ rule figures:
     conda:
         "../../envs/environment.yaml"
     resources:
-        mem_mb=lambda w, attempt: attempt * slices.report_megabytes(AUDIT),
+        mem_mb=lambda w, attempt: attempt * requests.report_memory(AUDIT),
     params:
-        spec=slices.report_slice(AUDIT),
+        spec=lambda w: spec(report_specs.ReportSpec.of),
         results=subpath(output[0], ancestor=2),
         folder=subpath(output[0], parent=True),
     shell:
-        "mia-audit figures --results {params.results} --spec {params.spec:q} --out {params.folder} >{log} 2>&1"
+        "mia-audit figures --results {params.results} --spec {params.spec} --out {params.folder} >{log} 2>&1"
 
 
 rule filters:
     input:
-        models=lambda w: below(
-            [
-                setting
-                for group in slices.with_filters(AUDIT, w.dataset).values()
-                for setting in group
-            ],
-            f"models/{BLOCKS[0]}",
-        ),
+        models=lambda w: files_of(FILTERED[w.dataset], f"models/{BLOCKS[0]}"),
         records="<pool>/records.npy",
         table="<pool>/records.parquet",
     output:
@@ -77,17 +88,17 @@ rule filters:
     conda:
         "../../envs/environment.yaml"
     params:
-        spec=lambda w: slices.filters_slice(AUDIT, w.dataset),
+        spec=lambda w: spec(specs.FiltersSpec.of, w.dataset),
         results=subpath(output[0], ancestor=3),
     shell:
-        "mia-audit filters --results {params.results} --spec {params.spec:q} --out {output} >{log} 2>&1"
+        "mia-audit filters --results {params.results} --spec {params.spec} --out {output} >{log} 2>&1"
 
 
 rule side_by_side:
     input:
         maps=lambda w: [
             f"<results>/{w.dataset}/{name}/explanations.parquet"
-            for name in slices.side_by_side(AUDIT, w.dataset)
+            for name in SIDE_BY_SIDE[w.dataset]
         ],
         records="<pool>/records.npy",
         table="<pool>/records.parquet",
@@ -100,22 +111,22 @@ rule side_by_side:
     conda:
         "../../envs/environment.yaml"
     params:
-        spec=lambda w: slices.side_by_side_slice(AUDIT, w.dataset),
+        spec=lambda w: spec(specs.SideBySideSpec.of, w.dataset),
         results=subpath(output[0], ancestor=3),
     shell:
-        "mia-audit side-by-side --results {params.results} --spec {params.spec:q} --out {output} >{log} 2>&1"
+        "mia-audit side-by-side --results {params.results} --spec {params.spec} --out {output} >{log} 2>&1"
 
 
 rule report:
     input:
-        below(SETTINGS, "metrics.parquet"),
-        below(SETTINGS, "scores.parquet"),
-        below(TRAINED, "training.parquet"),
+        files_of(SETTINGS, "metrics.parquet"),
+        files_of(SETTINGS, "scores.parquet"),
+        files_of(TRAINED, "training.parquet"),
         MEASURES,
         CURVES,
         MAPS,
-        below(SETTINGS, "signals.parquet"),
-        below(TRAINED, *[f"models/{block}" for block in BLOCKS]),
+        files_of(SETTINGS, "signals.parquet"),
+        files_of(TRAINED, *[f"models/{block}" for block in BLOCKS]),
         ANSWERS,
     output:
         page=report(
@@ -129,10 +140,9 @@ rule report:
     conda:
         "../../envs/environment.yaml"
     resources:
-        mem_mb=lambda w, attempt: attempt * slices.report_megabytes(AUDIT),
+        mem_mb=lambda w, attempt: attempt * requests.report_memory(AUDIT),
     params:
-        spec=slices.report_slice(AUDIT),
-        private=STUDIES,
+        spec=lambda w: spec(report_specs.ReportSpec.with_studies),
         results=subpath(output.page, parent=True),
     shell:
-        "mia-audit report --results {params.results} --spec {params.spec:q} {params.private} --out {output.page} >{log} 2>&1"
+        "mia-audit report --results {params.results} --spec {params.spec} --out {output.page} >{log} 2>&1"

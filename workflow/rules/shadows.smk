@@ -1,3 +1,17 @@
+STEP_TIMES = f"{results}/benchmarks/steps"
+
+
+def public_weights(wildcards):
+    name = audits.initial_weights(AUDIT, wildcards.architecture)
+    return f"<architecture>/{name}" if name else []
+
+
+def public_records(wildcards):
+    mechanism = audits.resolved_mechanism(AUDIT, wildcards.mechanism)
+    reads = mechanism.kind.reads_public_records(mechanism)
+    return ["<pool>/public.npy", "<pool>/public.parquet"] if reads else []
+
+
 rule architecture:
     input:
         "<pool>/records.parquet",
@@ -11,23 +25,23 @@ rule architecture:
     conda:
         "../../envs/environment.yaml"
     resources:
-        # a resource, so that a mechanism which is added to the config changes no description, and retrains nothing
-        private=lambda w: int(slices.trained_privately(AUDIT, w.architecture)),
+        # a resource, so that a mechanism added to the config retrains nothing
+        private=lambda w: int(audits.trained_per_record(AUDIT, w.architecture)),
     params:
-        spec=lambda w: slices.architecture_slice(AUDIT, w.architecture),
+        spec=lambda w: spec(specs.ArchitectureSpec.of, w.architecture),
         pool=subpath(input[0], parent=True),
     shell:
-        "mia-audit architecture --pool {params.pool} --spec {params.spec:q} --private {resources.private} --out {output}"
+        "mia-audit architecture --pool {params.pool} --spec {params.spec} --private {resources.private} --out {output}"
         " >{log} 2>&1"
 
 
 rule weights:
     input:
-        lambda w: slices.weights_file(AUDIT, w.architecture),
+        lambda w: audits.weights_file(AUDIT, w.architecture),
         architecture="<architecture>/architecture.json",
     output:
         weights="<architecture>/start.safetensors",
-        facts="<architecture>/start.json",
+        metadata="<architecture>/start.json",
     log:
         "<results>/logs/weights/{dataset}-{architecture}.log",
     benchmark:
@@ -36,11 +50,11 @@ rule weights:
     conda:
         "../../envs/environment.yaml"
     resources:
-        mem_mb=4000,
+        mem_mb=requests.WEIGHTS_MEGABYTES,
     params:
-        spec=lambda w: slices.weights_slice(AUDIT, w.architecture),
+        spec=lambda w: spec(specs.WeightsSpec.of, w.architecture),
     shell:
-        "mia-audit weights --architecture {input.architecture} --spec {params.spec:q} --out {output.weights} >{log} 2>&1"
+        "mia-audit weights --architecture {input.architecture} --spec {params.spec} --out {output.weights} >{log} 2>&1"
 
 
 rule pretrain:
@@ -50,7 +64,7 @@ rule pretrain:
         architecture="<architecture>/architecture.json",
     output:
         weights="<architecture>/public.safetensors",
-        facts="<architecture>/public.json",
+        metadata="<architecture>/public.json",
     log:
         "<results>/logs/pretrain/{dataset}-{architecture}.log",
     benchmark:
@@ -59,17 +73,15 @@ rule pretrain:
         "../../envs/environment.yaml"
     threads: AUDIT.compute.threads
     resources:
-        mem_mb=2000,
-        gpu=slices.cards_per_job(AUDIT),
-        # resources, since a param that changes would retrain
-        device=AUDIT.compute.device,
+        **requests.model_job(AUDIT),
+        # a resource, since a param that changes would train again
         checkpoint_seconds=AUDIT.compute.checkpoint_seconds,
     params:
-        spec=lambda w: slices.pretraining_slice(AUDIT, w.dataset, w.architecture),
+        spec=lambda w: spec(specs.PretrainingSpec.of, w.dataset, w.architecture),
         pool=subpath(input.records, parent=True),
         folder=subpath(output.weights, parent=True),
     shell:
-        "mia-audit pretrain --pool {params.pool} --architecture {input.architecture} --spec {params.spec:q}"
+        "mia-audit pretrain --pool {params.pool} --architecture {input.architecture} --spec {params.spec}"
         " --threads {threads} --device {resources.device} --checkpoints {params.folder}/.checkpoints"
         " --checkpoint-seconds {resources.checkpoint_seconds} --out {output.weights} >{log} 2>&1"
 
@@ -92,21 +104,23 @@ rule train:
         "../../envs/environment.yaml"
     threads: AUDIT.compute.threads
     resources:
-        mem_mb=2000,
-        gpu=slices.cards_per_job(AUDIT),
-        device=AUDIT.compute.device,
+        **requests.model_job(AUDIT),
+        # resources, since params that change would train again
         checkpoint_seconds=AUDIT.compute.checkpoint_seconds,
-        # a resource, so that a change of it reruns nothing
         keep_going=int(AUDIT.compute.keep_going),
     params:
-        spec=lambda w: training_spec(w.dataset, w.architecture, w.mechanism, w.eps),
-        batch=AUDIT.compute.batch,
-    # the shell finds folders: a function more a job is felt where thousands are planned
+        spec=lambda w: spec(
+            specs.TrainingSpec.of, w.dataset, w.architecture, w.mechanism, w.eps
+        ),
+        batch=AUDIT.compute.micro_batch,
+        # times differ between runs: not an output, so that deleting them trains nothing again
+        step_times=f"{STEP_TIMES}/{{dataset}}-{{architecture}}-{{mechanism}}-eps{{eps}}-{{block}}.parquet",
+    # the shell takes folders' names, since one more function for each of thousands of jobs slows planning down
     shell:
-        "mia-audit train --pool $(dirname {input.records}) --architecture {input.architecture} --public {input.public} --spec {params.spec:q}"
+        "mia-audit train --pool $(dirname {input.records}) --architecture {input.architecture} --public {input.public} --spec {params.spec}"
         " --shadows {wildcards.block} --threads {threads} --device {resources.device} --batch {params.batch}"
         " --checkpoints $(dirname {output})/.checkpoints --checkpoint-seconds {resources.checkpoint_seconds}"
-        " --keep-going {resources.keep_going} --out {output} >{log} 2>&1"
+        " --keep-going {resources.keep_going} --step-times {params.step_times} --out {output} >{log} 2>&1"
 
 
 rule training:
@@ -121,24 +135,25 @@ rule training:
     conda:
         "../../envs/environment.yaml"
     params:
-        tables=lambda w, input: [f"{block}/training.parquet" for block in input],
+        spec=lambda w: spec(specs.MergeSpec.of_training),
+        models=subpath(input[0], parent=True),
     shell:
-        "mia-audit gather --training {params.tables} --out {output} >{log} 2>&1"
+        "mia-audit merge --training {params.models} --spec {params.spec} --out {output} >{log} 2>&1"
 
 
-rule cost:
+rule step_times:
     input:
-        below(TRAINED, "training.parquet"),
+        files_of(TRAINED, "training.parquet"),
     output:
-        "<results>/benchmarks/cost.csv",
+        "<results>/benchmarks/step_times.csv",
     log:
-        "<results>/logs/cost.log",
+        "<results>/logs/step_times.log",
     benchmark:
-        "<results>/benchmarks/cost.tsv"
+        "<results>/benchmarks/step_times.tsv"
     conda:
         "../../envs/environment.yaml"
     params:
-        spec=slices.cost_slice(AUDIT),
-        results=subpath(output[0], ancestor=2),
+        spec=lambda w: spec(specs.StepTimesSpec.of),
+        times=STEP_TIMES,
     shell:
-        "mia-audit cost --results {params.results} --spec {params.spec:q} --out {output} >{log} 2>&1"
+        "mia-audit step-times --times {params.times} --spec {params.spec} --out {output} >{log} 2>&1"

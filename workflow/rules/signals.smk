@@ -1,3 +1,9 @@
+def training_records(wildcards):
+    explainers = FAMILIES[wildcards.architecture][wildcards.family]["explainers"]
+    reads = audits.needs_training_records(explainers)
+    return "<pool>/membership.parquet" if reads else []
+
+
 rule signals:
     input:
         models=lambda w: [f"<setting>/models/{block}" for block in EXPLAINED[w.block]],
@@ -15,21 +21,20 @@ rule signals:
         "../../envs/environment.yaml"
     threads: AUDIT.compute.threads
     resources:
-        mem_mb=2000,
-        gpu=slices.cards_per_job(AUDIT),
-        # a resource, since a param that changes would compute again
-        device=AUDIT.compute.device,
+        **requests.model_job(AUDIT),
     params:
-        spec=lambda w: signals_spec(w.dataset, w.architecture, w.family),
-        batch=AUDIT.compute.batch,
-    # the shell finds the folder, as for `train`
+        spec=lambda w: spec(
+            specs.SignalsSpec.of, w.dataset, w.architecture, w.family, w.block
+        ),
+        batch=AUDIT.compute.micro_batch,
+    # the shell takes folders' names, since one more function for each of thousands of jobs slows planning down
     shell:
-        "mia-audit signals --pool $(dirname {input.records}) --architecture {input.architecture} --models {input.models} --spec {params.spec:q}"
-        " --family {wildcards.family} --membership {input.membership} --threads {threads} --device {resources.device}"
-        " --batch {params.batch} --out {output} >{log} 2>&1"
+        "mia-audit signals --pool $(dirname {input.records}) --architecture {input.architecture}"
+        " --models $(dirname {input.models[0]}) --spec {params.spec} --membership {input.membership} --threads {threads}"
+        " --device {resources.device} --batch {params.batch} --out {output} >{log} 2>&1"
 
 
-rule gather:
+rule merge:
     input:
         membership="<pool>/membership.parquet",
         signals=lambda w: expand(
@@ -42,19 +47,18 @@ rule gather:
         # written out: a constraint does not reach wildcards inside <setting>
         "<results>/{dataset}/{architecture}/{mechanism}-eps{eps}/signals.parquet",
     log:
-        "<results>/logs/gather/{dataset}-{architecture}-{mechanism}-eps{eps}.log",
+        "<results>/logs/merge/{dataset}-{architecture}-{mechanism}-eps{eps}.log",
     benchmark:
-        "<results>/benchmarks/gather/{dataset}-{architecture}-{mechanism}-eps{eps}.tsv"
+        "<results>/benchmarks/merge/{dataset}-{architecture}-{mechanism}-eps{eps}.tsv"
     wildcard_constraints:
         dataset=one_of(AUDIT.datasets),
     conda:
         "../../envs/environment.yaml"
     params:
-        families=lambda w, input: slices.by_family(
-            input.signals, FAMILIES[w.architecture]
-        ),
+        spec=lambda w: spec(specs.MergeSpec.of_signals, w.architecture),
     shell:
-        "mia-audit gather {params.families} --membership {input.membership} --out {output} >{log} 2>&1"
+        "mia-audit merge --signals $(dirname {input.signals[0]})/.. --membership {input.membership} --spec {params.spec} --out {output}"
+        " >{log} 2>&1"
 
 
 rule imported:

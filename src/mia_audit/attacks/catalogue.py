@@ -2,51 +2,74 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from mia_audit.registry import Registry
+from mia_audit.sections import Options
 
 if TYPE_CHECKING:
     import numpy as np
-    from jaxtyping import Bool, Float
+    from jaxtyping import Float
 
-    from mia_audit.attacks.signal import Reading, Signal
+    from mia_audit.signals.name import Signal
 
     Reads = Callable[[Sequence[Signal]], list[tuple[Signal, ...]]]
-    Score = Callable[[Sequence[Reading], Bool[np.ndarray, "N K"], str], Float[np.ndarray, "N K"]]
+    Score = Callable[..., Float[np.ndarray, "N K"]]
 
 
 @dataclass(frozen=True)
 class Attack:
     """A way from signals to membership scores.
 
-    `reads` says which of the signals there are it reads, a tuple for each time it runs. `score` turns the readings of
-    one tuple, the membership and the name of a variance into scores, [N records, K targets], higher meaning member and
-    NaN meaning no score. `variances` are those it knows, its default first; attacks without any are given `none`. An
-    attack that `learns` depends on the membership of the other models, and so has a null control. `several`: it can read
-    more than one signal at once.
+    `reads` chooses among the signals that a setting has those that it reads, a tuple for each time it runs.
+    `score(readings, member, likelihood)` turns the readings of one tuple, the membership [N records, K targets] and the
+    name of a likelihood into scores [N, K], higher meaning member and NaN meaning no score; the keys that the models of
+    `options` declare are its further arguments, by name. `likelihoods` are those it knows, its default first; attacks
+    without any are given `none`. An attack that `learns` depends on the membership of the other models, and so has a
+    null control. `several`: it can read more than one signal at once.
     """
 
     reads: Reads
     score: Score
-    variances: tuple[str, ...]
+    likelihoods: tuple[str, ...]
     learns: bool
     several: bool
+    options: Options = ()
 
 
 attacks: Registry[Attack] = Registry("attack", "mia_audit.attacks.methods", "-", eager=True)
 """Attacks by name; cheap to import, so a file may register a family of them."""
 
 
+METHOD = re.compile(r"(?P<attack>[^:]+\.py:\w+|[^:]+)(?::(?P<signals>.*))?")
+
+
+def split(method: str) -> tuple[str, str | None]:
+    """Split `attack:signals` into the attack's name and the signals that it is to read, if the method names any."""
+    match = METHOD.fullmatch(method)
+    return (match["attack"], match["signals"]) if match else (method, None)
+
+
+def each(signals: Sequence[Signal]) -> list[tuple[Signal, ...]]:
+    """Read every signal by itself."""
+    return [(signal,) for signal in signals]
+
+
 def attack(
-    name: str, reads: Reads, variances: Iterable[str] = (), learns: bool = True, several: bool = False
+    name: str = "",
+    reads: Reads = each,
+    likelihoods: Iterable[str] = (),
+    learns: bool = True,
+    several: bool = False,
+    options: Options = (),
 ) -> Callable[[Score], Score]:
-    """Register the decorated score function as an attack."""
+    """Register the decorated score function as an attack; see `Attack`."""
 
     def decorate(score: Score) -> Score:
-        attacks.register(name)(Attack(reads, score, tuple(variances), learns, several))
+        attacks.register(name, score)(Attack(reads, score, tuple(likelihoods), learns, several, options))
         return score
 
     return decorate

@@ -2,31 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mia_audit.attacks.catalogue import attacks
-from mia_audit.attacks.signal import Reading, Signal
+from mia_audit.attacks.catalogue import attacks, split
 from mia_audit.errors import UserError, suggest
+from mia_audit.sections import fields_of
 from mia_audit.seeds import generator
+from mia_audit.signals.name import Reading, Signal
 
 if TYPE_CHECKING:
-    from jaxtyping import Bool, Float
-
-    Member = Bool[np.ndarray, "N K"]
-    Cells = Float[np.ndarray, "N K"]
+    from mia_audit.signals.name import Cells, Member
 
 
 @dataclass(frozen=True)
 class Run:
-    """One attack on its signals with one variance, on the models' own membership or on a permuted one."""
+    """One attack on its signals with one likelihood, on the models' own membership or on a permuted one."""
 
     attack: str
     signals: tuple[Signal, ...]
-    variance: str
+    likelihood: str
     null_control: bool
 
     @property
@@ -35,36 +33,36 @@ class Run:
         return "+".join(signal.name for signal in self.signals)
 
 
-def plan(methods: Sequence[str], signals: Sequence[Signal], variances: Sequence[str]) -> list[Run]:
+def plan(methods: Sequence[str], signals: Sequence[Signal], likelihoods: Sequence[str]) -> list[Run]:
     """List the runs of the attacks on the signals there are, grouped by signals so that each is read once.
 
-    A method may name its signals, as in `joint-lrt:confidence+ixg_l1`. Attacks with variances run once for each that
+    A method may name its signals, as in `joint-lrt:confidence+ixg_l1`. Attacks with likelihoods run once for each that
     they know (with their default where they know none of them); the first is the headline, and the one of the null control.
     What is asked for twice runs once: a second row per target would count as a second target.
     """
     runs = []
-    for method, groups in (_resolve(method, signals) for method in methods):
-        known = attacks[method].variances
-        chosen = [name for name in variances if name in known] or known[:1] or ["none"]
+    for name, groups in (_resolve(method, signals) for method in methods):
+        known = attacks[name].likelihoods
+        chosen = [likelihood for likelihood in likelihoods if likelihood in known] or known[:1] or ["none"]
         for group in groups:
-            runs += [Run(method, group, variance, null_control=False) for variance in chosen]
-            if attacks[method].learns:
-                runs.append(Run(method, group, chosen[0], null_control=True))
+            runs += [Run(name, group, likelihood, null_control=False) for likelihood in chosen]
+            if attacks[name].learns:
+                runs.append(Run(name, group, chosen[0], null_control=True))
     order = {signal: index for index, signal in enumerate(signals)}
     return sorted(dict.fromkeys(runs), key=lambda run: [order[signal] for signal in run.signals])
 
 
 def _resolve(method: str, signals: Sequence[Signal]) -> tuple[str, list[tuple[Signal, ...]]]:
     """Split `attack:signal+signal` into the attack and the signals it is to read; without signals the attack decides."""
-    name, explicit, wanted = method.partition(":")
-    if not explicit:
+    name, wanted = split(method)
+    if wanted is None:
         return name, attacks[name].reads(signals)
     by_name = {signal.name: signal for signal in signals}
     for signal in (words := wanted.split("+")):
         if signal not in by_name:
             raise UserError(f"attack '{method}': no signal '{signal}': {suggest(signal, by_name)}")
         if words.count(signal) > 1:
-            raise UserError(f"attack '{method}': '{signal}' stands there twice")
+            raise UserError(f"attack '{method}': '{signal}' is given twice")
     if len(words) > 1 and not attacks[name].several:
         able = " and ".join(other for other in attacks.names() if attacks[other].several)
         raise UserError(f"attack '{method}': {name} reads one signal at a time; {able} read several")
@@ -72,20 +70,30 @@ def _resolve(method: str, signals: Sequence[Signal]) -> tuple[str, list[tuple[Si
 
 
 def scores_of(
-    runs: Iterable[Run], read: Callable[[Signal], Sequence[Cells]], member: Member, null: Member
+    runs: Iterable[Run],
+    read: Callable[[Signal], Sequence[Cells]],
+    member: Member,
+    null: Member,
+    options: Mapping[str, Any] | None = None,
 ) -> Iterator[tuple[Run, Member, Cells]]:
-    """Yield every run with the membership it was judged by and its scores, both [N records, K targets].
+    """Yield every run with the membership that it is scored against and its scores, both [N records, K targets].
 
-    A run that cannot score a single member, or non-member, of some target is a UserError.
+    `options` are the values of the keys that attacks declare; those that are left out have their defaults. A run that
+    cannot score a single member, or non-member, of some target is a UserError.
     `read` gives the values of a signal, [N, K] for every query; the last ones read are kept until other signals are asked for.
     """
     held: dict[Signal, Reading] = {}
     for run in runs:
         held = {signal: held[signal] if signal in held else Reading(signal, read(signal)) for signal in run.signals}
-        judged = null if run.null_control else member
-        scores = attacks[run.attack].score(list(held.values()), judged, run.variance)
-        _check_scored(run, scores, judged)
-        yield run, judged, scores
+        membership = null if run.null_control else member
+        attack = attacks[run.attack]
+        given = {
+            key: (options or {}).get(key, field.get_default(call_default_factory=True))
+            for key, field in fields_of(attack.options).items()
+        }
+        scores = attack.score(list(held.values()), membership, run.likelihood, **given)
+        _check_scored(run, scores, membership)
+        yield run, membership, scores
 
 
 def _check_scored(run: Run, scores: Cells, member: Member) -> None:
@@ -95,12 +103,12 @@ def _check_scored(run: Run, scores: Cells, member: Member) -> None:
     members, others = (scored & member).any(axis=0), (scored & ~member).any(axis=0)
     for target in np.flatnonzero(~(members & others)):
         lacking = "non-member" if members[target] else "member" if others[target] else "record"
-        asked, mend = (f" for the variance '{run.variance}'", " or choose another variance")
-        if run.variance == "none":
-            asked, mend = "", ""
+        asked, remedy = (f" for the likelihood '{run.likelihood}'", " or choose another likelihood")
+        if run.likelihood == "none":
+            asked, remedy = "", ""
         raise UserError(
             f"{run.attack} on {run.signal}: no {lacking} of target {target} has enough other models on each side{asked} "
-            f"({member.shape[1]} models); give more models{mend}"
+            f"({member.shape[1]} models); give more models{remedy}"
         )
 
 

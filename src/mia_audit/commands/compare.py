@@ -1,4 +1,4 @@
-"""`mia-audit compare`: is one attack better than another on the same targets?"""
+"""`mia-audit compare`: compare two attacks on the same targets."""
 
 import argparse
 from pathlib import Path
@@ -13,7 +13,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--metrics", required=True, type=Path, help="metrics.parquet")
     for name in ("first", "second"):
         parser.add_argument(
-            f"--{name}", required=True, nargs=3, metavar=("ATTACK", "SIGNAL", "VARIANCE"), help="an attack in the table"
+            f"--{name}",
+            required=True,
+            nargs=3,
+            metavar=("ATTACK", "SIGNAL", "LIKELIHOOD"),
+            help="an attack in the table",
         )
     parser.add_argument("--confidence", type=float, default=0.95, help="level of the interval (0.95)")
 

@@ -11,33 +11,31 @@ from mia_audit.errors import UserError
 
 if TYPE_CHECKING:
     from mia_audit.config.schema import Audit
-    from mia_audit.doctor import Finding
+    from mia_audit.planning.doctor import Finding
     from mia_audit.planning.estimate import Plan
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     parser.add_argument(
-        "config", nargs="?", type=Path, help="the audit that is to run: disk and memory are compared with its plan"
+        "config", nargs="?", type=Path, help="the audit's YAML file: disk and memory are compared with its plan"
     )
     parser.add_argument("--checkout", type=Path, default=Path(), help="folder of the workflow and of its results (.)")
 
 
 def run(options: argparse.Namespace) -> None:
-    """Print a line a check; UserError, and so exit code 2, where one of them would stop an audit."""
+    """Print a line per check; UserError where one of them would stop an audit."""
     audit = load_audit(options.config) if options.config else None
-    stopping = 0
-    for found in _findings(audit, options.checkout):
-        print(f"{found.verdict:5} {found.what:16} {found.says}", flush=True)
-        stopping += found.verdict == "mend"
-    if stopping:
-        raise UserError(
-            f"{stopping} of the checks would stop an audit: the lines that begin with 'mend' say what to do"
-        )
+    failed = 0
+    for finding in _findings(audit, options.checkout):
+        print(f"{finding.verdict:5} {finding.what:16} {finding.says}", flush=True)
+        failed += finding.verdict == "fail"
+    if failed:
+        raise UserError(f"{failed} of the checks failed and would stop an audit: their lines say what to do")
 
 
 def _findings(audit: "Audit | None", checkout: Path) -> "Iterator[Finding]":
-    from mia_audit import doctor
+    from mia_audit.planning import doctor
 
     results = checkout / "results"
     yield from doctor.versions(checkout / "envs" / "requirements.lock")
@@ -46,16 +44,16 @@ def _findings(audit: "Audit | None", checkout: Path) -> "Iterator[Finding]":
     import torch
 
     wanted = audit.compute.device if audit else "auto"
-    yield from doctor.cards(doctor.ask, torch.version.cuda, doctor.cannot_use_cuda, wanted)
+    yield from doctor.gpus(doctor.ask, torch.version.cuda, doctor.cannot_use_cuda, wanted)
     plan = _plan(audit, results / audit.audit) if audit else None
     yield doctor.disk(results, sum(plan.disk.values()) if plan else None)
     yield doctor.memory(max(plan.memory.values(), default=0) if plan else None, doctor.available_memory())
 
 
 def _plan(audit: "Audit", results: Path) -> "Plan":
-    """The plan's disk and memory, for which nothing is timed."""
-    from mia_audit.planning.costs import Free
+    """Estimate disk and memory, for which nothing is timed."""
     from mia_audit.planning.estimate import estimate, models_of
+    from mia_audit.planning.passes import Free
     from mia_audit.planning.sizes import size_of
 
     sizes = {name: size_of(audit, name, results, {}) for name in audit.datasets}

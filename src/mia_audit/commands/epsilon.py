@@ -1,4 +1,4 @@
-"""`mia-audit epsilon`: what a noise multiplier promises, or which one a budget needs."""
+"""`mia-audit epsilon`: compute the ε of a noise multiplier, or the noise multiplier of an ε."""
 
 import argparse
 
@@ -9,31 +9,37 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     given = parser.add_mutually_exclusive_group(required=True)
     given.add_argument("--noise-multiplier", type=float, help="noise on the sum, in units of its sensitivity")
-    given.add_argument("--target-epsilon", type=float, help="budget that a noise multiplier is wanted for")
+    given.add_argument("--target-epsilon", type=float, help="ε to reach")
     parser.add_argument("--batch", type=int, required=True, help="expected records of a step")
     parser.add_argument("--records", type=int, required=True, help="training set of one model (not the whole pool)")
     parser.add_argument("--epochs", type=int, required=True, help="expected passes over the training set")
     parser.add_argument("--delta", type=float, required=True, help="δ of the budget")
+    parser.add_argument(
+        "--accountant",
+        action="append",
+        choices=["pld", "prv", "rdp"],
+        help="may be repeated; pld and rdp when left out",
+    )
 
 
 def run(options: argparse.Namespace) -> None:
-    """Print both accountants' answer, and what it is an answer to."""
+    """Print the result of both accountants, and its terms."""
     _check(options)
-    from mia_audit.training.accounting import epsilon_spent, noise_multiplier_for, steps_per_epoch
+    from mia_audit.privacy.accounting import epsilon_spent, noise_multiplier_for, steps_per_epoch
 
     rate = options.batch / options.records
     steps = options.epochs * steps_per_epoch(options.records, options.batch)
     print(f"{options.records:,} records, batch {options.batch:,}: Poisson sampling at rate {rate:.6g}, {steps:,} steps")
-    print(f"δ = {options.delta:g}, one record added or removed")
+    print(f"δ = {options.delta:g}, unit: one record, adjacency: added or removed")
     if options.delta >= 1 / options.records:
         print(f"warning: δ is not below 1/records = {1 / options.records:.3g}: one record may be given away whole")
     print(f"{'accountant':<12}{'noise multiplier':<18}ε")
-    for accountant in ("prv", "rdp"):
+    for accountant in options.accountant or ["pld", "rdp"]:
         multiplier = options.noise_multiplier
         if multiplier is None:
             multiplier = noise_multiplier_for(options.target_epsilon, rate, steps, options.delta, accountant)
         epsilon = epsilon_spent(multiplier, rate, steps, options.delta, accountant)
-        print(f"{accountant:<12}{multiplier:<18.6g}{epsilon:.2f}")
+        print(f"{accountant:<12}{multiplier:<18.6g}{epsilon:.4g}")
 
 
 def _check(options: argparse.Namespace) -> None:

@@ -1,45 +1,47 @@
-"""`mia-audit explain-privately`: explain a black box privately, on every term of a study, beside the exact explanations."""
+"""`mia-audit explain-privately`: explain a black box privately, with the terms of a study, and compare with exact explanations."""
 
 import argparse
-import json
 from pathlib import Path
+
+from mia_audit.commands._arguments import add_spec
+from mia_audit.config.specs import PrivateExplanationsSpec
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
+    add_spec(parser, PrivateExplanationsSpec)
     parser.add_argument(
         "--pool", required=True, type=Path, help="folder of the pool, whose records are the explanation set"
     )
     parser.add_argument(
-        "--values", required=True, type=Path, help="what the black box says of them, by mia-audit black-box"
+        "--values", required=True, type=Path, help="the black box's outputs on them, by mia-audit black-box"
     )
-    parser.add_argument("--reference", type=Path, help="values of the model without privacy that Dist compares with")
-    parser.add_argument("--spec", required=True, help='JSON: {"seed", "dataset", "study": the section}')
-    parser.add_argument("--out", required=True, type=Path, help="a row an answer, Parquet")
+    parser.add_argument(
+        "--reference", type=Path, nargs="?", help="values of the model without privacy that Dist compares with"
+    )
+    parser.add_argument("--out", required=True, type=Path, help="a row per answer, Parquet")
 
 
 def run(options: argparse.Namespace) -> None:
     """Write every answer of the study."""
     import pyarrow as pa
 
-    from mia_audit.config.load import parse
-    from mia_audit.config.schema import PrivateExplanations
     from mia_audit.explain.private_local import ExplanationSet
     from mia_audit.explain.private_local.files import read_values
     from mia_audit.explain.private_local.study import Study
-    from mia_audit.pools.files import read_records
+    from mia_audit.pools.store import read_records
     from mia_audit.storage import write_table
 
-    spec = json.loads(options.spec)
-    section = parse(PrivateExplanations, spec["study"], f"private_explanations.{spec['dataset']}")
+    spec = PrivateExplanationsSpec.read(options.spec)
+    section = spec.study
     records = read_records(options.pool).data
     values = read_values(options.values, len(records))
     reference = read_values(options.reference, len(records)) if options.reference else None
     explained = ExplanationSet.of(records, values, section.scale)
-    key = (spec["seed"], "private explanations", spec["dataset"])
+    key = (spec.seed, "private explanations", spec.dataset)
     rows = Study(explained, section, key, reference).rows()
     table = pa.Table.from_pylist([row | {"explanation": row["explanation"].astype("float32").tolist()} for row in rows])
     distance = table.schema.get_field_index("distance")
     table = table.set_column(distance, "distance", table["distance"].cast(pa.float64()))
-    facts = {"dataset": spec["dataset"], "records": len(records), "features": explained.features}
-    write_table(options.out, table, "private-answers", len(rows), facts)
+    metadata = {"dataset": spec.dataset, "records": len(records), "features": explained.features}
+    write_table(options.out, table, "private-answers", len(rows), metadata)

@@ -1,38 +1,36 @@
-"""`mia-audit explanation-signals`: what explanations of a fixed black box tell about who is in the explanation set."""
+"""`mia-audit explanation-signals`: compute signals of membership in the explanation set of a fixed black box."""
 
 import argparse
-import json
 from collections.abc import Iterator
 from pathlib import Path
+
+from mia_audit.commands._arguments import add_spec
+from mia_audit.config.specs import ExplanationSignalsSpec
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
+    add_spec(parser, ExplanationSignalsSpec)
     parser.add_argument("--pool", required=True, type=Path, help="folder of the pool, with membership.parquet")
-    parser.add_argument("--values", required=True, type=Path, help="what the black box says, by mia-audit black-box")
-    parser.add_argument(
-        "--spec", required=True, help='JSON: {"seed", "dataset", "black_box", "study", "epsilon": inf without noise}'
-    )
+    parser.add_argument("--values", required=True, type=Path, help="the black box's outputs, by mia-audit black-box")
     parser.add_argument("--out", required=True, type=Path, help="signals.parquet")
 
 
 def run(options: argparse.Namespace) -> None:
-    """Write signals.parquet, an explanation set taking the place of a shadow model."""
+    """Write signals.parquet, with an explanation set in place of every shadow model."""
     import numpy as np
     import pyarrow as pa
 
-    from mia_audit.config.load import parse
-    from mia_audit.config.schema import PrivateExplanations
     from mia_audit.explain.private_local import ExplanationSet, Terms
     from mia_audit.explain.private_local.files import read_values
-    from mia_audit.explain.private_local.membership import membership_signals, neighbours
-    from mia_audit.pools.files import read_membership, read_records
+    from mia_audit.pools.store import read_membership, read_records
+    from mia_audit.signals.explanation_sets import membership_signals, neighbours
     from mia_audit.storage import write_table
 
-    spec = json.loads(options.spec)
-    study = parse(PrivateExplanations, spec["study"], f"private_explanations.{spec['dataset']}")
-    noisy = spec["epsilon"] != "inf"
-    epsilon = float(spec["epsilon"]) if noisy else 1.0
+    spec = ExplanationSignalsSpec.read(options.spec)
+    study = spec.study
+    noisy = spec.epsilon != "inf"
+    epsilon = float(spec.epsilon) if noisy else 1.0
     terms = Terms(epsilon, study.delta, epsilon, study.steps, study.c, study.kernel, study.adjacency)
     records = np.asarray(read_records(options.pool).data)
     explained = ExplanationSet.of(records, read_values(options.values, len(records)), study.scale)
@@ -41,7 +39,7 @@ def run(options: argparse.Namespace) -> None:
 
     def tables() -> Iterator[pa.Table]:
         for shadow, member in enumerate(membership.T):
-            key = (spec["seed"], "explanation set", spec["dataset"], spec["black_box"], spec["epsilon"], shadow)
+            key = (spec.seed, "explanation set", spec.dataset, spec.black_box, spec.epsilon, shadow)
             columns = membership_signals(explained, member, asked, terms, noisy, key)
             numbers = {
                 "shadow": np.full(len(member), shadow, dtype=np.int32),

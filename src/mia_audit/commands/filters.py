@@ -1,18 +1,16 @@
-"""`mia-audit filters`: sheets of the filters of locally linear maps, in every setting side by side."""
+"""`mia-audit filters`: draw the filters of locally linear maps, every setting side by side."""
 
 import argparse
-import json
 from pathlib import Path
+
+from mia_audit.commands._arguments import add_spec
+from mia_audit.config.specs import FiltersSpec
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
+    add_spec(parser, FiltersSpec)
     parser.add_argument("--results", required=True, type=Path, help="folder of the audit's results")
-    parser.add_argument(
-        "--spec",
-        required=True,
-        help='JSON: {"seed", "dataset", "block", "top", "shown", "architectures": {name: [[heading, folder of the setting], …]}}',
-    )
     parser.add_argument(
         "--out",
         required=True,
@@ -22,43 +20,44 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Draw the first shadow model's maps of every architecture: for a few records, one of a class, and for every class."""
+    """Draw the first shadow model's maps of every architecture, for one record of some classes and for every class."""
     import numpy as np
     import torch
 
-    from mia_audit.commands.signals import shadow_files
     from mia_audit.models import load, read_architecture, taken_by, to_input
-    from mia_audit.models.families.locally_linear_maps import LocallyLinearMaps
-    from mia_audit.pools.files import read_records
-    from mia_audit.report.figures import paper_style, save
-    from mia_audit.report.sheets import class_sheet, column, record_sheet
+    from mia_audit.models.architectures.locally_linear_maps import LocallyLinearMaps
+    from mia_audit.models.weights import WEIGHTS
+    from mia_audit.pools.store import read_records
+    from mia_audit.report.figures.filters import class_sheet, column, record_sheet
+    from mia_audit.report.figures.style import paper_style, save
     from mia_audit.seeds import generator
+    from mia_audit.training.block import shadow_folders
 
     torch.set_num_threads(1)
-    spec = json.loads(options.spec)
-    dataset = spec["dataset"]
+    spec = FiltersSpec.read(options.spec)
+    dataset = spec.dataset
     pool = read_records(options.results / "pools" / dataset)
-    order = generator(spec["seed"], "filters", dataset).permutation(len(pool.labels))[:SAMPLE]
+    order = generator(spec.seed, "filters", dataset).permutation(len(pool.labels))[:SAMPLE]
     _, first = np.unique(pool.labels[order], return_index=True)
-    shown = order[np.sort(first)[: spec["shown"]]]
-    named = [f"class {pool.facts['classes'][label]}" for label in pool.labels[shown]]
-    for name, settings in spec["architectures"].items():
+    shown = order[np.sort(first)[: spec.shown]]
+    named = [f"class {pool.metadata['classes'][label]}" for label in pool.labels[shown]]
+    for name, settings in spec.architectures.items():
         architecture = read_architecture(options.results / dataset / name / "architecture.json")
         inputs, sample = (
-            to_input(pool.data[rows], taken_by(architecture, pool.facts), architecture["input_shape"])
+            to_input(pool.data[rows], taken_by(architecture, pool.metadata), architecture["input_shape"])
             for rows in (shown, np.sort(order))
         )
         columns = []
         for heading, folder in settings:
-            files = shadow_files(options.results / folder / "models" / spec["block"])
-            model = load(architecture, next(iter(files.values())))
+            folders = shadow_folders(options.results / folder / "models" / spec.block)
+            model = load(architecture, next(iter(folders.values())) / WEIGHTS)
             assert isinstance(model, LocallyLinearMaps)
-            columns.append(column(heading, model, inputs, sample, spec["top"]))
+            columns.append(column(heading, model, inputs, sample, spec.top))
         with paper_style():
-            facts = pool.facts | {"shape": architecture["input_shape"]}
-            save(record_sheet(columns, pool.data[shown], facts, named), options.out, f"{name}_records")
-            save(class_sheet(columns, facts), options.out, f"{name}_classes")
-        print(f"{name}: {len(shown)} records and {len(pool.facts['classes'])} classes in {len(columns)} settings")
+            metadata = pool.metadata | {"shape": architecture["input_shape"]}
+            save(record_sheet(columns, pool.data[shown], metadata, named), options.out, f"{name}_records")
+            save(class_sheet(columns, metadata), options.out, f"{name}_classes")
+        print(f"{name}: {len(shown)} records and {len(pool.metadata['classes'])} classes in {len(columns)} settings")
 
 
 SAMPLE = 512

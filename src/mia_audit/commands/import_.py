@@ -1,9 +1,9 @@
-"""`mia-audit import`: read published score files into a signals.parquet."""
+"""`mia-audit import`: convert published score files to a signals.parquet."""
 
 import argparse
 from pathlib import Path
 
-from mia_audit.attacks.layouts import LAYOUTS, write_signals
+from mia_audit.attacks.io.published import LAYOUTS, write_signals
 from mia_audit.errors import UserError
 
 

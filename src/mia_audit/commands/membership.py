@@ -1,31 +1,26 @@
-"""`mia-audit membership`: draw who is in whose training set."""
+"""`mia-audit membership`: draw every shadow model's training set."""
 
 import argparse
-import json
 from pathlib import Path
 
-from mia_audit.config.load import parse
-from mia_audit.config.schema import Membership
-from mia_audit.membership import draw_membership
-from mia_audit.pools.files import write_membership
+from mia_audit.commands._arguments import add_spec
+from mia_audit.config.specs import MembershipSpec
+from mia_audit.pools.membership import draw_membership
+from mia_audit.pools.store import write_membership
 from mia_audit.storage import open_table
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
+    add_spec(parser, MembershipSpec)
     parser.add_argument("--records", required=True, type=Path, help="records.parquet of the pool")
-    parser.add_argument("--spec", required=True, help='JSON: {"seed", "dataset", "membership": the section}')
     parser.add_argument("--out", required=True, type=Path, help="membership.parquet")
 
 
 def run(options: argparse.Namespace) -> None:
     """Write the membership matrix."""
-    spec = json.loads(options.spec)
-    section = parse(Membership, spec["membership"], "membership")
+    spec = MembershipSpec.read(options.spec)
     records = open_table(options.records, "records").metadata.num_rows
-    membership = draw_membership(section, records, spec["dataset"], spec["seed"])
-    write_membership(
-        options.out,
-        membership,
-        {**section.model_dump(include={"design", "share"}, exclude_none=True), "seed": spec["seed"]},
-    )
+    membership = draw_membership(spec.membership, records, spec.dataset, spec.seed)
+    design = spec.membership.model_dump(include={"design", "share"}, exclude_none=True)
+    write_membership(options.out, membership, {**design, "seed": spec.seed})

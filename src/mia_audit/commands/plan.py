@@ -1,4 +1,4 @@
-"""`mia-audit plan`: what an audit will take, before anything is trained."""
+"""`mia-audit plan`: estimate what an audit takes, before anything is trained."""
 
 import argparse
 import json
@@ -9,8 +9,8 @@ from mia_audit.config.load import load_audit
 from mia_audit.errors import UserError
 
 if TYPE_CHECKING:
-    from mia_audit.planning.costs import Costs
     from mia_audit.planning.estimate import Plan
+    from mia_audit.planning.passes import Costs
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -19,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--records-per-second",
         type=float,
-        help="rate of one forward and one backward pass on the machine that is to run it; timed here when left out",
+        help="rate of one forward and one backward pass on the machine that will run it; timed here when left out",
     )
     parser.add_argument(
         "--pool",
@@ -37,30 +37,30 @@ def run(options: argparse.Namespace) -> None:
     if options.records_per_second is not None and not 0 < options.records_per_second < float("inf"):
         raise UserError(f"--records-per-second: a positive number was expected, not {options.records_per_second:g}")
     audit = load_audit(options.config)
-    from mia_audit.planning.jobs import count_jobs
+    from mia_audit.planning.jobs import advice, count_jobs
     from mia_audit.planning.sizes import parse_size, size_of
 
     given = dict(parse_size(text, audit) for text in options.pool)
     results = options.checkout / "results" / audit.audit
     sizes = {name: size_of(audit, name, results, given) for name in audit.datasets}
     jobs = count_jobs(options.config, options.checkout)
-    from mia_audit.planning.costs import Given, Measured
     from mia_audit.planning.estimate import estimate, models_of
-    from mia_audit.planning.startup import advice
-    from mia_audit.training.device import device_for
+    from mia_audit.planning.passes import Given
+    from mia_audit.planning.timing import Measured
+    from mia_audit.runtime.device import device_for
 
     rate = options.records_per_second
     device = device_for(audit.compute.threads, "cpu" if rate else audit.compute.device)
-    costs: Costs = Given(rate) if rate else Measured(audit.compute.batch, device)
+    costs: Costs = Given(rate) if rate else Measured(audit.compute.micro_batch, device)
     plan = estimate(audit, sizes, models_of(audit, sizes), costs, jobs)
-    source = f"{rate:g} records/s, as told" if rate else f"timed on this machine ({device})"
+    source = f"{rate:g} records/s, as given" if rate else f"timed on this machine ({device})"
     if options.json:
-        print(json.dumps(_facts(plan, jobs, source), indent=2, ensure_ascii=False))
+        print(json.dumps(_metadata(plan, jobs, source), indent=2, ensure_ascii=False))
     else:
         _print(plan, jobs, f"{audit.audit}: {source}", list(advice(plan, audit, jobs)))
 
 
-def _facts(plan: "Plan", jobs: dict[str, int], source: str) -> dict[str, Any]:
+def _metadata(plan: "Plan", jobs: dict[str, int], source: str) -> dict[str, Any]:
     return {
         "models": plan.models,
         "jobs": jobs,
@@ -73,7 +73,7 @@ def _facts(plan: "Plan", jobs: dict[str, int], source: str) -> dict[str, Any]:
     }
 
 
-def _print(plan: "Plan", jobs: dict[str, int], title: str, told: list[str]) -> None:
+def _print(plan: "Plan", jobs: dict[str, int], title: str, advice: list[str]) -> None:
     from rich.console import Console
     from rich.table import Table
 
@@ -94,7 +94,7 @@ def _print(plan: "Plan", jobs: dict[str, int], title: str, told: list[str]) -> N
         whole = f"{human(sum(sizes.values()))}: " if what == "disk" else ""
         console.print(f"{what}: {whole}{parts}", highlight=False)
     console.print(f"{plan.dominant} takes longest; n jobs at a time divide the hours by n", highlight=False)
-    for sentence in told:
+    for sentence in advice:
         console.print(sentence, highlight=False)
 
 

@@ -1,29 +1,29 @@
-"""`mia-audit report`: the self-contained page, and provenance.json beside it."""
+"""`mia-audit report`: write the self-contained HTML report, and provenance.json beside it."""
 
 import argparse
 from pathlib import Path
 
+from mia_audit.commands._arguments import add_spec
+from mia_audit.config.report_specs import ReportSpec
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
+    add_spec(parser, ReportSpec)
     parser.add_argument("--results", type=Path, required=True, help="folder of the audit's results")
-    parser.add_argument("--spec", required=True, help="what the report depends on besides files, as JSON")
-    parser.add_argument(
-        "--private", default="", help="the studies of private explanations, as JSON; nothing where there are none"
-    )
     parser.add_argument("--out", type=Path, required=True, help="the page; provenance.json is written beside it")
 
 
 def run(options: argparse.Namespace) -> None:
     """Read everything that the audit left on disk, write the page and where its numbers come from."""
-    from mia_audit.report.findings import find
-    from mia_audit.report.gaps import audited
-    from mia_audit.report.page import render
-    from mia_audit.report.provenance import provenance
-    from mia_audit.report.results import parse_spec
+    from mia_audit.report.data.diverged import audited
+    from mia_audit.report.data.find import find
+    from mia_audit.report.data.provenance import provenance
+    from mia_audit.report.data.spec import parse_spec
+    from mia_audit.report.page.render import render
     from mia_audit.storage import write_json, write_text
 
-    results = audited(options.results, parse_spec(options.spec, options.private))
+    results = audited(options.results, parse_spec(ReportSpec.read(options.spec).model_dump(mode="json")))
     findings = find(results)
     sources = provenance(results, findings.settings)
     page = render(results, findings, sources)

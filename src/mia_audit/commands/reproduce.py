@@ -1,9 +1,9 @@
-"""`mia-audit reproduce`: the paper's Table 3 beside what its published score matrices say."""
+"""`mia-audit reproduce`: compare the paper's Table 3 with its published score matrices."""
 
 import argparse
 from pathlib import Path
 
-from mia_audit.attacks.layouts import LAYOUTS
+from mia_audit.attacks.io.published import LAYOUTS
 from mia_audit.errors import UserError
 
 
@@ -18,7 +18,7 @@ def run(options: argparse.Namespace) -> None:
     """Print the table; write it as CSV and LaTeX, with its log-log figure."""
     from threadpoolctl import threadpool_limits
 
-    from mia_audit.report.figures import paper_style, save
+    from mia_audit.report.figures.style import paper_style, save
     from mia_audit.reproduction.figures import curves_figure, models_figure
     from mia_audit.reproduction.models import measure
     from mia_audit.reproduction.table import latex, plain, rows, table

@@ -1,4 +1,4 @@
-"""`mia-audit sample-images`: write made-up images, a folder a class, to try an audit of images on."""
+"""`mia-audit sample-images`: write synthetic images, one folder per class, to try an audit of images on."""
 
 import argparse
 from pathlib import Path
@@ -10,9 +10,9 @@ from mia_audit.errors import UserError
 from mia_audit.seeds import generator
 
 CELLS = 4
-"""A class is a pattern of so many cells a side."""
+"""Cells per side of a class's pattern."""
 CONTRAST, NOISE = 40.0, 30.0
-"""Standard deviations, in grey levels, of a class's pattern and of what is an image's own."""
+"""Standard deviations, in grey levels, of a class's pattern and of an image's own noise."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -33,7 +33,7 @@ def run(options: argparse.Namespace) -> None:
     if not 2 <= options.classes <= options.images or options.size < CELLS:
         raise UserError(f"expected at least 2 classes, an image for each of them and {CELLS} pixels a side")
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
-        raise UserError(f"{folder}: there is something already; name a new folder, or delete it")
+        raise UserError(f"{folder}: the folder is not empty; name a new or an empty one")
     patterns = generator(options.seed, "patterns").normal(0, CONTRAST, (options.classes, CELLS, CELLS, 3))
     for number in range(options.images):
         label = number % options.classes

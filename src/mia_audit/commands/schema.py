@@ -1,4 +1,4 @@
-"""`mia-audit schema`: write what is generated from the config models."""
+"""`mia-audit schema`: write the config's JSON schema and the key table of its README."""
 
 import argparse
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""`mia-audit verify`: is every file of an audit still what was written?"""
+"""`mia-audit verify`: check that every file of an audit is still as it was written."""
 
 import argparse
 import re
@@ -14,7 +14,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Read every table, pool and model below the results and check it; what is damaged or gone is named, a line each."""
+    """Read and check every table, pool and model of the results; print a line for each that is damaged or missing."""
     checks: dict[str, Callable[[Path], None]] = {".parquet": _table, ".npy": _pool, ".safetensors": _weights}
     files = [
         path for path in sorted(options.results.rglob("*")) if path.suffix in checks and not _hidden(path, options)
@@ -42,28 +42,28 @@ def _complaints(check: Callable[[Path], None], path: Path) -> Iterable[str]:
 
 
 def _table(path: Path) -> None:
-    from mia_audit import seals
+    from mia_audit.storage import digests
 
-    if seals.state(path) != "whole":
-        raise UserError(f"{path}: truncated or damaged. Delete it and run again")
+    if digests.state(path) != "whole":
+        raise UserError(f"{path}: truncated or damaged: delete it and run again")
     if re.fullmatch(r"\d+-\d+", path.parent.name) and path.name == "training.parquet":
         _block(path)
 
 
 def _block(path: Path) -> None:
-    """Are the weights of all models there that the table tells of?"""
+    """Check that the weights of all models in a block's table exist."""
     from mia_audit.storage import read_table
 
     for shadow in read_table(path, "training", ["shadow"])["shadow"].unique().to_pylist():
-        weights = path.with_name(f"shadow-{shadow}.safetensors")
-        if not weights.exists():
+        folder = path.with_name(f"shadow-{shadow}")
+        if not folder.is_dir() or not any(folder.iterdir()):
             raise UserError(
-                f"{weights}: no such file, but {path.name} beside it tells of its training. Delete the folder and run again"
+                f"{folder}: no model there, but {path.name} beside it describes its training: train the block again"
             )
 
 
 def _pool(path: Path) -> None:
-    from mia_audit.pools.files import read_records
+    from mia_audit.pools.store import read_records
 
     read_records(path.parent, path.stem)
 

@@ -1,18 +1,17 @@
 """`mia-audit weights`: fetch published weights, or read a file of them, and fit them to the pool."""
 
 import argparse
-import json
 from pathlib import Path
 
+from mia_audit.commands._arguments import add_spec
+from mia_audit.config.specs import WeightsSpec
 from mia_audit.storage import sha256, write_json
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
+    add_spec(parser, WeightsSpec)
     parser.add_argument("--architecture", required=True, type=Path, help="architecture.json")
-    parser.add_argument(
-        "--spec", required=True, help='JSON: {"name", "pretrained": hub, or a .safetensors or .pth file}'
-    )
     parser.add_argument("--out", required=True, type=Path, help="start.safetensors; start.json goes beside it")
 
 
@@ -20,16 +19,14 @@ def run(options: argparse.Namespace) -> None:
     """Write the weights that shadow models start from, all but the classifier, and where they come from."""
     from mia_audit.models import fetch, read_architecture, write_weights
 
-    spec = json.loads(options.spec)
-    source, where = spec["pretrained"], f"architectures.{spec['name']}.pretrained"
+    spec = WeightsSpec.read(options.spec)
+    source, where = spec.pretrained, f"architectures.{spec.name}.pretrained"
     architecture = read_architecture(options.architecture)
     weights = fetch(architecture, source, where)
     write_weights(weights, options.out)
-    facts = {"pretrained": source, "model": architecture["model"], "weights": sha256(options.out)}
+    metadata = {"pretrained": source, "model": architecture["model"], "weights": sha256(options.out)}
     if Path(source).is_file():
-        facts["file"] = sha256(Path(source))
-    write_json(options.out.with_suffix(".json"), facts)
+        metadata["file"] = sha256(Path(source))
+    write_json(options.out.with_suffix(".json"), metadata)
     count = sum(value.numel() for value in weights.values())
-    print(
-        f"{spec['name']}: {count:,} of {architecture['parameters']:,} parameters from {source}; the classifier is new"
-    )
+    print(f"{spec.name}: {count:,} of {architecture['parameters']:,} parameters from {source}; the classifier is new")

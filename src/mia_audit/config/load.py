@@ -1,4 +1,4 @@
-"""From a YAML file, or the mapping Snakemake made of it, to a checked audit, or to one line that says what to mend."""
+"""Read and validate an audit's YAML file; every mistake in it becomes one line that says how to fix it."""
 
 from pathlib import Path
 from typing import Any, TypeVar
@@ -14,7 +14,7 @@ Model = TypeVar("Model", bound=BaseModel)
 
 
 def load_audit(path: Path) -> Audit:
-    """Read an audit's YAML file; a mistake in it is a UserError that names the file, the key and the mend."""
+    """Read an audit's YAML file; a mistake in it is a UserError that names file and key, and how to fix it."""
     try:
         values = yaml.safe_load(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -25,12 +25,12 @@ def load_audit(path: Path) -> Audit:
 
 
 def check_audit(values: Any, where: str) -> Audit:
-    """Check the mapping that an audit's YAML file holds; a mistake in it is a UserError that names `where` and the key."""
+    """Validate the mapping that an audit's YAML file holds; a mistake in it is a UserError that names `where` and the key."""
     return parse(Audit, values, where)
 
 
 def parse(model: type[Model], values: Any, where: str) -> Model:
-    """Check `values` against a config model; all mistakes become one UserError line that names `where` and each key."""
+    """Validate `values` with a model; all mistakes become one UserError line that names `where` and each key."""
     if not isinstance(values, dict):
         raise UserError(
             f"{where}: expected keys and values ({', '.join(model.model_fields)}), got {type(values).__name__}"
@@ -58,7 +58,7 @@ def _describe(model: type[BaseModel], detail: ErrorDetails) -> str:
 
 
 def _section(model: type[BaseModel], location: tuple[int | str, ...]) -> type[BaseModel] | None:
-    """Find the config model at a location: a field that holds a section, or a mapping from names to sections."""
+    """Return the model at a location: a field that holds a section, or a mapping from names to sections."""
     section: type[BaseModel] | None = model
     for part in location:
         if section is None:

@@ -3,7 +3,6 @@
 from mia_audit.evaluation.exposure import exposure
 from mia_audit.evaluation.metrics import auc, balanced_accuracy, target_metrics, tpr_at_fpr
 from mia_audit.evaluation.roc import log_grid, mean_log_roc, roc_curve
-from mia_audit.evaluation.summary import summarise
 
 __all__ = [
     "auc",
@@ -12,7 +11,6 @@ __all__ = [
     "log_grid",
     "mean_log_roc",
     "roc_curve",
-    "summarise",
     "target_metrics",
     "tpr_at_fpr",
 ]

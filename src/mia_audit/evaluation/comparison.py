@@ -14,7 +14,7 @@ from mia_audit.evaluation.summary import summarised
 def compare(
     metrics: pl.DataFrame, first: tuple[str, str, str], second: tuple[str, str, str], confidence: float = 0.95
 ) -> pl.DataFrame:
-    """Compare two attacks, each (attack, signal, variance), by a paired t-test over the targets that both have.
+    """Compare two attacks, each (attack, signal, likelihood), by a paired t-test over the targets that both have.
 
     A row per metric: `targets`, the mean `difference` first − second, its standard deviation, Student-t interval
     `low`, `high`, `t` and the two-sided `p`. Metrics that are null for a target leave it out; fewer than two targets
@@ -54,11 +54,11 @@ def compare(
 
 def _one(metrics: pl.DataFrame, attack: tuple[str, str, str]) -> pl.DataFrame:
     found = metrics.filter(~pl.col("null_control"))
-    for name, value in zip(("attack", "signal", "variance"), attack, strict=True):
+    for name, value in zip(("attack", "signal", "likelihood"), attack, strict=True):
         found = found.filter(pl.col(name) == value)
     if found.is_empty():
         known = metrics.filter(~pl.col("null_control")).select(
-            pl.concat_str("attack", "signal", "variance", separator=" ")
+            pl.concat_str("attack", "signal", "likelihood", separator=" ")
         )
         raise UserError(
             f"no metrics of {' '.join(attack)}; there are: {'; '.join(known.to_series().unique(maintain_order=True))}"

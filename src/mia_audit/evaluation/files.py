@@ -13,17 +13,17 @@ import polars as pl
 from mia_audit.errors import UserError
 from mia_audit.evaluation.called import SHARES, called_columns
 from mia_audit.evaluation.metrics import target_metrics
-from mia_audit.storage import ROW_GROUPS, naming_damage, open_table, table_facts
+from mia_audit.storage import ROW_GROUPS, naming_damage, open_table, table_metadata
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int
 
-KEYS = ("attack", "signal", "variance", "null_control")
+KEYS = ("attack", "signal", "likelihood", "null_control")
 
 
 @dataclass(frozen=True)
 class Scored:
-    """The scores of one attack: `key` is (attack, signal, variance, null_control); matrices are [N records, K targets]."""
+    """The scores of one attack: `key` is (attack, signal, likelihood, null_control); matrices are [N records, K targets]."""
 
     key: tuple[str, str, str, bool]
     target: Int[np.ndarray, " K"]
@@ -33,12 +33,12 @@ class Scored:
 
 
 def read_scores(path: Path, *wanted: str) -> Iterator[Scored]:
-    """Yield every row group of a scores.parquet, or those of one attack, signal and variance on the true membership.
+    """Yield every row group of a scores.parquet, or those of one attack, signal and likelihood on the true membership.
 
     A row group that is not K targets × the same N records, in order, is a UserError.
     """
     file = open_table(path, "scores", [*KEYS, "target", "record", "member", "score"])
-    told = table_facts(path, "scores").get(ROW_GROUPS)
+    told = table_metadata(path, "scores").get(ROW_GROUPS)
     for index in range(file.num_row_groups):
         with naming_damage(path, "scores"):
             keys = [[value] for value in told[index]] if told else [_values(file, index, name) for name in KEYS]
@@ -49,7 +49,7 @@ def read_scores(path: Path, *wanted: str) -> Iterator[Scored]:
             continue
         if any(len(values) != 1 for values in keys):
             raise UserError(
-                f"{path}: row group {index} mixes attacks; expected one row group per attack, signal and variance"
+                f"{path}: row group {index} mixes attacks; expected one row group per attack, signal and likelihood"
             )
         target, record = rows["target"].to_numpy(), rows["record"].to_numpy()
         starts = np.flatnonzero(np.append(True, target[1:] != target[:-1]))
@@ -62,9 +62,9 @@ def read_scores(path: Path, *wanted: str) -> Iterator[Scored]:
             raise UserError(
                 f"{path}: row group {index} does not hold the same records for every target, in the same order"
             )
-        attack, signal, variance, null_control = (values[0] for values in keys)
+        attack, signal, likelihood, null_control = (values[0] for values in keys)
         yield Scored(
-            (attack, signal, variance, null_control),
+            (attack, signal, likelihood, null_control),
             target[starts],
             record[: shape[1]],
             rows["member"].to_numpy().reshape(shape).T,
@@ -90,7 +90,7 @@ def metric_rows(scored: Scored, fprs: Sequence[float], confidence: float) -> lis
 
 
 def metrics_table(rows: list[dict[str, Any]]) -> pl.DataFrame:
-    """Return metrics.parquet from its rows, one per attack × signal × variance × null_control × target, in the order given."""
+    """Return metrics.parquet from its rows, one per attack × signal × likelihood × null_control × target, in the order given."""
     called = [name for share in SHARES for name in called_columns(share)]
     counts = dict.fromkeys(("target", "members", "non_members", "unscored", *called), pl.Int32)
     kinds = dict.fromkeys(KEYS, pl.String) | counts | {"null_control": pl.Boolean}

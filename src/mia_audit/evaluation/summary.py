@@ -3,11 +3,11 @@
 import numpy as np
 import polars as pl
 
-KEYS = ("attack", "signal", "variance", "null_control")
+KEYS = ("attack", "signal", "likelihood", "null_control")
 """What tells the attacks on one setting apart."""
 
 NULL_WIDENING = 3**0.5
-"""Under permuted membership two targets' errors share their pair's term, whose sign follows both memberships: the variance
+"""Under permuted membership two targets' errors share their pair's term, whose sign follows both memberships: the likelihood
 of the mean over targets is 2 to 3 times that of independent ones (simulated: 1.3 to 3.1, for 9 to 33 models)."""
 
 
@@ -18,9 +18,9 @@ def summarised(metrics: pl.DataFrame) -> list[str]:
 
 
 def summarise(metrics: pl.DataFrame, confidence: float = 0.95) -> pl.DataFrame:
-    """Summarise `metrics` (one row per attack × signal × variance × null_control × target) over targets.
+    """Summarise `metrics` (one row per attack × signal × likelihood × null_control × target) over targets.
 
-    One row per attack × signal × variance × null_control, in the order of their first appearance, with `targets` (how
+    One row per attack × signal × likelihood × null_control, in the order of their first appearance, with `targets` (how
     many), the means of `members`, `non_members` and `unscored`, and for every metric m of `summarised` the columns
     m_mean, m_sd (n − 1) and the Student-t interval m_low, m_high of the mean, cut to [0, 1]; that of the null control is
     wider by `NULL_WIDENING`. A metric that some target

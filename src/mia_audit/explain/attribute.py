@@ -1,4 +1,4 @@
-"""Full attributions, for the few records that are shown."""
+"""Full attributions, for the few records that a report shows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A batch of records before one model: its logits, and the gradients that explainers are made of."""
+"""A batch of records and one model: the logits, and the gradients that explainers use."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from mia_audit.compute.patches import PatchesAsProducts
 from mia_audit.explain.quantity import QUANTITIES
+from mia_audit.models.patches import PatchesAsProducts
 
 if TYPE_CHECKING:
-    from mia_audit.explain.members import Members
+    from mia_audit.explain.training_records import Members
 
 CLASSES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "predicted": lambda logits, _: logits.argmax(dim=1),
     "true": lambda _, labels: labels,
 }
-"""What `explained_class` may say: from logits [B, C] and labels [B] to the class explained [B]."""
+"""The values of `explained_class`: functions from logits [B, C] and labels [B] to the class explained [B]."""
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Records as a model takes them, the class explained of each, and what came out of one pass over them.
+    """Records as a model takes them, the class explained of each, and the results of one pass over them.
 
     `records` are the records' numbers in the pool, which random draws are keyed by. `gradients` hold the gradient of
-    every quantity at the inputs, where the pass was asked for them; `members` are the model's training records, for explainers of_members.
+    every quantity at the inputs, where the pass was asked for them; `members` are the model's training records, for explainers that need them.
     """
 
     model: nn.Module

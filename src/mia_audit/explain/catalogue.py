@@ -1,13 +1,13 @@
-"""The registry of explainers, and what an explainer is; nothing here or in a member's file imports torch."""
+"""The registry of explainers, and what an explainer is; nothing here or at the top of a member's file imports torch."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from mia_audit.registry import Registry
+from mia_audit.sections import Options
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -20,87 +20,84 @@ if TYPE_CHECKING:
 GRADIENT = "gradient"
 """The family whose members share the pass that gives the outputs: they read `Batch.gradients`."""
 
-CAPTUM = re.compile(r"captum:(?P<names>\w+(?:[+-]\w+)*)")
-"""Any method of captum by its class, or several that wrap one another: `captum:NoiseTunnel+Saliency`.
+EXPLANATION_SETS = "-explained"
+"""Suffix of a data set's name where membership of explanation sets is attacked, not of training sets."""
 
-Columns write - for +, which joins the names of signals that are read together; either is understood.
-"""
-
-
-PRIVATE_LOCAL = re.compile(r"private_local:(?P<epsilon>\d+(?:\.\d+)?)")
-"""Private local linear explanations by the ε of each: `private_local:0.5`."""
+EXPLANATION_SETS = "-explained"
+"""Suffix of a data set's name where membership of explanation sets is attacked, not of training sets."""
 
 
 @dataclass(frozen=True)
 class Explainer:
-    """A way from a batch and the options to attributions, one tensor per quantity explained.
+    """A function of a batch and the options that returns attributions, one tensor per quantity explained.
 
-    `options` names the keys of the config's `explainers` section that it reads beside `explain` and `explained_class`.
-    Members of one `family` are computed by one job, in one pass; left out, an explainer is a family of its own.
-    A `complete` one promises that its attributions sum to f(x) − f(0): its error is kept as a column. Attributions
-    that are `multiplied` are in units of f (as input × gradient is), others in units of its gradient.
+    `options` declares the keys of the config's `explainers` section that it reads beside `explain` and `explained_class`,
+    and `label` is its name in words. Members of one `family` are computed by one job, in one pass; left out, an explainer
+    is a family of its own. A `complete` one promises that its attributions sum to f(x) − f(0): its error is kept as a
+    column. Attributions that are `multiplied` are in units of f (as input × gradient is), others in units of its gradient.
     `models` names the only models that it explains, and `quantities` the only quantities; left out, it explains all.
-    One `of_members` is fitted to the records that the model was trained on: it reads `Batch.members`.
+    One that `needs_training_records` is fitted to the records that the model was trained on: it reads `Batch.members`;
+    `epsilon` is that of each explanation with respect to them, if it is private.
+    One that does not `needs_torch_module` is answered by the model itself, whatever kind of model it is.
     """
 
     attribute: Attribute
-    options: tuple[str, ...] = ()
+    options: Options = ()
     family: str = ""
     complete: bool = False
     models: tuple[str, ...] = ()
     quantities: tuple[str, ...] = ()
     multiplied: bool = False
-    of_members: bool = False
+    needs_training_records: bool = False
+    label: str = ""
+    epsilon: float | None = None
+    needs_torch_module: bool = True
 
     def explains(self, model: str) -> bool:
-        """Tell whether it explains models of that name."""
+        """Return whether it explains models of that name."""
         return not self.models or model in self.models
 
 
-class Explainers(Registry[Explainer]):
-    """The registered explainers, captum's by name and private ones by their ε."""
-
-    def __contains__(self, name: object) -> bool:
-        by_pattern = isinstance(name, str) and (CAPTUM.fullmatch(name) or _private_epsilon(name))
-        return super().__contains__(name) or bool(by_pattern)
-
-    def __getitem__(self, name: str) -> Explainer:
-        """Return the explainer of that name; an unknown one is a UserError, but captum's names are only checked when it runs."""
-        if match := CAPTUM.fullmatch(name):
-            from mia_audit.explain.captum import captum_explainer
-
-            return captum_explainer(re.split("[+-]", match["names"]))
-        if epsilon := _private_epsilon(name):
-            from mia_audit.explain.methods.local_linear import private_local
-
-            return private_local(epsilon)
-        return super().__getitem__(name)
-
-
-def _private_epsilon(name: str) -> float:
-    match = PRIVATE_LOCAL.fullmatch(name)
-    return float(match["epsilon"]) if match else 0.0
-
-
-explainers = Explainers("explainer", "mia_audit.explain.methods", "_", eager=True)
+explainers: Registry[Explainer] = Registry("explainer", "mia_audit.explain.methods", "_", eager=True)
+"""Explainers by name; their files are cheap to import, so one may register several, or all whose names match a pattern."""
 
 
 def explainer(
-    name: str,
-    options: tuple[str, ...] = (),
+    name: str = "",
+    options: Options = (),
     family: str = "",
     complete: bool = False,
     models: tuple[str, ...] = (),
     quantities: tuple[str, ...] = (),
     multiplied: bool = False,
-    of_members: bool = False,
+    needs_training_records: bool = False,
+    label: str = "",
 ) -> Callable[[Attribute], Attribute]:
-    """Register the decorated function as an explainer."""
+    """Register the decorated function as an explainer; see `Explainer`."""
 
     def decorate(attribute: Attribute) -> Attribute:
-        explainers.register(name)(
-            Explainer(attribute, options, family or name, complete, models, quantities, multiplied, of_members)
+        member = Explainer(
+            attribute,
+            options,
+            family or name,
+            complete,
+            models,
+            quantities,
+            multiplied,
+            needs_training_records,
+            label or name,
         )
+        explainers.register(name, attribute)(member)
         return attribute
 
     return decorate
+
+
+def explainer_label(name: str) -> str:
+    """Name an explainer in words, from a column's name or as the config writes it; an unknown one as it is written."""
+    return (explainers[name].label or name) if name in explainers else name.rpartition(".py:")[2]
+
+
+def private_epsilon(name: str) -> float | None:
+    """Return the ε of each explanation, with respect to the model's training records; None where it is not private."""
+    return explainers[name].epsilon if name in explainers else None

@@ -45,4 +45,4 @@ QUANTITIES = {
     "logit": Quantity(_of_class, _logit_gradient),
     "probability": Quantity(_probability, _probability_gradient),
 }
-"""What `explain` may say: the class's logit (Huang et al. 2024) or its softmax probability."""
+"""The values of `explain`: the class's logit (Huang et al. 2024) or its softmax probability."""

@@ -7,11 +7,13 @@ c/m at most wherever α ≤ c/(2d(d+Y)) (Patel et al. 2020, lemma 3.1, there for
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
+from pydantic import AfterValidator
 
 from mia_audit.registry import Registry
+from mia_audit.sections import known
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -19,8 +21,11 @@ if TYPE_CHECKING:
     Distance = Float[np.ndarray, "*any"]
     Kernel = Callable[[Distance], Distance]
 
-kernels: Registry[Kernel] = Registry("kernel", "mia_audit.explain.kernels", "_")
+kernels: Registry[Kernel] = Registry("kernel", "mia_audit.explain.kernels", "_", eager=True)
 """Kernels by name: distances in, weights between 0 and 1 out, before they are capped."""
+
+KernelName = Annotated[str, AfterValidator(lambda name: known(kernels, name))]
+"""The name of a registered kernel, in a section of a config."""
 
 
 def capped(kernel: Kernel, distance: Distance, c: float, span: float) -> Distance:

@@ -1,8 +1,9 @@
-"""Models: what shadows are made of, built by name, and their weights on disk."""
+"""Models: the built-in architectures by name, their inputs, and their weights on disk."""
 
 from mia_audit.models.architecture import (
     batch_norm_layers,
     build,
+    check_architecture,
     construct,
     describe,
     load,
@@ -10,16 +11,17 @@ from mia_audit.models.architecture import (
     read_architecture,
 )
 from mia_audit.models.catalogue import architectures
-from mia_audit.models.inputs import Inputs, Part, taken_by, to_input
-from mia_audit.models.start import classifier, fetch, read_start
+from mia_audit.models.inputs import Inputs, Subset, taken_by, to_input
+from mia_audit.models.pretrained import classifier, fetch, read_start
 from mia_audit.models.weights import load_weights, save_weights, write_weights
 
 __all__ = [
     "Inputs",
-    "Part",
+    "Subset",
     "architectures",
     "batch_norm_layers",
     "build",
+    "check_architecture",
     "classifier",
     "construct",
     "describe",

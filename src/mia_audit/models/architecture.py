@@ -1,4 +1,4 @@
-"""From an architecture's section of the config to a model, and from the facts on disk back to the same model."""
+"""Build models: from an architecture's section of the config, or from architecture.json."""
 
 import json
 from collections.abc import Mapping
@@ -12,17 +12,21 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from mia_audit.errors import UserError, first_line
 from mia_audit.models.catalogue import Family, Parameters, architectures
 from mia_audit.models.weights import load_weights
+from mia_audit.registry import code_files
 
-NEEDED = ("model", "arguments", "shape", "input_shape", "classes", "parameters", "normalisation")
-"""What is read of an architecture.json."""
+LEARNER = "torch-module"
+"""The learner of all architectures described here."""
+
+NEEDED = ("learner", "model", "arguments", "shape", "input_shape", "classes", "parameters", "normalisation")
+"""Keys that are read of an architecture.json."""
 
 
 def describe(name: str, model: str, parameters: Parameters, shape: tuple[int, ...], classes: int) -> dict[str, Any]:
-    """Build the model once, on the pool's shape, and return the facts that rebuild it.
+    """Build the model once, on the pool's shape, and return the metadata that rebuild it.
 
-    Keys: name, model, arguments (resolved), shape (of a record in the pool), input_shape (as the model takes it), classes,
-    parameters (trainable numbers), batch_norm, batch_norm_layers, normalisation (mean and sd of pixels that the model wants
-    where the data set states none; empty for 0.5). Raises UserError, which names the config's key, for an unknown model,
+    Keys: name, learner, model, arguments (resolved), shape (of a record in the pool), input_shape (as the model takes it), classes,
+    parameters (trainable numbers), batch_norm, batch_norm_layers, normalisation (the model's own mean and standard deviation of pixels,
+    used where the data set states none; empty for 0.5). Raises UserError, which names the config's key, for an unknown model,
     for parameters or an image size that it refuses, and for a table given to an image model or the other way round.
     """
     try:
@@ -42,7 +46,7 @@ def _described(name: str, model: str, parameters: Parameters, shape: tuple[int, 
             logits = built.eval()(torch.zeros(1, *input_shape))
     except UserError:
         raise
-    except Exception as error:  # whatever a model of any library raises for arguments that it refuses
+    except Exception as error:  # libraries raise various errors for arguments that a model refuses
         given = ", ".join(f"{key}={value}" for key, value in arguments.items())
         raise UserError(f"model '{model}' refuses {given}: {first_line(error)}") from None
     if logits.shape != (1, classes):
@@ -52,6 +56,7 @@ def _described(name: str, model: str, parameters: Parameters, shape: tuple[int, 
     layers = batch_norm_layers(built)
     return {
         "name": name,
+        "learner": LEARNER,
         "model": model,
         "arguments": arguments,
         "shape": list(shape),
@@ -65,7 +70,7 @@ def _described(name: str, model: str, parameters: Parameters, shape: tuple[int, 
 
 
 def own_normalisation(model: str, channels: int) -> dict[str, list[float]]:
-    """Return mean and sd of pixels in [0, 1], one a channel, that a timm model's published weights were trained with.
+    """Return mean and standard deviation of pixels in [0, 1] per channel that a timm model's published weights were trained with.
 
     Models of fewer channels than the published ones get the mean over channels.
     """
@@ -74,14 +79,14 @@ def own_normalisation(model: str, channels: int) -> dict[str, list[float]]:
     traits = published_traits(model)
     if traits is None:
         return {}
-    pairs = {"mean": traits.mean, "sd": traits.std}
+    pairs = {"mean": traits.mean, "std": traits.std}
     if channels == len(traits.mean):
         return {key: list(values) for key, values in pairs.items()}
     return {key: [sum(values) / len(values)] * channels for key, values in pairs.items()}
 
 
 def build(model: str, parameters: Parameters, shape: tuple[int, ...], classes: int, seed: int) -> nn.Module:
-    """Build a model for records of `shape` and initialise it from the seed; global random state is left as it was."""
+    """Build a model for records of `shape` and initialise it from the seed; global random state is unchanged."""
     family = family_of(model)
     return _seeded(family, model, family.arguments(model, parameters, shape, classes), seed)
 
@@ -92,17 +97,27 @@ def construct(architecture: Mapping[str, Any], seed: int) -> nn.Module:
 
 
 def read_architecture(path: Path) -> dict[str, Any]:
-    """Read an architecture.json; a missing, damaged or foreign file is a UserError that names it."""
+    """Read the architecture.json of a torch module; a missing, damaged or foreign file is a UserError that names it."""
     try:
         architecture = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise UserError(f"{path}: no such file; expected what `mia-audit architecture` writes") from None
     except (OSError, ValueError) as error:
-        raise UserError(f"{path}: no readable JSON ({error}). Delete it and run again") from None
-    lacking = [key for key in NEEDED if not isinstance(architecture, dict) or key not in architecture]
-    if lacking:
-        raise UserError(f"{path}: no architecture, '{lacking[0]}' is missing. Delete it and run again")
+        raise UserError(f"{path}: not JSON ({error}); expected what `mia-audit architecture` writes") from None
+    try:
+        check_architecture(architecture)
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from None
     return dict(architecture)
+
+
+def check_architecture(architecture: Any) -> None:
+    """Raise UserError unless all keys of a torch module's architecture.json are there."""
+    missing = [key for key in NEEDED if not isinstance(architecture, dict) or key not in architecture]
+    if missing:
+        raise UserError(
+            f"the key '{missing[0]}' is missing; expected the architecture of a torch module, as `mia-audit architecture` writes it"
+        )
 
 
 def load(architecture: Mapping[str, Any], weights: Path) -> nn.Module:
@@ -119,7 +134,7 @@ def batch_norm_layers(model: nn.Module) -> list[str]:
 
 def family_of(model: str) -> Family:
     """Return the family of a model's name: a registered one, or timm's."""
-    if model in architectures:
+    if model in architectures or code_files(model):
         return architectures[model]
     from mia_audit.models.timm_models import timm_family
 
@@ -133,7 +148,7 @@ def _seeded(family: Family, model: str, arguments: Mapping[str, Any], seed: int)
 
 
 def _check_patches(model: str, built: nn.Module, input_shape: tuple[int, ...]) -> None:
-    """Refuse an image size that is not a multiple of the patch: timm would silently drop the rest of the image."""
+    """Raise UserError for an image size that is not a multiple of the patch: timm would silently crop the image."""
     patch = getattr(getattr(built, "patch_embed", None), "patch_size", None)
     if patch is None:
         return

@@ -1,8 +1,9 @@
-"""The registry of architectures, and what a family of models has to offer."""
+"""The registry of architectures, and what a family of models provides."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from mia_audit.registry import Registry
@@ -14,16 +15,48 @@ Parameters = Mapping[str, bool | int | float | str]
 
 
 class Family(Protocol):
-    """Models that are built alike: one registered name, or every timm model that has no family of its own."""
+    """Models that are built the same way: one registered name, or all of timm's models."""
 
     def arguments(self, model: str, parameters: Parameters, shape: tuple[int, ...], classes: int) -> dict[str, Any]:
         """Resolve the user's parameters for records of `shape` ([C, H, W] or [d]); UserError where they do not fit."""
 
     def construct(self, model: str, arguments: Mapping[str, Any]) -> nn.Module:
-        """Build the model from resolved arguments; a plain exception of the model's own says what it refuses."""
+        """Build the model from resolved arguments; an exception of the library's names what it refuses."""
 
     def input_shape(self, arguments: Mapping[str, Any]) -> tuple[int, ...]:
         """Return the shape of one record as the model takes it."""
 
 
-architectures: Registry[Family] = Registry("architecture", "mia_audit.models.families", "_", eager=True)
+architectures: Registry[Family] = Registry("architecture", "mia_audit.models.architectures", "_", eager=True)
+"""Architectures by name; a file may register several."""
+
+Build = Callable[..., "nn.Module"]
+
+
+@dataclass(frozen=True)
+class FunctionFamily:
+    """Models that a function of the record's shape, the number of classes and the user's parameters builds."""
+
+    build: Build
+
+    def arguments(self, model: str, parameters: Parameters, shape: tuple[int, ...], classes: int) -> dict[str, Any]:
+        return {**parameters, "shape": list(shape), "classes": classes}
+
+    def construct(self, model: str, arguments: Mapping[str, Any]) -> nn.Module:
+        return self.build(**{**arguments, "shape": tuple(arguments["shape"])})
+
+    def input_shape(self, arguments: Mapping[str, Any]) -> tuple[int, ...]:
+        return tuple(arguments["shape"])
+
+
+def architecture(name: str = "") -> Callable[[Build], Build]:
+    """Register the decorated function `build(shape, classes, **parameters)` as an architecture.
+
+    It takes records of any shape, [C, H, W] or [d], as they are in the pool; its weights are drawn by torch's generator.
+    """
+
+    def decorate(build: Build) -> Build:
+        architectures.register(name, build)(FunctionFamily(build))
+        return build
+
+    return decorate

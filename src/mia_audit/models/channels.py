@@ -1,4 +1,4 @@
-"""The channels that Grad-CAM reads: a CNN's last convolution, or the stream of channels through a transformer's last block."""
+"""The channels that Grad-CAM reads: those of a CNN's last convolution, or of a transformer's last block."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ WRITERS = ("attn.proj", "mlp.fc2")
 class Channels:
     """Where a model's channels are: the layer whose output has them, and the layers whose parameters write them.
 
-    `maps` is the layer whose output a heat map is made of. Of a transformer it is the last block's first norm: behind it,
-    a model that decides by its class token no longer looks at the tokens of the image. `writers` are named as the model
-    names them; the first dimension of their parameters is the channel. `grid` is the image's tokens, high and wide, and
-    `prefix` how many tokens stand before them; None and 0 where the output is [B, C, h, w] already.
+    `maps` is the layer whose output heat maps are computed from. In a transformer it is the last block's first norm: after it,
+    a model that classifies by its class token no longer depends on the tokens of the image. `writers` are named as the model
+    names them; the first dimension of their parameters is the channel. `grid` is the height and width of the grid of the image's tokens,
+    `prefix` the number of tokens before them; None and 0 where the output is [B, C, h, w] already.
     """
 
     layer: nn.Module
@@ -32,11 +32,11 @@ class Channels:
     prefix: int = 0
 
     def flat(self, values: Float[Tensor, "B ..."]) -> Float[Tensor, "B C L"]:
-        """Put channels first and all places behind them."""
+        """Return channels first, then all positions."""
         return values.flatten(2) if self.grid is None else values.transpose(1, 2)
 
     def images(self, values: Float[Tensor, "B ..."]) -> Float[Tensor, "B C h w"]:
-        """Lay the tokens of the image out as they lie in it."""
+        """Return the image's tokens on their grid."""
         if self.grid is None:
             return values
         tokens = values[:, self.prefix :].transpose(1, 2)
@@ -64,14 +64,14 @@ def find_channels(model: nn.Module) -> Channels | None:
 
 
 def channels_of(model: nn.Module, who: str) -> Channels:
-    """Find a model's channels; a model without any is a UserError that names `who` reads them."""
-    found = find_channels(model)
-    if found is None:
+    """Find a model's channels; UserError, naming `who` reads them, for a model without any."""
+    channels = find_channels(model)
+    if channels is None:
         raise UserError(
             f"{who} reads the channels of a model's last convolution or transformer block, and this model has neither:"
             " choose a CNN such as 'mobilenet_groupnorm', or a vision transformer"
         )
-    return found
+    return channels
 
 
 def forward_from(
@@ -79,13 +79,13 @@ def forward_from(
 ) -> tuple[Float[Tensor, "B ..."], Float[Tensor, "B C"]]:
     """Run the model; return a layer's output as the leaf of a graph, and the logits that follow from it.
 
-    Nothing before the layer is differentiated, and no parameter need be.
+    Neither parameters nor anything before the layer are differentiated.
     """
     seen: list[Tensor] = []
 
     def keep(module: nn.Module, arguments: object, output: Tensor) -> Tensor:
         seen.append(output.detach().requires_grad_())
-        return seen[-1].clone()  # an activation behind the layer may work in place, which a leaf forbids
+        return seen[-1].clone()  # a later activation may work in place, which a leaf forbids
 
     handle = layer.register_forward_hook(keep)
     try:
@@ -99,7 +99,7 @@ def forward_from(
 def channel_weights(
     model: nn.Module, channels: Channels, inputs: Float[Tensor, "B ..."], classes: Int[Tensor, " B"]
 ) -> Float[Tensor, "B C"]:
-    """Return Grad-CAM's weights, the mean over places of ∂z/∂A for the class's logit z (Selvaraju et al. 2017, equation 1)."""
+    """Return Grad-CAM's weights, the mean over positions of ∂z/∂A for the class's logit z (Selvaraju et al. 2017, equation 1)."""
     outputs, logits = forward_from(model, channels.layer, inputs)
     (gradient,) = torch.autograd.grad(logits.gather(1, classes[:, None]).sum(), outputs)
     return channels.flat(gradient).mean(dim=2)

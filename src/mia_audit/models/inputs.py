@@ -1,4 +1,4 @@
-"""From records as they are stored to tensors as a model takes them, a batch at a time."""
+"""Convert stored records to a model's input tensors, a batch at a time."""
 
 import ctypes
 import mmap
@@ -13,37 +13,37 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int, Num
 from torch import Tensor
 
-from mia_audit.models.ahead import ReadAhead
+from mia_audit.models.prefetch import ReadAhead
 
 READY = 2**28
-"""Bytes: a pool that takes no more than this as float32 is converted once and kept; a larger one batch by batch."""
+"""Bytes: a pool that takes at most this as float32 is converted once and kept, a larger one batch by batch."""
 
 SHARE = 0.25
 """Share of a GPU's free memory that a pool may take as it is stored."""
 
 
 class Inputs:
-    """A pool as a model takes it: `inputs[rows]` is float32 [B, …] on the device, for a slice or a tensor of rows.
+    """A pool as inputs of a model: `inputs[rows]` is float32 [B, …] on the device, for a slice or a tensor of rows.
 
-    Memory is a batch plus a constant: only a small pool is converted whole. Of a larger one a GPU holds the records as
-    they are stored, where they fit; else every batch is read from the memory map, whose pages are given back after it, as is
-    what the batch before it left behind in the heap, and for a GPU the next slice while it computes with this one.
-    Either way resizing and standardising happen on the device.
+    Memory is bounded by a batch plus a constant. A small pool is converted once. A larger one is kept on a GPU as it is
+    stored, if it fits there; otherwise every batch is read from the memory map, whose pages and the heap's free pages are
+    returned to the system after it, and a GPU computes while the next slice is read. Images are resized and standardised on
+    the device.
     """
 
     def __init__(
         self,
         records: Num[np.ndarray, "n ..."],
-        facts: Mapping[str, Any],
+        metadata: Mapping[str, Any],
         input_shape: Sequence[int],
         device: torch.device | str = "cpu",
     ) -> None:
         self.device = torch.device(device)
-        self._facts, self._shape = facts, tuple(input_shape)
+        self._metadata, self._shape = metadata, tuple(input_shape)
         self._stored: np.ndarray | Tensor = records
         self._ready: Tensor | None = None
         if 4 * len(records) * prod(self._shape) <= READY:
-            self._ready = to_input(records, facts, self._shape, self.device)
+            self._ready = to_input(records, metadata, self._shape, self.device)
         elif self.device.type == "cuda" and records.nbytes <= SHARE * torch.cuda.mem_get_info(self.device)[0]:
             self._stored = _resident(records, self.device)
         self._slices = ReadAhead(self._staged, len(records)) if self.device.type == "cuda" else self._staged
@@ -55,25 +55,36 @@ class Inputs:
         if self._ready is not None:
             return self._ready[rows]
         if isinstance(self._stored, Tensor):
-            return _converted(self._stored[rows], self._facts, self._shape)
+            return _converted(self._stored[rows], self._metadata, self._shape)
         batch = self._slices(rows) if isinstance(rows, slice) else self._staged(rows.cpu().numpy())
-        return _converted(batch.to(self.device, non_blocking=True), self._facts, self._shape)
+        return _converted(batch.to(self.device, non_blocking=True), self._metadata, self._shape)
+
+    @property
+    def preprocessing(self) -> str:
+        """What is done to the records as they are stored, as text that differs where the inputs would."""
+        return repr((sorted((key, repr(value)) for key, value in self._metadata.items()), self._shape))
+
+    def stored(self, rows: Int[Tensor, " B"]) -> Num[np.ndarray, "B ..."]:
+        """Return records as they are stored."""
+        if isinstance(self._stored, Tensor):
+            return self._stored[rows].cpu().numpy()
+        return np.array(self._stored[rows.cpu().numpy()])
 
     def _staged(self, rows: slice | Int[np.ndarray, " B"]) -> Tensor:
-        """Read records from the memory map to where a card can fetch them while it computes."""
+        """Read records from the memory map into memory that a GPU can copy from while it computes."""
         batch = torch.from_numpy(np.array(self._stored[rows]))
         _give_back(self._stored)  # type: ignore[arg-type]
         _trim_heap()
         return batch.pin_memory() if self.device.type == "cuda" else batch
 
 
-def taken_by(architecture: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a pool's facts with the model's own mean and sd of pixels where the data set states none."""
-    return {**architecture["normalisation"], **facts}
+def taken_by(architecture: Mapping[str, Any], metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a pool's metadata, with the model's own mean and standard deviation of pixels where the data set states none."""
+    return {**architecture["normalisation"], **metadata}
 
 
-class Part:
-    """Some rows of a pool, numbered anew: `part[rows]` is `whole[chosen[rows]]`, on the whole's device."""
+class Subset:
+    """Some rows of a pool, renumbered: `subset[rows]` is `whole[chosen[rows]]`, on the whole's device."""
 
     def __init__(self, whole: "Inputs | Tensor", chosen: Int[Tensor, " n"]) -> None:
         self.device = whole.device
@@ -88,25 +99,25 @@ class Part:
 
 def to_input(
     records: Num[np.ndarray, "B ..."],
-    facts: Mapping[str, Any],
+    metadata: Mapping[str, Any],
     input_shape: Sequence[int] | None = None,
     device: torch.device | str = "cpu",
 ) -> Float[Tensor, "B ..."]:
     """Return float32 [B, …] on the device: images (uint8 [B, C, H, W]) standardised, and resized to `input_shape` if it differs.
 
-    `facts` are those of records.parquet: kind (image | table), and for images mean and sd of pixels in [0, 1] (a number,
+    `metadata` are those of records.parquet: kind (image | table), and for images mean and sd of pixels in [0, 1] (a number,
     or one per channel; 0.5 where neither the data set nor the model states any). Tables (float32 [B, d]) pass through.
     """
-    values = torch.from_numpy(np.array(records)).to(device)  # a copy: a memory map is read-only
-    return _converted(values, facts, input_shape)
+    values = torch.from_numpy(np.array(records)).to(device)  # copied, since a memory map is read-only
+    return _converted(values, metadata, input_shape)
 
 
-def _converted(values: Tensor, facts: Mapping[str, Any], input_shape: Sequence[int] | None) -> Tensor:
-    if facts["kind"] == "table":
+def _converted(values: Tensor, metadata: Mapping[str, Any], input_shape: Sequence[int] | None) -> Tensor:
+    if metadata["kind"] == "table":
         return values.float()
     mean, sd = (
-        torch.tensor(facts.get(key, 0.5), dtype=torch.float32, device=values.device).reshape(-1, 1, 1)
-        for key in ("mean", "sd")
+        torch.tensor(metadata.get(key, 0.5), dtype=torch.float32, device=values.device).reshape(-1, 1, 1)
+        for key in ("mean", "std")
     )
     images = (values.float() / 255 - mean) / sd
     if input_shape is not None and tuple(input_shape[1:]) != tuple(images.shape[2:]):
@@ -127,14 +138,14 @@ def _resident(records: np.ndarray, device: torch.device) -> Tensor:
 
 
 def _give_back(records: np.ndarray) -> None:
-    """Drop a memory map's pages from this process: they stay in the system's cache, shared with every other reader."""
+    """Release a memory map's pages from this process; they stay in the system's cache, shared with all readers."""
     mapping = getattr(records, "_mmap", None)
     if isinstance(mapping, mmap.mmap):
         mapping.madvise(mmap.MADV_DONTNEED)
 
 
 def _trim_heap() -> None:
-    """Give the heap's free pages back to the system: glibc keeps them, and a batch's few results keep it from using them again."""
+    """Return the heap's free pages to the system: glibc keeps them, and small results between them prevent their reuse."""
     trim = _malloc_trim()
     if trim is not None:
         trim(0)

@@ -1,4 +1,4 @@
-"""Every timm model by name: the family of all names that have none of their own."""
+"""timm's models by name: the family of all names that are not registered here."""
 
 from collections.abc import Mapping
 from difflib import get_close_matches
@@ -9,13 +9,13 @@ from torch import Tensor, nn
 from mia_audit.errors import UserError
 from mia_audit.models.catalogue import Parameters, architectures
 from mia_audit.models.images import channels_and_size, image_size, input_shape
-from mia_audit.models.torchvision_guard import guard
+from mia_audit.runtime.torchvision_guard import guard
 
 
 class TimmFamily:
     """A timm model by name; parameters go to its constructor.
 
-    Records are resized to `img_size` where it is given, else to the size that a model of fixed input size was made for
+    Records are resized to `img_size` where it is given, else to the size that a model of fixed input size requires
     (224 for `vit_small_patch16_224`); models that take any size get the pool's own.
     """
 
@@ -33,13 +33,13 @@ class TimmFamily:
         return _create(model, arguments, pretrained=False)
 
     def fitted(self, model: str, arguments: Mapping[str, Any], tensors: Mapping[str, Tensor] | None) -> nn.Module:
-        """Build the model with its published weights, or with those given, by timm's own way of fitting them.
+        """Build the model with its published weights, or with those given, adapted by timm itself.
 
-        It has as many classes as the weights: then timm takes every one of them, or raises.
+        It has as many classes as the weights, so that timm loads all of them or raises.
         """
         traits = published_traits(model)
         if traits is None:
-            raise ValueError("timm knows no published weights of it")
+            raise ValueError("timm lists no published weights for it")
         if tensors is None:
             return _create(model, {**arguments, "num_classes": traits.num_classes}, pretrained=True)
         bias = tensors.get(f"{traits.classifier}.bias")
@@ -52,7 +52,7 @@ class TimmFamily:
 
 
 def published_traits(model: str) -> Any:
-    """Return what timm says of a model's published weights (input_size, mean, std, num_classes …), or None."""
+    """Return timm's description of a model's published weights (input_size, mean, std, num_classes …), or None."""
     timm = _timm()
     return timm.get_pretrained_cfg(model, allow_unregistered=True) if timm.is_model(model) else None
 

@@ -1,6 +1,7 @@
-"""Weights on disk: safetensors, written whole or not at all; a pickle is never opened."""
+"""Weights on disk: safetensors, written atomically; a pickle is never opened."""
 
 import hashlib
+import json
 from collections import Counter
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -11,38 +12,45 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from mia_audit.errors import UserError
-from mia_audit.storage import replacing
+from mia_audit.storage import atomic_write
 
-DIGEST = "digest"
-"""Key of a file's metadata under which its weights' digest stands; weights from elsewhere have none."""
+WEIGHTS = "weights.safetensors"
+"""A model's weights in the folder of a shadow model."""
+
+WRITTEN = "mia-audit"
+"""The one key of a file's metadata (safetensors orders several at random): JSON with the weights' digest and a notice."""
+
+AUDIT_ONLY = "for audit only: whoever knows the seed can recompute the noise and the batches of its training"
+"""The notice in the file of every model that an audit trains."""
 
 
 def save_weights(model: nn.Module, path: Path) -> None:
-    """Write a model's parameters and buffers with their digest; the same weights give the same bytes."""
-    write_weights(model.state_dict(), path)
+    """Write the parameters and buffers of a model of an audit with their digest; the same weights give the same bytes."""
+    write_weights(model.state_dict(), path, AUDIT_ONLY)
 
 
-def write_weights(weights: Mapping[str, Tensor], path: Path) -> None:
+def write_weights(weights: Mapping[str, Tensor], path: Path, notice: str = "") -> None:
     """Write named tensors with their digest; the same ones give the same bytes."""
     tensors = {name: value.detach().cpu().contiguous().clone() for name, value in weights.items()}
-    with replacing(path) as partial:
-        save_file(tensors, partial, {DIGEST: digest_of(tensors)})
+    with atomic_write(path) as partial:
+        written = {"digest": digest_of(tensors)} | ({"notice": notice} if notice else {})
+        save_file(tensors, partial, {WRITTEN: json.dumps(written)})
 
 
 def load_weights(model: nn.Module, path: Path) -> None:
     """Load weights into a model of the same architecture; a missing, damaged or foreign file is a UserError that names it."""
     tensors = read_weights(path)
     if odd := misfit(tensors, model):
-        raise UserError(f"{path}: weights of another architecture: {odd}. Delete it and run again")
+        raise UserError(f"{path}: weights of another architecture: {odd}. {remedy(path)}")
     model.load_state_dict(tensors)
 
 
 def misfit(tensors: Mapping[str, Tensor], model: nn.Module, optional: Collection[str] = ()) -> str:
-    """Say how tensors differ from the model's weights by name or shape, nothing where they do not; optional ones may be missing."""
-    found = {name: tuple(value.shape) for name, value in tensors.items()}
+    """Say how tensors differ from a model's weights by name or shape, empty where they do not; optional ones may be missing."""
+    given = {name: tuple(value.shape) for name, value in tensors.items()}
     expected = {name: tuple(value.shape) for name, value in model.state_dict().items()}
-    needed = {name: shape for name, shape in expected.items() if name not in optional or name in found}
-    odd = Counter(needed.items()) - Counter(found.items()) or Counter(found.items()) - Counter(needed.items())
+    needed = {name: shape for name, shape in expected.items() if name not in optional or name in given}
+    odd = Counter(needed.items()) - Counter(given.items()) or Counter(given.items()) - Counter(needed.items())
     return f"'{min(odd)[0]}' differs from the model's" if odd else ""
 
 
@@ -52,12 +60,14 @@ def read_weights(path: Path) -> dict[str, Tensor]:
         raise UserError(f"{path}: no such file; expected weights in safetensors")
     try:
         with safe_open(path, framework="pt") as file:
-            digest = (file.metadata() or {}).get(DIGEST)
+            digest = json.loads((file.metadata() or {}).get(WRITTEN, "{}")).get("digest")
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (SafetensorError, OSError, ValueError) as error:
-        raise UserError(f"{path}: truncated or not safetensors ({error}). {_mend(path)}") from None
+        raise UserError(f"{path}: truncated or not safetensors ({error}). {remedy(path)}") from None
     if digest is not None and digest != digest_of(tensors):
-        raise UserError(f"{path}: damaged (its weights are not those that were written). {_mend(path)}")
+        raise UserError(
+            f"{path}: damaged (the digest of its weights differs from the one it was written with). {remedy(path)}"
+        )
     return tensors
 
 
@@ -71,7 +81,12 @@ def digest_of(tensors: Mapping[str, Tensor]) -> str:
     return digest.hexdigest()
 
 
-def _mend(path: Path) -> str:
-    """What to do about a bad file: the models of a block were trained by one job, and are trained again by one."""
-    whole_block = path.with_name("training.parquet").exists()
-    return f"Delete {f'the folder {path.parent}' if whole_block else 'it'} and run again"
+def remedy(path: Path) -> str:
+    """Say what to do about a bad file of weights; files that an audit wrote are deleted, so that it writes them again.
+
+    One job trained all models of a block, and trains all of them again.
+    """
+    block = path.parent.parent
+    if (block / "training.parquet").exists():
+        return f"Delete the folder {block} and run again"
+    return "Delete it and run again" if path.with_suffix(".json").exists() else "Expected weights as safetensors"

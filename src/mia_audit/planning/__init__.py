@@ -1,1 +1,1 @@
-"""What an audit will take before it is run: models, jobs, hours, disk and memory."""
+"""Planning: what an audit and its jobs take (models, jobs, hours, disk, memory), and whether a machine can run it."""

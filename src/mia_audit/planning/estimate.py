@@ -1,42 +1,43 @@
-"""From a config, the sizes of its pools and the costs of a step to hours, disk and memory; arithmetic alone."""
+"""Estimate hours, disk and memory from a config, the sizes of its pools and the costs of a step; arithmetic only."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import ceil
 from typing import Any
 
-from mia_audit.attacks.files import DIAGNOSTIC
 from mia_audit.attacks.run import plan as attack_runs
-from mia_audit.attacks.signal import describe
-from mia_audit.config.schema import Audit, Mechanism
-from mia_audit.config.settings import (
+from mia_audit.config.expand import (
     Setting,
     blocks,
+    compared_models,
     explained_settings,
     families_of,
-    interpretability_slice,
-    interpreted_models,
-    of_members,
+    needs_training_records,
     resolved_architecture,
     resolved_mechanism,
     settings,
 )
-from mia_audit.explain.families import OUTPUTS, SUMMARIES, columns
-from mia_audit.explain.private_local.membership import STEM
-from mia_audit.membership import draw_membership
+from mia_audit.config.schema import Audit
+from mia_audit.config.specs import ExplanationMetricsSpec
 from mia_audit.models import describe as described
-from mia_audit.planning.costs import Costs, activation_bytes
+from mia_audit.models.memory import activation_bytes
 from mia_audit.planning.linear import Linear
+from mia_audit.planning.passes import Costs
+from mia_audit.planning.requests import attack_memory_of
 from mia_audit.planning.sizes import Size
-from mia_audit.training.per_record import HELD
+from mia_audit.pools.membership import draw_membership
+from mia_audit.privacy.catalogue import Mechanism
+from mia_audit.privacy.per_record import HELD
+from mia_audit.signals.explanation_sets import STEM
+from mia_audit.signals.families import columns
+from mia_audit.signals.name import FIT_ERROR, SUMMARIES, is_signal, read_signal
 
 
 @dataclass(frozen=True)
 class Model:
-    """An architecture on a data set: its architecture.json, and the bytes that a record's forward pass keeps for the way back."""
+    """An architecture on a data set: its architecture.json, and the bytes that a record's forward pass saves for the backward pass."""
 
-    facts: Mapping[str, Any]
+    metadata: Mapping[str, Any]
     activation: int
 
 
@@ -48,26 +49,26 @@ START_UP = {
     "signals": 4.5,
     "pretrain": 4.0,
     "architecture": 4.0,
-    "interpretability": 3.0,
+    "explanation_metrics": 3.0,
     "figures": 3.0,
     "report": 3.0,
     "private_report": 7.0,
 }
-"""Seconds of processor time until a job of a rule has what it imports; `LIGHT` for the others."""
+"""Seconds of processor time that imports take in a job of a rule; `LIGHT` in all others."""
 
 LIGHT = 1.2
 
 PER_SETTING = {"figures": 2.0, "report": 1.0, "tables": 0.1}
-"""Seconds that the last jobs work on one setting."""
+"""Seconds that the last jobs spend on one setting."""
 
 SHOWN_BYTES = 750_000
-"""Disk that a setting takes in figures and report."""
+"""Bytes of a setting's figures and its part of the report."""
 
 PER_CELL = 1.5e-6
 """Seconds to score, store and evaluate one record of one target under one attack."""
 
 PROCESS_BYTES = 600 * 2**20
-"""Memory of a process that has imported torch and timm, before it does anything."""
+"""Memory of a process that has imported torch and timm."""
 
 
 @dataclass
@@ -105,8 +106,8 @@ def models_of(audit: Audit, sizes: Mapping[str, Size]) -> Models:
     for dataset, size in sizes.items():
         for name in audit.architectures:
             section = resolved_architecture(audit, name)
-            facts = described(name, section.model, section.parameters, size.shape, size.classes)
-            models[dataset, name] = Model(facts, activation_bytes(facts))
+            metadata = described(name, section.model, section.parameters, size.shape, size.classes)
+            models[dataset, name] = Model(metadata, activation_bytes(metadata))
     return models
 
 
@@ -125,11 +126,11 @@ def estimate(
         for architecture, section in audit.architectures.items():
             if section.pretrained == "public":
                 key = (dataset, architecture)
-                cost = costs.step(models[key].facts, Mechanism(mechanism="none"), section.pretraining)
+                cost = costs.step(models[key].metadata, Mechanism(mechanism="none"), section.pretraining)
                 count = sizes[dataset].public
                 steps = section.pretraining.epochs * ceil(count / section.pretraining.batch)
                 plan.add("pretrain", _training(cost, steps, section.pretraining.epochs * count))
-                plan.store("weights", 4 * models[key].facts["parameters"])
+                plan.store("weights", 4 * models[key].metadata["parameters"])
     for setting in settings(audit):
         if setting.trained:
             _setting(plan, audit, setting, sizes[setting.dataset], models[setting.dataset, setting.architecture], costs)
@@ -142,21 +143,21 @@ def estimate(
 
 
 def _setting(plan: Plan, audit: Audit, setting: Setting, size: Size, model: Model, costs: Costs) -> None:
-    count, facts = audit.membership.models, model.facts
+    count, metadata = audit.membership.models, model.metadata
     mechanism = resolved_mechanism(audit, setting.mechanism)
     training = audit.training_of(setting.architecture, setting.mechanism)
     inside = _members(audit, setting.dataset, size.records)
-    private = mechanism.mechanism != "none"
+    private = mechanism.kind.per_record
     per_epoch = max(1, round(inside / training.batch)) if private else ceil(inside / training.batch)
-    step = costs.step(facts, mechanism, training)
+    step = costs.step(metadata, mechanism, training)
     stage = f"train {setting.mechanism}"
     plan.models += count
     plan.add(stage, count * _training(step, training.epochs * per_epoch, training.epochs * inside))
-    plan.add(stage, count * size.records * costs.forward(facts))
+    plan.add(stage, count * size.records * costs.forward(metadata))
     if private:
         once = costs.calibration(mechanism, training, round(inside), float(setting.epsilon))
         plan.add(stage, len(blocks(audit)) * once)
-    weights, batch = 4 * facts["parameters"], audit.compute.batch
+    weights, batch = 4 * metadata["parameters"], audit.compute.micro_batch
     plan.store("weights", count * weights)
     gradients = min(batch * weights, max(HELD["cpu"], 4 * weights)) if private else 0
     at_once = min(batch, training.batch) * model.activation
@@ -164,19 +165,19 @@ def _setting(plan: Plan, audit: Audit, setting: Setting, size: Size, model: Mode
     plan.need("signals", PROCESS_BYTES + weights + batch * model.activation)
     of_model = families_of(audit)[setting.architecture]
     for family, options in of_model.items():
-        each = costs.signals(facts, family, options, round(inside))
+        each = costs.signals(metadata, family, options, round(inside))
         plan.add(f"signals {family}", count * size.records * each)
-        if of_members(options["explainers"]):  # whose labels the model says
-            plan.add(f"signals {family}", count * inside * costs.forward(facts))
-    if measured := min(audit.interpretability.records, size.records):
-        spec = json.loads(interpretability_slice(audit, f"{setting.dataset}/{setting.architecture}"))
-        plan.add("interpretability", interpreted_models(audit) * costs.measures(facts, spec, measured))
+        if needs_training_records(options["explainers"]):  # labelled by the model itself
+            plan.add(f"signals {family}", count * inside * costs.forward(metadata))
+    if measured := min(audit.explanation_metrics.records, size.records):
+        spec = ExplanationMetricsSpec.of(audit, setting.dataset, setting.architecture).model_dump()
+        plan.add("explanation_metrics", compared_models(audit) * costs.measures(metadata, spec, measured))
     every = [name for family, options in of_model.items() for name in columns(family, options)]
     _attacks(plan, audit, every, count * size.records)
 
 
 def _study(plan: Plan, audit: Audit, dataset: str, size: Size, models: Models, costs: Costs) -> None:
-    """What private explanations of a data set's black boxes take, and attacks on their explanation sets."""
+    """Add a study of private explanations of a data set's black boxes, and attacks on their explanation sets."""
     study, count = audit.private_explanations[dataset], audit.membership.models
     timed = costs.study(study, size)
     if timed is None:
@@ -185,9 +186,9 @@ def _study(plan: Plan, audit: Audit, dataset: str, size: Size, models: Models, c
         plan.add("private explanations", timed.black_box(name) + timed.answers(reference=False))
         for epsilon in study.attacked:
             plan.add("private explanations", timed.attacked(epsilon, count))
-            _attacks(plan, audit, ["fit_error", *(f"{STEM}_{summary}" for summary in SUMMARIES)], count * size.records)
+            _attacks(plan, audit, [FIT_ERROR, *(f"{STEM}_{summary}" for summary in SUMMARIES)], count * size.records)
     for one in explained_settings(audit, dataset).values():
-        labelling = size.records * costs.forward(models[dataset, one.architecture].facts)
+        labelling = size.records * costs.forward(models[dataset, one.architecture].metadata)
         beside = any("inf" in budgets for budgets in audit.budgets(one.architecture).values())
         plan.add("private explanations", labelling + timed.answers(reference=beside))
 
@@ -198,14 +199,14 @@ def _training(step: Linear, steps: float, records: float) -> float:
 
 def _attacks(plan: Plan, audit: Audit, every: Sequence[str], cells: int) -> None:
     """What comes after a setting's signals, of that many cells each: records × models."""
-    attacked = [name for name in every if name not in OUTPUTS[:2] and not name.endswith(DIAGNOSTIC)]
-    runs = len(attack_runs(audit.attacks.methods, [describe(name) for name in attacked], audit.attacks.variances))
+    attacked = [name for name in every if is_signal(name)]
+    runs = len(attack_runs(audit.attacks.methods, [read_signal(name) for name in attacked], audit.attacks.likelihoods))
     plan.add("attacks", PER_CELL * runs * cells)
     plan.store("signals", 2 * 4 * (len(every) + 3) * cells)  # the blocks' tables, and the setting's
     plan.store("scores", 5 * runs * cells)
-    plan.need("attacks", PROCESS_BYTES / 2 + 8 * 12 * cells)
+    plan.need("attacks", attack_memory_of(cells) * 1e6)
 
 
 def _members(audit: Audit, dataset: str, records: int) -> float:
-    """Mean size of a training set, by the design itself."""
+    """Return the mean size of a training set, drawn by the membership design."""
     return float(draw_membership(audit.membership, records, dataset, audit.seed).sum(axis=0).mean())

@@ -1,4 +1,4 @@
-"""What studies of private explanations take: the audit's own code, timed on this machine on made-up records of the pool's size."""
+"""Time studies of private explanations, by the audit's own code on random records of the pool's size."""
 
 import time
 from collections.abc import Callable
@@ -7,21 +7,21 @@ from functools import cached_property
 import numpy as np
 from jaxtyping import Float
 
-from mia_audit.config.schema import PrivateExplanations
 from mia_audit.explain.black_boxes import black_boxes
 from mia_audit.explain.black_boxes.values import of_labels
 from mia_audit.explain.private_local import ExplanationSet, Terms
-from mia_audit.explain.private_local.membership import membership_signals, neighbours
+from mia_audit.explain.private_local.section import PrivateExplanations
 from mia_audit.explain.private_local.study import Study
 from mia_audit.planning.linear import fitted
 from mia_audit.planning.sizes import Size
+from mia_audit.signals.explanation_sets import membership_signals, neighbours
 
 COMPARED = 2048
-"""Records that are held against each other when the time to find all nearest neighbours is taken."""
+"""Records among which nearest neighbours are searched when that search is timed."""
 
 
 class MadeUp:
-    """A pool of made-up records, with labels that a classifier can learn, as a study of one data set sees it."""
+    """A pool of random records with labels that a classifier can learn, for the study of one data set."""
 
     def __init__(self, study: PrivateExplanations, size: Size) -> None:
         self.study, self.size = study, size
@@ -33,17 +33,17 @@ class MadeUp:
 
     @cached_property
     def labels(self) -> np.ndarray:
-        """The largest of as many random projections as there are classes."""
+        """The index of the largest of as many random projections as there are classes."""
         directions = np.random.default_rng(1).standard_normal((self.records.shape[1], self.size.classes), np.float32)
         return np.asarray((self.records @ directions).argmax(axis=1))
 
     @cached_property
     def explained(self) -> ExplanationSet:
-        """The whole pool as explanation set: all of one class, since past explanations answer for their own class alone."""
+        """The whole pool as explanation set, of one class, since past explanations serve their own class only."""
         return ExplanationSet.of(self.records, of_labels(np.zeros(len(self.records), dtype=int), self.size.classes))
 
     def black_box(self, name: str) -> float:
-        """Return the seconds to make a black box and record what it says."""
+        """Return the seconds to fit a black box and record its outputs."""
 
         def run(count: int) -> None:
             # every class has to be among the first records, else there would be fewer columns of values
@@ -53,12 +53,12 @@ class MadeUp:
         return _seconds(run, self.size.records, least=2 * self.size.classes)
 
     def answers(self, reference: bool) -> float:
-        """Return the seconds of all experiments on one black box, `reference` saying whether another's explanations stand beside."""
+        """Return the seconds of all experiments on one black box, compared with a reference model's explanations or not."""
         values = self.explained.values if reference else None
 
         def run(count: int) -> None:
             section = self.study.model_copy(update={"queries": count})
-            Study(self.explained, section, (0, "plan"), values).rows()
+            Study(self.explained, section, b"plan", values).rows()
 
         return _seconds(run, self.study.queries, least=2)
 
@@ -73,7 +73,7 @@ class MadeUp:
 
         def run(count: int) -> None:
             asked = np.arange(self.size.records) % count
-            membership_signals(self.explained, member, asked, terms, noisy, (0, "plan"))
+            membership_signals(self.explained, member, asked, terms, noisy, b"plan")
 
         few = points[:COMPARED]
         nearest = _once(lambda: neighbours(few)) * (len(points) / len(few)) ** 2

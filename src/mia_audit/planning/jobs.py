@@ -1,14 +1,24 @@
-"""How many jobs of which rule an audit has: what the workflow itself says in a dry run."""
+"""How many jobs an audit has, by a dry run of the workflow, and whether they are too short to be worth starting."""
 
 import subprocess
 import sys
+from collections.abc import Iterator, Mapping
+from math import ceil
 from pathlib import Path
 
+from mia_audit.config.schema import Audit
 from mia_audit.errors import UserError
+from mia_audit.planning.estimate import LIGHT, START_UP, Plan
+
+MOST = 0.1
+"""Share of a job that its start-up should take at most."""
+
+SIZED_BY = {"train": "shadows_per_job", "signals": "blocks_explained_per_job"}
+"""Rules whose jobs have a size, and the key of `compute` that sets it."""
 
 
 def count_jobs(config: Path, checkout: Path) -> dict[str, int]:
-    """Return the jobs of every rule of a whole audit, as a dry run from the checkout counts them; results there are left alone.
+    """Return the jobs of every rule of a whole audit, as a dry run from the checkout counts them; results there are not changed.
 
     Raises UserError where the folder holds no workflow, or the workflow refuses the config.
     """
@@ -16,23 +26,24 @@ def count_jobs(config: Path, checkout: Path) -> dict[str, int]:
     if not snakefile.exists():
         raise UserError(f"{snakefile}: no workflow there to count the jobs of: run in the checkout, or give --checkout")
     words = ["--dryrun", "--forceall", "--quiet", "rules", "--cores", "1", "--nolock", "--scheduler", "greedy"]
-    words += ["--profile", "none"]  # the user's own, in the environment, may do anything
+    words += ["--profile", "none"]  # the user's own profile, named in the environment, may set anything
     words += ["--snakefile", str(snakefile), "--configfile", str(config)]
-    told = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-m", "snakemake", *words],
         capture_output=True,
         text=True,
         check=False,
         stdin=subprocess.DEVNULL,
     )
-    if told.returncode:
-        raise UserError(f"{config}: the workflow refuses it: {' '.join((told.stderr or told.stdout).split())[-400:]}")
-    return read_counts(told.stdout + told.stderr)
+    if result.returncode:
+        message = " ".join((result.stderr or result.stdout).split())[-400:]
+        raise UserError(f"{config}: the workflow refuses it: {message}")
+    return read_counts(result.stdout + result.stderr)
 
 
-def read_counts(told: str) -> dict[str, int]:
+def read_counts(output: str) -> dict[str, int]:
     """Read the table of jobs per rule that Snakemake prints, without `all` and the total."""
-    lines = told.splitlines()
+    lines = output.splitlines()
     rule = next((index for index, line in enumerate(lines) if line.startswith("---")), len(lines))
     counts = {}
     for line in lines[rule + 1 :]:
@@ -41,3 +52,23 @@ def read_counts(told: str) -> dict[str, int]:
             break
         counts[words[0]] = int(words[1])
     return {name: count for name, count in counts.items() if name not in ("all", "total")}
+
+
+def advice(plan: Plan, audit: Audit, jobs: Mapping[str, int]) -> Iterator[str]:
+    """Yield a sentence for every rule whose jobs take more than `MOST` of their time to start, with a size that avoids it."""
+    for rule, key in SIZED_BY.items():
+        work = sum(seconds for stage, seconds in plan.seconds.items() if stage.startswith(rule))
+        start = START_UP.get(rule, LIGHT) * jobs.get(rule, 0)
+        if not work or start <= MOST * (start + work):
+            continue
+        size = getattr(audit.compute, key)
+        wanted = ceil(size * start * (1 - MOST) / MOST / work)
+        per_block = 1 if rule == "train" else audit.compute.shadows_per_job
+        largest = ceil(audit.membership.models / per_block)
+        if size >= largest:
+            continue
+        effect = "makes it a tenth" if wanted <= largest else "is the largest possible"
+        yield (
+            f"{start / (start + work):.0%} of a {rule} job is start-up: compute.{key}: {min(wanted, largest)} {effect},"
+            " if so few jobs keep the machines busy"
+        )

@@ -1,10 +1,10 @@
-"""Seconds of n records as a line through timed points."""
+"""Fit the seconds that work on n records takes by a line through timed points."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
 LONG = 0.4
-"""Seconds a timed run should take: more records are timed together until it does."""
+"""Seconds after which a timed run is long enough: until then, more records are timed together."""
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class Linear:
 
 def fitted(seconds: Callable[[int], float], most: int) -> Linear:
     """Fit `seconds` of 1, 4, 16 … records, up to `most` of them or until a run is long, by its last two points."""
-    seconds(1)  # what is set up once
+    seconds(1)  # set-up that happens once
     points: list[tuple[int, float]] = []
     count = 1
     while True:

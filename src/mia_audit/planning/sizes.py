@@ -1,19 +1,20 @@
-"""How large a pool is, whether or not it is on disk yet."""
+"""Sizes of pools, whether or not they are on disk yet."""
 
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 
-from mia_audit.config.schema import Audit, Dataset
+from mia_audit.config.schema import Audit
 from mia_audit.errors import UserError
-from mia_audit.storage import open_table, table_facts
+from mia_audit.pools.section import Dataset
+from mia_audit.storage import open_table, table_metadata
 
 UNITS = {"TB": 1e12, "GB": 1e9, "MB": 1e6, "kB": 1e3}
 
 
 @dataclass(frozen=True)
 class Size:
-    """A pool: audited and public records, the shape of one as it is stored, and classes."""
+    """A pool: its audited and public records, the shape of a stored record, and its classes."""
 
     records: int
     public: int
@@ -22,7 +23,7 @@ class Size:
 
     @property
     def bytes(self) -> int:
-        """What its arrays take on disk: images are uint8, tables float32."""
+        """Bytes of its arrays on disk: images are uint8, tables float32."""
         return (self.records + self.public) * prod(self.shape) * (1 if len(self.shape) == 3 else 4)
 
 
@@ -38,29 +39,29 @@ SOURCES = {
     "mnist": Size(70_000, 0, (1, 28, 28), 10),
     "fashion_mnist": Size(70_000, 0, (1, 28, 28), 10),
 }
-"""Well-known sources as published (train and test): all their records; those whose images vary are taken to be stored at 224 pixels."""
+"""All records of published sources (train and test); images that vary in size are assumed to be stored at 224 pixels."""
 
 
 def size_of(audit: Audit, dataset: str, results: Path, given: dict[str, Size]) -> Size:
-    """Return a data set's size: as told, as its pool on disk says, or as its source is known to be.
+    """Return a data set's size: as given, as its pool on disk has it, or as its source was published.
 
-    Raises UserError where none of these knows it.
+    Raises UserError where none of these is known.
     """
     section = audit.datasets[dataset]
     if dataset in given:
         return given[dataset]
     pool = results / "pools" / dataset / "records.parquet"
     if pool.exists():
-        facts = table_facts(pool, "records")
+        metadata = table_metadata(pool, "records")
         records = open_table(pool, "records").metadata.num_rows
-        return Size(records, section.public, tuple(facts["shape"]), len(facts["classes"]))
-    source = SOURCES.get(section.pool or dataset)
+        return Size(records, section.public, tuple(metadata["shape"]), len(metadata["classes"]))
+    source = SOURCES.get(section.source or dataset)
     if source is None:
         raise UserError(
-            f"datasets.{dataset}: its pool is not built, so that its size is unknown: build it (snakemake --until pool), or say"
+            f"datasets.{dataset}: its pool is not built, so its size is unknown: build it (snakemake --until pool), or give"
             f" --pool {dataset}=RECORDS,SHAPE,CLASSES, such as --pool {dataset}=20000,3x224x224,10"
         )
-    return _drawn(source, section)
+    return _selected(source, section)
 
 
 def parse_size(text: str, audit: Audit) -> tuple[str, Size]:
@@ -78,13 +79,13 @@ def parse_size(text: str, audit: Audit) -> tuple[str, Size]:
     return name, Size(int(words[0]), public, tuple(int(side) for side in sides), int(words[2]))
 
 
-def _drawn(source: Size, section: Dataset) -> Size:
+def _selected(source: Size, section: Dataset) -> Size:
     shape = (source.shape[0], section.size, section.size) if section.size else source.shape
     records = section.records or source.records - section.public
     return Size(records, section.public, shape, source.classes)
 
 
 def human(size: float) -> str:
-    """Write bytes in the unit that suits them."""
+    """Write bytes in a suitable unit."""
     unit = next((name for name, scale in UNITS.items() if size >= scale), "kB")
     return f"{size / UNITS[unit]:.1f} {unit}"

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Int, Num
 
-from mia_audit.config.schema import Dataset
 from mia_audit.errors import UserError
 from mia_audit.pools.catalogue import Source
-from mia_audit.pools.distinct import Store, distinct_records
-from mia_audit.pools.standardise import STANDARDISATIONS, Scaling, Task
+from mia_audit.pools.duplicates import Store, distinct_records
+from mia_audit.pools.scaling import STANDARDISATIONS, Release, Scaling, Standardisation
+from mia_audit.pools.section import Dataset
+from mia_audit.runtime.progress import reporter
 from mia_audit.seeds import generator
-from mia_audit.training.progress import reporter
 
 CHUNK = 2**24
 """Bytes of records in memory at once."""
@@ -57,7 +57,7 @@ class Data:
 
 @dataclass(frozen=True)
 class Records:
-    """Records of one side: data [n, …], labels [n], content hashes [n], rows in the source [n], labels made wrong [n]."""
+    """Records of one side: data [n, …], labels [n], content hashes [n], rows in the source [n], labels replaced by wrong ones [n]."""
 
     data: Data
     labels: Int[np.ndarray, " n"]
@@ -68,17 +68,25 @@ class Records:
 
 @dataclass(frozen=True)
 class Pool:
-    """The audited and the public records of a data set, and the facts about them."""
+    """The audited and the public records of a data set, and the metadata about them."""
 
     audited: Records
     public: Records
-    facts: dict[str, Any]
+    metadata: dict[str, Any]
 
 
 def build_pool(
-    source: Source, section: Dataset, name: str, seed: int, folder: Path | None = None, threads: int = 1
+    source: Source,
+    section: Dataset,
+    name: str,
+    seed: int,
+    folder: Path | None = None,
+    threads: int = 1,
+    release: Release | None = None,
 ) -> Pool:
     """Build the pool that a dataset section asks for; records are kept in a file without a name, in `folder`.
+
+    `release` releases the moments that `standardise: private` scales by (`mia_audit.privacy.moments`).
 
     Records with equal bytes make membership ambiguous: all but the first are dropped and counted. Only as many are read
     as are asked for. Raises UserError when there are fewer, or when a record cannot be read or its label has no class.
@@ -86,7 +94,7 @@ def build_pool(
     where = f"datasets.{name}"
     _check_labels(source, where)
     _check_kind(source, section, where)
-    constants = STANDARDISATIONS[section.standardise](Task(source, section, name, where, seed))
+    constants = STANDARDISATIONS[section.standardise](Standardisation(source, section, name, where, seed, release))
     count = len(source.records)
     wanted = section.public + section.records if section.records is not None else count
     _check_enough(section, where, count)
@@ -100,7 +108,7 @@ def build_pool(
     _check_enough(section, where, len(distinct.rows))
     public, audited = (side[np.argsort(distinct.rows[side])] for side in SIDES[section.take](section.public, wanted))
     scaling = constants(Data(distinct.store, audited), Data(distinct.store, public))
-    facts = {
+    metadata = {
         "name": name,
         "kind": source.kind,
         "shape": list(distinct.store.shape),
@@ -112,9 +120,9 @@ def build_pool(
         "label_noise": section.label_noise,
     }
     if source.kind == "image":
-        facts |= {key: value for key in ("mean", "sd") if (value := getattr(section, key)) is not None}
+        metadata |= {key: value for key in ("mean", "std") if (value := getattr(section, key)) is not None}
     else:
-        facts |= {"standardise": section.standardise, **(scaling.told() if scaling else {})}
+        metadata |= {"standardise": section.standardise, **(scaling.metadata() if scaling else {})}
 
     def side(positions: Int[np.ndarray, " n"], label_noise: float) -> Records:
         rows = distinct.rows[positions]
@@ -122,20 +130,20 @@ def build_pool(
         hashes = [distinct.sha256[position] for position in positions]
         return Records(Data(distinct.store, positions, scaling), labels, hashes, rows, flipped)
 
-    return Pool(side(audited, section.label_noise), side(public, 0.0), facts)
+    return Pool(side(audited, section.label_noise), side(public, 0.0), metadata)
 
 
 ORDERS: dict[str, Callable[[int, int, str], Int[np.ndarray, " n"]]] = {
     "sample": lambda count, seed, name: generator(seed, "pool", name).permutation(np.arange(count)),
     "first": lambda count, seed, name: np.arange(count),
 }
-"""In which order records are read, by what `take` says."""
+"""The order in which records are read, by the value of `take`."""
 
 SIDES: dict[str, Callable[[int, int], tuple[Int[np.ndarray, " p"], Int[np.ndarray, " a"]]]] = {
     "sample": lambda public, wanted: (np.arange(public), np.arange(public, wanted)),
     "first": lambda public, wanted: (np.arange(wanted - public, wanted), np.arange(wanted - public)),
 }
-"""Which of the records read are public and which audited, by what `take` says: the first are audited, the next public."""
+"""Which of the records read are public and which audited, by the value of `take`: the first are audited, the next public."""
 
 
 def _check_labels(source: Source, where: str) -> None:
@@ -157,15 +165,15 @@ def _check_kind(source: Source, section: Dataset, where: str) -> None:
     if source.kind == "image":
         if section.standardise != "none":
             raise UserError(
-                f"{where}.standardise: columns of tables are standardised, but these records are images: see mean and sd"
+                f"{where}.standardise: columns of tables are standardised, but these records are images: see mean and std"
             )
         _check_channels(section, source.records.shape[1], where)
-    elif given := [key for key in ("mean", "sd") if getattr(section, key) is not None]:
+    elif given := [key for key in ("mean", "std") if getattr(section, key) is not None]:
         raise UserError(f"{where}.{given[0]}: of images, but these records are rows of a table: see standardise")
 
 
 def _check_channels(section: Dataset, channels: int, where: str) -> None:
-    for key in ("mean", "sd"):
+    for key in ("mean", "std"):
         given = getattr(section, key)
         if isinstance(given, tuple) and len(given) != channels:
             raise UserError(
@@ -176,13 +184,13 @@ def _check_channels(section: Dataset, channels: int, where: str) -> None:
 def _check_enough(section: Dataset, where: str, available: int) -> None:
     if section.public >= available:
         raise UserError(
-            f"{where}.public: {section.public} public records asked for, but '{section.pool}' has {available} distinct records"
+            f"{where}.public: {section.public} public records asked for, but '{section.source}' has {available} distinct records"
             " and some must be left to audit; ask for fewer"
         )
     wanted = section.public + (section.records or 0)
     if wanted > available:
         raise UserError(
-            f"{where}: {section.records} records and {section.public} public ones are {wanted}, but '{section.pool}' has"
+            f"{where}: {section.records} records and {section.public} public ones are {wanted}, but '{section.source}' has"
             f" {available} distinct records; lower {where}.records or {where}.public"
         )
 

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol
 
+from mia_audit.errors import UserError
+from mia_audit.pools.section import Dataset
 from mia_audit.registry import Registry
 
 if TYPE_CHECKING:
     import numpy as np
     from jaxtyping import Int, Num
-
-    from mia_audit.config.schema import Dataset
 
     Load = Callable[[Dataset, str], "Source"]
 
@@ -58,19 +59,32 @@ class PoolSource:
     keys: tuple[str, ...] = ()
 
 
-pools: Registry[PoolSource] = Registry("pool", "mia_audit.pools.sources", "_")
+pools: Registry[PoolSource] = Registry("source", "mia_audit.pools.sources", "_", eager=True)
+"""Sources by name; cheap to import, so a file may register several."""
 
 TABLE_KEYS = ("standardise", "constants", "bounds", "standardise_epsilon", "standardise_delta")
 """Keys of a dataset's section that pools of rows read."""
-OPTIONAL_KEYS = ("root", "download", "size", "convert", "label", *TABLE_KEYS)
+OPTIONAL_KEYS = ("path", "download", "size", "convert", "label", *TABLE_KEYS)
 """Keys of a dataset's section that only some pools read."""
 
 
-def pool(name: str, *keys: str) -> Callable[[Load], Load]:
-    """Register the decorated function as a source that reads those of the optional keys."""
+def pool(name: str = "", *keys: str) -> Callable[[Load], Load]:
+    """Register the decorated function as a source that reads those of the optional keys of its section."""
 
     def decorate(load: Load) -> Load:
-        pools.register(name)(PoolSource(load, keys))
+        pools.register(name, load)(PoolSource(load, keys))
         return load
 
     return decorate
+
+
+def root_of(dataset: Dataset, where: str, must_exist: bool = True) -> Path:
+    """Return the section's root; UserError where there is none."""
+    if not dataset.path:
+        raise UserError(f"{where}.path: missing; say where the files of pool '{dataset.source}' are")
+    root = Path(dataset.path)
+    if must_exist and not root.exists():
+        raise UserError(
+            f"{where}.path: {root}: no such file or folder; say where the files of pool '{dataset.source}' are"
+        )
+    return root

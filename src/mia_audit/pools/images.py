@@ -56,7 +56,7 @@ class Images:
 
 
 def unreadable(error: Exception) -> str:
-    """Say why an image cannot be read, without its name, which stands before it."""
+    """Return why an image cannot be read, without the name of its file."""
     from PIL import UnidentifiedImageError
 
     if isinstance(error, UnidentifiedImageError):

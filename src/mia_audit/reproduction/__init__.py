@@ -1,1 +1,1 @@
-"""Reproduction: the published numbers of Huang et al. 2024 beside what their score matrices say."""
+"""Reproduction: the published numbers of Huang et al. 2024 beside those computed from their score matrices."""

@@ -1,4 +1,4 @@
-"""Two figures: the curves behind the table, and what fewer shadow models cost."""
+"""Two figures: the ROC curves of the table, and the effect of fewer shadow models."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import numpy as np
 import polars as pl
 
 from mia_audit.evaluation.roc import log_grid, mean_log_roc
-from mia_audit.report.panels import COLUMN, GUESSING
-from mia_audit.report.series import PALETTE
+from mia_audit.report.data.series import PALETTE
+from mia_audit.report.figures.layout import COLUMN, GUESSING
 from mia_audit.reproduction.table import BEST, DEFAULT, THEIRS, Row
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def curves_figure(lines: Sequence[Row], member: Bool[np.ndarray, "N K"]) -> Figure:
-    """Draw log-log ROC curves, exact, of the authors' score, the default and the best, and what was printed as points."""
+    """Draw exact log-log ROC curves of the authors' score, the default and the best, with the printed values as points."""
     from matplotlib.figure import Figure
 
     names = list(dict.fromkeys(line.attack for line in lines))
@@ -28,7 +28,7 @@ def curves_figure(lines: Sequence[Row], member: Bool[np.ndarray, "N K"]) -> Figu
     for index, name in enumerate(names):
         axes = figure.add_subplot(1, len(names), index + 1)
         for way, colour in zip((BEST, DEFAULT, THEIRS), PALETTE, strict=False):
-            line = next((line for line in lines if line.attack == name and line.done == way), None)
+            line = next((line for line in lines if line.attack == name and line.method == way), None)
             if line is None or line.scores is None:
                 continue
             mean, sd = mean_log_roc(zip(line.scores.T, member.T, strict=True), grid)
@@ -36,7 +36,7 @@ def curves_figure(lines: Sequence[Row], member: Bool[np.ndarray, "N K"]) -> Figu
             axes.fill_between(
                 grid, np.maximum(mean - sd, grid[0] / 2), mean + sd, step="post", color=colour, alpha=0.15, linewidth=0
             )
-        printed = next(line for line in lines if line.attack == name and line.done == "as printed")
+        printed = next(line for line in lines if line.attack == name and line.method == "as printed")
         axes.plot([0.001, 0.01], printed.mean[:2], "x", color="black", label="as printed")
         axes.plot([grid[0], 1], [grid[0], 1], **GUESSING, label="guessing")
         axes.set(xscale="log", yscale="log", xlim=(grid[0], 1), ylim=(grid[0], 1.05), title=name)
@@ -46,7 +46,7 @@ def curves_figure(lines: Sequence[Row], member: Bool[np.ndarray, "N K"]) -> Figu
 
 
 def models_figure(measured: pl.DataFrame) -> Figure:
-    """Draw AUC and TPR at 0.1 % FPR against the number of shadow models, a column per signal, a line per variance."""
+    """Draw AUC and TPR at 0.1 % FPR over the number of shadow models, a column per signal and a line per likelihood."""
     from matplotlib.figure import Figure
 
     signals = measured["signal"].unique(maintain_order=True).to_list()
@@ -56,9 +56,9 @@ def models_figure(measured: pl.DataFrame) -> Figure:
     for column, signal in enumerate(signals):
         for row, (metric, label) in enumerate(metrics.items()):
             axes = panels[row][column]
-            for variance, colour in zip(measured["variance"].unique(maintain_order=True), PALETTE, strict=False):
-                line = measured.filter(pl.col("signal") == signal, pl.col("variance") == variance)
-                axes.plot(line["models"], line[f"{metric}_mean"], "o-", markersize=3, color=colour, label=variance)
+            for likelihood, colour in zip(measured["likelihood"].unique(maintain_order=True), PALETTE, strict=False):
+                line = measured.filter(pl.col("signal") == signal, pl.col("likelihood") == likelihood)
+                axes.plot(line["models"], line[f"{metric}_mean"], "o-", markersize=3, color=colour, label=likelihood)
             axes.set(xscale="log", ylabel=label if column == 0 else "")
             axes.set_xticks(models := measured["models"].unique().to_list(), [str(count) for count in models])
             axes.minorticks_off()

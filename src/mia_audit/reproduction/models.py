@@ -1,4 +1,4 @@
-"""What fewer shadow models cost: AUC and TPR of every variance with some of the models, chosen at random."""
+"""The effect of fewer shadow models: AUC and TPR of every likelihood with a random subset of the models."""
 
 from __future__ import annotations
 
@@ -7,30 +7,30 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from mia_audit.attacks.layouts import Published
-from mia_audit.attacks.ratios import RATIOS
-from mia_audit.attacks.signal import Reading, describe
+from mia_audit.attacks.engine.ratios import RATIOS
+from mia_audit.attacks.io.published import Published
 from mia_audit.evaluation.metrics import target_metrics
 from mia_audit.seeds import generator
+from mia_audit.signals.name import Reading, read_signal
 
 COUNTS = (4, 8, 12, 16, 24, 32)
 METRICS = ("auc", "tpr_at_fpr_0.001", "tpr_at_fpr_0.01")
 
 
 def measure(published: Published, seed: int = 0) -> pl.DataFrame:
-    """Return means and standard deviations over all targets, each with its own random shadow models, and the share scored.
+    """Return means and standard deviations over targets, each with its own random shadow models, and the share of records scored.
 
-    A record without a score is given the score of ignorance, 0: the attacks are compared on the same records.
+    Records without a score count as 0, a likelihood ratio of 1, so that all likelihoods are compared on the same records.
     """
     models = published.member.shape[1]
     measured = []
     for name in published.signals:
         if name == "loss":
-            continue  # it enters as the confidence
-        signal = Reading(describe(name), [published.signals[name]]).scaled
+            continue  # the confidence is its rescaled form
+        signal = Reading(read_signal(name), [published.signals[name]]).scaled
         for count in (count for count in COUNTS if count < models):
-            for variance, ratio in RATIOS.items():
-                if count == models - 1:  # nothing to choose
+            for likelihood, ratio in RATIOS.items():
+                if count == models - 1:  # all of them
                     scores = ratio(signal, published.member)
                 else:
                     chosen = [_models(seed, target, count, models) for target in range(models)]
@@ -40,8 +40,8 @@ def measure(published: Published, seed: int = 0) -> pl.DataFrame:
                 stored = np.nan_to_num(scores, nan=0.0).astype(np.float32)
                 measured.append(
                     {
-                        "signal": name if describe(name).scale == "real" else f"log {name}",
-                        "variance": variance,
+                        "signal": name if read_signal(name).scale == "real" else f"log {name}",
+                        "likelihood": likelihood,
                         "models": count,
                         "scored": scored,
                     }
@@ -51,7 +51,7 @@ def measure(published: Published, seed: int = 0) -> pl.DataFrame:
 
 
 def _models(seed: int, target: int, count: int, models: int) -> np.ndarray:
-    """Return the target and its shadow models, nested: fewer models are among the more."""
+    """Return the target and its shadow models; a smaller number is a subset of a larger one."""
     others = generator(seed, "shadow models", target).permutation(np.delete(np.arange(models), target))
     return np.concatenate([[target], others[:count]])
 

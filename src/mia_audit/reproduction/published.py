@@ -1,4 +1,4 @@
-"""What Huang et al. 2024 print, the score they attack with, and how they read their ROC curve."""
+"""The printed numbers of Huang et al. 2024, their membership score, and their evaluation of the ROC curve."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mia_audit.attacks.likelihood import blocks
+from mia_audit.attacks.engine.likelihood import blocks
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float
@@ -22,14 +22,14 @@ PRINTED = {
 FPRS = (0.001, 0.01)
 
 POINTS = 10_000
-"""Evenly spaced points onto which their curve is interpolated."""
+"""Evenly spaced points to which their curve is interpolated."""
 
 
 def their_score(signal: Float[np.ndarray, "N K"], member: Bool[np.ndarray, "N K"]) -> Float[np.ndarray, "N K"]:
-    """Score as their code does: a Gaussian log ratio around a record's in and out means with one standard deviation for all.
+    """Return the score of their code: a Gaussian log ratio around a record's in and out means, with one variance for all records.
 
-    That deviation is the one of the means themselves, in and out of all records together. Shapes [N records, K models],
-    leaving each target out in turn.
+    That variance is the one of all in and out means together. Shapes are [N records, K models]; each target is left out
+    in turn.
     """
     shape = signal.shape
     scores, count = np.empty(shape, order="F"), 0
@@ -48,11 +48,11 @@ def their_score(signal: Float[np.ndarray, "N K"], member: Bool[np.ndarray, "N K"
 
 
 def their_read_out(scores: Float[np.ndarray, " N"], member: Bool[np.ndarray, " N"]) -> tuple[list[float], float]:
-    """Read TPR at `FPRS` and the AUC off one target's scores as their code does.
+    """Return TPR at `FPRS` and the AUC of one target's scores, computed as in their code.
 
-    Members are taken to be the low scores and the curve's axes are swapped, which leaves the AUC as it is but makes of a
-    TPR at an FPR the share of non-members that are recognised at a share of members that are not. The curve is then
-    interpolated onto `POINTS` even points, but looked up at the position that the FPR has in the curve as it was before.
+    Members are taken to have low scores and the curve's axes are swapped. This leaves the AUC unchanged but turns a TPR at
+    an FPR into the share of non-members recognised at a share of members missed. The curve is then interpolated to
+    `POINTS` even points, but indexed by the position of the FPR in the curve before interpolation.
     """
     from sklearn.metrics import roc_curve
 

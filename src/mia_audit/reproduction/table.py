@@ -1,4 +1,4 @@
-"""The table: every attack of the paper's Table 3 that the matrices allow, as printed and as the matrices say."""
+"""The attacks of the paper's Table 3: as printed, and as computed from the published matrices."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import numpy as np
 import polars as pl
 
 from mia_audit.attacks import attacks
-from mia_audit.attacks.layouts import Published
-from mia_audit.attacks.signal import Reading, describe
+from mia_audit.attacks.io.published import Published
 from mia_audit.evaluation.metrics import target_metrics
 from mia_audit.reproduction.published import FPRS, PRINTED, their_read_out, their_score
+from mia_audit.signals.name import Reading, read_signal
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -21,27 +21,27 @@ if TYPE_CHECKING:
 METRICS = ("tpr_at_fpr_0.001", "tpr_at_fpr_0.01", "auc")
 
 THEIRS = "authors' score, exact ROC"
-DEFAULT = "hierarchical variance (default)"
+DEFAULT = "hierarchical (default)"
 JOINT = "joint with the confidence, pooled"
 BEST = "joint with the confidence, hierarchical (best)"
 
-VARIANCES = {
-    "pooled variance": "pooled",
-    "per-record variance": "per-record",
-    "shrunk variance": "shrunk",
+LIKELIHOODS = {
+    "pooled": "pooled",
+    "per-record": "per-record",
+    "shrunk": "shrunk",
     DEFAULT: "hierarchical",
 }
 
 
 @dataclass(frozen=True)
 class Row:
-    """One line: the paper's name of the attack, how it is done here, on what, and its scores [N, K] where it has any."""
+    """One line: the paper's name of the attack, the method used here, its signal, and its scores [N, K] where it has any."""
 
     attack: str
-    done: str
+    method: str
     signal: str
     values: Float[np.ndarray, "3 K"]
-    """The metrics of every target, or mean and standard deviation as printed ([3, 2])."""
+    """The metrics of every target [3, K], or printed mean and standard deviation [3, 2]."""
     scores: Float[np.ndarray, "N K"] | None = None
 
     @property
@@ -58,9 +58,9 @@ class Row:
 
 
 def rows(published: Published) -> Iterator[Row]:
-    """Yield the lines of the table, attack by attack in the order of the paper."""
+    """Yield the lines of the table by attack, in the order of the paper."""
     for kind, (attack, printed) in PRINTED.items():
-        for name in (name for name in published.signals if name == kind or describe(name).summary == kind):
+        for name in (name for name in published.signals if name == kind or read_signal(name).summary == kind):
             yield Row(attack, "as printed", name, np.array(printed))
             yield from _read(published, attack, name)
 
@@ -75,36 +75,36 @@ def _read(published: Published, attack: str, name: str) -> Iterator[Row]:
     method = (
         "loss-lira"
         if name == "loss"
-        else f"{ {'variance': 'var'}.get(kind := describe(name).summary or '', kind) }-lrt"
+        else f"{ {'variance': 'var'}.get(kind := read_signal(name).summary or '', kind) }-lrt"
     )
     scaled = "confidence" if name == "loss" else name
     label = scaled if name == "loss" else f"log {name}"
     yield _row(published, attack, "threshold", name, _scores(published, "threshold", [name]))
-    yield _row(published, attack, "pooled variance", name, _scores(published, f"{method}-raw", [name], "pooled"))
-    for done, variance in VARIANCES.items():
-        yield _row(published, attack, done, label, _scores(published, method, [scaled], variance))
+    yield _row(published, attack, "pooled", name, _scores(published, f"{method}-raw", [name], "pooled"))
+    for name_here, likelihood in LIKELIHOODS.items():
+        yield _row(published, attack, name_here, label, _scores(published, method, [scaled], likelihood))
     if name != "loss" and "confidence" in signals:
-        for done, variance in {JOINT: "pooled", BEST: "hierarchical"}.items():
-            joint = _scores(published, "joint-lrt", ["confidence", name], variance)
-            yield _row(published, attack, done, f"confidence + {label}", joint)
+        for name_here, likelihood in {JOINT: "pooled", BEST: "hierarchical"}.items():
+            joint = _scores(published, "joint-lrt", ["confidence", name], likelihood)
+            yield _row(published, attack, name_here, f"confidence + {label}", joint)
 
 
-def _scores(published: Published, method: str, names: list[str], variance: str = "none") -> Float[np.ndarray, "N K"]:
-    readings = [Reading(describe(name), [published.signals[name]]) for name in names]
-    return attacks[method].score(readings, published.member, variance)
+def _scores(published: Published, method: str, names: list[str], likelihood: str = "none") -> Float[np.ndarray, "N K"]:
+    readings = [Reading(read_signal(name), [published.signals[name]]) for name in names]
+    return attacks[method].score(readings, published.member, likelihood)
 
 
-def _row(published: Published, attack: str, done: str, signal: str, scores: Float[np.ndarray, "N K"]) -> Row:
+def _row(published: Published, attack: str, method: str, signal: str, scores: Float[np.ndarray, "N K"]) -> Row:
     metrics = [target_metrics(column, here, FPRS) for column, here in zip(scores.T, published.member.T, strict=True)]
     values = np.array([[row[name] for row in metrics] for name in METRICS])
-    return Row(attack, done, signal, values, scores)
+    return Row(attack, method, signal, values, scores)
 
 
 def table(lines: list[Row]) -> pl.DataFrame:
     """Return the table: means and standard deviations over targets."""
     columns = {
         "attack": [line.attack for line in lines],
-        "way": [line.done for line in lines],
+        "way": [line.method for line in lines],
         "signal": [line.signal for line in lines],
     }
     numbers = {
@@ -123,16 +123,16 @@ def latex(lines: list[Row]) -> str:
             body.append(rf"\midrule \multicolumn{{5}}{{l}}{{{line.attack}}} \\")
             last = line.attack
         cells = [rf"${mean:.4f} \pm {sd:.4f}$" for mean, sd in zip(line.mean, line.sd, strict=True)]
-        if line.done == "as printed":
+        if line.method == "as printed":
             cells = [rf"${mean:.3f} \pm {sd:.3f}$" for mean, sd in zip(line.mean, line.sd, strict=True)]
-        body.append(rf"{line.done} & {line.signal.replace('_', ' ')} & {' & '.join(cells)} \\")
+        body.append(rf"{line.method} & {line.signal.replace('_', ' ')} & {' & '.join(cells)} \\")
     head = r"way & signal & TPR at 0.1\,\% FPR & TPR at 1\,\% FPR & AUC \\"
     return "\n".join([r"\begin{tabular}{llrrr}", r"\toprule", head, *body, r"\bottomrule", r"\end{tabular}", ""])
 
 
 def plain(lines: list[Row]) -> str:
     """Return the table as text for a terminal."""
-    width = max(len(line.done) for line in lines)
+    width = max(len(line.method) for line in lines)
     wide = max(len(line.signal) for line in lines)
     text, last = [], ""
     for line in lines:
@@ -140,5 +140,5 @@ def plain(lines: list[Row]) -> str:
             text.append(f"\n{line.attack:{width + wide + 2}}  TPR@0.1%  TPR@1%   AUC")
             last = line.attack
         tenth, one, auc = line.mean
-        text.append(f"  {line.done:{width}}  {line.signal:{wide}}  {tenth:.4f}  {one:.4f}  {auc:.4f}")
+        text.append(f"  {line.method:{width}}  {line.signal:{wide}}  {tenth:.4f}  {one:.4f}  {auc:.4f}")
     return "\n".join(text).lstrip("\n")

@@ -2,22 +2,23 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from mia_audit.compute.memory import Halving
-from mia_audit.config.schema import Training
 from mia_audit.errors import Diverged
-from mia_audit.models import Inputs, Part
-from mia_audit.seeds import seed_for
-from mia_audit.training.catalogue import Job, Protection
-from mia_audit.training.checkpoints import Checkpoint, captured, restore
+from mia_audit.models import Inputs, Subset
+from mia_audit.privacy.catalogue import Job, Protection
+from mia_audit.privacy.noise import Stream, seed_layers
+from mia_audit.runtime.memory import AdaptiveBatchSize
+from mia_audit.training.checkpoints import Checkpoint
+from mia_audit.training.report import Epoch
+from mia_audit.training.section import Training
+from mia_audit.training.state import capture_state, restore_state
+from mia_audit.training.task import Progress
 
 OPTIMIZERS: dict[str, Callable[[list[nn.Parameter], Training], torch.optim.Optimizer]] = {
     "adamw": lambda parameters, training: torch.optim.AdamW(parameters, **_options(training)),
@@ -26,104 +27,92 @@ OPTIMIZERS: dict[str, Callable[[list[nn.Parameter], Training], torch.optim.Optim
 }
 
 SCHEDULES: dict[str, Callable[[Training, float], float]] = {
-    "constant": lambda training, done: 1.0,
-    "cosine": lambda training, done: (1 + math.cos(math.pi * done / training.epochs)) / 2,
-    "step": lambda training, done: (training.decay or 1) ** (done // (training.decay_epochs or 1)),
+    "constant": lambda training, epochs: 1.0,
+    "cosine": lambda training, epochs: (1 + math.cos(math.pi * epochs / training.epochs)) / 2,
+    "step": lambda training, epochs: (training.decay or 1) ** (epochs // (training.decay_epochs or 1)),
 }
-"""Factors of the learning rate, after so many epochs (and parts of one) of a training section."""
+"""The factor of the learning rate after so many epochs, and parts of one, of a training section."""
 
 
-@dataclass(frozen=True)
-class Epoch:
-    """The mean loss of the records of one epoch (as they were when drawn; NaN where none was), and the steps taken so far."""
-
-    loss: float
-    steps: int
-
-
-Records = Inputs | Part | Tensor
-"""Records that a batch is taken out of by a slice or a tensor of rows."""
-
-Progress = Callable[[int, int], None]
-"""Told after every step how many records it held, and which epoch it belongs to (from 1)."""
+Batches = Inputs | Subset | Tensor
+"""Inputs of the model, of which a slice or a tensor of rows takes a batch."""
 
 
 def fit(
     job: Job,
     protection: Protection,
-    inputs: Records,
+    inputs: Batches,
     labels: Int[Tensor, " n"],
     progress: Progress = lambda *_: None,
     checkpoint: Checkpoint | None = None,
 ) -> list[Epoch]:
-    """Train the job's model in place on the training set [n, …]; what its layers draw is keyed by the job's key.
+    """Train the job's model in place on the training set [n, …]; what its layers draw in an epoch is keyed by the job's key.
 
-    A checkpoint is offered every epoch's end, and training goes on from the one that it holds. Raises Diverged where a loss
-    or a weight is not finite.
+    A checkpoint is offered at the end of every epoch, and training goes on from the one that it holds. Raises Diverged where
+    a weight is not finite after an epoch; without noise, also where the epoch's mean loss is not. Under a private mechanism
+    the losses, which are without noise, decide nothing.
     """
     checkpoint = checkpoint or Checkpoint()
     training = job.training
+    assert isinstance(training, Training)  # a mechanism sees less of it
     optimizer = OPTIMIZERS[training.optimizer]([p for p in job.model.parameters() if p.requires_grad], training)
     schedule = SCHEDULES[training.schedule]
     epochs: list[Epoch] = []
     job.model.train()
     with torch.random.fork_rng():
-        torch.manual_seed(seed_for(*job.key, "layers"))
+        layers = Stream(job.key, "layers")
         if state := checkpoint.resume():
-            epochs = _go_on(restore(state, job.model, optimizer), protection)
+            epochs = _resume(restore_state(state, job.model, optimizer), protection)
         steps = epochs[-1].steps if epochs else 0
         for number in range(len(epochs) + 1, training.epochs + 1):
-            losses, seen = torch.zeros((), device=inputs.device), 0
+            layers.counter = number
+            seed_layers(layers.layer_seed())
+            losses, seen = torch.zeros((), dtype=torch.float64, device=inputs.device), 0
             for batch in protection.batches():
                 for group in optimizer.param_groups:
                     group["lr"] = training.learning_rate * schedule(training, steps / protection.steps_per_epoch)
-                chosen = batch.to(inputs.device)
-                losses += protection.backward(inputs[chosen], labels[chosen])
+                rows = batch.to(inputs.device)
+                losses += protection.backward(inputs[rows], labels[rows])
                 optimizer.step()
                 steps += 1
                 seen += len(batch)
                 progress(len(batch), number)
             epochs.append(Epoch(losses.item() / seen if seen else math.nan, steps))
-            if seen and not math.isfinite(epochs[-1].loss):
+            if not protection.terms.noise_multiplier and seen and not math.isfinite(epochs[-1].loss):
                 raise Diverged(number, f"its mean loss is {epochs[-1].loss}")
+            if not all(bool(parameter.isfinite().all()) for parameter in job.model.parameters()):
+                raise Diverged(number, "its last step left weights that are not finite")
             if number < training.epochs:
-                checkpoint.offer(lambda: captured(job.model, optimizer, _so_far(epochs, protection)))
-    if not all(bool(parameter.isfinite().all()) for parameter in job.model.parameters()):
-        raise Diverged(training.epochs, "its last step left weights that are not finite")
+                checkpoint.offer(lambda: capture_state(job.model, optimizer, _progress_state(epochs, protection)))
     job.model.eval()
     return epochs
 
 
-def _so_far(epochs: list[Epoch], protection: Protection) -> dict[str, Tensor]:
+def _progress_state(epochs: list[Epoch], protection: Protection) -> dict[str, Tensor]:
     history = {"loss": [epoch.loss for epoch in epochs], "steps": [epoch.steps for epoch in epochs]}
-    told = {f"epochs.{name}": torch.tensor(values, dtype=torch.float64) for name, values in history.items()}
-    return told | {f"protection.{name}": value for name, value in protection.state().items()}
+    state = {f"epochs.{name}": torch.tensor(values, dtype=torch.float64) for name, values in history.items()}
+    return state | {f"protection.{name}": value for name, value in protection.state().items()}
 
 
-def _go_on(rest: dict[str, Tensor], protection: Protection) -> list[Epoch]:
-    """Undo `_so_far`: put the mechanism's state back, and return the epochs."""
-    own = "protection."
-    protection.restore({name.removeprefix(own): value for name, value in rest.items() if name.startswith(own)})
-    history = zip(rest["epochs.loss"].tolist(), rest["epochs.steps"].tolist(), strict=True)
+def _resume(state: dict[str, Tensor], protection: Protection) -> list[Epoch]:
+    """Restore what `_progress_state` captured: the mechanism's state; return the epochs."""
+    prefix = "protection."
+    protection.restore({name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)})
+    history = zip(state["epochs.loss"].tolist(), state["epochs.steps"].tolist(), strict=True)
     return [Epoch(loss, int(steps)) for loss, steps in history]
 
 
 @torch.no_grad()
-def judged(
-    model: nn.Module, inputs: Records, labels: Int[Tensor, " n"], micro_batch: int
+def hits_and_losses(
+    model: nn.Module, inputs: Batches, labels: Int[Tensor, " n"], micro_batch: int
 ) -> tuple[Bool[Tensor, " n"], Float[Tensor, " n"]]:
-    """Tell which records the model, in eval mode, classifies rightly, and the cross-entropy of each."""
+    """Return which records the model, in eval mode, classifies correctly, and the cross-entropy of each."""
 
     def logits_of(size: int) -> Tensor:
         return torch.cat([model(inputs[start : start + size]) for start in range(0, len(labels), size)])
 
-    logits = Halving(micro_batch)(logits_of)
+    logits = AdaptiveBatchSize(micro_batch)(logits_of)
     return logits.argmax(dim=1) == labels, F.cross_entropy(logits, labels, reduction="none")
-
-
-def share(hits: Bool[np.ndarray, " n"] | Float[np.ndarray, " n"]) -> float:
-    """Return the share of hits, or the mean of losses; NaN where there is nothing to count."""
-    return float(hits.mean()) if hits.size else math.nan
 
 
 def _options(training: Training) -> dict[str, Any]:

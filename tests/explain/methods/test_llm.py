@@ -5,13 +5,15 @@ import pytest
 import torch
 from torch import nn
 
-from mia_audit.config.schema import Explainers
 from mia_audit.errors import UserError
 from mia_audit.explain.attribute import attribute
-from mia_audit.explain.families import columns, families
+from mia_audit.explain.section import Explainers
+from mia_audit.learners import Records
+from mia_audit.learners.kinds.torch_module import TorchModel
 from mia_audit.models import build
-from mia_audit.models.families.locally_linear_maps import LocallyLinearMaps
-from mia_audit.signals import Task, model_signals
+from mia_audit.models.architectures.locally_linear_maps import LocallyLinearMaps
+from mia_audit.signals.compute import Task, model_signals
+from mia_audit.signals.families import columns, families
 
 NAMES = ("llm-global", "llm-local", "llm-gradient", "llm-top")
 OPTIONS = {"explain": ("logit", "probability"), "explained_class": "predicted", "llm_top": 2}
@@ -110,7 +112,8 @@ def test_they_share_a_family_that_other_models_do_not_have() -> None:
 def test_their_summaries_are_signals_and_global_ones_are_the_classes() -> None:
     model, inputs, labels = subject((5,))
     options = families(Explainers(methods=NAMES, llm_top=2), "locally-linear-maps")["llm"]
-    signals = model_signals(model.float(), inputs.float(), labels.numpy(), Task("llm", options, 0, 4))
+    records = Records(inputs.float().numpy(), labels.numpy(), {}, np.arange(len(labels)))
+    signals = model_signals(TorchModel(model.float(), batch=4), records, Task("llm", options, 0))
     assert list(signals) == columns("llm", options)
     predicted = model(inputs.float()).argmax(dim=1).numpy()
     for k in np.unique(predicted):

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from mia_audit.evaluation.epsilon import clopper_pearson_epsilon, gaussian_epsilon
+from mia_audit.evaluation.epsilon_bounds import clopper_pearson_epsilon, gaussian_epsilon
 from mia_audit.explain.private_local import Answers, ExplanationSet, PrivateExplainer, Terms, records, service
 from mia_audit.explain.private_local.ledger import Entry
 

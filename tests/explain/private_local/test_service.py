@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from mia_audit.errors import UserError
 from mia_audit.explain.private_local import PROTOCOLS, PrivateExplainer, Terms
-from mia_audit.explain.private_local.budget import epsilon_of_rho
 from mia_audit.explain.private_local.ledger import Entry
 from mia_audit.explain.private_local.solver import minimum
+from mia_audit.privacy.zcdp import epsilon_of_rho
 
 
 def explainer(table, terms, protocol="non-adaptive", **options):

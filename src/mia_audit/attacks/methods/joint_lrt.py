@@ -1,4 +1,4 @@
-"""A likelihood ratio of several signals together: does an explanation tell more than the confidence already does?"""
+"""A likelihood ratio of several signals together: does an explanation add to what the confidence reveals?"""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from mia_audit.attacks.catalogue import attack
-from mia_audit.attacks.joint import JOINT_RATIOS
+from mia_audit.attacks.engine.joint import JOINT_RATIOS
 
 if TYPE_CHECKING:
     import numpy as np
     from jaxtyping import Bool, Float
 
-    from mia_audit.attacks.signal import Reading, Signal
+    from mia_audit.signals.name import Reading, Signal
 
 
 def confidence_and_l1(signals: Sequence[Signal]) -> list[tuple[Signal, ...]]:
@@ -21,7 +21,9 @@ def confidence_and_l1(signals: Sequence[Signal]) -> list[tuple[Signal, ...]]:
     return [(*confidence, signal) for signal in signals if confidence and signal.summary == "l1"]
 
 
-@attack("joint-lrt", reads=confidence_and_l1, variances=JOINT_RATIOS, several=True)
-def joint_lrt(readings: Sequence[Reading], member: Bool[np.ndarray, "N K"], variance: str) -> Float[np.ndarray, "N K"]:
+@attack("joint-lrt", reads=confidence_and_l1, likelihoods=JOINT_RATIOS, several=True)
+def joint_lrt(
+    readings: Sequence[Reading], member: Bool[np.ndarray, "N K"], likelihood: str
+) -> Float[np.ndarray, "N K"]:
     """Score by log p(x | in) − log p(x | out) of vectors of signals with covariances pooled over records."""
-    return JOINT_RATIOS[variance]([reading.scaled for reading in readings], member)
+    return JOINT_RATIOS[likelihood]([reading.scaled for reading in readings], member)

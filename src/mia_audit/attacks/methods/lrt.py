@@ -11,18 +11,18 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from mia_audit.attacks.catalogue import attack
-from mia_audit.attacks.ratios import RATIOS
-from mia_audit.attacks.signal import every, named, others
+from mia_audit.attacks.engine.ratios import RATIOS
+from mia_audit.signals.name import every, named, others
 
 if TYPE_CHECKING:
     import numpy as np
     from jaxtyping import Bool, Float
 
     from mia_audit.attacks.catalogue import Score
-    from mia_audit.attacks.signal import Reading
+    from mia_audit.signals.name import Reading
 
 
-def on_every_signal(form: str, variances: Iterable[str], outputs: str = "confidence") -> Callable[[Score], Score]:
+def on_every_signal(form: str, likelihoods: Iterable[str], outputs: str = "confidence") -> Callable[[Score], Score]:
     """Register the decorated ratio once for each kind of signal, `form` behind its name; `outputs` is what `loss-lira` reads."""
     kinds = {
         "loss-lira": named(outputs),
@@ -35,23 +35,23 @@ def on_every_signal(form: str, variances: Iterable[str], outputs: str = "confide
 
     def decorate(score: Score) -> Score:
         for name, reads in kinds.items():
-            attack(f"{name}{form}", reads, variances)(score)
+            attack(f"{name}{form}", reads, likelihoods)(score)
         return score
 
     return decorate
 
 
 @on_every_signal("", RATIOS)
-def online(readings: Sequence[Reading], member: Bool[np.ndarray, "N K"], variance: str) -> Float[np.ndarray, "N K"]:
+def online(readings: Sequence[Reading], member: Bool[np.ndarray, "N K"], likelihood: str) -> Float[np.ndarray, "N K"]:
     """Score by log p(x | in) − log p(x | out)."""
     (reading,) = readings
-    prepare, score = RATIOS[variance]
+    prepare, score = RATIOS[likelihood]
     return score(reading.prepared(prepare), member)
 
 
 @on_every_signal("-raw", RATIOS, outputs="loss")
-def raw(readings: Sequence[Reading], member: Bool[np.ndarray, "N K"], variance: str) -> Float[np.ndarray, "N K"]:
+def raw(readings: Sequence[Reading], member: Bool[np.ndarray, "N K"], likelihood: str) -> Float[np.ndarray, "N K"]:
     """Score by the same ratio on the signal as it is."""
     (reading,) = readings
-    prepare, score = RATIOS[variance]
+    prepare, score = RATIOS[likelihood]
     return score(reading.prepared(prepare, scaled=False), member)

@@ -9,25 +9,29 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from mia_audit.attacks.likelihood import VARIANCES, offline_ratio
+from mia_audit.attacks.engine.likelihood import LIKELIHOODS, offline_ratio
 from mia_audit.attacks.methods.lrt import on_every_signal
 
 if TYPE_CHECKING:
     import numpy as np
     from jaxtyping import Bool, Float
 
-    from mia_audit.attacks.signal import Reading
+    from mia_audit.signals.name import Reading
 
 
-@on_every_signal("-offline", VARIANCES)
-def one_sided(readings: Sequence[Reading], member: Bool[np.ndarray, "N K"], variance: str) -> Float[np.ndarray, "N K"]:
+@on_every_signal("-offline", LIKELIHOODS)
+def one_sided(
+    readings: Sequence[Reading], member: Bool[np.ndarray, "N K"], likelihood: str
+) -> Float[np.ndarray, "N K"]:
     """Score by −log P(an out model's value is more like a member's than x)."""
     (reading,) = readings
-    return offline_ratio(reading.scaled, member, variance, reading.signal.members)
+    return offline_ratio(reading.scaled, member, likelihood, reading.signal.members)
 
 
-@on_every_signal("-offline-two-sided", VARIANCES)
-def two_sided(readings: Sequence[Reading], member: Bool[np.ndarray, "N K"], variance: str) -> Float[np.ndarray, "N K"]:
+@on_every_signal("-offline-two-sided", LIKELIHOODS)
+def two_sided(
+    readings: Sequence[Reading], member: Bool[np.ndarray, "N K"], likelihood: str
+) -> Float[np.ndarray, "N K"]:
     """Score by −log p(x | out)."""
     (reading,) = readings
-    return offline_ratio(reading.scaled, member, variance, "either")
+    return offline_ratio(reading.scaled, member, likelihood, "either")

@@ -1,4 +1,4 @@
-"""A classifier trained on the shadow models' signals to tell members (Shokri et al. 2017): one for all records."""
+"""A classifier trained on the shadow models' signals to recognise members (Shokri et al. 2017): one for all records."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mia_audit.attacks.catalogue import attack
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float
 
-    from mia_audit.attacks.signal import Reading, Signal
+    from mia_audit.signals.name import Reading, Signal
 
 
 def together(signals: Sequence[Signal]) -> list[tuple[Signal, ...]]:
@@ -22,7 +22,7 @@ def together(signals: Sequence[Signal]) -> list[tuple[Signal, ...]]:
 
 @attack("shadow-classifier", reads=together, several=True)
 def shadow_classifier(
-    readings: Sequence[Reading], member: Bool[np.ndarray, "N K"], variance: str
+    readings: Sequence[Reading], member: Bool[np.ndarray, "N K"], likelihood: str
 ) -> Float[np.ndarray, "N K"]:
     """Score by the logit of a logistic regression on the standardised signals, fitted to all other models."""
     from sklearn.linear_model import LogisticRegression

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mia_audit.attacks.catalogue import attack
-from mia_audit.attacks.signal import all_but
+from mia_audit.signals.name import all_but
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float
 
-    from mia_audit.attacks.signal import Reading
+    from mia_audit.signals.name import Reading
 
 NARROW = 0.01
 """A spread that is a smaller share of the largest score loses too many of the digits that float32 has."""
@@ -22,7 +22,9 @@ NARROW = 0.01
 @attack(
     "threshold", reads=all_but("confidence"), learns=False
 )  # a model's confidence ranks its records as its loss does
-def threshold(readings: Sequence[Reading], member: Bool[np.ndarray, "N K"], variance: str) -> Float[np.ndarray, "N K"]:
+def threshold(
+    readings: Sequence[Reading], member: Bool[np.ndarray, "N K"], likelihood: str
+) -> Float[np.ndarray, "N K"]:
     """Score −signal where members are low, +signal where they are high; their ranks where float32 would make ties of scores."""
     (reading,) = readings
     scores = reading.values if reading.signal.members == "high" else -reading.values

@@ -16,5 +16,5 @@ if TYPE_CHECKING:
         Float[np.ndarray, "m C"],
     ]
 
-black_boxes: Registry[Make] = Registry("black box", "mia_audit.explain.black_boxes.kinds", "-")
+black_boxes: Registry[Make] = Registry("black box", "mia_audit.explain.black_boxes.kinds", "-", eager=True)
 """Black boxes by name: records, their labels, the number of classes and a seed in, values on the records out."""

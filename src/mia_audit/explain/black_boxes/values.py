@@ -1,4 +1,4 @@
-"""From what a classifier says to values in [−1, 1], one column a class; one alone where there are two classes."""
+"""From a classifier's outputs to values in [−1, 1], one column per class; one column where there are two classes."""
 
 from __future__ import annotations
 
@@ -37,17 +37,17 @@ QUANTITIES = {"probability": of_probabilities, "margin": of_margins}
 
 
 def of_estimator(estimator: Any, quantity: str = "probability") -> Callable[[Num[np.ndarray, "q n"]], np.ndarray]:
-    """Return a fitted scikit-learn classifier as a black box; one without probabilities says ±1."""
+    """Return a fitted scikit-learn classifier as a black box; one without probabilities has the values ±1."""
     convert = QUANTITIES[quantity]
     if hasattr(estimator, "predict_proba"):
         return lambda records: convert(estimator.predict_proba(np.asarray(records).reshape(len(records), -1)))
     kinds = estimator.classes_
 
-    def says(records: Num[np.ndarray, "q n"]) -> np.ndarray:
+    def values(records: Num[np.ndarray, "q n"]) -> np.ndarray:
         predicted = estimator.predict(np.asarray(records).reshape(len(records), -1))
         return of_labels(np.searchsorted(kinds, predicted), len(kinds))
 
-    return says
+    return values
 
 
 def of_model(
@@ -58,12 +58,12 @@ def of_model(
 
     convert = QUANTITIES[quantity]
 
-    def says(records: np.ndarray) -> np.ndarray:
+    def values(records: np.ndarray) -> np.ndarray:
         with torch.no_grad():
             logits = model(to_input(records))
         return convert(logits.double().softmax(dim=1).cpu().numpy())
 
-    return says
+    return values
 
 
 def forest_values(

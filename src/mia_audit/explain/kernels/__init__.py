@@ -1,1 +1,1 @@
-"""Kernels of local explanations, one file each."""
+"""Kernels of local explanations."""

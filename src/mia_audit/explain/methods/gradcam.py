@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from mia_audit.explain.batch import Batch
 
 
-@explainer("gradcam", multiplied=True)
+@explainer("gradcam", multiplied=True, label="Grad-CAM")
 def gradcam(batch: Batch, options: Mapping[str, Any]) -> dict[str, Tensor]:
     """Return ReLU(Σ_k α_k A_k), [B, 1, H, W], with α_k the mean over places of ∂f/∂A_k, interpolated bilinearly to the inputs.
 

@@ -6,7 +6,10 @@ from collections.abc import Mapping
 from math import prod
 from typing import TYPE_CHECKING, Any
 
+from pydantic import Field, PositiveInt
+
 from mia_audit.explain.catalogue import explainer
+from mia_audit.sections import Section
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,7 +20,16 @@ if TYPE_CHECKING:
     from mia_audit.explain.batch import Batch
 
 
-@explainer("gradient_shap", options=("gradient_shap_samples", "gradient_shap_sd"))
+class Samples(Section):
+    """The keys of GradientSHAP."""
+
+    gradient_shap_samples: PositiveInt = 5
+    """Samples of the mean."""
+    gradient_shap_sd: float = Field(0.001, gt=0)
+    """Standard deviation of the normal baselines."""
+
+
+@explainer("gradient_shap", options=(Samples,), label="GradientSHAP")
 def gradient_shap(batch: Batch, options: Mapping[str, Any]) -> dict[str, Tensor]:
     """Return the mean over samples of (x − b) ⊙ ∇f(b + c (x − b)) with b ~ N(0, sd²) per coordinate and c ~ U(0, 1).
 
@@ -42,7 +54,7 @@ def record_draws(
 
     A record's stream begins with its `samples` coefficients; the baselines follow, one sample after the other.
     """
-    from mia_audit.explain.draws import normals, stream_keys, uniforms
+    from mia_audit.explain.counter_rng import normals, stream_keys, uniforms
 
     keys = stream_keys(seed, "gradient_shap", records, like.device)
     size = prod(like.shape[1:])

@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from pydantic import PositiveInt
 
 from mia_audit.explain.catalogue import explainer
+from mia_audit.sections import Section
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -15,7 +17,14 @@ if TYPE_CHECKING:
     from mia_audit.explain.batch import Batch
 
 
-@explainer("ig", options=("ig_nodes",), complete=True, multiplied=True)
+class Nodes(Section):
+    """The key of integrated gradients."""
+
+    ig_nodes: PositiveInt = 25
+    """Gauss–Legendre nodes of the integral."""
+
+
+@explainer("ig", options=(Nodes,), complete=True, multiplied=True, label="integrated gradients")
 def integrated_gradients(batch: Batch, options: Mapping[str, Any]) -> dict[str, Tensor]:
     """Return x ⊙ ∫₀¹ ∇f(tx) dt by Gauss–Legendre quadrature; the baseline is 0 in the model's (normalised) input space."""
     integrals = {quantity: batch.inputs.new_zeros(batch.inputs.shape) for quantity in batch.quantities}

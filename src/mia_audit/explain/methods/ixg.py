@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from mia_audit.explain.batch import Batch
 
 
-@explainer("ixg", family=GRADIENT, multiplied=True)
+@explainer("ixg", family=GRADIENT, multiplied=True, label="input × gradient")
 def input_x_gradient(batch: Batch, options: Mapping[str, Any]) -> dict[str, Tensor]:
     """Return x ⊙ ∇f(x)."""
     return {quantity: batch.inputs * gradient for quantity, gradient in batch.gradients.items()}

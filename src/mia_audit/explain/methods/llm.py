@@ -1,35 +1,45 @@
-"""What locally linear maps say of themselves (Harder et al. 2020, section 3): the maps' filters, and how a record mixes them."""
+"""Explanations that locally linear maps give by themselves (Harder et al. 2020, section 3): their filters, and how a record mixes them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from pydantic import PositiveInt
+
 from mia_audit.errors import UserError
 from mia_audit.explain.catalogue import explainer
+from mia_audit.sections import Section
 
 if TYPE_CHECKING:
     from jaxtyping import Float
     from torch import Tensor
 
     from mia_audit.explain.batch import Batch
-    from mia_audit.models.families.locally_linear_maps import LocallyLinearMaps
+    from mia_audit.models.architectures.locally_linear_maps import LocallyLinearMaps
 
 FAMILY = "llm"
 MODELS = ("locally-linear-maps",)
 
 
-@explainer("llm-global", family=FAMILY, models=MODELS, quantities=("logit",))
+class Top(Section):
+    """The key of llm-top."""
+
+    llm_top: PositiveInt = 3
+    """Maps that are shown, those with the largest shares."""
+
+
+@explainer("llm-global", family=FAMILY, models=MODELS, quantities=("logit",), label="the maps' filters")
 def llm_global(batch: Batch, options: Mapping[str, Any]) -> dict[str, Tensor]:
     """Return all filters of the class explained, w_m^k R_m, one after the other.
 
-    Within a model they are the same for all records of a class: their summaries tell what the class's filters tell.
+    Within a model they are the same for all records of a class, and so are their summaries.
     """
     filters = _maps(batch, "llm-global").filters()
     return {"logit": _side_by_side(filters[:, batch.classes].transpose(0, 1), batch)}
 
 
-@explainer("llm-local", family=FAMILY, models=MODELS)
+@explainer("llm-local", family=FAMILY, models=MODELS, label="the weighted map")
 def llm_local(batch: Batch, options: Mapping[str, Any]) -> dict[str, Tensor]:
     """Return the weighted map Σ_m σ_m^k w_m^k R_m of the class explained; of the probability, its change by every logit's map."""
     model = _maps(batch, "llm-local")
@@ -37,7 +47,7 @@ def llm_local(batch: Batch, options: Mapping[str, Any]) -> dict[str, Tensor]:
     return _mixtures(model, batch, shares)
 
 
-@explainer("llm-gradient", family=FAMILY, models=MODELS)
+@explainer("llm-gradient", family=FAMILY, models=MODELS, label="the maps' gradient")
 def llm_gradient(batch: Batch, options: Mapping[str, Any]) -> dict[str, Tensor]:
     """Return the exact gradient Σ_m σ_m^k [1 + β (g_m^k − f_k)] w_m^k R_m, in closed form."""
     model = _maps(batch, "llm-gradient")
@@ -46,7 +56,7 @@ def llm_gradient(batch: Batch, options: Mapping[str, Any]) -> dict[str, Tensor]:
     return _mixtures(model, batch, shares * (1 + model.beta * (scores - (shares * scores).sum(dim=1, keepdim=True))))
 
 
-@explainer("llm-top", family=FAMILY, models=MODELS, options=("llm_top",), quantities=("logit",))
+@explainer("llm-top", family=FAMILY, models=MODELS, options=(Top,), quantities=("logit",), label="the strongest maps")
 def llm_top(batch: Batch, options: Mapping[str, Any]) -> dict[str, Tensor]:
     """Return the filters with the largest shares for the class explained, times their shares, the largest first."""
     model = _maps(batch, "llm-top")
@@ -58,7 +68,7 @@ def llm_top(batch: Batch, options: Mapping[str, Any]) -> dict[str, Tensor]:
 
 
 def _maps(batch: Batch, name: str) -> LocallyLinearMaps:
-    from mia_audit.models.families.locally_linear_maps import LocallyLinearMaps
+    from mia_audit.models.architectures.locally_linear_maps import LocallyLinearMaps
 
     if not isinstance(batch.model, LocallyLinearMaps):
         raise UserError(f"explainer '{name}' explains {MODELS[0]} alone, not {type(batch.model).__name__}")

@@ -6,11 +6,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from pydantic import PositiveInt
+
 from mia_audit.errors import UserError
-from mia_audit.explain.catalogue import Explainer, explainer
+from mia_audit.explain.catalogue import Explainer, explainer, explainers
+from mia_audit.explain.weights import KernelName
+from mia_audit.sections import Probability, Section
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -20,10 +25,32 @@ if TYPE_CHECKING:
     from mia_audit.explain.private_local.solver import Problem
 
 FAMILY = "local_linear"
-OPTIONS = ("local_kernel", "local_steps", "local_delta")
 
 
-@explainer(FAMILY, options=("local_kernel",), family=FAMILY, quantities=("probability",), of_members=True)
+class Kernel(Section):
+    """The key of all local linear explanations."""
+
+    local_kernel: KernelName = "stable"
+    """Weights of the records around the one explained: a registered kernel, or `file.py:function`."""
+
+
+class Noise(Section):
+    """The keys of private ones."""
+
+    local_steps: PositiveInt = 50
+    """Noisy steps of an explanation."""
+    local_delta: Probability = 1e-5
+    """δ of every explanation."""
+
+
+@explainer(
+    FAMILY,
+    options=(Kernel,),
+    family=FAMILY,
+    quantities=("probability",),
+    needs_training_records=True,
+    label="the local linear fit",
+)
 def local_linear(batch: Batch, options: Mapping[str, Any]) -> dict[str, Tensor]:
     """Return φ, the direction and slope of 2p − 1 around each record."""
     import numpy as np
@@ -52,7 +79,23 @@ def private_local(epsilon: float) -> Explainer:
         starts, rate = np.zeros((len(problems), features)), learning_rate(terms.c, deviation, features)
         return _shaped(batch, descend(problems, starts, deviation * noise, rate))
 
-    return Explainer(attribute, OPTIONS, FAMILY, quantities=("probability",), of_members=True)
+    return Explainer(
+        attribute,
+        (Kernel, Noise),
+        FAMILY,
+        quantities=("probability",),
+        needs_training_records=True,
+        label=f"the private local fit, ε = {epsilon:g} each",
+        epsilon=epsilon,
+    )
+
+
+def _by_name(match: re.Match[str]) -> Explainer | None:
+    epsilon = float(match["epsilon"])
+    return private_local(epsilon) if epsilon > 0 else None
+
+
+explainers.register_pattern(r"private_local:(?P<epsilon>\d+(?:\.\d+)?)", _by_name, example="private_local:1")
 
 
 def _terms(options: Mapping[str, Any], epsilon: float) -> Terms:

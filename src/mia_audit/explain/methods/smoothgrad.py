@@ -6,7 +6,10 @@ from collections.abc import Mapping
 from math import prod
 from typing import TYPE_CHECKING, Any
 
+from pydantic import Field, PositiveInt
+
 from mia_audit.explain.catalogue import explainer
+from mia_audit.sections import Section
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,7 +20,16 @@ if TYPE_CHECKING:
     from mia_audit.explain.batch import Batch
 
 
-@explainer("smoothgrad", options=("smoothgrad_samples", "smoothgrad_noise"))
+class Samples(Section):
+    """The keys of SmoothGrad."""
+
+    smoothgrad_samples: PositiveInt = 10
+    """Noisy copies of a record whose gradients are averaged."""
+    smoothgrad_noise: float = Field(0.15, gt=0)
+    """Their noise's standard deviation, as a share of the record's own range (largest minus smallest number)."""
+
+
+@explainer("smoothgrad", options=(Samples,), label="SmoothGrad")
 def smoothgrad(batch: Batch, options: Mapping[str, Any]) -> dict[str, Tensor]:
     """Return the mean over samples of ∇f(x + σ n), n ~ N(0, 1) per coordinate, σ a share of the record's own range.
 
@@ -40,7 +52,7 @@ def record_noise(
     seed: int, records: Sequence[int], like: Float[Tensor, "B ..."], sample: int
 ) -> Float[Tensor, "B ..."]:
     """Return the standard normal numbers of every record's sample of that number, of the type and place of `like`."""
-    from mia_audit.explain.draws import normals, stream_keys
+    from mia_audit.explain.counter_rng import normals, stream_keys
 
     keys = stream_keys(seed, "smoothgrad", records, like.device)
     size = prod(like.shape[1:])

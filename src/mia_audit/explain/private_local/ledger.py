@@ -17,8 +17,8 @@ import numpy as np
 import pyarrow as pa
 
 from mia_audit.errors import UserError, first_line
-from mia_audit.explain.private_local.budget import epsilon_of_rho
-from mia_audit.storage import SCHEMA_VERSION, beginning
+from mia_audit.privacy.zcdp import epsilon_of_rho
+from mia_audit.storage import SCHEMA_VERSION, create_once
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -41,18 +41,18 @@ class Entry(NamedTuple):
 class Ledger:
     """The entries so far, in memory and, given a path, on disk.
 
-    Opening a ledger that exists takes up where it ended; `facts` (data, terms) must be those it was begun with. Only one
-    process at a time may hold it. Raises UserError for a ledger of other facts, a damaged one and one that is in use.
+    Opening a ledger that exists takes up where it ended; `metadata` (data, terms) must be those it was begun with. Only one
+    process at a time may hold it. Raises UserError for a ledger of other metadata, a damaged one and one that is in use.
     """
 
-    def __init__(self, path: Path | None, features: int, delta: float, facts: dict[str, Any]) -> None:
+    def __init__(self, path: Path | None, features: int, delta: float, metadata: dict[str, Any]) -> None:
         self.path, self.delta = path, delta
         self.entries: list[Entry] = []
         self.rho = 0.0
         self._file = -1
-        self._schema = _schema(features, facts)
+        self._schema = _schema(features, metadata)
         if path is not None:
-            self._open(path, facts)
+            self._open(path, metadata)
 
     @property
     def epsilon(self) -> float:
@@ -116,9 +116,9 @@ class Ledger:
         ]
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
-    def _open(self, path: Path, facts: dict[str, Any]) -> None:
+    def _open(self, path: Path, metadata: dict[str, Any]) -> None:
         if not path.exists():
-            with beginning(path) as partial:
+            with create_once(path) as partial:
                 partial.write_bytes(self._schema.serialize())
                 _sync(partial)
             _sync(path.parent)
@@ -130,22 +130,22 @@ class Ledger:
                 raise UserError(
                     f"{path}: another process answers from this ledger; two of them would spend the budget twice"
                 ) from None
-            self._read(path, facts)
+            self._read(path, metadata)
         except BaseException:
             self.close()
             raise
 
-    def _read(self, path: Path, facts: dict[str, Any]) -> None:
+    def _read(self, path: Path, metadata: dict[str, Any]) -> None:
         with pa.memory_map(str(path)) as file:
             try:
                 schema = pa.ipc.read_schema(file)
             except (pa.ArrowInvalid, OSError, EOFError) as error:
                 raise UserError(f"{path}: damaged ({first_line(error)}); expected a ledger") from None
-            told = json.loads((schema.metadata or {}).get(b"mia_audit.facts", b"null"))
-            if told != facts:
-                other = sorted(key for key in facts if not isinstance(told, dict) or told.get(key) != facts[key])
+            told = json.loads((schema.metadata or {}).get(b"mia_audit.metadata", b"null"))
+            if told != metadata:
+                other = sorted(key for key in metadata if not isinstance(told, dict) or told.get(key) != metadata[key])
                 raise UserError(
-                    f"{path}: begun with other {', '.join(other) or 'facts'}; answers on other terms need a ledger of their own"
+                    f"{path}: begun with other {', '.join(other) or 'metadata'}; answers on other terms need a ledger of their own"
                 )
             end = file.tell()
             while end < file.size():
@@ -172,12 +172,12 @@ class Ledger:
             self.rho += row["rho"]
 
 
-def _schema(features: int, facts: dict[str, Any]) -> pa.Schema:
+def _schema(features: int, metadata: dict[str, Any]) -> pa.Schema:
     vector = pa.list_(pa.float64(), features)
     metadata = {
         "mia_audit.kind": KIND,
         "mia_audit.schema": SCHEMA_VERSION,
-        "mia_audit.facts": json.dumps(facts, sort_keys=True),
+        "mia_audit.metadata": json.dumps(metadata, sort_keys=True),
     }
     fields = {
         "number": pa.int64(),

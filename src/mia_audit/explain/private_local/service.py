@@ -85,8 +85,8 @@ class PrivateExplainer:
         self._seed = secrets.randbits(63) if seed is None else seed
         self._lock = threading.Lock()
         features, records = explained.features, len(explained.records)
-        facts = {"records": records, "features": features, "scale": explained.scale, "terms": _plain(terms)}
-        self.ledger = Ledger(ledger, features, terms.delta, facts)
+        metadata = {"records": records, "features": features, "scale": explained.scale, "terms": _plain(terms)}
+        self.ledger = Ledger(ledger, features, terms.delta, metadata)
         self.deviation = terms.multiplier * terms.sensitivity / records
         self._rate = learning_rate(terms.c, self.deviation, features)
         # theorem 4.2 holds within the radius of equal weights only, which the published distance log T/√T may exceed

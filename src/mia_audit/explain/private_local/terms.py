@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from mia_audit.errors import UserError, suggest
-from mia_audit.explain.private_local.budget import published_multiplier, rho_for, step_cost
 from mia_audit.explain.weights import kernels, published_excess
-from mia_audit.gaussian import check_privacy, multiplier_for
+from mia_audit.privacy.gaussian import check_privacy, multiplier_for
+from mia_audit.privacy.zcdp import published_multiplier, rho_for, step_cost
 
 PUBLISHED = ("sigma", "weight", "uncentred", "beta")
 """What `as_published` may bring back: the paper's σ, its uncapped exp(−d²), its fit without centring, its β without noise."""
@@ -43,8 +43,8 @@ class Terms:
             raise UserError(f"steps {self.steps}: expected at least 1")
         if not 0 < self.c < math.inf:
             raise UserError(f"c {self.c:g}: the weight constant is a positive number")
+        kernels.check(self.kernel)
         for names, known, what in (
-            ((self.kernel,), kernels.names(), "kernel"),
             ((self.adjacency,), list(ADJACENCIES), "adjacency"),
             (self.as_published, list(PUBLISHED), "as_published"),
         ):

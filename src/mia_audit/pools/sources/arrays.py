@@ -10,25 +10,24 @@ import numpy as np
 from jaxtyping import Float
 
 from mia_audit.errors import UserError, first_line
-from mia_audit.pools.catalogue import TABLE_KEYS, Source, pool
-from mia_audit.pools.torchvision_sets import root_of
+from mia_audit.pools.catalogue import TABLE_KEYS, Source, pool, root_of
 
 if TYPE_CHECKING:
-    from mia_audit.config.schema import Dataset
+    from mia_audit.pools.section import Dataset
 
 EXPECTED = (
     "expected images as uint8 [n, H, W], [n, C, H, W] or [n, H, W, C] with 1 or 3 channels, or rows as numbers [n, d]"
 )
 
 
-@pool("arrays", "root", *TABLE_KEYS)
+@pool("arrays", "path", *TABLE_KEYS)
 def arrays(dataset: Dataset, where: str) -> Source:
     """Return images (uint8) or rows (made float32); labels are whole numbers from 0, or names."""
     root = root_of(dataset, where)
     records, labels = (_array(root, name, where) for name in ("records", "labels"))
     if labels.ndim != 1 or records.ndim == 0 or len(labels) != len(records):
         raise UserError(
-            f"{where}.root: {root}: labels of shape {list(labels.shape)} do not go with records of shape {list(records.shape)}:"
+            f"{where}.path: {root}: labels of shape {list(labels.shape)} do not go with records of shape {list(records.shape)}:"
             " expected one label a record"
         )
     if labels.dtype.kind in "iu":
@@ -36,7 +35,7 @@ def arrays(dataset: Dataset, where: str) -> Source:
         last = int(numbers.max(initial=-1))
         if last >= len(numbers):
             raise UserError(
-                f"{where}.root: {root}: record {numbers.argmax()} has the label {last}, but there are {len(numbers)} records: expected"
+                f"{where}.path: {root}: record {numbers.argmax()} has the label {last}, but there are {len(numbers)} records: expected"
                 " classes numbered from 0 without gaps, or text"
             )
         classes = [str(number) for number in range(last + 1)]
@@ -44,7 +43,7 @@ def arrays(dataset: Dataset, where: str) -> Source:
         names, numbers = np.unique(labels, return_inverse=True)
         classes = names.tolist()
     else:
-        raise UserError(f"{where}.root: {root}: labels of type {labels.dtype}: expected whole numbers from 0, or text")
+        raise UserError(f"{where}.path: {root}: labels of type {labels.dtype}: expected whole numbers from 0, or text")
     if records.ndim == 2:
         features = [str(column) for column in range(records.shape[1])]
         flags = frozenset(features if records.dtype.kind == "b" else ())
@@ -63,7 +62,7 @@ def _array(root: Path, name: str, where: str) -> np.ndarray:
     except (OSError, ValueError, KeyError, EOFError, TypeError, BadZipFile) as error:
         why = "no such file" if isinstance(error, FileNotFoundError) else first_line(error)
         raise UserError(
-            f"{where}.root: {path}: no readable array '{name}' ({why}): expected an .npz file with records and labels,"
+            f"{where}.path: {path}: no readable array '{name}' ({why}): expected an .npz file with records and labels,"
             " or a folder with records.npy and labels.npy"
         ) from None
 
@@ -71,12 +70,12 @@ def _array(root: Path, name: str, where: str) -> np.ndarray:
 def _rows(records: np.ndarray, root: Path, where: str) -> Float[np.ndarray, "n d"]:
     if records.shape[1] == 0 or records.dtype.kind not in "iufb":
         raise UserError(
-            f"{where}.root: {root}: records of type {records.dtype} and shape {list(records.shape)}: {EXPECTED}"
+            f"{where}.path: {root}: records of type {records.dtype} and shape {list(records.shape)}: {EXPECTED}"
         )
     with np.errstate(over="ignore"):
         rows = records.astype(np.float32)
     if not np.isfinite(rows).all():
-        raise UserError(f"{where}.root: {root}: records hold values that are not finite numbers of 32 bits; {EXPECTED}")
+        raise UserError(f"{where}.path: {root}: records hold values that are not finite numbers of 32 bits; {EXPECTED}")
     return rows
 
 
@@ -88,5 +87,5 @@ def _channels_first(records: np.ndarray, root: Path, where: str) -> np.ndarray:
         if first != last:
             return records if first else records.transpose(0, 3, 1, 2)
     raise UserError(
-        f"{where}.root: {root}: records of type {records.dtype} and shape {list(records.shape)}: {EXPECTED}"
+        f"{where}.path: {root}: records of type {records.dtype} and shape {list(records.shape)}: {EXPECTED}"
     )

@@ -9,7 +9,7 @@ import numpy as np
 from mia_audit.pools.catalogue import TABLE_KEYS, Source, pool
 
 if TYPE_CHECKING:
-    from mia_audit.config.schema import Dataset
+    from mia_audit.pools.section import Dataset
 
 
 @pool("breast_cancer", *TABLE_KEYS)

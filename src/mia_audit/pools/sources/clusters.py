@@ -10,7 +10,7 @@ from mia_audit.pools.catalogue import Source, pool
 from mia_audit.seeds import generator
 
 if TYPE_CHECKING:
-    from mia_audit.config.schema import Dataset
+    from mia_audit.pools.section import Dataset
 
 FEATURES, CLUSTERS = 20, 15
 DEFAULT = 20_000

@@ -9,7 +9,7 @@ import numpy as np
 from mia_audit.pools.catalogue import Source, pool
 
 if TYPE_CHECKING:
-    from mia_audit.config.schema import Dataset
+    from mia_audit.pools.section import Dataset
 
 
 @pool("digits")

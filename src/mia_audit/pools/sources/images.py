@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mia_audit.errors import UserError
-from mia_audit.pools.catalogue import Source, pool
+from mia_audit.pools.catalogue import Source, pool, root_of
 from mia_audit.pools.images import Images, sizes_of, unreadable
-from mia_audit.pools.torchvision_sets import root_of
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-    from mia_audit.config.schema import Dataset
+    from mia_audit.pools.section import Dataset
 
 SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp", ".ppm", ".pgm", ".tif", ".tiff", ".webp", ".gif"}
 CHANNELS = {"1": 1, "L": 1, "LA": 1, "RGB": 3, "RGBA": 3, "P": 3, "PA": 3, "CMYK": 3, "YCbCr": 3}
@@ -27,7 +26,7 @@ CONVERTED = {"grey": 1, "rgb": 3}
 """Channels that `convert` makes of all images."""
 
 
-@pool("images", "root", "size", "convert")
+@pool("images", "path", "size", "convert")
 def images(dataset: Dataset, where: str) -> Source:
     """Read every image's header, and leave the image to be decoded later; hidden files and folders are passed over."""
     root = root_of(dataset, where)
@@ -39,12 +38,12 @@ def images(dataset: Dataset, where: str) -> Source:
     files = [
         (path, label) for label, folder in enumerate(folders) for path in sorted(folder.rglob("*")) if _is_image(path)
     ]
-    found = {label for _, label in files}
-    empty = [folder.name for label, folder in enumerate(folders) if label not in found]
+    present = {label for _, label in files}
+    empty = [folder.name for label, folder in enumerate(folders) if label not in present]
     if not files or empty:
         what = f"no images in {', '.join(empty)}" if empty else "no subfolders with images"
         raise UserError(
-            f"{where}.root: {root}: {what}; expected a subfolder a class with files that end in {', '.join(sorted(SUFFIXES))}"
+            f"{where}.path: {root}: {what}; expected a subfolder a class with files that end in {', '.join(sorted(SUFFIXES))}"
         )
     paths = [path for path, _ in files]
     with ThreadPoolExecutor() as executor:
@@ -86,14 +85,14 @@ def _agreed(
     """Return the channels and the size that all images have; UserError lists all that do not, by name."""
     read = [header for header in headers if not isinstance(header, str)]
     wrong = {path: header for path, header in zip(paths, headers, strict=True) if isinstance(header, str)}
-    if wrong:  # then those that would only fail when they are decoded are told as well
+    if wrong:  # then those that would only fail when they are decoded are listed as well
         sound = [path for path in paths if path not in wrong]
         with ThreadPoolExecutor() as executor:
             decoded = executor.map(partial(_header, whole=True), sound)
-            wrong |= {path: found for path, found in zip(sound, decoded, strict=True) if isinstance(found, str)}
+            wrong |= {path: header for path, header in zip(sound, decoded, strict=True) if isinstance(header, str)}
         problems = [f"{path} ({wrong[path]})" for path in paths if path in wrong]
         raise UserError(
-            f"{where}.root: {len(problems)} of {len(paths)} images cannot be read: {'; '.join(problems)}. Mend them, or take them away"
+            f"{where}.path: {len(problems)} of {len(paths)} images cannot be read: {'; '.join(problems)}. Repair them, or take them away"
         )
     channels = CONVERTED.get(dataset.convert) or Counter(channels for channels, _ in read).most_common(1)[0][0]
     if dataset.convert == "none":
@@ -101,7 +100,7 @@ def _agreed(
         if odd:
             kinds = ("grey-scale", "colour") if channels == 3 else ("colour", "grey-scale")
             raise UserError(
-                f"{where}.root: {len(odd)} {kinds[0]} image{'s' * (len(odd) > 1)} among {kinds[1]} ones: {', '.join(odd)}."
+                f"{where}.path: {len(odd)} {kinds[0]} image{'s' * (len(odd) > 1)} among {kinds[1]} ones: {', '.join(odd)}."
                 f" {where}.convert: rgb or grey makes them all alike"
             )
     common = Counter(size for _, size in read).most_common(1)[0][0]

@@ -9,24 +9,23 @@ import numpy as np
 from jaxtyping import Float
 
 from mia_audit.errors import UserError, first_line, suggest
-from mia_audit.pools.catalogue import TABLE_KEYS, Source, pool
-from mia_audit.pools.torchvision_sets import root_of
+from mia_audit.pools.catalogue import TABLE_KEYS, Source, pool, root_of
 
 if TYPE_CHECKING:
     import polars as pl
 
-    from mia_audit.config.schema import Dataset
+    from mia_audit.pools.section import Dataset
 
 
 REPEATED = re.compile(r"(.*)_duplicated_\d+")
 """How polars calls a second column of the same name."""
 SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars"}
-"""What stands between the columns of files that call themselves .csv all the same."""
+"""Separators of columns in files that are named .csv without having commas."""
 FEW = 20
 """Columns of no more different words are never taken for names."""
 
 
-@pool("table", "root", "label", *TABLE_KEYS)
+@pool("table", "path", "label", *TABLE_KEYS)
 def table(dataset: Dataset, where: str) -> Source:
     """Return float32 [n, d]: numbers as they are, a column of text as one column of 0 and 1 for each of its values."""
     import polars as pl
@@ -37,15 +36,15 @@ def table(dataset: Dataset, where: str) -> Source:
         ".parquet": lambda: pl.read_parquet(root, glob=False),
     }
     if root.suffix.lower() not in readers or not root.is_file():
-        raise UserError(f"{where}.root: {root}: expected a file that ends in {' or '.join(readers)}")
+        raise UserError(f"{where}.path: {root}: expected a file that ends in {' or '.join(readers)}")
     try:
         frame = readers[root.suffix.lower()]()
     except (pl.exceptions.PolarsError, OSError) as error:
-        raise UserError(f"{where}.root: {root}: not readable as a table: {first_line(error)}") from None
+        raise UserError(f"{where}.path: {root}: not readable as a table: {first_line(error)}") from None
     _check_header(frame, str(root), where)
     if frame.width == 1 and (other := next((mark for mark in SEPARATORS if mark in frame.columns[0]), None)):
         raise UserError(
-            f"{where}.root: {root}: columns are separated by {SEPARATORS[other]} where commas were expected: save it with commas"
+            f"{where}.path: {root}: columns are separated by {SEPARATORS[other]} where commas were expected: save it with commas"
         )
     if dataset.label not in frame.columns:
         raise UserError(
@@ -62,7 +61,7 @@ def table(dataset: Dataset, where: str) -> Source:
         part for name in frame.columns if name != dataset.label for part in _columns(frame[name], str(root), where)
     ]
     if not columns:
-        raise UserError(f"{where}.root: {root} has no column beside '{dataset.label}'")
+        raise UserError(f"{where}.path: {root} has no column beside '{dataset.label}'")
     values = np.stack([_numbers(column, str(root), where) for column in columns], axis=1)
     flags = frozenset(column.name for column in columns if column.dtype == pl.Boolean)
     names = [column.name for column in columns]
@@ -76,7 +75,7 @@ def _columns(column: pl.Series, root: str, where: str) -> list[pl.Series]:
         return [column]
     if column.dtype not in (pl.String, pl.Categorical, pl.Enum):
         raise UserError(
-            f"{where}.root: column '{column.name}' of {root} holds {column.dtype}: expected numbers, true and false, or text;"
+            f"{where}.path: column '{column.name}' of {root} holds {column.dtype}: expected numbers, true and false, or text;"
             " convert it, or leave it out"
         )
     text = column.cast(pl.String)
@@ -92,7 +91,7 @@ def _numbers(column: pl.Series, root: str, where: str) -> Float[np.ndarray, " n"
     if not np.isfinite(values).all():
         row = int(np.argmin(np.isfinite(values)))
         raise UserError(
-            f"{where}.root: {root}: {column[row]} in column '{column.name}' (row {row + 1}) is too large for a number of 32 bits:"
+            f"{where}.path: {root}: {column[row]} in column '{column.name}' (row {row + 1}) is too large for a number of 32 bits:"
             " give the column in a larger unit"
         )
     return np.asarray(values)
@@ -106,29 +105,29 @@ def _check_words(text: pl.Series, root: str, where: str) -> None:
     if 0 < odd.sum() < len(text) / 2:
         row = int(odd.arg_max() or 0)
         raise UserError(
-            f"{where}.root: {root}: column '{text.name}' holds numbers but for '{text[row]}' (row {row + 1} first, {odd.sum()} in all):"
-            " mend them, or put a letter before all, if these are words"
+            f"{where}.path: {root}: column '{text.name}' holds numbers but for '{text[row]}' (row {row + 1} first, {odd.sum()} in all):"
+            " correct them, or put a letter before all, if these are words"
         )
     words = text.n_unique()
     if words > FEW and words > len(text) / 2:
         raise UserError(
-            f"{where}.root: {root}: column '{text.name}' has {words} different words in {len(text)} rows, so that it names single"
+            f"{where}.path: {root}: column '{text.name}' has {words} different words in {len(text)} rows, so that it names single"
             " records: leave it out"
         )
 
 
 def _check_header(frame: pl.DataFrame, root: str, where: str) -> None:
     if any("\0" in name for name in frame.columns):
-        raise UserError(f"{where}.root: {root}: not readable as a table: it is not in UTF-8; save it so")
+        raise UserError(f"{where}.path: {root}: not readable as a table: it is not in UTF-8; save it so")
     names = [REPEATED.fullmatch(name) for name in frame.columns]
     if twice := [match[1] for match in names if match and match[1] in frame.columns]:
-        raise UserError(f"{where}.root: {root}: column '{twice[0]}' stands there twice: rename one, or leave it out")
+        raise UserError(f"{where}.path: {root}: column '{twice[0]}' is there twice: rename one, or leave it out")
 
 
 def _check_complete(frame: pl.DataFrame, root: str, where: str) -> None:
     """Refuse a table without rows, missing values and numbers that are not finite, naming every column and its first such row."""
     if not len(frame):
-        raise UserError(f"{where}.root: {root}: no rows")
+        raise UserError(f"{where}.path: {root}: no rows")
     problems = []
     for column in frame:
         missing = column.is_null()
@@ -139,6 +138,6 @@ def _check_complete(frame: pl.DataFrame, root: str, where: str) -> None:
             problems.append(f"'{column.name}' (row {row} first, {missing.sum()} in all)")
     if problems:
         raise UserError(
-            f"{where}.root: {root}: values are missing or not finite in column {', '.join(problems)}; rows count from 1 below the"
+            f"{where}.path: {root}: values are missing or not finite in column {', '.join(problems)}; rows count from 1 below the"
             " header. Fill them in, or take those rows away"
         )

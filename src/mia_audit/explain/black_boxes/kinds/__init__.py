@@ -1,1 +1,1 @@
-"""Black boxes, one file each."""
+"""The black boxes that a study makes of a pool."""

@@ -1,0 +1,1 @@
+"""The likelihoods behind the attacks: pure functions of arrays."""

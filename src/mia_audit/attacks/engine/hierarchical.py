@@ -1,0 +1,304 @@
+"""The likelihood ratio for few shadow models: an empirical-Bayes shift between a record's in and out means.
+
+With few models the difference d between a record's two means is mostly noise. Records with like means r shift alike, so
+d is shrunk towards the shift D(r) that is expected there, by as much as its sampling variance outweighs the spread T(r)
+of shifts between records. Both functions are learned from all records, for every target without that target's values.
+
+Leaving out a value y away from the mean of its side's n changes that side alone: its mean by −y/(n − 1), its sum of
+squares by −y² n/(n − 1). So what a cell needs has one value where the target is in and one where it is out, and sums of it
+over records are products of a few weights per record with the matrices 1, y and y², and those matrices on the in side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from mia_audit.attacks.engine.likelihood import BLOCK_CELLS, BLOCK_RECORDS, PRIOR, Span, student_tables
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+
+    Column = Float[np.ndarray, "B 1"]
+
+    from mia_audit.signals.name import Cells, Member
+
+BINS = 20
+"""Quantile bins of r in which D and T are estimated."""
+
+RECORDS_PER_BIN = 50
+"""Smaller pools have fewer bins."""
+
+STEPS = 512
+"""Resolution with which D(r) and T(r) are tabulated."""
+
+LEAST = 1e-150
+"""No variance counts as less, so that the ratio of two is a number."""
+
+
+def hierarchical_ratio(signal: Ordered, member: Member) -> Cells:
+    """Score records by log p(x | in) − log p(x | out) with a shrunk shift; a record without models on one side has a score too.
+
+    `member` is [N records, K models], and so are the scores, in float32 as they are stored: in the order in which the records came.
+    """
+    found = Shifts(signal, member)
+    scores = np.empty(member.shape, dtype=np.float32, order="F")
+    for records, from_in, from_out in found.deviations():
+        scores[records.rows] = _log_ratio(records, from_in, from_out, found.pools)
+    return signal.unsorted(scores)
+
+
+class Ordered:
+    """A signal's records sorted by their mean, so that bins of them are slices; each model's median over records is off."""
+
+    def __init__(self, signal: Cells) -> None:
+        """Sort the records."""
+        self._order = np.argsort(signal.mean(axis=1), kind="stable")
+        self.values = self.reordered(signal)
+        for column in self.values.T:
+            column -= _median(column)
+        self.span = Span.of(self.values)
+
+    def reordered(self, matrix: np.ndarray) -> np.ndarray:
+        """Return a matrix [N, K] of the same records in this order."""
+        return _reordered(matrix, self._order)
+
+    def unsorted(self, values: Cells) -> Cells:
+        """Return the records to the order in which they came."""
+        return _reordered(values, np.argsort(self._order))
+
+
+class Records:
+    """Some of the records, centred, with every target left out of its own side: arrays [B, K], and [B, 1] per record."""
+
+    def __init__(self, rows: slice, signal: Ordered, member: Member) -> None:
+        """Centre the records: large offsets cancel catastrophically otherwise."""
+        raw, self.rows = signal.values[rows], rows
+        models = raw.shape[1]
+        self.here: Cells = member[rows].astype(np.float64)
+        """1 where the target trained on the record."""
+        self.span = signal.span.rows(rows)
+        self.values: Cells = raw - self.span.mean
+        self.inside: Column = self.here.sum(axis=1, keepdims=True)
+        self.outside: Column = models - self.inside
+        total = np.einsum("ij,ij->i", self.values, self.here)[:, None]
+        mean_out = -total / np.maximum(self.outside, 1)  # centred values sum to zero
+        self.shift: Column = total / np.maximum(self.inside, 1) - mean_out
+        """The mean of all in models less that of all out models."""
+        own = self.here * -self.shift
+        own += self.values
+        own -= mean_out
+        self.own: Cells = own
+        """The target's value less the mean of its side, itself included."""
+        self.squares: Cells = own * own
+        self.squares_in: Cells = self.squares * self.here
+        self.sum_in: Column = self.squares_in.sum(axis=1, keepdims=True)
+        self.sum_out: Column = np.maximum(self.squares.sum(axis=1, keepdims=True) - self.sum_in, 0)
+        self.others_in, self.others_out = np.maximum(self.inside - 1, 1), np.maximum(self.outside - 1, 1)
+        """How many others are on the target's side, where it is in and where it is out; 1 where there are none."""
+        self.known_in, self.known_out = (
+            np.multiply(own_side > 1, other_side > 0, dtype=np.float64)
+            for own_side, other_side in ((self.inside, self.outside), (self.outside, self.inside))
+        )
+        """1 where both sides have other models, where the target is in and where it is out."""
+
+    def by_side(self, inside: np.ndarray, outside: np.ndarray) -> Cells:
+        """Return what is [B, 1] for targets that are in, and [B, 1] for those that are out."""
+        values: Cells = self.here * (inside - outside)
+        values += outside
+        return values
+
+
+class Shifts:
+    """The shrunk shift of every record and target, under one membership."""
+
+    def __init__(self, signal: Ordered, member: Member) -> None:
+        """Learn D and T from all records."""
+        self._signal, self._member = signal, signal.reordered(member)
+        self.pools, self._prior = _prior(signal, self._member)
+
+    def deviations(self) -> Iterator[tuple[Records, Cells, Cells]]:
+        """Yield, block by sorted block, the targets' deviations from the in and the out mean that the shrunk shift implies."""
+        models = self._member.shape[1]
+        pools = np.maximum(self.pools, LEAST).T
+        for records in _blocks(self._signal, self._member):
+            expected, variation = self._prior(records)
+            counts_in = np.hstack([records.others_in, np.maximum(records.outside, 1)])
+            counts_out = np.hstack([np.maximum(records.inside, 1), records.others_out])
+            noise = pools @ (1 / counts_out).T  # transposed: models are contiguous
+            noise += records.here.T * (pools @ (1 / counts_in - 1 / counts_out).T)
+            noise += variation.T
+            weight = np.divide(variation, noise.T, out=variation)
+            if not (records.known_in.all() and records.known_out.all()):
+                weight *= records.by_side(records.known_in, records.known_out)
+            found = records.by_side(-1 / records.others_in, 1 / records.others_out)
+            found *= records.own
+            found += records.shift
+            found -= expected
+            found *= weight
+            found += expected
+            # The other models' values sum to −x: the centred values of a record sum to zero.
+            from_out = records.inside - records.here
+            from_out *= found
+            from_out += models * records.values
+            from_out /= models - 1
+            yield records, np.subtract(from_out, found, out=found), from_out
+
+
+def _reordered(matrix: np.ndarray, order: np.ndarray) -> np.ndarray:
+    """Return the records of a matrix [N, K] in another order, a model at a time: its column stays in the cache."""
+    made = np.empty((matrix.shape[1], len(order)), dtype=matrix.dtype)
+    for column, values in zip(made, matrix.T, strict=True):
+        np.take(values, order, out=column, mode="clip")  # the other modes make a copy first
+    return made.T
+
+
+def _median(values: np.ndarray) -> float:
+    """Return the median; sorting takes half the time of finding it."""
+    ordered, half = np.sort(values), len(values) // 2
+    return float(ordered[half] if len(values) % 2 else (ordered[half - 1] + ordered[half]) / 2)
+
+
+def _blocks(signal: Ordered, member: Member, start: int = 0, stop: int | None = None) -> Iterator[Records]:
+    """Yield the records from `start` to `stop`, in blocks of like size that stay in the processor's cache."""
+    stop = len(member) if stop is None else stop
+    parts = -(-(stop - start) // max(BLOCK_RECORDS, BLOCK_CELLS // member.shape[1]))
+    edges = np.linspace(start, stop, parts + 1).astype(int).tolist()
+    for low, high in pairwise(edges):
+        yield Records(slice(low, high), signal, member)
+
+
+def _log_ratio(records: Records, from_in: Cells, from_out: Cells, pools: np.ndarray) -> Cells:
+    """Return the log ratio of two Student-t densities at deviations from means that all other models estimate, as `shrunk` is.
+
+    The deviations are overwritten.
+    """
+    models = from_in.shape[1]
+    wider = models / (models - 1)
+    constants, exponents = student_tables(models)
+    floor = PRIOR * np.maximum(records.span.floor, LEAST)
+    floored = (wider * PRIOR * pools.min() < floor).any()
+    spread_in = records.squares_in * (-wider * records.inside / records.others_in)
+    spread_out = records.squares - records.squares_in
+    spread_out *= -wider * records.outside / records.others_out
+    sides = ((spread_in, records.sum_in, from_in), (spread_out, records.sum_out, from_out))
+    for (spread, total, distance), pool in zip(sides, pools, strict=True):
+        spread += wider * total
+        spread += wider * PRIOR * pool
+        if floored:
+            np.maximum(spread, floor, out=spread)
+        np.multiply(distance, distance, out=distance)
+        distance /= spread
+        distance += 1
+        np.log(distance, out=distance)
+    inside, outside = records.inside.astype(np.intp), records.outside.astype(np.intp)
+    fewer_in, fewer_out = np.maximum(inside - 1, 0), np.maximum(outside - 1, 0)
+    from_in *= records.by_side(exponents[fewer_in], exponents[inside])
+    from_out *= records.by_side(exponents[outside], exponents[fewer_out])
+    ratio: Cells = np.divide(spread_out, spread_in, out=spread_out)
+    np.log(ratio, out=ratio)
+    ratio *= 0.5
+    ratio += from_in
+    ratio -= from_out
+    ratio += records.by_side(constants[fewer_in] - constants[outside], constants[inside] - constants[fewer_out])
+    ratio[records.span.agreed] = 0
+    return ratio
+
+
+class _Curves:
+    """Functions of r, one per target: linear between points, and tabulated on an even grid, because cells are many."""
+
+    def __init__(self, means: np.ndarray, points: np.ndarray, known: np.ndarray, *functions: np.ndarray) -> None:
+        """Join each function's values at `points`, [bins, K], where they are `known`; `means` tell where cells will be."""
+        low, high = np.quantile(means, [0.005, 0.995])
+        self._low, self._width = low, (high - low) / STEPS or 1.0
+        self._models = known.shape[1]
+        grid = low + (np.arange(STEPS) + 0.5) * self._width
+        self._tables = np.zeros((len(functions), self._models, STEPS))
+        for target in np.flatnonzero(known.any(axis=0)):
+            here = known[:, target]
+            for table, values in zip(self._tables, functions, strict=True):
+                table[target] = np.interp(grid, points[here], values[here, target])
+
+    def __call__(self, records: Records) -> list[Cells]:
+        """Return every function at the mean over the other models, for every record and target, [B, K]."""
+        span, slope = records.span, -1 / (self._models - 1) / self._width
+        start = (span.mean - self._low) / self._width
+        place = records.values * slope
+        place += start
+        if (start + slope * span.high).min() < 0 or (start + slope * span.low).max() >= STEPS:
+            np.clip(place, 0, STEPS - 1, out=place)
+        step = place.astype(np.intp)
+        step += STEPS * np.arange(self._models)
+        return [table.take(step.T, mode="clip").T for table in self._tables]  # transposed: models are contiguous
+
+
+def _prior(signal: Ordered, member: Member) -> tuple[np.ndarray, _Curves]:
+    """Return the pooled variances in and out, [2, K], and D and T together, by the method of moments."""
+    means = signal.span.mean[:, 0]
+    bins = np.array_split(np.arange(len(means)), int(np.clip(len(means) // RECORDS_PER_BIN, 1, BINS)))
+    models = member.shape[1]
+    count, shift, square, over_in, over_out = np.zeros((5, len(bins), models))
+    squares, freedom = np.zeros((2, models)), np.zeros((2, models))
+    for index, rows in enumerate(bins):
+        for records in _blocks(signal, member, rows[0], rows[-1] + 1):
+            moments, side_squares, side_freedom = tally(records)
+            for total, found in zip((count, shift, square, over_in, over_out), moments, strict=True):
+                total[index] += found
+            squares += side_squares
+            freedom += side_freedom
+    pools = np.maximum(squares, 0) / np.maximum(freedom, 1)
+    known = count > 0
+    for total in (shift, square, over_in, over_out):
+        total /= np.maximum(count, 1)
+    spread = np.maximum(square - shift**2 - pools[0] * over_in - pools[1] * over_out, 0)
+    centres = np.array([means[rows].mean() for rows in bins])
+    return pools, _Curves(means, centres, known, shift, spread)
+
+
+def tally(records: Records) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return sums over some records for every target, over all other models.
+
+    [5, K] over records with other models on both sides: their number, Σd, Σd², Σ1/n_in, Σ1/n_out. [2, K]: the sums of
+    squares in and out, and [2, K]: their degrees of freedom.
+    """
+    shift, known_in, known_out = records.shift, records.known_in, records.known_out
+    step_in, step_out = known_in / records.others_in, -(known_out / records.others_out)  # d is shift − step · own
+    many_in, many_out = np.maximum(records.inside, 1), np.maximum(records.outside, 1)
+    number, shifts, shift_squares, over_in, over_out, freedom_in, freedom_out = _summed(
+        np.ones_like(shift),
+        records.here,
+        (known_in, known_out),
+        (known_in * shift, known_out * shift),
+        (known_in * shift**2, known_out * shift**2),
+        (known_in / records.others_in, known_out / many_in),
+        (known_in / many_out, known_out / records.others_out),
+        (np.maximum(records.inside - 2, 0), np.maximum(records.inside - 1, 0)),
+        (np.maximum(records.outside - 1, 0), np.maximum(records.outside - 2, 0)),
+    )
+    own_in = records.here * records.own
+    steps, products = _summed(records.own, own_in, (step_in, step_out), (shift * step_in, shift * step_out))
+    none = np.zeros_like(shift)
+    step_squares, left_in, left_out = _summed(
+        records.squares,
+        records.squares_in,
+        (step_in**2, step_out**2),
+        (records.inside / records.others_in, none),
+        (none, records.outside / records.others_out),
+    )
+    moments = np.stack([number, shifts - steps, shift_squares - 2 * products + step_squares, over_in, over_out])
+    squares = np.stack([records.sum_in.sum() - left_in, records.sum_out.sum() - left_out])
+    return moments, squares, np.stack([freedom_in, freedom_out])
+
+
+def _summed(values: np.ndarray, inside: Cells, *weights: tuple[Column, Column]) -> np.ndarray:
+    """Return, for every pair of weights, the sums over records of weight × value, [weights, K].
+
+    The first of a pair weighs the targets that are in, for which `inside` repeats `values` (and is 0 elsewhere).
+    """
+    of_in, of_out = (np.hstack(side).T for side in zip(*weights, strict=True))
+    sums: np.ndarray = (of_in - of_out) @ inside + of_out @ values
+    return sums

@@ -1,0 +1,100 @@
+"""The leave-one-out likelihood ratio of several signals: Gaussian vectors with in and out covariances pooled over records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from mia_audit.attacks.engine.hierarchical import Ordered, Shifts
+from mia_audit.attacks.engine.likelihood import PRIOR, Block, Side, blocks
+
+if TYPE_CHECKING:
+    from mia_audit.signals.name import Cells, Member
+
+
+LEAST = 1e-9
+"""Eigenvalue below which a direction of the signals' correlation matrix is taken to be rounding."""
+
+
+def joint_ratio(signals: Sequence[Cells], member: Member) -> Cells:
+    """Score records by log p(x | in) − log p(x | out) of the vector of signals, each [N records, K models].
+
+    NaN where a side has no other model. With one signal this is the pooled likelihood ratio.
+    """
+    whiten = [_whitening(covariance) for covariance in _covariances(signals, member)]
+    scores = np.empty(member.shape, order="F")
+    for together in zip(*(blocks(signal, member) for signal in signals), strict=True):
+        first = together[0]
+        score = np.zeros(first.values.shape)
+        for sign, (matrix, log_determinant), sides in zip((-0.5, 0.5), whiten, _sides(together), strict=True):
+            for row in matrix:
+                projected = sum(weight * side.deviation for weight, side in zip(row, sides, strict=True))
+                score += sign * np.square(projected)
+            score += sign * log_determinant
+        score[(first.inside.count < 1) | (first.outside.count < 1)] = np.nan
+        scores[first.rows] = score
+    return scores
+
+
+def hierarchical_joint_ratio(signals: Sequence[Cells], member: Member) -> Cells:
+    """Score records likewise around means whose shift is shrunk, signal by signal, towards what records like them show.
+
+    The vectors are Student-t with the pooled covariances and the degrees of freedom of the prior. Every record has a score.
+    """
+    deviations = [_shrunk_deviations(signal, member) for signal in signals]
+    scores = np.zeros(member.shape, order="F")
+    size, covariances = len(signals), _covariances(signals, member)
+    for side, sign in enumerate((1.0, -1.0)):
+        matrix, log_determinant = _whitening(covariances[side])
+        distance = np.zeros(member.shape, order="F")
+        for row in matrix:
+            distance += np.square(sum(weight * pair[side] for weight, pair in zip(row, deviations, strict=True)))
+        scores -= sign / 2 * ((PRIOR + size) * np.log1p(distance / PRIOR) + log_determinant)
+    return scores
+
+
+def _shrunk_deviations(signal: Cells, member: Member) -> tuple[Cells, Cells]:
+    """Return the targets' deviations from the shrunk in and out means, [N, K] each."""
+    ordered = Ordered(signal)
+    from_in, from_out = (np.empty(signal.shape, order="F") for _ in range(2))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        for block, inside, outside in Shifts(ordered, member).deviations():
+            from_in[block.rows], from_out[block.rows] = inside, outside
+    return ordered.unsorted(from_in), ordered.unsorted(from_out)
+
+
+def _sides(together: Sequence[Block]) -> Iterator[list[Side]]:
+    """Yield the in sides of all signals, then their out sides."""
+    yield [block.inside for block in together]
+    yield [block.outside for block in together]
+
+
+def _covariances(signals: Sequence[Cells], member: Member) -> np.ndarray:
+    """Return the pooled covariances in and out of every target, [2, S, S, K], without the target."""
+    size, models = len(signals), member.shape[1]
+    products, freedom = np.zeros((2, size, size, models)), np.zeros((2, models))
+    for together in zip(*(blocks(signal, member) for signal in signals), strict=True):
+        for index, sides in enumerate(_sides(together)):
+            freedom[index] += np.maximum(sides[0].count - 1, 0).sum(axis=0)
+            for a in range(size):
+                for b in range(a + 1):
+                    products[index, a, b] += sides[a].products(sides[b]).sum(axis=0)
+                    products[index, b, a] = products[index, a, b]
+    covariances: np.ndarray = products / np.maximum(freedom, 1)[:, None, None]
+    return covariances
+
+
+def _whitening(covariance: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return, for every target, the matrix [S, S, K] that makes a covariance [S, S, K] the identity, and its log determinant, [K]."""
+    deviation = np.sqrt(np.maximum(np.einsum("aak->ka", covariance), np.finfo(np.float64).tiny))
+    correlation = np.moveaxis(covariance, -1, 0) / (deviation[:, :, None] * deviation[:, None, :])
+    values, vectors = np.linalg.eigh(correlation)
+    values = np.maximum(values, LEAST)
+    matrix = np.swapaxes(vectors, 1, 2) / np.sqrt(values)[:, :, None] / deviation[:, None, :]
+    return np.moveaxis(matrix, 0, -1), np.log(values).sum(axis=1) + 2 * np.log(deviation).sum(axis=1)
+
+
+JOINT_RATIOS = {"hierarchical": hierarchical_joint_ratio, "pooled": joint_ratio}
+"""The joint ratios by the name of their likelihood; the best first."""

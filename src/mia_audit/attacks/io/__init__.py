@@ -1,0 +1,1 @@
+"""Signals and scores on disk: Parquet, matrices and published layouts."""

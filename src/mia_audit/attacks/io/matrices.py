@@ -1,0 +1,278 @@
+"""Score matrices as people have them: records × models in .npy, .npz, .csv or .parquet, with or without a header."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from mia_audit.attacks.io.parquet import LEAST_MODELS, check_membership, check_values
+from mia_audit.errors import UserError
+from mia_audit.signals.name import SUMMARIES, Signal, read_signal
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+
+MOST_MODELS = 10_000
+"""More columns than that are not models: the matrix is something else, or transposed."""
+
+INDEX = ("record", "", "__index_level_0__")
+"""Names of a column that says which record a row is; the last two are what pandas writes."""
+
+Read = tuple[np.ndarray, np.ndarray | None]
+"""A matrix, and which record each of its rows is, as text, where the file says so."""
+
+
+@dataclass(frozen=True)
+class Given:
+    """A signal and the file that holds its matrix."""
+
+    signal: Signal
+    file: str
+
+
+def parse_given(text: str) -> Given:
+    """Read `NAME=FILE`; a NAME whose scale is not known is written `NAME:positive:low`, `NAME:real:high` and so on."""
+    words, equals, file = text.partition("=")
+    name, *rest = words.split(":")
+    if not equals or not name or not file:
+        raise UserError(f"--signal {text}: expected NAME=FILE, for example loss=losses.npy or ixg_l1=norms.csv")
+    if not rest:
+        signal = read_signal(name)
+        if name not in ("loss", "confidence") and signal.summary is None:
+            raise UserError(
+                f"--signal {text}: '{name}' is no loss, confidence or attribution summary (…_{', …_'.join(SUMMARIES)}); "
+                f"give its scale and where members lie: {name}:positive:low, {name}:real:high …"
+            )
+        return Given(signal, file)
+    if len(rest) != 2 or rest[0] not in ("positive", "real") or rest[1] not in ("low", "high"):
+        raise UserError(f"--signal {text}: expected {name}:positive|real:low|high, got {words}")
+    signal = Signal(name, cast(Any, rest[0]), cast(Any, rest[1]))
+    if name in ("loss", "confidence") and signal != (known := read_signal(name)):
+        raise UserError(
+            f"--signal {text}: a {name} is {known.scale} and {known.members} in members; give anything else another name"
+        )
+    return Given(signal, file)
+
+
+class MatrixFiles:
+    """Membership and signals in matrix files, checked against each other and read one at a time."""
+
+    def __init__(self, membership: str, given: list[Given]) -> None:
+        """Read the membership; loss and confidence are derived from one another where only one is given."""
+        self.member, self._index = read_membership(membership)
+        self.record = np.arange(len(self.member))
+        self.models = self.member.shape[1]
+        self._membership = membership
+        self._files: dict[str, str] = {}
+        for one in given:
+            if one.signal.name in self._files:
+                raise UserError(f"--signal {one.signal.name}: given twice")
+            self._files[one.signal.name] = one.file
+        self.signals = [one.signal for one in given]
+        for name, source in (("confidence", "loss"), ("loss", "confidence")):
+            if source in self._files and name not in self._files:
+                self.signals.append(read_signal(name))
+
+    def read(self, signal: Signal) -> list[Float[np.ndarray, "N K"]]:
+        """Return a signal's matrix, [N, K], for every query; shapes that differ and cells that are no numbers are UserErrors."""
+        if signal.name not in self._files:
+            source = "loss" if signal.name == "confidence" else "confidence"
+            convert = confidence_from_loss if signal.name == "confidence" else loss_from_confidence
+            return [convert(values) for values in self.read(read_signal(source))]
+        file = self._files[signal.name]
+        matrix, index = read_matrix(file)
+        if matrix.shape[:2] != self.member.shape:
+            raise UserError(
+                f"{file}: {_shape(matrix)} where {self._membership} has {_shape(self.member)}; expected records × models alike"
+            )
+        if index is not None and self._index is not None and (other := index != self._index).any():
+            row = int(np.argmax(other))
+            raise UserError(
+                f"{file}: record '{index[row]}' in row {row} where {self._membership} has '{self._index[row]}'; "
+                "expected the same records in the same order"
+            )
+        queries = [matrix] if matrix.ndim == 2 else [matrix[:, :, query] for query in range(matrix.shape[2])]
+        checked = []
+        for values in queries:
+            check_values(values, signal, file, f"; if it may be negative, give it as NAME:real:{signal.members}")
+            checked.append(np.asfortranarray(values, dtype=np.float64))
+        return checked
+
+
+def confidence_from_loss(loss: Float[np.ndarray, "N K"]) -> Float[np.ndarray, "N K"]:
+    """Return log p − log(1 − p) for p = exp(−loss); a loss of 0 counts as the smallest positive one there is."""
+    least = loss.min(where=loss > 0, initial=np.inf)
+    loss = np.maximum(loss, least if np.isfinite(least) else 1.0)
+    confidence: Float[np.ndarray, "N K"] = -loss - np.log(-np.expm1(-loss))
+    return confidence
+
+
+def loss_from_confidence(confidence: Float[np.ndarray, "N K"]) -> Float[np.ndarray, "N K"]:
+    """Return −log p for log p − log(1 − p) = confidence."""
+    loss: Float[np.ndarray, "N K"] = np.logaddexp(0, -confidence)
+    return loss
+
+
+def read_membership(file: str) -> Read:
+    """Read who is in whose training set, as truth values; a UserError unless every cell is 0 or 1 and every model has both."""
+    matrix, index = read_matrix(file)
+    if matrix.ndim != 2:
+        raise UserError(f"{file}: {_shape(matrix)}; expected records × models")
+    wrong = ~((matrix == 0) | (matrix == 1))
+    if wrong.any():
+        record, model = np.argwhere(wrong)[0]
+        raise UserError(
+            f"{file}: {matrix[record, model]} at model {model}, record {record}; membership is 0 or 1, or true or false"
+        )
+    if matrix.shape[1] < LEAST_MODELS:
+        raise UserError(f"{file}: {matrix.shape[1]} models; attacks need at least {LEAST_MODELS}, one column each")
+    member = np.asfortranarray(matrix, dtype=bool)
+    check_membership(member, file)
+    return member, index
+
+
+def read_matrix(file: str) -> Read:
+    """Read a matrix of numbers, records × models (× queries), by the file's ending; anything else is a UserError that names it."""
+    name, _, key = file.partition(".npz:")
+    path = Path(f"{name}.npz" if key else file)
+    reader = READERS.get(path.suffix.lower())
+    if reader is None:
+        raise UserError(f"{file}: unknown kind of file; expected {', '.join(READERS)} (in .npz: FILE.npz:KEY)")
+    if not path.is_file():
+        raise UserError(f"{path}: no such file")
+    try:
+        matrix, index = reader(path, key)
+    except UserError:
+        raise
+    except Exception as error:  # what readers raise on damaged files has no common kind
+        reason = " ".join(str(error).split()) or type(error).__name__
+        if "pickle" in reason:  # NumPy goes on to say how it would be loaded all the same
+            reason = "it does not begin as NumPy's files do"
+        raise UserError(f"{file}: damaged, empty or not a matrix of numbers ({reason})") from None
+    if matrix.dtype.kind not in "buif":
+        raise UserError(f"{file}: holds {matrix.dtype}, not numbers; expected records × models")
+    if matrix.ndim not in (2, 3) or not matrix.size:
+        raise UserError(f"{file}: {_shape(matrix)}; expected records × models, or records × models × queries")
+    if matrix.shape[1] > MOST_MODELS:
+        raise UserError(
+            f"{file}: {_shape(matrix)}: more than {MOST_MODELS} models; expected records × models, one column a model"
+        )
+    return matrix, index
+
+
+def _shape(matrix: np.ndarray) -> str:
+    return " × ".join(str(size) for size in matrix.shape) or "a single number"
+
+
+def _read_npy(path: Path, key: str) -> Read:
+    return np.load(path, mmap_mode="r", allow_pickle=False), None
+
+
+def _read_npz(path: Path, key: str) -> Read:
+    with np.load(path, allow_pickle=False) as arrays:
+        names = list(arrays.files)
+        if not key and len(names) == 1:
+            key = names[0]
+        if key not in names:
+            known = ", ".join(" ".join(name.split()) for name in names)
+            raise UserError(f"{path}: expected {path}:KEY with KEY one of {known}")
+        return arrays[key], None
+
+
+def _read_csv(path: Path, key: str) -> Read:
+    with path.open(encoding=TEXT, errors="replace") as lines:
+        first = lines.readline(64 * MOST_MODELS)
+        separator = next((mark for mark in ",;\t" if mark in first), None)
+        cells = first.split(separator)
+        if len(cells) > MOST_MODELS:
+            raise UserError(f"{path}: more than {MOST_MODELS} columns; expected records × models, one column a model")
+        if not first.strip():
+            raise UserError(f"{path}: empty; expected records × models")
+    indexed = cells[0].strip().strip('"') in INDEX
+    header = _is_header(cells[1:] if indexed else cells, indexed)
+    indexed = indexed and header
+    row = _first_row(path, header)
+    if not row.strip():
+        raise UserError(f"{path}: no record below the header; expected records × models")
+    try:
+        matrix = np.loadtxt(
+            path,
+            delimiter=separator,
+            skiprows=int(header),
+            ndmin=2,
+            usecols=range(1, len(cells)) if indexed else None,
+            comments=None,
+            converters=_number if "true" in row or "false" in row else None,
+            encoding=TEXT,
+        )
+    except ValueError as error:
+        reason = " ".join(str(error).split()).partition("; use `usecols`")[0]
+        raise UserError(f"{path}: not a matrix of numbers: {reason}") from None
+    if not indexed:
+        return matrix, None
+    index = np.loadtxt(
+        path, dtype=str, comments=None, delimiter=separator, skiprows=1, ndmin=1, usecols=0, encoding=TEXT
+    )
+    return matrix, np.char.strip(index, ' "')
+
+
+def _is_header(names: list[str], indexed: bool) -> bool:
+    """Return whether these cells of the first line name models: by words, or by numbers that count them.
+
+    Where an index stands before them, any whole numbers that differ do. A line of words and numbers is a damaged record.
+    """
+    numbers = [_number(name) for name in names if _is_number(name)]
+    if len(numbers) < max(len(names), 2):
+        return not numbers
+    if indexed and all(number.is_integer() for number in numbers):
+        return len(set(numbers)) == len(numbers)
+    return numbers in (list(range(len(names))), list(range(1, len(names) + 1)))
+
+
+def _first_row(path: Path, header: bool) -> str:
+    """Return the first line below the header."""
+    with path.open(encoding=TEXT, errors="replace") as lines:
+        return [lines.readline() for _ in range(1 + header)][-1].lower()
+
+
+def _number(cell: str) -> float:
+    words = {"true": 1.0, "false": 0.0}
+    text = cell.strip().strip('"').lower()
+    return words[text] if text in words else float(text)
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        _number(cell)
+    except ValueError:
+        return False
+    return True
+
+
+def _read_parquet(path: Path, key: str) -> Read:
+    file = pq.ParquetFile(path)
+    names = [name for name in file.schema_arrow.names if name not in INDEX]
+    if len(names) > MOST_MODELS:
+        raise UserError(f"{path}: {len(names)} columns; expected records × models, one column a model")
+    table = file.read(columns=names)
+    for name in names:
+        kind = table.schema.field(name).type
+        if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
+            raise UserError(f"{path}: column '{name}' holds {kind}, not numbers; expected records × models")
+        if table[name].null_count:
+            raise UserError(f"{path}: column '{name}' has {table[name].null_count} empty cells; expected numbers")
+    index = next((name for name in file.schema_arrow.names if name in INDEX), None)
+    rows = np.array(file.read(columns=[index])[index].to_pylist(), dtype=str) if index is not None else None
+    return np.stack([table[name].to_numpy() for name in names]).T, rows
+
+
+TEXT = "utf-8-sig"
+"""How text is read: some spreadsheets begin it with a mark, which is no part of the first cell."""
+
+READERS = {".npy": _read_npy, ".npz": _read_npz, ".csv": _read_csv, ".parquet": _read_parquet}
+"""Readers by the file's ending; the key is what stands behind the file's name, for .npz."""

@@ -1,0 +1,35 @@
+"""The section of a config for attacks."""
+
+from typing import Literal, Self
+
+from pydantic import field_validator, model_validator
+
+from mia_audit.attacks.catalogue import attacks, split
+from mia_audit.sections import OpenSection, Options, known
+
+
+class Attacks(OpenSection):
+    """Which membership scores; the other keys are those that the attacks declare."""
+
+    methods: tuple[str, ...] = ("threshold", "loss-lira", "var-lrt", "l1-lrt", "l2-lrt", "linf-lrt")
+    """Attacks by name, or `file.py:function`; `attack:signal` or `attack:signal+signal` names the signals that it reads."""
+    likelihoods: tuple[Literal["hierarchical", "pooled", "per-record", "shrunk"], ...] = ("hierarchical", "pooled")
+    """Likelihoods of the likelihood ratios; the first is the headline."""
+
+    @classmethod
+    def members(cls) -> dict[str, Options]:
+        """Return the options of every registered attack."""
+        return {name: attacks[name].options for name in attacks.names()}
+
+    @field_validator("methods")
+    @classmethod
+    def _methods(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for method in value:
+            known(attacks, split(method)[0])
+        return value
+
+    @model_validator(mode="after")
+    def _options(self) -> Self:
+        chosen = tuple(model for method in self.methods for model in attacks[split(method)[0]].options)
+        self._resolve("none of attacks.methods", chosen)
+        return self

@@ -1,0 +1,54 @@
+"""Arguments that several subcommands share."""
+
+import argparse
+from pathlib import Path
+
+from mia_audit.config.specs import Spec
+from mia_audit.learners.protocol import Compute
+
+
+def add_spec(parser: argparse.ArgumentParser, model: type[Spec]) -> None:
+    """Declare --spec, the JSON file of a stage's specification."""
+    keys = ", ".join(name if field.is_required() else f"[{name}]" for name, field in model.model_fields.items())
+    summary = (model.__doc__ or "").rstrip(".")
+    parser.add_argument(
+        "--spec", required=True, type=Path, metavar="FILE", help=f"{summary}, as a JSON file with the keys {keys}"
+    )
+
+
+def add_pool(parser: argparse.ArgumentParser) -> None:
+    """Declare --pool, the folder of a pool."""
+    parser.add_argument("--pool", required=True, type=Path, help="folder of the pool")
+
+
+def add_threads(parser: argparse.ArgumentParser) -> None:
+    """Declare --threads."""
+    parser.add_argument("--threads", type=int, default=1, help="threads of this process (1)")
+
+
+def add_device(parser: argparse.ArgumentParser) -> None:
+    """Declare --threads and --device."""
+    add_threads(parser)
+    parser.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N (auto)")
+
+
+def add_batch(parser: argparse.ArgumentParser) -> None:
+    """Declare --batch, which bounds the memory that records take."""
+    parser.add_argument(
+        "--batch", type=int, default=256, help="records in memory at once, per-record gradients included (256)"
+    )
+
+
+def add_checkpoints(parser: argparse.ArgumentParser) -> None:
+    """Declare --checkpoints and --checkpoint-seconds."""
+    parser.add_argument(
+        "--checkpoints", type=Path, help="folder to resume from after a kill; without it, none are kept"
+    )
+    parser.add_argument(
+        "--checkpoint-seconds", type=float, default=60.0, help="least seconds between two checkpoints (60)"
+    )
+
+
+def compute_of(options: argparse.Namespace) -> Compute:
+    """Return what --device, --threads and --batch say."""
+    return Compute(options.device, options.threads, options.batch)

@@ -1,0 +1,108 @@
+"""`mia-audit merge`: join the tables of all blocks of a setting."""
+
+import argparse
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from mia_audit.commands._arguments import add_spec
+from mia_audit.config.specs import MergeSpec
+from mia_audit.errors import UserError
+from mia_audit.pools.store import read_membership
+from mia_audit.storage import naming_damage, open_table, read_table, write_table
+from mia_audit.storage.diverged import DIVERGED, diverged_of_all
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    add_spec(parser, MergeSpec)
+    tables = parser.add_mutually_exclusive_group(required=True)
+    tables.add_argument("--training", type=Path, help="folder that holds {block}/training.parquet")
+    tables.add_argument(
+        "--signals",
+        type=Path,
+        help="folder that holds {family}/{block}.parquet; labels and outputs come from the first family",
+    )
+    parser.add_argument("--membership", type=Path, help="membership.parquet, with --signals")
+    parser.add_argument("--out", required=True, type=Path, help="the joined table")
+
+
+def run(options: argparse.Namespace) -> None:
+    """Write training.parquet or signals.parquet of a setting."""
+    spec = MergeSpec.read(options.spec)
+    if options.training:
+        _merge_training([options.training / block / "training.parquet" for block in spec.blocks], options.out)
+        return
+    if not (spec.families and options.membership):
+        raise UserError("merge: --signals needs --membership, and a specification that lists families")
+    families = [[options.signals / family / f"{block}.parquet" for block in spec.blocks] for family in spec.families]
+    _merge_signals(families, read_membership(options.membership), options.out)
+
+
+def _merge_training(paths: list[Path], out: Path) -> None:
+    joined = pa.concat_tables([read_table(path, "training") for path in paths])
+    write_table(out, joined, "training", len(joined), diverged_of_all(paths, "training"))
+
+
+def _merge_signals(families: list[list[Path]], membership: np.ndarray, out: Path) -> None:
+    diverged = diverged_of_all(families[0], "signals")
+    shadows = [shadow for shadow in range(membership.shape[1]) if str(shadow) not in diverged.get(DIVERGED, {})]
+    tables = _shadows(families, membership, shadows) if shadows else iter([_empty(families)])
+    write_table(out, tables, "signals", len(membership) * len(shadows), diverged)
+
+
+def _shadows(families: list[list[Path]], membership: np.ndarray, shadows: list[int]) -> Iterator[pa.Table]:
+    """Yield the signals of one shadow after the other: the families side by side, with the record's membership.
+
+    Raises UserError when the files do not hold exactly one row group per shadow, in order, with every record in order.
+    """
+    records = len(membership)
+    order = pa.array(np.arange(records, dtype=np.int32))
+    streams = [_row_groups(paths) for paths in families]
+    for shadow in shadows:
+        columns: dict[str, pa.ChunkedArray | pa.Array] = {
+            "shadow": pa.array(np.full(records, shadow, dtype=np.int32)),
+            "record": order,
+            "member": pa.array(membership[:, shadow]),
+        }
+        for stream in streams:
+            path, group = next(stream, (None, None))
+            if group is None:
+                raise UserError(
+                    f"{families[0][-1].parent}: no signals of shadow {shadow}; expected {len(shadows)} shadows. Delete the folder and run again"
+                )
+            if (
+                len(group) != records
+                or group["shadow"][0].as_py() != shadow
+                or not group["record"].combine_chunks().equals(order)
+            ):
+                raise UserError(
+                    f"{path}: expected the {records} records of shadow {shadow}, in order. Delete it and run again"
+                )
+            columns |= {name: group[name] for name in group.column_names if name not in columns}
+        yield pa.table(columns)
+    for stream in streams:
+        if (surplus := next(stream, None)) is not None:
+            raise UserError(
+                f"{surplus[0]}: more shadows than the {len(shadows)} of membership.parquet. Delete it and run again"
+            )
+
+
+def _empty(families: list[list[Path]]) -> pa.Table:
+    """Return a table without rows that has the families' columns."""
+    columns = {"shadow": pa.int32(), "record": pa.int32(), "member": pa.bool_()}
+    for paths in families:
+        columns |= {field.name: field.type for field in open_table(paths[0], "signals").schema_arrow}
+    return pa.schema(columns).empty_table()
+
+
+def _row_groups(paths: list[Path]) -> Iterator[tuple[Path, pa.Table]]:
+    for path in paths:
+        file = open_table(path, "signals", ["shadow", "record"])
+        for index in range(file.num_row_groups):
+            with naming_damage(path, "signals"):
+                group = file.read_row_group(index)
+            if len(group):
+                yield path, group

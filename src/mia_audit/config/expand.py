@@ -1,0 +1,206 @@
+"""Expand a config: its settings, the blocks of shadow models that one job trains, and the groups that are compared."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mia_audit.config.architecture import Architecture
+from mia_audit.config.schema import Audit
+from mia_audit.explain import explainers
+from mia_audit.explain.catalogue import EXPLANATION_SETS, private_epsilon
+from mia_audit.explanation_metrics import measures
+from mia_audit.privacy.catalogue import Mechanism
+from mia_audit.signals.families import families
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Dataset × architecture × mechanism × ε."""
+
+    dataset: str
+    architecture: str
+    mechanism: str
+    epsilon: str
+    trained: bool = True
+    """False where no models are trained: imported signals, and explanation sets of a fixed black box."""
+
+    @property
+    def path(self) -> str:
+        """The setting's folder below results/{audit}."""
+        return f"{self.dataset}/{self.architecture}/{self.mechanism}-eps{self.epsilon}"
+
+    @property
+    def group(self) -> str:
+        """The folder of the settings that differ in their protection only."""
+        return f"{self.dataset}/{self.architecture}"
+
+    @property
+    def label(self) -> str:
+        """The setting's protection as figures print it."""
+        return "no DP" if self.epsilon == "inf" else f"{self.mechanism}, ε = {self.epsilon}"
+
+
+def settings(audit: Audit) -> list[Setting]:
+    """List all settings, in the order of the config."""
+    return [*_trained(audit), *_explanation_sets(audit), *_imported(audit)]
+
+
+def _trained(audit: Audit) -> Iterator[Setting]:
+    for dataset in audit.datasets:
+        for architecture in audit.architectures:
+            yield from group_of(audit, dataset, architecture)
+
+
+def group_of(audit: Audit, dataset: str, architecture: str) -> list[Setting]:
+    """List the trained settings of an architecture on a data set, which differ in their protection only."""
+    budgets = audit.budgets(architecture).items()
+    return [Setting(dataset, architecture, mechanism, epsilon) for mechanism, listed in budgets for epsilon in listed]
+
+
+def _explanation_sets(audit: Audit) -> Iterator[Setting]:
+    for dataset, study in audit.private_explanations.items():
+        for name in study.black_boxes:
+            for epsilon in study.attacked:
+                mechanism = "local-linear" if epsilon == "inf" else "private-local"
+                yield Setting(f"{dataset}{EXPLANATION_SETS}", name, mechanism, epsilon, trained=False)
+
+
+def _imported(audit: Audit) -> Iterator[Setting]:
+    for name, section in audit.imported.items():
+        yield Setting(name, "imported", "imported", section.epsilon, trained=False)
+
+
+def blocks(audit: Audit) -> list[str]:
+    """Divide the shadow models 0 … K−1 into blocks that one job trains, each named first-last."""
+    count, size = audit.membership.models, audit.compute.shadows_per_job
+    width = max(3, len(str(count - 1)))
+    starts = range(0, count, size)
+    return [f"{first:0{width}d}-{min(first + size, count) - 1:0{width}d}" for first in starts]
+
+
+def explained_blocks(audit: Audit) -> dict[str, list[str]]:
+    """Group the blocks whose signals one job computes, by the group's name, first-last."""
+    all_blocks, size = blocks(audit), audit.compute.blocks_explained_per_job
+    groups = [all_blocks[start : start + size] for start in range(0, len(all_blocks), size)]
+    return {f"{group[0].partition('-')[0]}-{group[-1].partition('-')[2]}": group for group in groups}
+
+
+def resolved_mechanism(audit: Audit, name: str) -> Mechanism:
+    """Return a mechanism's section without its budgets and overrides."""
+    return Mechanism(**audit.mechanisms[name].model_dump(exclude={"epsilon", "training"}))
+
+
+def trained_per_record(audit: Audit, architecture: str) -> bool:
+    """Return whether any mechanism trains the architecture on per-record gradients."""
+    return any(audit.mechanisms[name].kind.per_record for name in audit.budgets(architecture))
+
+
+def resolved_architecture(audit: Audit, name: str) -> Architecture:
+    """Return an architecture's section with its model's name filled in."""
+    section = audit.architectures[name]
+    return section.model_copy(update={"model": section.model or name})
+
+
+def initial_weights(audit: Audit, architecture: str) -> str:
+    """Return the name of the file of weights that shadow models start from; empty where they start from random weights."""
+    files = {"none": "", "public": "public.safetensors"}
+    return files.get(audit.architectures[architecture].pretrained, "start.safetensors")
+
+
+def weights_file(audit: Audit, architecture: str) -> list[str]:
+    """Return the user's file of weights, if there is one, so that Snakemake notices when it changes."""
+    source = audit.architectures[architecture].pretrained
+    return [source] if Path(source).is_file() else []
+
+
+def pool_files(audit: Audit, dataset: str) -> list[str]:
+    """Return the user's files that a pool is read from, so that Snakemake notices when they change; none for a folder of images."""
+    root = audit.datasets[dataset].path
+    paths = [Path(root), Path(root, "records.npy"), Path(root, "labels.npy")] if root else []
+    return [str(path) for path in paths if path.is_file()]
+
+
+def families_of(audit: Audit) -> dict[str, dict[str, dict[str, Any]]]:
+    """Return every trained architecture's families of signals, each with its options."""
+    return {name: families(audit.explainers, section.model or name) for name, section in audit.architectures.items()}
+
+
+def needs_training_records(names: Iterable[str]) -> bool:
+    """Return whether one of the explainers is fitted to the records that a model was trained on."""
+    return any(explainers[name].needs_training_records for name in names)
+
+
+def compared_settings(audit: Audit) -> dict[str, list[Setting]]:
+    """Group the trained settings whose explanations are measured and compared, by the folder of their architecture."""
+    groups: dict[str, list[Setting]] = {}
+    for setting in _trained(audit) if audit.explanation_metrics.records else ():
+        groups.setdefault(setting.group, []).append(setting)
+    return groups
+
+
+def compared_models(audit: Audit) -> int:
+    """Return how many shadow models of every setting have their explanations measured."""
+    return min(audit.explanation_metrics.models or audit.membership.models, audit.membership.models)
+
+
+def compared_blocks(audit: Audit) -> list[str]:
+    """List the blocks that hold the models whose explanations are measured."""
+    return [block for block in blocks(audit) if int(block.partition("-")[0]) < compared_models(audit)]
+
+
+def measures_curves(audit: Audit) -> bool:
+    """Return whether curves (deletion, insertion) are measured on explanations."""
+    curves = any(measures[name].curve for name in audit.explanation_metrics.measures)
+    return curves and bool(compared_settings(audit))
+
+
+def filter_settings(audit: Audit, dataset: str) -> dict[str, list[Setting]]:
+    """Group a data set's settings by architecture, for architectures whose filters are drawn."""
+    drawn = {name for name, of_model in families_of(audit).items() if "llm" in of_model}
+    groups: dict[str, list[Setting]] = {}
+    for setting in _trained(audit):
+        if setting.dataset == dataset and setting.architecture in drawn:
+            groups.setdefault(setting.architecture, []).append(setting)
+    return groups
+
+
+def intrinsic_datasets(audit: Audit) -> list[str]:
+    """List the data sets on which intrinsic explanations are compared with post-hoc ones; sweeps are left out."""
+    explained = {
+        name
+        for name, of_model in families_of(audit).items()
+        if audit.architectures[name].swept is None
+        and any(explainers[one].models for options in of_model.values() for one in options["explainers"])
+    }
+    return list(dict.fromkeys(one.dataset for one in _trained(audit) if one.architecture in explained))
+
+
+def side_by_side_settings(audit: Audit, dataset: str) -> dict[str, list[Setting]]:
+    """Group a data set's settings by architecture, where several models explain the same records; sweeps are left out."""
+    listed = [group for group in compared_settings(audit).values() if group[0].dataset == dataset]
+    groups = {
+        group[0].architecture: group for group in listed if audit.architectures[group[0].architecture].swept is None
+    }
+    models = {audit.architectures[name].model or name for name in groups}
+    return groups if audit.explanation_metrics.shown and len(models) > 1 else {}
+
+
+def explained_settings(audit: Audit, dataset: str) -> dict[str, Setting]:
+    """Return the settings whose first model is explained privately, by their name in file names."""
+    chosen = audit.private_explanations[dataset].architectures
+    return {
+        f"{one.architecture}_{one.mechanism}-eps{one.epsilon}": one
+        for one in _trained(audit)
+        if one.dataset == dataset and one.architecture in chosen
+    }
+
+
+def black_boxes_of(audit: Audit, dataset: str) -> list[str]:
+    """List a study's black boxes by their name in file names: those fitted to the pool first, then trained models."""
+    return [*audit.private_explanations[dataset].black_boxes, *explained_settings(audit, dataset)]
+
+
+def attacks_private_explainers(audit: Audit) -> bool:
+    """Return whether private local explanations of the trained models are attacked."""
+    return bool(audit.architectures) and any(map(private_epsilon, audit.explainers.methods))

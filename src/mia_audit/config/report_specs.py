@@ -1,0 +1,171 @@
+"""Specifications of the last stages: tables, figures, report, and the figures of private explanations."""
+
+import hashlib
+import json
+from dataclasses import asdict
+from typing import Any, Self
+
+from pydantic import Field
+
+from mia_audit.config import expand
+from mia_audit.config.architecture import Parameter
+from mia_audit.config.schema import Audit
+from mia_audit.config.specs import Spec
+from mia_audit.evaluation.section import Evaluation
+from mia_audit.explain.catalogue import EXPLANATION_SETS
+from mia_audit.explain.private_local.section import PrivateExplanations
+from mia_audit.explain.section import Explainers
+from mia_audit.sections import Epsilon, Section
+
+
+class StudiedSetting(Section):
+    """A setting whose first model is explained privately."""
+
+    name: str
+    """Its name in file names."""
+    dataset: str
+    architecture: str
+    mechanism: str
+    epsilon: Epsilon
+    trained: bool = True
+
+
+class Study(PrivateExplanations):
+    """A study of private explanations, and the settings among its black boxes."""
+
+    settings: tuple[StudiedSetting, ...]
+
+
+def studies(audit: Audit) -> dict[str, Study]:
+    """Return the studies of private explanations by data set, as their tables and figures read them."""
+    return {dataset: _study(audit, dataset) for dataset in audit.private_explanations}
+
+
+def _study(audit: Audit, dataset: str) -> Study:
+    section = audit.private_explanations[dataset].model_dump(exclude={"architectures"})
+    explained = expand.explained_settings(audit, dataset).items()
+    return Study(**section, settings=tuple(StudiedSetting(name=name, **asdict(one)) for name, one in explained))
+
+
+class ExplanationSets(Section):
+    """The fixed black box of a setting whose explanation sets are attacked."""
+
+    black_box: str
+    steps: int
+    adjacency: str
+
+
+class ReportedSetting(Section):
+    """A setting, what its mechanism guarantees, and what its model is made of."""
+
+    dataset: str
+    architecture: str
+    mechanism: str
+    epsilon: Epsilon
+    trained: bool = True
+    private: bool = False
+    delta: float | None = None
+    design: str = ""
+    """How membership was drawn; empty where that is unknown."""
+    no_guarantee: str = ""
+    """Why the mechanism guarantees no privacy, whatever ε is named."""
+    accountant: str | None = None
+    clipping: str | None = None
+    model: str = ""
+    parameters: dict[str, Parameter] = Field(default_factory=dict)
+    swept: dict[str, Parameter] = Field(default_factory=dict)
+    explained: ExplanationSets | None = None
+    folder: str = ""
+    """Below the results; {dataset}/{architecture}/{mechanism}-eps{epsilon} when left out."""
+
+
+def reported_settings(audit: Audit) -> list[ReportedSetting]:
+    """Describe every setting as tables, figures and report read it."""
+    return [_reported(audit, setting) for setting in expand.settings(audit)]
+
+
+def _reported(audit: Audit, setting: expand.Setting) -> ReportedSetting:
+    named, design = asdict(setting), audit.membership.design
+    if not setting.trained and setting.dataset in audit.imported:
+        delta = audit.imported[setting.dataset].delta
+        return ReportedSetting(**named, private=delta is not None, delta=delta)
+    if not setting.trained:
+        study = audit.private_explanations[setting.dataset.removesuffix(EXPLANATION_SETS)]
+        private = setting.epsilon != "inf"
+        explained = ExplanationSets(black_box=setting.architecture, steps=study.steps, adjacency=study.adjacency)
+        delta = study.delta if private else None
+        return ReportedSetting(**named, design=design, private=private, delta=delta, explained=explained)
+    mechanism = expand.resolved_mechanism(audit, setting.mechanism)
+    architecture = expand.resolved_architecture(audit, setting.architecture)
+    no_guarantee = mechanism.kind.no_guarantee
+    noise = mechanism.model_extra or {}
+    private = mechanism.kind.private and not no_guarantee
+    return ReportedSetting(
+        **named,
+        design=design,
+        private=private,
+        no_guarantee=no_guarantee,
+        delta=mechanism.delta if private else None,
+        accountant=noise.get("accountant") if private else None,
+        clipping=noise.get("clipping") if private else None,
+        model=architecture.model,
+        parameters=architecture.parameters,
+        swept=dict(architecture.swept.values) if architecture.swept else {},
+    )
+
+
+class ReportSpec(Spec):
+    """Tables, figures or the report of an audit."""
+
+    audit: str
+    settings: tuple[ReportedSetting, ...]
+    likelihood: str
+    """The likelihood whose results are the headline."""
+    title: str = ""
+    exposed: int = 0
+    """How many of the most exposed records the report shows."""
+    interpreted: bool = False
+    """Whether explanations were measured."""
+    shown: bool = False
+    """Whether maps of some records were stored."""
+    curved: bool = False
+    """Whether curves were measured on explanations."""
+    inherent: tuple[str, ...] = ()
+    """Data sets on which intrinsic explanations are compared with post-hoc ones."""
+    evaluation: Evaluation = Evaluation()
+    explainers: Explainers = Explainers()
+    studies: dict[str, Study] = Field(default_factory=dict)
+    """Studies of private explanations by data set; tables and figures do without."""
+    config: dict[str, Any] = Field(default_factory=dict)
+    """The resolved config, which the report shows."""
+    config_hash: str | None = None
+
+    @classmethod
+    def of(cls, audit: Audit) -> Self:
+        """Specify an audit's tables and figures."""
+        return cls(
+            audit=audit.audit,
+            title=audit.report.title or audit.audit,
+            exposed=audit.report.exposed,
+            settings=tuple(reported_settings(audit)),
+            likelihood=audit.attacks.likelihoods[0],
+            interpreted=bool(expand.compared_settings(audit)),
+            shown=audit.explanation_metrics.shown > 0,
+            curved=expand.measures_curves(audit),
+            inherent=tuple(expand.intrinsic_datasets(audit)),
+            evaluation=Evaluation(**audit.evaluation.model_dump()),
+            explainers=Explainers(**audit.explainers.model_dump()),
+            config=audit.model_dump(mode="json", exclude={"compute"}),
+            config_hash=config_hash(audit),
+        )
+
+    @classmethod
+    def with_studies(cls, audit: Audit) -> Self:
+        """Specify an audit's report, which shows the studies of private explanations too."""
+        return cls.of(audit).model_copy(update={"studies": studies(audit)} if audit.private_explanations else {})
+
+
+def config_hash(audit: Audit) -> str:
+    """Return the SHA-256 of the resolved config without `compute`, which no result depends on."""
+    values = audit.model_dump(mode="json", exclude={"compute"})
+    return hashlib.sha256(json.dumps(values, sort_keys=True, ensure_ascii=False).encode()).hexdigest()

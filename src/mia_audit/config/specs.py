@@ -1,0 +1,411 @@
+"""Specifications: for every stage of the workflow, all that its output depends on besides its input files.
+
+The workflow writes each specification to a JSON file whose name holds the digest of its content; the stage's command reads
+it. How a job runs (threads, device, checkpoints) is not part of a specification: changing it reruns nothing.
+"""
+
+import hashlib
+import json
+import re
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from mia_audit.attacks.section import Attacks
+from mia_audit.config import expand
+from mia_audit.config.architecture import Architecture
+from mia_audit.config.load import parse
+from mia_audit.config.schema import Audit
+from mia_audit.errors import UserError
+from mia_audit.evaluation.section import Evaluation
+from mia_audit.explain import explainers
+from mia_audit.explain.methods.llm import Top
+from mia_audit.explain.private_local.section import PrivateExplanations
+from mia_audit.explanation_metrics import measures
+from mia_audit.pools.section import Dataset, Membership
+from mia_audit.privacy.catalogue import Mechanism
+from mia_audit.sections import Epsilon, Section
+from mia_audit.signals.families import options_of
+from mia_audit.training.section import Training
+
+DIGEST_LENGTH = 16
+"""Hexadecimal digits of the SHA-256 that name a file."""
+
+
+class Spec(Section):
+    """All that a stage's output depends on besides its input files."""
+
+    @classmethod
+    def stage(cls) -> str:
+        """Return the stage's name in file names: `explanation-metrics` of ExplanationMetricsSpec."""
+        return re.sub(r"(?<!^)(?=[A-Z])", "-", cls.__name__.removesuffix("Spec")).lower()
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """Read a specification from a JSON file; UserError where it is missing, not JSON, or lacks a key."""
+        try:
+            values = json.loads(path.read_text(encoding="utf-8"))
+        except OSError as error:
+            reason = error.strerror.lower() if error.strerror else str(error)
+            raise UserError(f"{path}: {reason}; expected the JSON file of a specification") from None
+        except ValueError as error:
+            raise UserError(f"{path}: not JSON: {' '.join(str(error).split())}") from None
+        return parse(cls, values, str(path))
+
+    def contents(self) -> dict[str, Any]:
+        """Return the keys that were set, as JSON holds them: keys left at their default are not part of the digest."""
+        return self.model_dump(mode="json", exclude_unset=True)
+
+    def write(self, folder: Path) -> Path:
+        """Write the specification to {stage}-{digest}.json in a folder, unless that file exists with this content."""
+        text = self._text()
+        path = folder / self._name(text)
+        if not path.is_file() or path.read_text(encoding="utf-8") != text:
+            from mia_audit.storage.atomic import write_text  # planning imports no pyarrow
+
+            write_text(path, text)
+        return path
+
+    def path(self, folder: Path) -> Path:
+        """Return the specification's file in a folder, whether or not it exists."""
+        return folder / self._name(self._text())
+
+    def _text(self) -> str:
+        return json.dumps(self.contents(), indent=2, sort_keys=True, ensure_ascii=False) + "\n"
+
+    def _name(self, text: str) -> str:
+        return f"{self.stage()}-{hashlib.sha256(text.encode()).hexdigest()[:DIGEST_LENGTH]}.json"
+
+
+class PoolSpec(Spec):
+    """A pool of records."""
+
+    seed: int
+    name: str
+    dataset: Dataset
+
+    @classmethod
+    def of(cls, audit: Audit, dataset: str) -> Self:
+        """Specify a data set's pool."""
+        section = audit.datasets[dataset]
+        values = section.model_dump(exclude_defaults=True) | {"source": section.source or dataset}
+        return cls(seed=audit.seed, name=dataset, dataset=Dataset(**values))
+
+
+class MembershipSpec(Spec):
+    """The membership of a pool's records in training sets."""
+
+    seed: int
+    dataset: str
+    membership: Membership
+
+    @classmethod
+    def of(cls, audit: Audit, dataset: str) -> Self:
+        """Specify a data set's membership."""
+        section = Membership(**audit.membership.model_dump(exclude_none=True))
+        return cls(seed=audit.seed, dataset=dataset, membership=section)
+
+
+class ArchitectureSpec(Spec):
+    """What a model is made of."""
+
+    name: str
+    architecture: Architecture
+
+    @classmethod
+    def of(cls, audit: Audit, architecture: str) -> Self:
+        """Specify an architecture without the keys that say how it is trained."""
+        training = {"pretraining", "sweep", "training", "mechanisms"}
+        section = expand.resolved_architecture(audit, architecture)
+        values = section.model_dump(exclude=training, exclude_defaults=True)
+        return cls(name=architecture, architecture=Architecture(**values))
+
+
+class WeightsSpec(Spec):
+    """Published or the user's own weights that shadow models start from."""
+
+    name: str
+    pretrained: str
+
+    @classmethod
+    def of(cls, audit: Audit, architecture: str) -> Self:
+        """Specify where an architecture's weights come from."""
+        return cls(name=architecture, pretrained=audit.architectures[architecture].pretrained)
+
+
+class PretrainingSpec(Spec):
+    """The training of a model on public records, which shadow models start from."""
+
+    seed: int
+    dataset: str
+    architecture: str
+    pretraining: Training
+
+    @classmethod
+    def of(cls, audit: Audit, dataset: str, architecture: str) -> Self:
+        """Specify an architecture's training on a pool's public records."""
+        section = audit.architectures[architecture].pretraining.model_dump(exclude_none=True)
+        training = Training(**section)
+        return cls(seed=audit.seed, dataset=dataset, architecture=architecture, pretraining=training)
+
+
+class TrainingSpec(Spec):
+    """The training of a setting's shadow models."""
+
+    seed: int
+    dataset: str
+    architecture: str
+    mechanism_name: str
+    """The mechanism's name in the config."""
+    mechanism: Mechanism
+    epsilon: Epsilon
+    training: Training
+
+    @classmethod
+    def of(cls, audit: Audit, dataset: str, architecture: str, mechanism: str, epsilon: str) -> Self:
+        """Specify the training of a setting's shadow models."""
+        return cls(
+            seed=audit.seed,
+            dataset=dataset,
+            architecture=architecture,
+            mechanism_name=mechanism,
+            mechanism=expand.resolved_mechanism(audit, mechanism),
+            epsilon=epsilon,
+            training=Training(**audit.training_of(architecture, mechanism).model_dump(exclude_none=True)),
+        )
+
+
+class TimedSetting(Section):
+    """A setting whose training steps are timed."""
+
+    dataset: str
+    architecture: str
+    mechanism: str
+    registered: str
+    """The mechanism's registered name."""
+    epsilon: Epsilon
+
+
+class StepTimesSpec(Spec):
+    """The table of what a training step takes in every setting."""
+
+    settings: tuple[TimedSetting, ...]
+    blocks: tuple[str, ...]
+
+    @classmethod
+    def of(cls, audit: Audit) -> Self:
+        """Specify the table of an audit."""
+        timed = [
+            TimedSetting(
+                dataset=one.dataset,
+                architecture=one.architecture,
+                mechanism=one.mechanism,
+                registered=expand.resolved_mechanism(audit, one.mechanism).mechanism,
+                epsilon=one.epsilon,
+            )
+            for one in expand.settings(audit)
+            if one.trained
+        ]
+        return cls(settings=tuple(timed), blocks=tuple(expand.blocks(audit)))
+
+
+class SignalsSpec(Spec):
+    """One family of signals of some blocks of shadow models."""
+
+    seed: int
+    dataset: str
+    family: str
+    options: dict[str, Any]
+    """The family's explainers, and the options that they read."""
+    blocks: tuple[str, ...]
+
+    @classmethod
+    def of(cls, audit: Audit, dataset: str, architecture: str, family: str, group: str) -> Self:
+        """Specify an architecture's family of signals of one group of blocks."""
+        options = expand.families_of(audit)[architecture][family]
+        chosen = tuple(expand.explained_blocks(audit)[group])
+        return cls(seed=audit.seed, dataset=dataset, family=family, options=options, blocks=chosen)
+
+
+class MergeSpec(Spec):
+    """The tables of all blocks of a setting that are joined into one."""
+
+    families: tuple[str, ...] = ()
+    """Families of signals, in the order of their columns; none where tables of training are joined."""
+    blocks: tuple[str, ...]
+
+    @classmethod
+    def of_training(cls, audit: Audit) -> Self:
+        """Specify the joined table of training."""
+        return cls(blocks=tuple(expand.blocks(audit)))
+
+    @classmethod
+    def of_signals(cls, audit: Audit, architecture: str) -> Self:
+        """Specify the joined table of an architecture's signals."""
+        families = expand.families_of(audit)[architecture]
+        return cls(families=tuple(families), blocks=tuple(expand.explained_blocks(audit)))
+
+
+class ExplanationMetricsSpec(Spec):
+    """Measures of an architecture's explanations, compared between its settings."""
+
+    seed: int
+    dataset: str
+    settings: tuple[tuple[str, Epsilon], ...]
+    """Mechanism and ε of every setting."""
+    reference: tuple[str, Epsilon] | None
+    """The setting without privacy that the others are compared with."""
+    blocks: tuple[str, ...]
+    models: int
+    """Shadow models of every setting, the first ones."""
+    records: int
+    shown: int
+    """Records whose maps are stored."""
+    explainers: tuple[str, ...]
+    explaining: dict[str, Any]
+    """Options that the explainers read."""
+    measures: tuple[str, ...]
+    measuring: dict[str, Any]
+    """Options that the measures read."""
+
+    @classmethod
+    def of(cls, audit: Audit, dataset: str, architecture: str) -> Self:
+        """Specify the measures of an architecture on a data set."""
+        section, compared = audit.explanation_metrics, expand.group_of(audit, dataset, architecture)
+        model = expand.resolved_architecture(audit, architecture).model
+        names = [
+            name
+            for name in dict.fromkeys(section.explainers or audit.explainers.methods)
+            if explainers[name].explains(model) and not explainers[name].needs_training_records
+        ]
+        options = {option for name in section.measures for option in measures[name].options()}
+        bare = (one for one in compared if not audit.mechanisms[one.mechanism].kind.private)
+        return cls(
+            seed=audit.seed,
+            dataset=dataset,
+            settings=tuple((one.mechanism, one.epsilon) for one in compared),
+            reference=next(((one.mechanism, one.epsilon) for one in bare), None),
+            blocks=tuple(expand.compared_blocks(audit)),
+            models=expand.compared_models(audit),
+            records=section.records,
+            shown=section.shown,
+            explainers=tuple(names),
+            explaining=options_of(audit.explainers, names),
+            measures=section.measures,
+            measuring=section.model_dump(include=options),
+        )
+
+
+class SideBySideSpec(Spec):
+    """A figure of the same records' explanations by several architectures."""
+
+    dataset: str
+    architectures: dict[str, tuple[tuple[str, Epsilon, str], ...]]
+    """Mechanism, ε and heading of every setting, by architecture."""
+
+    @classmethod
+    def of(cls, audit: Audit, dataset: str) -> Self:
+        """Specify a data set's figure."""
+        groups = expand.side_by_side_settings(audit, dataset).items()
+        headings = {name: tuple((one.mechanism, one.epsilon, one.label) for one in group) for name, group in groups}
+        return cls(dataset=dataset, architectures=headings)
+
+
+class FiltersSpec(Spec):
+    """Figures of the filters of locally linear maps."""
+
+    seed: int
+    dataset: str
+    block: str
+    """The block whose first model is drawn."""
+    top: int
+    """Maps that are drawn of every record and class."""
+    shown: int
+    """Records that are drawn."""
+    architectures: dict[str, tuple[tuple[str, str], ...]]
+    """Heading and folder of every setting, by architecture."""
+
+    @classmethod
+    def of(cls, audit: Audit, dataset: str) -> Self:
+        """Specify a data set's figures."""
+        groups = expand.filter_settings(audit, dataset).items()
+        return cls(
+            seed=audit.seed,
+            dataset=dataset,
+            block=expand.blocks(audit)[0],
+            top=audit.explainers.read(Top).llm_top,
+            shown=audit.explanation_metrics.shown,
+            architectures={name: tuple((one.label, one.path) for one in group) for name, group in groups},
+        )
+
+
+class BlackBoxSpec(Spec):
+    """The outputs of a black box on a pool's records."""
+
+    seed: int
+    dataset: str
+    black_box: str
+    """A registered black box, or a trained model's name in file names."""
+    quantity: Literal["probability", "margin"] = "probability"
+    """What is explained of a trained model."""
+
+    @classmethod
+    def of(cls, audit: Audit, dataset: str, name: str) -> Self:
+        """Specify a black box of a study."""
+        return cls(seed=audit.seed, dataset=dataset, black_box=name)
+
+
+class PrivateExplanationsSpec(Spec):
+    """A study of private explanations of one black box."""
+
+    seed: int
+    dataset: str
+    study: PrivateExplanations
+
+    @classmethod
+    def of(cls, audit: Audit, dataset: str) -> Self:
+        """Specify a data set's study."""
+        unread = {"black_boxes", "architectures", "pictures", "attacked"}
+        section = audit.private_explanations[dataset].model_dump(exclude=unread)
+        return cls(seed=audit.seed, dataset=dataset, study=PrivateExplanations(**section))
+
+
+class ExplanationSignalsSpec(Spec):
+    """Signals of membership in the explanation sets of a fixed black box."""
+
+    seed: int
+    dataset: str
+    black_box: str
+    epsilon: Epsilon
+    """ε of one explanation; inf without noise."""
+    study: PrivateExplanations
+
+    @classmethod
+    def of(cls, audit: Audit, dataset: str, black_box: str, epsilon: str) -> Self:
+        """Specify the signals of a black box's explanations at one ε."""
+        terms = {"c", "delta", "kernel", "adjacency", "scale", "steps"}
+        study = PrivateExplanations(**audit.private_explanations[dataset].model_dump(include=terms))
+        return cls(seed=audit.seed, dataset=dataset, black_box=black_box, epsilon=epsilon, study=study)
+
+
+class AttackSpec(Spec):
+    """Membership scores of a setting."""
+
+    seed: int
+    dataset: str
+    attacks: Attacks
+
+    @classmethod
+    def of(cls, audit: Audit, dataset: str) -> Self:
+        """Specify the attacks on a data set's settings."""
+        return cls(seed=audit.seed, dataset=dataset, attacks=Attacks(**audit.attacks.model_dump()))
+
+
+class EvaluationSpec(Spec):
+    """Metrics of a setting."""
+
+    evaluation: Evaluation
+
+    @classmethod
+    def of(cls, audit: Audit) -> Self:
+        """Specify an audit's metrics."""
+        return cls(evaluation=Evaluation(**audit.evaluation.model_dump()))

@@ -1,0 +1,108 @@
+"""The empirical ε of attacks on a setting: how many members are among the records that score highest, target by target.
+
+Which records are called members must not depend on who is one: the highest-scoring shares of `SHARES`, fixed here, are
+called, for every target on its own. A target's scores come from its own outputs and from the other models' membership,
+so that where nothing leaks its own membership is independent of who is called, and each target's bound exceeds 0 with
+probability at most its level. Bounds are then joined by Bonferroni over shares, targets and attacks, whatever their
+dependence: targets share their shadow models, and pooling their records as independent trials claims leaks where there are none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from mia_audit.errors import UserError
+from mia_audit.evaluation.called import SHARES, called_columns
+from mia_audit.evaluation.epsilon_bounds import (
+    clopper_pearson_epsilon,
+    gaussian_epsilon,
+    one_run_bound,
+    one_run_epsilon,
+)
+from mia_audit.evaluation.summary import KEYS
+
+GUESSES = ((0.001, 0.0), (0.01, 0.0), (0.1, 0.0), (0.01, 0.01), (0.1, 0.1), (0.5, 0.5))
+"""Shares guessed to be members, and not to be, for the one-run bound; the rest is left open."""
+
+
+def lower_bounds(metrics: pl.DataFrame, delta: float, alpha: float, bernoulli: bool) -> dict[str, float]:
+    """Return, per method, the largest lower bound on ε at δ that the attacks of a metrics table prove together, at level 1 − α.
+
+    The table has a row per attack and target. `one-run` is there for fair-coin (`bernoulli`) membership only: with it a
+    bound is a proof for any mechanism. `clopper-pearson`, and `gaussian` for Gaussian mechanisms, exceed 0 where nothing
+    leaks in at most α of the audits, and take the records of a target as independent trials where something does.
+    """
+    if missing := [name for share in SHARES for name in called_columns(share) if name not in metrics.columns]:
+        raise UserError(
+            f"the metrics have no column '{missing[0]}': an earlier version wrote them. Delete them and run again"
+        )
+    known = metrics.filter(pl.col("auc").is_not_null())
+    methods = METHODS if bernoulli else {name: bound for name, bound in METHODS.items() if name != "one-run"}
+    return {name: bound(known, delta, alpha) if len(known) else 0.0 for name, bound in methods.items()}
+
+
+def bounds_table(metrics: pl.DataFrame, delta: float, confidence: float, bernoulli: bool) -> pl.DataFrame:
+    """Return a row per attack × signal × likelihood × null_control and method: its `epsilon` at `delta` and `confidence`."""
+    rows = [
+        dict(zip(KEYS, key, strict=True)) | {"method": name, "epsilon": epsilon}
+        for key, group in metrics.group_by(*KEYS, maintain_order=True)
+        for name, epsilon in lower_bounds(group, delta, 1 - confidence, bernoulli).items()
+    ]
+    kinds: dict[str, Any] = dict.fromkeys(KEYS, pl.String) | {"null_control": pl.Boolean, "method": pl.String}
+    table = pl.DataFrame(rows, schema=kinds | {"epsilon": pl.Float64})
+    return table.with_columns(pl.lit(delta).alias("delta"), pl.lit(confidence).alias("confidence"))
+
+
+def _by_errors(bound: Callable[..., float]) -> Callable[[pl.DataFrame, float, float], float]:
+    """Make a bound on one target's errors at one threshold the largest over all targets and shares."""
+
+    def largest(metrics: pl.DataFrame, delta: float, alpha: float) -> float:
+        members, non_members = (metrics[name].to_numpy()[:, None] for name in ("members", "non_members"))
+        true, false = (
+            np.stack([metrics[names[side]].to_numpy() for names in map(called_columns, SHARES)], axis=1)
+            for side in (0, 1)
+        )
+        return bound(true, false, members, non_members, alpha / true.size, delta)
+
+    return largest
+
+
+def _one_run(metrics: pl.DataFrame, delta: float, alpha: float) -> float:
+    """Return the largest one-run bound over all targets and guesses; what a δ adds is computed where it can matter only."""
+    members, non_members, unscored = (
+        metrics[name].to_numpy().astype(np.int64) for name in ("members", "non_members", "unscored")
+    )
+    found = []
+    for high, low in GUESSES:
+        guesses = correct = np.zeros(len(metrics), dtype=np.int64)
+        if high:
+            right, wrong = (metrics[name].to_numpy().astype(np.int64) for name in called_columns(high))
+            guesses, correct = guesses + right + wrong, correct + right
+        if low:
+            above, over = (metrics[name].to_numpy().astype(np.int64) for name in called_columns(1 - low))
+            guesses = guesses + (members - above) + (non_members - over)
+            correct = correct + (non_members - over)
+        found.append((guesses, correct))
+    guesses, correct = (np.stack(parts, axis=1) for parts in zip(*found, strict=True))
+    records = np.broadcast_to((members + non_members + unscored)[:, None], guesses.shape)
+    level = alpha / guesses.size
+    ceiling = one_run_bound(guesses, correct, level)
+    best = 0.0
+    for place in np.argsort(-ceiling, axis=None):
+        if ceiling.flat[place] <= best:
+            break
+        drawn, guessed, hits = (int(values.flat[place]) for values in (records, guesses, correct))
+        best = max(best, one_run_epsilon(drawn, guessed, hits, level, delta))
+    return best
+
+
+METHODS: dict[str, Callable[[pl.DataFrame, float, float], float]] = {
+    "one-run": _one_run,
+    "clopper-pearson": _by_errors(clopper_pearson_epsilon),
+    "gaussian": _by_errors(gaussian_epsilon),
+}
+"""From a metrics table, δ and α to the largest bound; a proof first."""

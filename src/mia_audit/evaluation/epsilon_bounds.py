@@ -1,0 +1,91 @@
+"""Empirical ε: lower bounds that an attack proves on what its training leaked, each at a stated confidence.
+
+All bounds are one-sided at level 1 − α, and 0 where the attack proves nothing. Adjacency is add/remove of one record.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from mia_audit.privacy.gaussian import epsilon_of_gdp
+
+Count = int | np.ndarray
+
+Count = int | np.ndarray
+
+
+def clopper_pearson_epsilon(
+    true_positives: Count, false_positives: Count, members: Count, non_members: Count, alpha: float, delta: float = 0.0
+) -> float:
+    """Bound ε from the errors at one threshold fixed beforehand (Nasr et al. 2021; Zanella-Béguelin et al. 2023).
+
+    Both error rates are bounded above at 1 − α/2 each (Clopper and Pearson): any (ε, δ)-DP training has
+    1 − FNR ≤ e^ε FPR + δ, and likewise with the errors exchanged. Of arrays of counts, the largest bound, each at α.
+    """
+    fnr, fpr = _error_bounds(true_positives, false_positives, members, non_members, alpha)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        found = [np.log(np.maximum(1 - above - delta, 0) / below) for above, below in ((fnr, fpr), (fpr, fnr))]
+    return max(0.0, *(float(values.max()) for values in found))
+
+
+def gaussian_epsilon(
+    true_positives: Count, false_positives: Count, members: Count, non_members: Count, alpha: float, delta: float
+) -> float:
+    """Bound ε at δ from the errors at one threshold fixed beforehand, if the mechanism is Gaussian (Nasr et al. 2023).
+
+    The errors bound μ of Gaussian DP, μ ≥ Φ⁻¹(1 − FPR) − Φ⁻¹(FNR); ε is the one that μ-GDP has at δ. Not valid for
+    training without noise, or with other noise. Of arrays of counts, the largest bound, each at α.
+    """
+    from scipy.special import ndtri
+
+    fnr, fpr = _error_bounds(true_positives, false_positives, members, non_members, alpha)
+    return min(RANGE, epsilon_of_gdp(max(0.0, float(np.max(ndtri(1 - fpr) - ndtri(fnr)))), delta))
+
+
+def one_run_epsilon(records: int, guesses: int, correct: int, alpha: float, delta: float) -> float:
+    """Bound ε from one training run on fair coins, for `bernoulli` membership only (Steinke et al. 2023, theorem 5.2).
+
+    Of `records` whose membership was a fair coin each, `guesses` were guessed and `correct` of them rightly; how many
+    are guessed, and on which side, must have been fixed before the scores were seen.
+    """
+    if correct == 0 or _one_run_p_value(records, guesses, correct, 0.0, delta) > alpha:
+        return 0.0
+    return largest_epsilon(lambda epsilon: _one_run_p_value(records, guesses, correct, epsilon, delta) < alpha)
+
+
+def one_run_bound(guesses: np.ndarray, correct: np.ndarray, alpha: float) -> np.ndarray:
+    """Return the bounds of `one_run_epsilon` at δ = 0, in closed form and for arrays; with a δ none is larger."""
+    from scipy.special import betaincinv
+
+    right = np.maximum(correct, 1)
+    accuracy = np.where(correct > 0, betaincinv(right, guesses - np.minimum(right, guesses) + 1, alpha), 0.0)
+    bounds: np.ndarray = np.maximum(np.log(np.maximum(accuracy, 0.5)) - np.log1p(-np.maximum(accuracy, 0.5)), 0)
+    return bounds
+
+
+def _error_bounds(
+    tp: Count, fp: Count, members: Count, non_members: Count, alpha: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the upper bounds of FNR and FPR, jointly at 1 − α."""
+    return _upper(np.subtract(members, tp), members, alpha / 2), _upper(fp, non_members, alpha / 2)
+
+
+def _upper(errors: Count, trials: Count, alpha: float) -> np.ndarray:
+    from scipy.special import betaincinv
+
+    left = np.subtract(trials, errors)
+    return np.where(left <= 0, 1.0, betaincinv(np.add(errors, 1), np.maximum(left, 1), 1 - alpha))
+
+
+def _one_run_p_value(records: int, guesses: int, correct: int, epsilon: float, delta: float) -> float:
+    """Bound the chance of so many right guesses under (ε, δ)-DP: a binomial tail, and what δ may add to it."""
+    from scipy.stats import binom
+
+    accuracy = 1 / (1 + math.exp(-epsilon))
+    tail = float(binom.sf(correct - 1, guesses, accuracy))
+    if delta == 0.0:
+        return min(tail, 1.0)
+    below = np.cumsum(binom.pmf(np.arange(correct - 1, -1, -1), guesses, accuracy)) / np.arange(1, correct + 1)
+    return min(tail + float(below.max()) * delta * 2 * records, 1.0)

@@ -1,0 +1,75 @@
+"""Scores and metrics of all runs of an audit, a few signals at a time."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from mia_audit.attacks.run import Run, scores_of
+from mia_audit.evaluation.files import Scored, metric_rows
+from mia_audit.signals.name import Signal
+
+if TYPE_CHECKING:
+    from jaxtyping import Bool, Float, Int
+
+
+class Source(Protocol):
+    """Where membership and signals come from: a signals.parquet or matrix files."""
+
+    signals: list[Signal]
+    member: Bool[np.ndarray, "N K"]
+    record: Int[np.ndarray, " N"]
+    models: int
+
+    def read(self, signal: Signal) -> list[Float[np.ndarray, "N K"]]:
+        """Return a signal's values for every query."""
+
+
+class Evaluated(NamedTuple):
+    """A run's scores as they are stored, float32, the membership they are judged by, [N records, K targets], and its metrics."""
+
+    run: Run
+    member: Bool[np.ndarray, "N K"]
+    scores: Float[np.ndarray, "N K"]
+    rows: list[dict[str, Any]]
+
+
+def score_and_evaluate(
+    runs: Sequence[Run],
+    source: Source,
+    null: Bool[np.ndarray, "N K"],
+    fprs: Sequence[float],
+    confidence: float,
+    threads: int = 1,
+) -> Iterator[Evaluated]:
+    """Yield the scores and metrics of all runs in their order, working on as many signals at a time as there are threads."""
+
+    def work(group: list[Run]) -> list[Evaluated]:
+        judged = []
+        for run, member, scores in scores_of(group, source.read, source.member, null):
+            stored = scores.astype(np.float32, copy=False)
+            key = (run.attack, run.signal, run.likelihood, run.null_control)
+            scored = Scored(key, np.arange(source.models), source.record, member, stored)
+            judged.append(Evaluated(run, member, stored, metric_rows(scored, fprs, confidence)))
+        return judged
+
+    groups = [list(group) for _, group in groupby(runs, key=lambda run: run.signals)]
+    # Products of small matrices that BLAS spreads over threads of its own take three times the processor's time.
+    with threadpool_limits(1, "blas"), ThreadPoolExecutor(threads) as pool:
+        ahead: deque[Future[list[Evaluated]]] = deque()
+        try:
+            for group in groups:
+                ahead.append(pool.submit(work, group))
+                if len(ahead) >= threads:
+                    yield from ahead.popleft().result()
+            while ahead:
+                yield from ahead.popleft().result()
+        finally:
+            for future in ahead:
+                future.cancel()

@@ -1,0 +1,22 @@
+"""The section of a config for the evaluation of scores."""
+
+from pydantic import field_validator
+
+from mia_audit.sections import Probability, Section
+
+
+class Evaluation(Section):
+    """Which metrics are computed from the scores."""
+
+    fprs: tuple[float, ...] = (0.001, 0.01, 0.1)
+    """False-positive rates, as fractions, at which TPR is printed; the tables say where the pool is too small for one."""
+    confidence: Probability = 0.95
+    """Level of all intervals."""
+
+    @field_validator("fprs")
+    @classmethod
+    def _fprs(cls, value: tuple[float, ...]) -> tuple[float, ...]:
+        for fpr in value:
+            if not 0 < fpr < 1:
+                raise ValueError(f"{fpr:g} is not a fraction between 0 and 1: FPRs are fractions, 1 % is written 0.01")
+        return value

@@ -1,0 +1,37 @@
+"""Black boxes that are made from the records and labels of a pool (Patel et al. 2020)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mia_audit.explain.black_boxes.catalogue import black_boxes
+
+if TYPE_CHECKING:
+    import numpy as np
+
+DEPTH, FULL_DEPTH = 10, 60
+"""Depth of the trees of Patel et al. 2020, and one at which they grow to their leaves."""
+
+
+@black_boxes.register("forest")
+def forest(records: np.ndarray, labels: np.ndarray, classes: int, seed: int) -> np.ndarray:
+    """Return 2p − 1 of a random forest of limited depth, trained on the records that it is explained on."""
+    from mia_audit.explain.black_boxes.values import forest_values
+
+    return forest_values(records, labels, DEPTH, seed)
+
+
+@black_boxes.register("forest-overfitted")
+def forest_overfitted(records: np.ndarray, labels: np.ndarray, classes: int, seed: int) -> np.ndarray:
+    """Return 2p − 1 of a forest grown to its leaves, which memorises its training records (section 6.5)."""
+    from mia_audit.explain.black_boxes.values import forest_values
+
+    return forest_values(records, labels, FULL_DEPTH, seed)
+
+
+@black_boxes.register("labels")
+def labels(records: np.ndarray, labels: np.ndarray, classes: int, seed: int) -> np.ndarray:
+    """Return ±1 by the records' own labels, as if an unknown black box had given them."""
+    from mia_audit.explain.black_boxes.values import of_labels
+
+    return of_labels(labels, classes)

@@ -1,0 +1,184 @@
+"""Any of captum's methods by its class's name, several joined by + wrapping one another (`NoiseTunnel+Saliency`)."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from mia_audit.errors import UserError, suggest
+from mia_audit.explain.catalogue import Explainer, explainers
+from mia_audit.seeds import seed_for
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from mia_audit.explain.batch import Batch
+
+WRAPPER = "attribution_method"
+SUPPLIED = {"forward_func", "model", "layer", WRAPPER, "inputs", "baselines", "target", "kwargs"}
+"""Required arguments of captum's constructors and `attribute` methods that need not be asked for."""
+
+RANDOM = {
+    "DeepLiftShap",
+    "GradientShap",
+    "KernelShap",
+    "LayerGradientShap",
+    "Lime",
+    "NoiseTunnel",
+    "ShapleyValueSampling",
+}
+"""Methods that draw from global generators: records go through them one at a time, each with its own seed."""
+
+MIXING = {"FeaturePermutation", "LayerFeaturePermutation"}
+"""Methods that mix the records of a batch, whose attributions belong to no record."""
+
+GRADIENTS = {"Deconvolution", "GuidedBackprop", "Saliency"}
+"""Methods whose attributions are in units of the quantity's gradient; those of the others are in units of the quantity."""
+
+LABELS = {"NoiseTunnel-Saliency": "SmoothGrad (captum)"}
+"""Names in words of those that the classes' names do not give."""
+
+
+def captum_explainer(names: Sequence[str]) -> Explainer:
+    """Return an explainer made of captum's classes of these names, the outermost first.
+
+    Everything else is captum's default; the layer is the model's last convolution, a required baseline is 0. Raises
+    UserError, when it runs, for names that captum does not know and models that the method refuses.
+    """
+
+    def attribute(batch: Batch, options: Mapping[str, Any]) -> dict[str, Tensor]:
+        return {quantity: _attribute(names, batch, quantity) for quantity in batch.quantities}
+
+    written = "-".join(names)
+    return Explainer(attribute, multiplied=names[-1] not in GRADIENTS, label=LABELS.get(written, written))
+
+
+# columns write - for +, which joins the names of signals that are read together; either is understood
+explainers.register_pattern(
+    r"captum:(?P<names>\w+(?:[+-]\w+)*)",
+    lambda match: captum_explainer(re.split("[+-]", match["names"])),
+    example="captum:DeepLift",
+)
+
+
+def _attribute(names: Sequence[str], batch: Batch, quantity: str) -> Tensor:
+    import torch
+
+    method = _build(names, batch.model, quantity)
+    if not RANDOM & set(names):
+        return _run(names, method, batch.inputs, batch.classes)
+    parts = []
+    for index, record in enumerate(batch.records):
+        with _seeded(seed_for(batch.seed, "captum", *names, record)):
+            parts.append(_run(names, method, batch.inputs[index : index + 1], batch.classes[index : index + 1]))
+    return torch.cat(parts)
+
+
+def _run(names: Sequence[str], method: Any, inputs: Tensor, classes: Tensor) -> Tensor:
+    import torch
+
+    from mia_audit.runtime.memory import is_retryable
+
+    arguments = {"inputs": inputs.detach().clone().requires_grad_(), "target": classes}
+    required = _required(type(method).attribute)
+    if "baselines" in required or (WRAPPER in _required(type(method)) and names[-1] in _with_baselines()):
+        arguments["baselines"] = torch.zeros_like(inputs[:1]).expand(2, *inputs.shape[1:]).contiguous()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # that it hooks activations, at every call
+            attributions: Tensor = method.attribute(**arguments)
+    except Exception as error:  # whatever captum raises for models that a method is not made for
+        if is_retryable(error):
+            raise
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise UserError(f"explainer 'captum:{'+'.join(names)}' refuses this model: {reason}") from None
+    return attributions.detach()
+
+
+def _build(names: Sequence[str], model: nn.Module, quantity: str) -> Any:
+    explained = _explained(model, quantity)
+    method: Any = None
+    for position, name in enumerate(reversed(names)):
+        kind = _methods().get(name)
+        if kind is None:
+            raise UserError(f"unknown explainer 'captum:{'+'.join(names)}': {suggest(name, _methods())}")
+        required = _required(kind)
+        if (WRAPPER in required) != (position > 0):
+            wrappers = ", ".join(name for name, kind in _methods().items() if WRAPPER in _required(kind))
+            raise UserError(
+                f"explainer 'captum:{'+'.join(names)}': write the wrapper ({wrappers}) first and one method last,"
+                " as in captum:NoiseTunnel+Saliency"
+            )
+        supplied = {"forward_func": explained, "model": explained, WRAPPER: method}
+        if "layer" in required:
+            supplied["layer"] = _last_convolution(model, name)
+        method = kind(**{argument: supplied[argument] for argument in required})
+    return method
+
+
+def _explained(model: nn.Module, quantity: str) -> nn.Module:
+    """The model itself for the logit, with a softmax behind it for the probability: methods that hook modules see all of it."""
+    from torch import nn
+
+    return model if quantity == "logit" else nn.Sequential(model, nn.Softmax(dim=1)).eval()
+
+
+def _last_convolution(model: nn.Module, name: str) -> nn.Module:
+    from torch.nn.modules.conv import _ConvNd
+
+    layers = [module for module in model.modules() if isinstance(module, _ConvNd)]
+    if not layers:
+        raise UserError(f"explainer 'captum:{name}' reads a model's last convolution, and this model has none")
+    return layers[-1]
+
+
+@cache
+def _methods() -> dict[str, Any]:
+    """captum's attribution classes that need nothing which a name cannot say."""
+    import captum.attr
+
+    kinds = {
+        name: kind
+        for name, kind in vars(captum.attr).items()
+        if inspect.isclass(kind) and issubclass(kind, captum.attr.Attribution) and hasattr(kind, "attribute")
+    }
+    return {
+        name: kind
+        for name, kind in kinds.items()
+        if name not in MIXING
+        and set(_required(kind)) | set(_required(kind.attribute)) <= SUPPLIED
+        and ({"target", "kwargs"} & set(inspect.signature(kind.attribute).parameters))
+    }
+
+
+def _with_baselines() -> set[str]:
+    return {name for name, kind in _methods().items() if "baselines" in _required(kind.attribute)}
+
+
+def _required(function: Callable[..., Any]) -> list[str]:
+    """Name the arguments without a default."""
+    parameters = inspect.signature(function).parameters.values()
+    named = [parameter for parameter in parameters if parameter.kind is not parameter.VAR_KEYWORD]
+    return [parameter.name for parameter in named if parameter.default is parameter.empty and parameter.name != "self"]
+
+
+@contextmanager
+def _seeded(seed: int) -> Iterator[None]:
+    """Seed the global generators that captum draws from, and put them back afterwards."""
+    import numpy as np
+    import torch
+
+    # captum's own draws come from NumPy's and torch's global state
+    state = np.random.get_state()  # noqa: NPY002
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        np.random.seed(seed % 2**32)  # noqa: NPY002
+        try:
+            yield
+        finally:
+            np.random.set_state(state)  # noqa: NPY002

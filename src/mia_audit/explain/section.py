@@ -1,0 +1,45 @@
+"""The section of a config for explanations."""
+
+from typing import Literal, Self
+
+from pydantic import field_validator, model_validator
+
+from mia_audit.explain.catalogue import explainers
+from mia_audit.sections import OpenSection, Options, Precision, known
+
+
+class Explainers(OpenSection):
+    """Which explanations of which quantity; the other keys are those that the explainers declare."""
+
+    methods: tuple[str, ...] = ("ixg", "saliency", "ig", "gradient_shap")
+    """Registered explainers, `captum:CLASS`, `private_local:EPSILON`, or `file.py:function`."""
+    explain: tuple[Literal["logit", "probability"], ...] = ("logit",)
+    """Quantity explained: the logit of the class (Huang et al. 2024) or its softmax probability."""
+    explained_class: Literal["predicted", "true"] = "predicted"
+    """The class whose quantity is explained."""
+    precision: Precision | None = None
+    """float32 when left out; `tf32` and `bf16` are faster on GPUs, bf16 with the classifier in float32."""
+
+    @classmethod
+    def members(cls) -> dict[str, Options]:
+        """Return the options of every registered explainer, and of those that are named by a pattern."""
+        return {name: explainers[name].options for name in [*explainers.names(), *explainers.examples()]}
+
+    @field_validator("methods")
+    @classmethod
+    def _methods(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(known(explainers, name) for name in value)
+
+    @model_validator(mode="after")
+    def _options(self) -> Self:
+        chosen = tuple(model for name in self.methods for model in explainers[name].options)
+        self._resolve("no explainer", chosen, tuple(model for models in self.members().values() for model in models))
+        return self
+
+    @model_validator(mode="after")
+    def _quantities(self) -> Self:
+        for name in self.methods:
+            explained = explainers[name].quantities
+            if explained and not set(explained) & set(self.explain):
+                raise ValueError(f"explain: {name} explains the {explained[0]} alone; add it, or leave {name} out")
+        return self

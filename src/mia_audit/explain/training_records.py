@@ -1,0 +1,69 @@
+"""The records that a shadow model was trained on, for explanations that are fitted to records: its explanation set."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mia_audit.explain.private_local import ExplanationSet, Terms
+from mia_audit.explain.private_local.solver import Problem
+from mia_audit.runtime.memory import AdaptiveBatchSize
+
+if TYPE_CHECKING:
+    from jaxtyping import Bool, Float, Int
+    from torch import nn
+
+    from mia_audit.models import Inputs
+
+ROWS = 256
+"""Records that the model labels at once."""
+
+
+@dataclass
+class Members:
+    """The members' records as the model takes them, labelled by the model: 2p − 1 of every class.
+
+    `inputs` are the pool's, and `member` marks the records that shadow model number `shadow` was trained on.
+    """
+
+    model: nn.Module
+    inputs: Inputs | Tensor
+    member: Bool[np.ndarray, " N"]
+    shadow: int
+    _explained: ExplanationSet | None = None
+    _last: tuple[Sequence[int], list[Problem]] = field(default=((), []))
+
+    @property
+    def explained(self) -> ExplanationSet:
+        """The explanation set, labelled once."""
+        if self._explained is None:
+            rows = torch.as_tensor(np.flatnonzero(self.member), device=self.inputs.device)
+            records, values = zip(*AdaptiveBatchSize(ROWS)(lambda size: list(self._labelled(rows, size))), strict=True)
+            self._explained = ExplanationSet.of(np.concatenate(records), np.concatenate(values))
+        return self._explained
+
+    @torch.no_grad()
+    def _labelled(self, rows: Int[Tensor, " n"], size: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        for part in torch.split(rows, size):
+            inputs = self.inputs[part]
+            values = 2 * self.model(inputs).double().softmax(dim=1).cpu().numpy() - 1
+            yield inputs.flatten(1).cpu().numpy(), values
+
+    def problems(
+        self,
+        inputs: Float[Tensor, "B ..."],
+        records: Sequence[int],
+        values: Float[np.ndarray, " B"],
+        classes: Int[np.ndarray, " B"],
+        terms: Terms,
+    ) -> list[Problem]:
+        """Return the loss of explaining each record; those of the last batch are kept, for the next explainer of the family."""
+        if self._last[0] != records:
+            points = self.explained.points(inputs.flatten(1).cpu().numpy())
+            self._last = (records, list(self.explained.problems(points, values, classes, terms)))
+        return self._last[1]

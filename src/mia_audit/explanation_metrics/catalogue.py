@@ -1,0 +1,77 @@
+"""The registry of measures of explanations."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from mia_audit.registry import Registry
+
+if TYPE_CHECKING:
+    import numpy as np
+    from jaxtyping import Float
+
+    Values = Callable[..., Float[np.ndarray, "n ..."]]
+
+REFERENCE, OTHER = "reference", "other model"
+"""What a model's explanations are compared with: those of the reference setting's model with the same training set, or of
+another model of its own setting, trained on other records, which shows how similar explanations are at all."""
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A number per record for explanations of n records by one model, or by two models: `function` returns [n], NaN where undefined.
+
+    That of a `curve` returns its heights at equal steps, [n, steps + 1], and the number is the area below it (`below`).
+
+    `reads` are the names of the function's parameters, which determine its arguments: `maps` and `other`, the maps of the
+    model and of the one that it is compared with ([n, H, W] of images, [n, d] of tables, float64); `labels` [n];
+    `probe`, the model itself; and the keys of the config's `explanation_metrics` section that it depends on. `images`
+    marks what is not defined for tables.
+    """
+
+    function: Values
+    label: str
+    reads: tuple[str, ...]
+    images: bool
+    curve: bool = False
+
+    @property
+    def compares(self) -> bool:
+        """Whether it compares the explanations of two models."""
+        return "other" in self.reads
+
+    @property
+    def probes(self) -> bool:
+        """Whether it evaluates the model at other points."""
+        return "probe" in self.reads
+
+    def options(self) -> tuple[str, ...]:
+        """List the keys of the config that it depends on."""
+        return tuple(name for name in self.reads if name not in GIVEN)
+
+    def of(self, given: dict[str, Any]) -> Float[np.ndarray, "n ..."]:
+        """Return the measure's values, or the heights of its curve, given at least what it reads."""
+        return self.function(**{name: given[name] for name in self.reads})
+
+
+DRAWS = "interpretability"
+"""Begins the keys of random draws here; another word would draw other records, and change all numbers."""
+
+GIVEN = ("maps", "other", "labels", "probe")
+
+measures: Registry[Measure] = Registry("measure", "mia_audit.explanation_metrics.methods", "-", eager=True)
+"""Measures by name; cheap to import, so a file may register several."""
+
+
+def measure(name: str, label: str, images: bool = False, curve: bool = False) -> Callable[[Values], Values]:
+    """Register the decorated function as a measure, with its label in figures and tables."""
+
+    def decorate(function: Values) -> Values:
+        reads = tuple(inspect.signature(function).parameters)
+        measures.register(name)(Measure(function, label, reads, images, curve))
+        return function
+
+    return decorate

@@ -1,0 +1,163 @@
+"""Explanations of a few records by the models of several settings that share their training sets, measured."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from mia_audit.errors import UserError
+from mia_audit.explain.catalogue import explainers
+from mia_audit.explanation_metrics.catalogue import DRAWS, measures
+from mia_audit.explanation_metrics.maps import at_inputs, to_maps
+from mia_audit.explanation_metrics.perturbation import Probe
+from mia_audit.learners import (
+    Attribution,
+    ExplainedModel,
+    ExplanationRequest,
+    Records,
+    TorchBackedModel,
+    TrainedModel,
+)
+from mia_audit.runtime.memory import AdaptiveBatchSize
+from mia_audit.seeds import generator
+
+
+@dataclass(frozen=True)
+class Task:
+    """What is measured: explainers by name with their options (those of `signals.families`), measures by name with theirs.
+
+    `shape` is that of a model's inputs, [C, H, W] or [d], which attributions are brought to.
+    """
+
+    explainers: Sequence[str]
+    explaining: Mapping[str, Any]
+    measures: Sequence[str]
+    measuring: Mapping[str, Any]
+    seed: int
+    batch: int
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Explained:
+    """One model's explanations of the sample by one explainer: the classes explained, the maps, and the measures of `probes`."""
+
+    classes: Int[np.ndarray, " n"]
+    maps: Float[np.ndarray, "n ..."]
+    probed: dict[str, Float[np.ndarray, "n ..."]]
+
+    @property
+    def curves(self) -> dict[str, Float[np.ndarray, "n steps"]]:
+        """The measures of `probed` that are curves, as heights at equal steps."""
+        return {name: values for name, values in self.probed.items() if values.ndim == 2}
+
+
+def draw_sample(records: int, wanted: int, dataset: str, seed: int) -> Int[np.ndarray, " n"]:
+    """Draw the numbers of the records to explain, sorted; they are the same for every architecture of a data set."""
+    return np.sort(generator(seed, DRAWS, dataset).permutation(records)[:wanted])
+
+
+def shown_rows(labels: Int[np.ndarray, " n"], wanted: int) -> list[int]:
+    """Choose the rows of a sample whose maps are kept: the first row of every class, then the second of every class, and so on."""
+    by_class = [np.flatnonzero(labels == label).tolist() for label in np.unique(labels)]
+    turns = [rows[turn] for turn in range(max(map(len, by_class), default=0)) for rows in by_class if turn < len(rows)]
+    return sorted(turns[:wanted])
+
+
+def explained(model: TrainedModel, sample: Records, task: Task) -> dict[Attribution, Explained]:
+    """Explain the sample by one model, and measure what only the model itself can answer.
+
+    Raises UserError for a model without attributions, for attributions that cannot be laid over a record, and for a measure
+    that needs a torch module where the model is none.
+    """
+    parts: dict[Attribution, list[Explained]] = {}
+    at_once = AdaptiveBatchSize(task.batch)
+    start = 0
+    while start < len(sample):
+        for key, part in at_once(partial(_explained_part, model, sample, task, start)).items():
+            parts.setdefault(key, []).append(part)
+        start += at_once.size
+    return {key: _joined(found) for key, found in parts.items()}
+
+
+def _explained_part(
+    model: TrainedModel, sample: Records, task: Task, start: int, size: int
+) -> dict[Attribution, Explained]:
+    return dict(_explained_batch(model, sample[start : start + size], replace(task, batch=size)))
+
+
+def _joined(parts: list[Explained]) -> Explained:
+    probed = {name: np.concatenate([part.probed[name] for part in parts]) for name in parts[0].probed}
+    return Explained(
+        np.concatenate([part.classes for part in parts]), np.concatenate([part.maps for part in parts]), probed
+    )
+
+
+def _explained_batch(model: TrainedModel, sample: Records, task: Task) -> Iterator[tuple[Attribution, Explained]]:
+    if not isinstance(model, ExplainedModel):
+        raise UserError("explanation_metrics: the model has no attributions: leave its architecture out of them")
+    predicted = model.logits(sample).argmax(axis=1)
+    classes = sample.labels.astype(np.int64) if task.explaining["explained_class"] == "true" else predicted
+    probing = [name for name in task.measures if measures[name].probes]
+    if probing and not isinstance(model, TorchBackedModel):
+        raise UserError(f"explanation_metrics.measures: '{probing[0]}' needs a torch module, and the model is none")
+    request = ExplanationRequest(task.explainers, task.explaining, task.seed)
+    for key, attributions in model.attributions(sample, request).items():
+        try:
+            values = at_inputs(torch.from_numpy(attributions), task.shape)
+        except ValueError as error:
+            raise UserError(f"explainer '{key.explainer}': {error}: they cannot be laid over a record") from None
+        maps = to_maps(values)
+        given = {"maps": maps, **task.measuring}
+        if isinstance(model, TorchBackedModel):
+            given["probe"] = _probe(model, sample, classes, key, values, task)
+        yield key, Explained(classes, maps, {name: measures[name].of(given) for name in probing})
+
+
+def _probe(
+    model: TorchBackedModel, sample: Records, classes: np.ndarray, key: Attribution, values: Tensor, task: Task
+) -> Probe:
+    inputs = model.inputs(sample)[0 : len(sample)]
+    options = {**task.explaining, "explained_class": "true", "explain": [key.quantity]}
+    request = ExplanationRequest([key.explainer], options, task.seed)
+
+    def explain(points: Tensor, rows: Sequence[int]) -> Tensor:
+        chosen = list(rows)
+        found = model.attributions_at(points, classes[chosen], sample.numbers[chosen], request)
+        return at_inputs(found[key], task.shape).to(points)
+
+    return Probe(
+        model.module, inputs, sample.numbers.tolist(), torch.from_numpy(classes).to(inputs.device), key.quantity,
+        values.to(inputs), explainers[key.explainer].multiplied, explain, task.seed, task.batch,
+    )  # fmt: skip
+
+
+def alone(one: Explained, labels: Int[np.ndarray, " n"], task: Task) -> dict[str, Float[np.ndarray, " n"]]:
+    """Measure one model's explanations by themselves."""
+    given = {"maps": one.maps, "labels": labels, **task.measuring}
+    own = [name for name in task.measures if not measures[name].compares and not measures[name].probes]
+    areas = {name: below(heights) for name, heights in one.curves.items()}
+    return {name: measures[name].of(given) for name in own} | one.probed | areas
+
+
+def below(heights: Float[np.ndarray, "n steps"]) -> Float[np.ndarray, " n"]:
+    """Return the areas below curves over [0, 1] with heights at equal steps, by the trapezoidal rule."""
+    return np.asarray(np.trapezoid(heights, dx=1 / (heights.shape[1] - 1), axis=1))
+
+
+def beside(one: Explained, other: Explained, task: Task) -> dict[str, Float[np.ndarray, " n"]]:
+    """Measure how similar two models' explanations are."""
+    given = {"maps": one.maps, "other": other.maps, **task.measuring}
+    return {name: measures[name].of(given) for name in task.measures if measures[name].compares}
+
+
+def defined(names: Sequence[str], shape: tuple[int, ...]) -> list[str]:
+    """Return the names without measures of images where records of this shape are rows of a table."""
+    return [name for name in names if len(shape) == 3 or not measures[name].images]

@@ -1,0 +1,181 @@
+"""explanation_metrics.parquet, curves.parquet and explanations.parquet: measures of all settings' explanations, and the maps
+that are shown."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from mia_audit.explanation_metrics.catalogue import OTHER, REFERENCE
+from mia_audit.explanation_metrics.study import Explained, Task, alone, beside, explained
+from mia_audit.learners import Attribution, Records, TrainedModel
+
+Setting = tuple[str, str]
+"""Mechanism and ε."""
+Explanations = Mapping[Setting, Mapping[Attribution, Explained]]
+"""One shadow model's explanations of the sample in every setting."""
+
+COLUMNS = pa.schema(
+    [
+        pa.field("mechanism", pa.string(), nullable=False),
+        pa.field("epsilon", pa.string(), nullable=False),
+        pa.field("shadow", pa.int32(), nullable=False),
+        pa.field("record", pa.int32(), nullable=False),
+        pa.field("explainer", pa.string(), nullable=False),
+        pa.field("quantity", pa.string(), nullable=False),
+        pa.field("measure", pa.string(), nullable=False),
+        pa.field("against", pa.string()),
+        pa.field("same_class", pa.bool_()),
+        pa.field("value", pa.float64()),
+    ]
+)
+"""`against` and `same_class` (whether both models explain the same class) are null where no two models are compared,
+`value` where a measure is not defined."""
+
+
+def explain_settings(
+    load: Callable[[Setting, int], TrainedModel],
+    settings: Sequence[Setting],
+    shadows: Sequence[int],
+    sample: Records,
+    task: Task,
+) -> Iterator[tuple[int, Explanations]]:
+    """Yield every shadow model's explanations of the sample, by setting; one model is loaded at a time."""
+    for shadow in shadows:
+        yield shadow, {setting: explained(load(setting, shadow), sample, task) for setting in settings}
+
+
+def measure_tables(
+    explanations: Iterator[tuple[int, Explanations]], reference: Setting | None, sample: Records, task: Task
+) -> Iterator[pa.Table]:
+    """Yield the measures of every shadow: alone, against the reference's model, and of every second one against the one before it.
+
+    Pairs of neighbours are disjoint, so that their values are independent.
+    """
+    last, before = -1, dict[Setting, Mapping[Attribution, Explained]]()
+    for shadow, settings in explanations:
+        parts = []
+        for setting, keys in settings.items():
+            for key, one in keys.items():
+                place = (setting, shadow, key, sample)
+                parts.append(_table(*place, alone(one, sample.labels, task)))
+                if reference is not None and setting != reference:
+                    parts.append(_compared(*place, one, settings[reference][key], task, REFERENCE))
+                if shadow % 2 and last == shadow - 1:
+                    parts.append(_compared(*place, one, before[setting][key], task, OTHER))
+        last, before = shadow, dict(settings)
+        yield pa.concat_tables(parts)
+
+
+def _compared(
+    setting: Setting,
+    shadow: int,
+    key: Attribution,
+    sample: Records,
+    one: Explained,
+    other: Explained,
+    task: Task,
+    against: str,
+) -> pa.Table:
+    return _table(setting, shadow, key, sample, beside(one, other, task), against, one.classes == other.classes)
+
+
+def _table(
+    setting: Setting,
+    shadow: int,
+    key: Attribution,
+    sample: Records,
+    values: Mapping[str, np.ndarray],
+    against: str | None = None,
+    same_class: np.ndarray | None = None,
+) -> pa.Table:
+    """Return one model's rows: all records of one measure, then of the next."""
+    count, times = len(sample.numbers), len(values)
+    rows = count * times
+    same = np.tile(same_class, times) if same_class is not None else None
+    constant = (*setting, shadow, *key)
+    mechanism, epsilon, shadows, explainer, quantity = (_repeated(value, rows) for value in constant)
+    measured = np.concatenate([*values.values(), np.empty(0)])
+    return pa.table(
+        [
+            mechanism,
+            epsilon,
+            shadows,
+            np.tile(sample.numbers, times),
+            explainer,
+            quantity,
+            [name for name in values for _ in range(count)],
+            _repeated(against, rows),
+            pa.nulls(rows, pa.bool_()) if same is None else same,
+            pa.array(measured, from_pandas=True),  # NaN becomes null
+        ],
+        schema=COLUMNS,
+    )
+
+
+def curve_table(shadow: int, explanations: Explanations) -> pa.Table:
+    """Return one shadow model's curves in every setting, averaged over the records, a row a step."""
+    rows = [
+        (mechanism, epsilon, shadow, explainer, quantity, measure, step / (heights.shape[1] - 1), float(height))
+        for (mechanism, epsilon), keys in explanations.items()
+        for (explainer, quantity), one in keys.items()
+        for measure, heights in one.curves.items()
+        for step, height in enumerate(heights.mean(axis=0))
+    ]
+    return pa.Table.from_pylist([dict(zip(CURVES.names, row, strict=True)) for row in rows], schema=CURVES)
+
+
+CURVES = pa.schema(
+    [
+        ("mechanism", pa.string()),
+        ("epsilon", pa.string()),
+        ("shadow", pa.int32()),
+        ("explainer", pa.string()),
+        ("quantity", pa.string()),
+        ("measure", pa.string()),
+        ("share", pa.float64()),
+        ("value", pa.float64()),
+    ]
+)
+"""`share` of the coordinates has been removed, or put back; `value` is the class's probability, the mean over the records."""
+
+
+def _repeated(value: str | int | None, rows: int) -> pa.Array:
+    return pa.repeat(pa.scalar(value, pa.int32() if isinstance(value, int) else pa.string()), rows)
+
+
+def map_table(shadow: int, explanations: Explanations, sample: Records, rows: Sequence[int]) -> pa.Table:
+    """Return the maps of some rows of the sample by one shadow model of every setting, a row each, float32, row by row."""
+    columns: dict[str, list[Any]] = {name: [] for name in MAPS.names}
+    for (mechanism, epsilon), keys in explanations.items():
+        for (explainer, quantity), one in keys.items():
+            for row in rows:
+                shape = (1, *one.maps.shape[1:])[-2:]
+                values = (
+                    mechanism, epsilon, shadow, int(sample.numbers[row]), explainer, quantity,
+                    int(sample.labels[row]), int(one.classes[row]), *shape, one.maps[row].ravel().astype(np.float32),
+                )  # fmt: skip
+                for column, value in zip(columns.values(), values, strict=True):
+                    column.append(value)
+    return pa.table(columns, schema=MAPS)
+
+
+MAPS = pa.schema(
+    [
+        ("mechanism", pa.string()),
+        ("epsilon", pa.string()),
+        ("shadow", pa.int32()),
+        ("record", pa.int32()),
+        ("explainer", pa.string()),
+        ("quantity", pa.string()),
+        ("label", pa.int32()),
+        ("class", pa.int32()),
+        ("height", pa.int32()),
+        ("width", pa.int32()),
+        ("map", pa.list_(pa.float32())),
+    ]
+)
+"""`class` is the one explained; `map` is what the attributions sum to over channels, [height · width]."""

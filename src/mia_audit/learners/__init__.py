@@ -1,0 +1,33 @@
+"""Learners: whatever trains a model on members and answers for it; the built-in torch loop is one of them."""
+
+from mia_audit.learners.catalogue import learners, open_learner
+from mia_audit.learners.protocol import (
+    Attribution,
+    Compute,
+    ExplainedModel,
+    ExplanationRequest,
+    Learner,
+    Summaries,
+    SummarisingModel,
+    TorchBackedModel,
+    TrainedModel,
+    TrainedOn,
+)
+from mia_audit.training.task import Records, TrainingTask
+
+__all__ = [
+    "Attribution",
+    "Compute",
+    "ExplainedModel",
+    "ExplanationRequest",
+    "Learner",
+    "Records",
+    "Summaries",
+    "SummarisingModel",
+    "TorchBackedModel",
+    "TrainedModel",
+    "TrainedOn",
+    "TrainingTask",
+    "learners",
+    "open_learner",
+]

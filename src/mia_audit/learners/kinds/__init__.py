@@ -1,0 +1,1 @@
+"""Kinds of learners, one file each."""

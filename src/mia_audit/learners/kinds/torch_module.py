@@ -1,0 +1,200 @@
+"""`torch-module`: the built-in models, trained by the built-in loop under any privacy mechanism."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from mia_audit.explain.batch import explained_batch
+from mia_audit.explain.catalogue import GRADIENT, explainers
+from mia_audit.explain.training_records import Members
+from mia_audit.learners.catalogue import learners
+from mia_audit.learners.protocol import Attribution, Compute, ExplanationRequest, Summaries, TrainedOn
+from mia_audit.learners.torch_signals import module_summaries
+from mia_audit.models import Inputs, check_architecture, load, read_start, save_weights, taken_by
+from mia_audit.models.memory import batch_for
+from mia_audit.models.weights import WEIGHTS
+from mia_audit.privacy.masks import Masks, save_masks
+from mia_audit.runtime.device import device_for
+from mia_audit.runtime.memory import AdaptiveBatchSize
+from mia_audit.training.report import TrainingReport
+from mia_audit.training.shadow import Recipe, train_shadow
+from mia_audit.training.task import Records, TrainingTask
+
+MASKS = "masks.safetensors"
+"""The masks of a model's noise, beside its weights."""
+
+Prepare = Callable[[Records], Inputs | Tensor]
+"""From records as stored to inputs of a module, on its device."""
+
+
+class TorchModel:
+    """A torch module in eval mode, with frozen parameters.
+
+    `batch` is how many records are held in memory at once. Without `prepare`, records hold the module's inputs already.
+    """
+
+    def __init__(
+        self, module: nn.Module, batch: int, prepare: Prepare | None = None, masks: Masks | None = None
+    ) -> None:
+        self.module = module.eval().requires_grad_(False)
+        self._batch = batch
+        self._prepare = prepare or self._as_stored
+        self._masks = masks
+        self._members: tuple[TrainedOn, Members] | None = None
+
+    def inputs(self, records: Records) -> Inputs | Tensor:
+        """Return records as the module takes them, on its device."""
+        return self._prepare(records)
+
+    def _as_stored(self, records: Records) -> Tensor:
+        device = next((parameter.device for parameter in self.module.parameters()), None)
+        return torch.from_numpy(records.values).to(device)
+
+    @torch.no_grad()
+    def logits(self, records: Records) -> Float[np.ndarray, "n C"]:
+        """Return the logits, a batch at a time."""
+        inputs = self.inputs(records)
+
+        def all_logits(size: int) -> Tensor:
+            parts = [self.module(inputs[start : start + size]) for start in range(0, len(records), size)]
+            return torch.cat(parts)
+
+        logits: np.ndarray = AdaptiveBatchSize(self._batch)(all_logits).cpu().numpy()
+        return logits
+
+    def attributions(
+        self, records: Records, request: ExplanationRequest
+    ) -> dict[Attribution, Float[np.ndarray, "n ..."]]:
+        """Return attributions of all records at once: one explainer after the other, each with a pass of its own."""
+        inputs = self.inputs(records)[0 : len(records)]
+        found = self.attributions_at(inputs, records.labels, records.numbers, request)
+        return {key: attributions.cpu().numpy() for key, attributions in found.items()}
+
+    def attributions_at(
+        self,
+        inputs: Float[Tensor, "n ..."],
+        labels: Int[np.ndarray, " n"],
+        numbers: Int[np.ndarray, " n"],
+        request: ExplanationRequest,
+    ) -> dict[Attribution, Float[Tensor, "n ..."]]:
+        """Return attributions at inputs of the module, on its device; random draws are keyed by the records' numbers."""
+        truth = torch.from_numpy(labels.astype(np.int64)).to(inputs.device)
+        members = self._training_records(request.trained_on)
+        found: dict[Attribution, Tensor] = {}
+        for name in request.explainers:
+            member = explainers[name]
+            batch = explained_batch(
+                self.module,
+                inputs,
+                truth,
+                numbers.tolist(),
+                request.options,
+                request.seed,
+                member.family == GRADIENT,
+                members,
+            )
+            for quantity, attributions in member.attribute(batch, request.options).items():
+                found[Attribution(name, quantity)] = attributions
+        return found
+
+    def summaries(self, records: Records, request: ExplanationRequest, outputs: bool) -> Summaries:
+        """Return summaries of attributions and of outputs from one pass that the explainers of a family share."""
+        members = self._training_records(request.trained_on)
+        inputs = self.inputs(records)
+        return module_summaries(
+            self.module, inputs, records.labels, records.numbers, request, outputs, self._batch, members
+        )
+
+    def save(self, folder: Path) -> None:
+        """Write the weights, and the masks of the training's noise, if any."""
+        save_weights(self.module, folder / WEIGHTS)
+        if self._masks is not None:
+            save_masks(self._masks, folder / MASKS)
+
+    def _training_records(self, trained_on: TrainedOn | None) -> Members | None:
+        """Return the model's training records, labelled by the model once."""
+        if trained_on is None:
+            return None
+        if self._members is None or self._members[0] is not trained_on:
+            inputs = self.inputs(trained_on.records)
+            self._members = trained_on, Members(self.module, inputs, trained_on.members, trained_on.shadow)
+        return self._members[1]
+
+
+class TrainedTorchModel(TorchModel):
+    """A torch module that was trained here."""
+
+    def __init__(
+        self, module: nn.Module, batch: int, prepare: Prepare, masks: Masks | None, report: TrainingReport
+    ) -> None:
+        super().__init__(module, batch, prepare, masks)
+        self.report = report
+
+
+class TorchLearner:
+    """Trains and opens the models of an architecture.json.
+
+    A pool's inputs are prepared once and kept for all models that are trained on it or asked about it.
+    """
+
+    def __init__(self, architecture: Mapping[str, Any], compute: Compute) -> None:
+        check_architecture(architecture)
+        self.architecture = architecture
+        self.device = device_for(compute.threads, compute.device)
+        self._batch = batch_for(architecture, compute.batch, self.device)
+        self.environment = {
+            "torch": torch.__version__,
+            "device": self.device,
+            "threads": compute.threads,
+            "batch": compute.batch,
+        }
+        self._prepared: list[tuple[Records, Inputs]] = []
+        self._start: tuple[Path, dict[str, Tensor]] | None = None
+
+    def train(self, task: TrainingTask) -> TrainedTorchModel:
+        """Train a model by the built-in loop."""
+        recipe = Recipe(
+            self.architecture,
+            self._start_weights(task.start) if task.start else None,
+            task.mechanism,
+            task.training,
+            task.epsilon,
+            self._batch,
+            task.key,
+            self._inputs_and_labels(task.public) if task.public else None,
+        )
+        inputs, labels = self._inputs_and_labels(task.records)
+        trained = train_shadow(recipe, task.shadow, inputs, labels, task.members, task.progress, task.checkpoint)
+        return TrainedTorchModel(trained.model, self._batch, self._inputs, trained.masks, trained)
+
+    def load(self, folder: Path) -> TorchModel:
+        """Open the weights in a folder."""
+        module = load(self.architecture, folder / WEIGHTS).to(self.device)
+        return TorchModel(module, self._batch, self._inputs)
+
+    def _inputs(self, records: Records) -> Inputs:
+        for known, inputs in self._prepared:
+            if known is records:
+                return inputs
+        metadata = taken_by(self.architecture, records.metadata)
+        inputs = Inputs(records.values, metadata, self.architecture["input_shape"], self.device)
+        self._prepared = [*self._prepared[-1:], (records, inputs)]  # a pool's records and its public ones
+        return inputs
+
+    def _inputs_and_labels(self, records: Records) -> tuple[Inputs, Tensor]:
+        return self._inputs(records), torch.tensor(records.labels, dtype=torch.long, device=self.device)
+
+    def _start_weights(self, path: Path) -> dict[str, Tensor]:
+        if self._start is None or self._start[0] != path:
+            self._start = path, read_start(self.architecture, path)
+        return self._start[1]
+
+
+learners.register("torch-module")(TorchLearner)

@@ -1,0 +1,137 @@
+"""The seam for models: what a learner and a trained model have to offer, and what they are asked. Nothing here imports torch.
+
+Stages above see logits, attributions and a folder. What only some models can do is a protocol of its own, which a stage asks
+for by `isinstance`: attributions (`ExplainedModel`), summaries of them in the pass that computes them (`SummarisingModel`),
+and a torch module (`TorchBackedModel`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
+
+if TYPE_CHECKING:
+    import numpy as np
+    from jaxtyping import Bool, Float, Int
+    from torch import Tensor, nn
+
+    from mia_audit.models import Inputs
+    from mia_audit.training.task import Records, TrainingTask
+
+
+@dataclass(frozen=True)
+class Compute:
+    """How a process computes: the config's compute.device, its threads, and the records held in memory at once."""
+
+    device: str = "cpu"
+    threads: int = 1
+    batch: int = 256
+
+
+@dataclass(frozen=True)
+class TrainedOn:
+    """The pool's records, which of them trained a model, and the number of that shadow model."""
+
+    records: Records
+    members: Bool[np.ndarray, " N"]
+    shadow: int
+
+
+@dataclass(frozen=True)
+class ExplanationRequest:
+    """Which attributions are asked for.
+
+    `options` are the config's `explainers` section or a family's part of it: `explain` (quantities), `explained_class`
+    (`predicted` or `true`) and the options that the explainers declare. Random draws are keyed by `seed` and the record's
+    number. `trained_on` is needed by explainers that are fitted to a model's training records.
+    """
+
+    explainers: Sequence[str]
+    options: Mapping[str, Any]
+    seed: int
+    trained_on: TrainedOn | None = None
+
+
+class Attribution(NamedTuple):
+    """What identifies an attribution: the explainer's name and the quantity explained."""
+
+    explainer: str
+    quantity: str
+
+
+@dataclass(frozen=True)
+class Summaries:
+    """Scalars per record: `predicted` int32, `loss` and `confidence` float32 where asked for; and summaries of attributions.
+
+    `explanations` hold float32 [n] by attribution and name of the summary.
+    """
+
+    outputs: Mapping[str, np.ndarray]
+    explanations: Mapping[tuple[Attribution, str], Float[np.ndarray, " n"]]
+
+
+class TrainedModel(Protocol):
+    """A model that answers records."""
+
+    def logits(self, records: Records) -> Float[np.ndarray, "n C"]:
+        """Return the logits of any number of records, or logarithms of probabilities."""
+
+    def save(self, folder: Path) -> None:
+        """Write all that `Learner.load` needs into an existing, empty folder; the same model gives the same bytes."""
+
+
+@runtime_checkable
+class ExplainedModel(Protocol):
+    """A model with attributions of its own."""
+
+    def attributions(
+        self, records: Records, request: ExplanationRequest
+    ) -> Mapping[Attribution, Float[np.ndarray, "n ..."]]:
+        """Return the attributions of every explainer and quantity asked for; UserError for an explainer it does not know."""
+
+
+@runtime_checkable
+class SummarisingModel(Protocol):
+    """A model that reduces attributions where they are computed, quicker than by handing them over."""
+
+    def summaries(self, records: Records, request: ExplanationRequest, outputs: bool) -> Summaries:
+        """Return the summaries of attributions and, where `outputs` are asked for, predicted class, loss and confidence.
+
+        Raises UserError where an output is not finite.
+        """
+
+
+@runtime_checkable
+class TorchBackedModel(Protocol):
+    """A model that is a torch module, for stages and explainers that need one."""
+
+    module: nn.Module
+    """In eval mode, with frozen parameters."""
+
+    def inputs(self, records: Records) -> Inputs | Tensor:
+        """Return records as the module takes them, on its device."""
+
+    def attributions_at(
+        self,
+        inputs: Float[Tensor, "n ..."],
+        labels: Int[np.ndarray, " n"],
+        numbers: Int[np.ndarray, " n"],
+        request: ExplanationRequest,
+    ) -> Mapping[Attribution, Float[Tensor, "n ..."]]:
+        """Return attributions at inputs of the module, on its device; random draws are keyed by the records' numbers."""
+
+
+class Learner(Protocol):
+    """What trains models of one architecture and opens them again."""
+
+    @property
+    def environment(self) -> Mapping[str, Any]:
+        """What a model's bytes depend on beside its task (versions of libraries, device, threads), as JSON holds it."""
+
+    def train(self, task: TrainingTask) -> TrainedModel:
+        """Train a model on the task's members; raises Diverged where its numbers are not finite."""
+
+    def load(self, folder: Path) -> TrainedModel:
+        """Open a model that was saved; a missing, damaged or foreign file is a UserError that names it."""

@@ -1,0 +1,264 @@
+"""Check a machine before an audit runs on it: every finding is ok, or says what to do."""
+
+import fcntl
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Literal
+
+from mia_audit.planning.sizes import human
+
+LEAST_PYTHON = (3, 11)
+SKEW = 2.0
+"""Seconds that a file server's clock may differ from this machine's before Snakemake misjudges which file is newer."""
+
+EARLIEST_DATE = 1.75e9
+"""June 2025: any earlier date is wrong."""
+
+TIMEOUT = 10.0
+"""Seconds that a system command may take to answer."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """The result of one check: `ok`, `warn` (an audit runs, but …) or `fail` (an audit would stop)."""
+
+    verdict: Literal["ok", "warn", "fail"]
+    what: str
+    says: str
+
+
+Ask = Callable[[Sequence[str]], "str | None"]
+"""Runs a command; returns its output, or None where it is missing, fails or does not answer."""
+
+
+def ask(words: Sequence[str]) -> str | None:
+    """Run a command, for at most TIMEOUT seconds."""
+    try:
+        result = subprocess.run(words, capture_output=True, text=True, timeout=TIMEOUT, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return result.stdout.strip()
+
+
+def versions(lock: Path, installed: Callable[[str], str] = version) -> Iterator[Finding]:
+    """Compare Python and every locked package with what is installed."""
+    python = platform.python_version()
+    if sys.version_info < LEAST_PYTHON:
+        yield Finding(
+            "fail", "python", f"{python} is too old: install Python 3.11 or newer, then make PYTHON=python3.11 audit"
+        )
+    else:
+        yield Finding("ok", "python", python)
+    if not lock.exists():
+        yield Finding("warn", "packages", f"{lock}: no such file, so versions cannot be compared: run in the checkout")
+        return
+    pinned = dict(re.findall(r"^([\w.-]+)==([^\s;+]+)", lock.read_text(encoding="utf-8"), re.MULTILINE))
+    missing, other = [], []
+    for name, wanted in pinned.items():
+        try:
+            present = installed(name).partition("+")[0]
+        except PackageNotFoundError:
+            missing.append(name)
+            continue
+        if present != wanted:
+            other.append(f"{name} {present} instead of {wanted}")
+    if missing:
+        yield Finding("fail", "packages", f"missing: {', '.join(missing)}: pip install --requirement {lock}")
+    elif other:
+        yield Finding(
+            "warn",
+            "packages",
+            f"not as locked: {', '.join(other)}: pip install --requirement {lock} for the tested ones",
+        )
+    else:
+        yield Finding("ok", "packages", f"all {len(pinned)} as locked")
+
+
+def gpus(
+    ask: Ask, torch_cuda: str | None, problem: Callable[[], str | None], wanted: str = "auto"
+) -> Iterator[Finding]:
+    """List the driver's GPUs, and check that torch (built for CUDA `torch_cuda`, None without) can use them.
+
+    `problem` returns torch's error when it tries; `wanted` is the config's compute.device.
+    """
+    needed: Literal["warn", "fail"] = "fail" if wanted.startswith("cuda") else "warn"
+    listed = ask(["nvidia-smi", "--query-gpu=name,memory.total,driver_version", "--format=csv,noheader"])
+    if not listed:
+        says = "no NVIDIA driver answers (nvidia-smi): everything runs on the CPU"
+        yield Finding(
+            "fail" if needed == "fail" else "ok",
+            "gpus",
+            says + (f", but compute.device is {wanted}" * (needed == "fail")),
+        )
+        return
+    names = "; ".join(listed.splitlines())
+    if torch_cuda is None:
+        yield Finding(
+            needed,
+            "gpus",
+            f"{names}; but this torch is built without CUDA: pip install a torch with CUDA (pytorch.org)",
+        )
+    elif trouble := problem():
+        yield Finding(
+            needed,
+            "gpus",
+            f"{names}; but torch, built for CUDA {torch_cuda}, cannot use them ({trouble}): update the driver"
+            " or install a torch for an older CUDA",
+        )
+    else:
+        yield Finding("ok", "gpus", f"{names}; torch is built for CUDA {torch_cuda}")
+
+
+def slurm(ask: Ask, which: Callable[[str], str | None], wrapper: Path) -> Iterator[Finding]:
+    """Check that a cluster can be reached, that it keeps accounts, and that the workflow's wrapper of `sacct` exists."""
+    if which("sbatch") is None:
+        yield Finding("ok", "slurm", "not installed here: jobs run on this machine")
+        return
+    partitions = ask(["sinfo", "--noheader", "--format=%P %a"])
+    if partitions is None:
+        yield Finding(
+            "warn",
+            "slurm",
+            "sinfo does not answer: an audit runs on this machine; to use the cluster, start its controller",
+        )
+        return
+    up = [line.split()[0] for line in partitions.splitlines() if line.endswith(" up")]
+    if not up:
+        yield Finding("warn", "slurm", "no partition is up: an audit runs on this machine, not on the cluster")
+    else:
+        yield Finding("ok", "slurm", f"partitions {', '.join(up)}")
+    if ask(["sacct", "--noheader", "--parsable2", "--starttime=now-1minute", "--format=JobID"]) is None:
+        yield Finding(
+            "warn",
+            "slurm accounts",
+            "sacct does not answer: jobs are lost when the controller cannot be reached; ask for slurmdbd",
+        )
+    elif not wrapper.exists():
+        yield Finding(
+            "warn",
+            "slurm accounts",
+            f"{wrapper}: no such file: a job cancelled by scancel would never be noticed; run in the checkout",
+        )
+    else:
+        yield Finding("ok", "slurm accounts", "sacct answers")
+
+
+def disk(
+    results: Path, needed: int | None, usage: Callable[[Path], "tuple[int, int, int]"] = shutil.disk_usage
+) -> Finding:
+    """Compare the free bytes where results go with what the plan needs (None without a config)."""
+    free = usage(_existing(results))[2]
+    if needed is None:
+        return Finding("ok", "disk", f"{human(free)} free at {results}; name a config to compare with its plan")
+    if free < needed:
+        return Finding(
+            "fail", "disk", f"{human(free)} free at {results}, but the audit writes about {human(needed)}: make room"
+        )
+    verdict: Literal["ok", "warn"] = "ok" if free > 2 * needed else "warn"
+    tight = "" if verdict == "ok" else ": tight"
+    return Finding(verdict, "disk", f"{human(free)} free at {results}, the audit writes about {human(needed)}{tight}")
+
+
+def memory(job: int | None, available: int | None) -> Finding:
+    """Compare the available bytes with what the largest job needs."""
+    if available is None or job is None:
+        return Finding("ok", "memory", "unknown" if available is None else f"{human(available)} available")
+    says = f"{human(available)} available, the largest job takes about {human(job)}"
+    if available < job:
+        return Finding("fail", "memory", f"{says}: lower compute.micro_batch")
+    return Finding("ok", "memory", f"{says}: {available // job} at a time")
+
+
+def file_system(results: Path) -> Iterator[Finding]:
+    """Write, rename, lock and date a file where results go, and remove it."""
+    folder = _existing(results)
+    try:
+        with tempfile.TemporaryDirectory(dir=folder, prefix=".doctor.") as name:
+            old, new = Path(name, "old"), Path(name, "new")
+            old.write_text("old")
+            new.write_text("new")
+            new.replace(old)
+            renamed = old.read_text() == "new" and not new.exists()
+            locked = _lock_excludes(old)
+            before = time.time()
+            new.touch()
+            after = time.time()
+            dated = new.stat().st_mtime
+            skew = dated - min(max(dated, before), after)  # however long this process waited in between
+    except OSError as error:
+        yield Finding("fail", "file system", f"{folder}: {error.strerror}: choose a folder that you may write to")
+        return
+    if not renamed:
+        yield Finding(
+            "fail", "file system", f"{folder}: a rename does not replace a file: keep results on another file system"
+        )
+    elif not locked:
+        yield Finding(
+            "fail",
+            "file system",
+            f"{folder}: locks (flock) do not work: jobs would share GPUs and results; mount it with locks, or use another folder",
+        )
+    else:
+        yield Finding("ok", "file system", f"{folder}: written, renamed and locked")
+    yield clock(skew, time.time())
+
+
+def clock(skew: float, now: float) -> Finding:
+    """Check that the file system's clock is at most `SKEW` seconds off this machine's, and that the date is plausible."""
+    if abs(skew) > SKEW:
+        return Finding(
+            "fail", "clock", f"files are dated {skew:+.0f} s off this machine's clock: synchronise both (ntp)"
+        )
+    if now < EARLIEST_DATE:
+        return Finding(
+            "fail", "clock", f"this machine's date is {time.strftime('%Y-%m-%d', time.gmtime(now))}: set its clock"
+        )
+    return Finding("ok", "clock", time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(now)))
+
+
+def available_memory() -> int | None:
+    """Return the available bytes of memory; None where the system is not Linux."""
+    try:
+        available = re.search(r"MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text())
+    except OSError:
+        return None
+    return int(available[1]) * 1024 if available else None
+
+
+def _lock_excludes(path: Path) -> bool:
+    """Return whether a second exclusive lock is refused."""
+    with path.open() as first, path.open() as second:
+        fcntl.flock(first, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        try:
+            fcntl.flock(second, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return True
+    return False
+
+
+def _existing(path: Path) -> Path:
+    """Return the nearest folder that exists."""
+    path = path.absolute()
+    while not path.is_dir():
+        path = path.parent
+    return path
+
+
+def cannot_use_cuda() -> str | None:
+    """Return torch's error when it uses a GPU; None where it works."""
+    import torch
+
+    try:
+        torch.zeros(1, device="cuda")
+    except (RuntimeError, AssertionError) as error:
+        return str(error).splitlines()[0]
+    return None

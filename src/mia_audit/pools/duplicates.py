@@ -1,0 +1,123 @@
+"""Reading records once, in parallel and in bounded memory, and recognising those that are the same."""
+
+import hashlib
+import os
+import tempfile
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Int, Num
+
+from mia_audit.errors import UserError
+from mia_audit.pools.catalogue import BadRecordError, Rows
+from mia_audit.runtime.progress import Reporter
+
+TASK = 16
+"""Records that a thread reads at a time."""
+AHEAD = 4
+"""Tasks a thread that may wait to be written."""
+
+
+class Store:
+    """Records on disk in the order they were added, in a file without a name: it is gone when its last user is."""
+
+    def __init__(self, shape: tuple[int, ...], dtype: np.dtype[np.generic], folder: Path | None) -> None:
+        self.shape, self.dtype = shape, dtype
+        self._file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 -- lives as long as the store
+        self._bytes = dtype.itemsize * int(np.prod(shape))
+
+    def add(self, record: Num[np.ndarray, "..."]) -> None:
+        """Append a record."""
+        self._file.write(np.ascontiguousarray(record).data)
+
+    def read(self, positions: Sequence[int] | Int[np.ndarray, " B"]) -> Num[np.ndarray, "B ..."]:
+        """Return the records at some positions."""
+        self._file.flush()
+        batch = np.empty((len(positions), *self.shape), self.dtype)
+        for record, position in zip(batch, positions, strict=True):
+            os.preadv(self._file.fileno(), [memoryview(record).cast("B")], int(position) * self._bytes)
+        return batch
+
+
+@dataclass(frozen=True)
+class Distinct:
+    """Distinct records: where they are stored, their rows in the source and their content hashes in that order, and what was dropped."""
+
+    store: Store
+    rows: Int[np.ndarray, " n"]
+    sha256: list[str]
+    read: int
+    duplicates: int
+
+
+def distinct_records(
+    records: Rows,
+    order: Int[np.ndarray, " n"],
+    wanted: int,
+    where: str,
+    folder: Path | None,
+    threads: int,
+    report: Reporter,
+) -> Distinct:
+    """Read records in an order until `wanted` distinct ones are found, or all are read, and keep the first of equals.
+
+    Equal are records with the same content as it is stored. Raises UserError that names every record that cannot be read.
+    """
+    store: Store | None = None
+    rows: list[int] = []
+    hashes: list[str] = []
+    bad: list[str] = []
+    read, seen = 0, set[str]()
+    for outcome in _outcomes(records, order, threads):
+        if len(rows) == wanted:
+            break
+        read += 1
+        report.step(1, 1)
+        if isinstance(outcome, BadRecordError):
+            bad.append(str(outcome))
+            continue
+        row, record, digest = outcome
+        if digest in seen:
+            continue
+        seen.add(digest)
+        store = store or Store(record.shape, record.dtype, folder)
+        store.add(record)
+        rows.append(row)
+        hashes.append(digest)
+    if bad:
+        raise UserError(
+            f"{where}: {len(bad)} of {read} records cannot be used: {'; '.join(bad)}. Repair them, or take them away"
+        )
+    if store is None:
+        raise UserError(f"{where}: there is no record")
+    return Distinct(store, np.array(rows, dtype=np.int64), hashes, read, read - len(rows))
+
+
+Outcome = tuple[int, np.ndarray, str] | BadRecordError
+
+
+def _outcomes(records: Rows, order: Int[np.ndarray, " n"], threads: int) -> Iterator[Outcome]:
+    """Yield row, record and hash of every record in order, reading a few tasks ahead."""
+
+    def task(rows: np.ndarray) -> list[Outcome]:
+        return [_outcome(records, int(row)) for row in rows]
+
+    tasks = (order[start : start + TASK] for start in range(0, len(order), TASK))
+    with ThreadPoolExecutor(threads) as executor:
+        ahead = deque(executor.submit(task, rows) for rows in islice(tasks, AHEAD * threads))
+        while ahead:
+            yield from ahead.popleft().result()
+            ahead += [executor.submit(task, rows) for rows in islice(tasks, 1)]
+
+
+def _outcome(records: Rows, row: int) -> Outcome:
+    try:
+        record = records[row]
+    except BadRecordError as error:
+        return error
+    return row, record, hashlib.sha256(np.ascontiguousarray(record).data).hexdigest()

@@ -1,0 +1,35 @@
+"""Membership designs: which records are in the training set of which shadow model (half, bernoulli, split)."""
+
+import numpy as np
+from jaxtyping import Bool
+
+from mia_audit.pools.section import Membership
+from mia_audit.seeds import generator
+
+
+def draw_membership(section: Membership, records: int, dataset: str, seed: int) -> Bool[np.ndarray, "n k"]:
+    """Draw a [records, models] membership matrix; each column depends on (seed, dataset, shadow) alone.
+
+    `half`: every model trains on its own uniformly random half of the pool (Huang et al. 2024). `bernoulli`: a fair coin
+    for every record and model (Steinke et al. 2023). `split`: every model trains on its own uniformly random share, at
+    least one record in and one out: the restarts of a study. Never every record in exactly half of the models: the other
+    models' members would then give the left-out one away.
+    """
+    design = {"half": _half, "bernoulli": _bernoulli, "split": _split}[section.design]
+    columns = [
+        design(records, generator(seed, "membership", dataset, shadow), section) for shadow in range(section.models)
+    ]
+    return np.stack(columns, axis=1)
+
+
+def _half(records: int, random: np.random.Generator, section: Membership) -> Bool[np.ndarray, " n"]:
+    return random.permutation(records) < records // 2
+
+
+def _bernoulli(records: int, random: np.random.Generator, section: Membership) -> Bool[np.ndarray, " n"]:
+    return random.random(records) < 0.5
+
+
+def _split(records: int, random: np.random.Generator, section: Membership) -> Bool[np.ndarray, " n"]:
+    inside = min(max(round((section.share or 0) * records), 1), records - 1)
+    return random.permutation(records) < inside

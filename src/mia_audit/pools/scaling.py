@@ -1,0 +1,182 @@
+"""Centring and scaling the columns of a table by constants that do not come from the audited records without noise."""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+from mia_audit.errors import UserError, suggest
+from mia_audit.pools.catalogue import Source
+from mia_audit.pools.section import Dataset
+from mia_audit.seeds import generator
+
+Table = Float[np.ndarray, "n d"]
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """(x − centre) / scale, a constant a column [d], and the terms on which they were released, if they were."""
+
+    centre: Float[np.ndarray, " d"]
+    scale: Float[np.ndarray, " d"]
+    release: dict[str, Any] = field(default_factory=dict)
+
+    def apply(self, records: Table) -> Table:
+        """Return float32 [n, d]."""
+        return np.asarray((records - self.centre) / self.scale, dtype=np.float32)
+
+    def metadata(self) -> dict[str, Any]:
+        """Return what the pool's metadata hold of it."""
+        constants = {"centre": self.centre.tolist(), "scale": self.scale.tolist()}
+        return constants | ({"release": self.release} if self.release else {})
+
+
+class Side(Protocol):
+    """Records of one side, as they came."""
+
+    def __len__(self) -> int: ...
+
+    def chunks(self) -> Iterator[Table]:
+        """Yield the records in their order, some at a time."""
+
+
+Constants = Callable[[Side, Side], Scaling | None]
+"""Takes the audited and the public records and returns the constants; what the config says was checked before."""
+
+
+class Moments(Protocol):
+    """Noisy means and standard deviations [d] of columns, those that are at their floor [d], and what the noise was."""
+
+    @property
+    def mean(self) -> Float[np.ndarray, " d"]: ...
+    @property
+    def sd(self) -> Float[np.ndarray, " d"]: ...
+    @property
+    def floored(self) -> Bool[np.ndarray, " d"]: ...
+    @property
+    def noise_multiplier(self) -> float: ...
+    @property
+    def sensitivity(self) -> float: ...
+    @property
+    def noise(self) -> float: ...
+
+
+Bounds = tuple[Float[np.ndarray, " d"], Float[np.ndarray, " d"]]
+"""Low and high of every column."""
+
+Release = Callable[[Iterable[Table], int, Bounds, float, float, np.random.Generator], Moments]
+"""Releases moments of so many records between bounds at ε and δ: what a pool is given for `standardise: private`."""
+
+
+@dataclass(frozen=True)
+class Standardisation:
+    """A data set, the section that says how it is standardised, the name of that section in errors, and a way to release moments."""
+
+    source: Source
+    section: Dataset
+    name: str
+    where: str
+    seed: int
+    release: Release | None = None
+
+
+def _none(task: Standardisation) -> Constants:
+    return lambda audited, public: None
+
+
+def _public(task: Standardisation) -> Constants:
+    """By mean and standard deviation of the public records; a constant column is only centred."""
+
+    def constants(audited: Side, public: Side) -> Scaling:
+        records = np.concatenate(list(public.chunks()))
+        scale = records.std(axis=0, dtype=np.float64)
+        scale[scale == 0] = 1.0
+        return Scaling(records.mean(axis=0, dtype=np.float64), scale)
+
+    return constants
+
+
+def _stated(task: Standardisation) -> Constants:
+    """By the constants that the config states; columns that it does not name stay as they are."""
+    constants = dict(task.section.constants)
+    pairs = np.array([constants.pop(name, (0.0, 1.0)) for name in task.source.features], dtype=np.float64)
+    _check_known(constants, task, "constants")
+    return lambda audited, public: Scaling(pairs[:, 0], pairs[:, 1])
+
+
+def _private(task: Standardisation) -> Constants:
+    """By noisy moments of the audited records; columns of 0 and 1 stay as they are where no bounds are stated for them."""
+    if task.release is None:
+        raise TypeError("standardise: private needs a release function")
+    bounds, section, features, release = _bounds(task), task.section, task.source.features, task.release
+    chosen = [column for column, name in enumerate(features) if name in bounds]
+    low, high = np.array([bounds[features[column]] for column in chosen], dtype=np.float64).T
+    epsilon, delta = section.standardise_epsilon or 0.0, section.standardise_delta
+    # other terms get other noise: the same one under two budgets would subtract away
+    noise_key = [repr(value) for value in (epsilon, delta, sorted(bounds.items()))]
+    random = generator(task.seed, "standardise", task.name, *noise_key)
+
+    def constants(audited: Side, public: Side) -> Scaling:
+        columns = (chunk[:, chosen] for chunk in audited.chunks())
+        moments = release(columns, len(audited), (low, high), epsilon, delta, random)
+        centre, scale = np.zeros(len(features)), np.ones(len(features))
+        centre[chosen], scale[chosen] = moments.mean, moments.sd
+        terms = {
+            "mechanism": "Gaussian",
+            "epsilon": epsilon,
+            "delta": delta,
+            "adjacency": "add or remove one record of the pool, their number being public",
+            "records": len(audited),
+            "noise_multiplier": moments.noise_multiplier,
+            "sensitivity": moments.sensitivity,
+            "noise": moments.noise,
+            "bounds": {name: list(pair) for name, pair in bounds.items()},
+            "floored": [features[column] for column, low in zip(chosen, moments.floored, strict=True) if low],
+        }
+        return Scaling(centre, scale, terms)
+
+    return constants
+
+
+EVERY = "*"
+"""Stands in `bounds` for all columns of numbers that it does not name."""
+
+
+def _bounds(task: Standardisation) -> dict[str, tuple[float, float]]:
+    """Return the bounds of every column that is standardised, in the order of the columns."""
+    given = dict(task.section.bounds)
+    common = given.pop(EVERY, None)
+    bounds, missing = {}, []
+    for name in task.source.features:
+        pair = given.pop(name, None if name in task.source.flags else common)
+        if pair is not None:
+            bounds[name] = pair
+        elif name not in task.source.flags:
+            missing.append(name)
+    _check_known(given, task, "bounds")
+    if missing:
+        more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+        raise UserError(
+            f"{task.where}.bounds: nothing for column '{missing[0]}'{more}: state [low, high] for every column of numbers, known"
+            f" without looking at the records, or one for all others under '{EVERY}'"
+        )
+    if not bounds:
+        raise UserError(f"{task.where}.standardise: private: all columns are of 0 and 1 already; leave it out")
+    return bounds
+
+
+def _check_known(left: dict[str, Any], task: Standardisation, key: str) -> None:
+    if left:
+        odd = next(iter(left))
+        raise UserError(f"{task.where}.{key}.{odd}: no such column: {suggest(odd, task.source.features)}")
+
+
+STANDARDISATIONS: dict[str, Callable[[Standardisation], Constants]] = {
+    "none": _none,
+    "public": _public,
+    "stated": _stated,
+    "private": _private,
+}
+"""The values of `standardise`."""

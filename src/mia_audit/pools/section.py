@@ -1,0 +1,95 @@
+"""Sections of a config for data sets and for the membership of training sets."""
+
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import AfterValidator, BeforeValidator, Field, FiniteFloat, PositiveFloat, PositiveInt, model_validator
+
+from mia_audit.sections import Probability, Section
+
+
+def _bounds(value: tuple[float, float]) -> tuple[float, float]:
+    if not value[0] < value[1]:
+        raise ValueError(f"the low bound comes first, and below the high one, got {value[0]:g} and {value[1]:g}")
+    return value
+
+
+Column = Annotated[str, BeforeValidator(str)]
+"""Columns of arrays are numbers, and YAML does not make text of them."""
+Bounds = Annotated[tuple[FiniteFloat, FiniteFloat], AfterValidator(_bounds)]
+
+
+class Dataset(Section):
+    """Where records come from, and how many of them are audited."""
+
+    source: str = ""
+    """Registered source, or `file.py:function`; the data set's own name when left out."""
+    path: str = ""
+    """File or folder that the source reads (docs/pools.md); relative to where the audit is started."""
+    download: bool = False
+    """Let torchvision fetch its data set into `path` where it is not there yet."""
+    take: Literal["sample", "first"] = "sample"
+    """Which records: drawn by the seed, or the first ones in the order of the data set (training before test images)."""
+    size: PositiveInt | None = None
+    """Images: the side in pixels that all are resized to; needed where they vary, else their own when left out."""
+    convert: Literal["none", "rgb", "grey"] = "none"
+    """Images in a folder: make all of them colour or grey-scale; without it they have to be of one kind."""
+    label: str = "label"
+    """Tables in a file: the column that holds the class."""
+    records: PositiveInt | None = None
+    """Audited records; all that remain when left out."""
+    public: int = Field(0, ge=0)
+    """Records set aside for public pre-training, disjoint from the audited ones."""
+    label_noise: float = Field(0.0, ge=0, lt=1)
+    """Share of audited records whose label is replaced by a wrong one."""
+    standardise: Literal["none", "public", "stated", "private"] = "none"
+    """Tables: centre and scale columns by the public records, by the `constants` stated here, or by moments of the audited records
+    that are released under differential privacy; never by the audited records without noise."""
+    constants: dict[Column, tuple[FiniteFloat, Annotated[FiniteFloat, Field(gt=0)]]] = Field({})
+    """Tables: a column's centre and scale, known without looking at the records; columns left out stay as they are."""
+    bounds: dict[Column, Bounds] = Field({})
+    """`standardise: private`: low and high of every column of numbers, known without looking at the records; `"*"` stands for all
+    others. Values outside count as the nearer bound. Columns of 0 and 1 need none, and then stay as they are."""
+    standardise_epsilon: float | None = Field(None, gt=0, lt=200)
+    """`standardise: private`: ε of all constants together, for the whole pool; what a mechanism spends comes on top (docs/privacy.md)."""
+    standardise_delta: Probability = 1e-5
+    """`standardise: private`: δ of that ε."""
+    mean: float | tuple[float, ...] | None = None
+    """Images: subtracted from pixels scaled to [0, 1], a number or one a channel; left out, what the model's own weights want, else 0.5."""
+    std: PositiveFloat | tuple[PositiveFloat, ...] | None = None
+    """Images: divides the centred pixels; left out, what the model's own weights want, else 0.5."""
+
+    @model_validator(mode="after")
+    def _standardise(self) -> Self:
+        if self.standardise == "public" and not self.public:
+            raise ValueError("standardise: public needs public records, but public is 0")
+        if (self.standardise == "stated") != bool(self.constants):
+            raise ValueError("standardise: stated goes with constants: give both, or neither")
+        private, delta = self.standardise == "private", Dataset.model_fields["standardise_delta"].default
+        given = {bool(self.bounds), self.standardise_epsilon is not None}
+        if given != {private} or (self.standardise_delta != delta and not private):
+            raise ValueError(
+                "standardise: private goes with bounds and standardise_epsilon (and may have standardise_delta): give them all, or none"
+            )
+        return self
+
+
+class Membership(Section):
+    """Which records are in the training set of which shadow model."""
+
+    design: Literal["half", "bernoulli", "split"] = "half"
+    """`half`: every model trains on its own uniformly random half; `bernoulli`: a fair coin per record and model; `split`: a random `share`."""
+    share: Probability | None = None
+    """Share of the pool that a model trains on; for design split alone, 0.8 when left out."""
+    models: int = Field(17, ge=4)
+    """Shadow models per setting; each is the target once. At least 4."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _default_share(cls, values: Any) -> Any:
+        return {"share": 0.8} | values if isinstance(values, dict) and values.get("design") == "split" else values
+
+    @model_validator(mode="after")
+    def _share(self) -> Self:
+        if (self.share is None) != (self.design != "split"):
+            raise ValueError(f"share: belongs to design split, but design is {self.design}")
+        return self

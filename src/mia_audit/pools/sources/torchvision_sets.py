@@ -1,0 +1,178 @@
+"""Data sets that torchvision's own classes read from their published files, all registered here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import accumulate
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from mia_audit.errors import UserError, first_line
+from mia_audit.pools.catalogue import PoolSource, Source, pools, root_of
+from mia_audit.pools.images import Images, sizes_of
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+    from mia_audit.pools.section import Dataset
+
+KEYS = ("path", "download", "size")
+
+
+def cifar_files(kind: Any) -> list[tuple[str, str | None]]:
+    """List what CIFAR-10 and CIFAR-100 consist of."""
+    batches = [*kind.train_list, *kind.test_list, (kind.meta["filename"], kind.meta["md5"])]
+    return [(f"{kind.base_folder}/{name}", md5) for name, md5 in batches]
+
+
+def mnist_files(kind: Any) -> list[tuple[str, str | None]]:
+    """List what MNIST and its like consist of, unpacked."""
+    return [(f"{kind.__name__}/raw/{Path(url).stem}", None) for url, _ in kind.resources]
+
+
+@dataclass(frozen=True)
+class TorchvisionSet:
+    """One of torchvision's data sets: all of its training images, then all of its test images.
+
+    `splits` are the constructor's arguments for either part with the number of images that were published (several
+    where several releases are in use); `labels` and `classes` read a constructed set. `needs` lists what has to be below
+    the root, by torchvision's class, with MD5 sums where they were published. `varies` marks sets whose images are not all
+    of one size, `files` where they are.
+    """
+
+    kind: str
+    splits: tuple[tuple[Mapping[str, Any], tuple[int, ...]], ...]
+    labels: Callable[[Any], Any]
+    classes: Callable[[Any], list[str]]
+    needs: Callable[[Any], Iterable[tuple[str, str | None]]]
+    varies: bool = False
+    files: Callable[[Any], list[Any]] | None = None
+
+    def __call__(self, dataset: Dataset, where: str) -> Source:
+        """Read what torchvision reads at once, and leave images that are files of their own to be decoded later."""
+        parts = [self._part(dataset, where, arguments, counts) for arguments, counts in self.splits]
+        starts = [0, *accumulate(len(part) for part in parts)]
+
+        def part_of(row: int) -> tuple[Any, int]:
+            number = int(np.searchsorted(starts, row, side="right")) - 1
+            return parts[number], row - starts[number]
+
+        def open_image(row: int) -> Image:
+            part, index = part_of(row)
+            image: Image = part[index][0]
+            return image
+
+        def name_of(row: int) -> str:
+            part, index = part_of(row)
+            return str(self.files(part)[index]) if self.files else f"image {row}"
+
+        if self.varies and dataset.size is None:
+            raise UserError(
+                f"{where}.size: missing; the images of {self.kind} vary in size: give the side in pixels that all are resized to,"
+                " such as the model's, 224"
+            )
+        first = open_image(0) if not self.varies else None
+        channels = len(first.getbands()) if first else 3
+        sizes = sizes_of(dataset.size, first.size if first else None)
+        labels = np.concatenate([np.asarray(self.labels(part), dtype=np.int64) for part in parts])
+        images = Images(starts[-1], channels, sizes, open_image, name_of)
+        return Source("image", images, labels, self.classes(parts[0]), [])
+
+    def _part(self, dataset: Dataset, where: str, arguments: Mapping[str, Any], counts: tuple[int, ...]) -> Any:
+        from mia_audit.runtime.torchvision_guard import guard
+
+        guard()
+        import torchvision.datasets
+
+        root = root_of(dataset, where, must_exist=not dataset.download)
+        part = " ".join(str(value) for value in arguments.values() if isinstance(value, str))
+        try:
+            images = getattr(torchvision.datasets, self.kind)(root, **arguments, download=dataset.download)
+        except Exception as error:  # torchvision and the formats' readers raise what they like
+            if dataset.download:
+                why, remedy = first_line(error), "the download failed; fetch its files by hand"
+            else:
+                why = "; ".join(self._wrong(root)) or first_line(error)
+                remedy = f"put its published files there, or let torchvision fetch them with {where}.download: true"
+            raise UserError(f"{where}.path: no readable {self.kind} in {root} ({why}): {remedy}") from None
+        if len(images) not in counts:
+            expected = " or ".join(f"{count:,}" for count in counts)
+            raise UserError(
+                f"{where}.path: {len(images):,} {part or 'such'} images of {self.kind} in {root} where {expected} were"
+                " expected: files are missing, or are not the published ones"
+            )
+        return images
+
+    def _wrong(self, root: Path) -> Iterator[str]:
+        """Name what is missing below the root, and what is not what was published."""
+        import torchvision.datasets
+        from torchvision.datasets.utils import check_integrity
+
+        for name, md5 in self.needs(getattr(torchvision.datasets, self.kind)):
+            if not (root / name).exists():
+                packed = (root / f"{name}.gz").exists()
+                yield f"{name}.gz is still packed: gunzip it" if packed else f"{name} is missing"
+            elif md5 and not check_integrity(root / name, md5):
+                yield f"{name} is damaged, or not the published file"
+
+
+CIFAR_SPLITS = (({"train": True}, (50_000,)), ({"train": False}, (10_000,)))
+MNIST_SPLITS = (({"train": True}, (60_000,)), ({"train": False}, (10_000,)))
+SVHN_SPLITS = (({"split": "train"}, (73_257,)), ({"split": "test"}, (26_032,)))
+FOOD_SPLITS = (({"split": "train"}, (75_750,)), ({"split": "test"}, (25_250,)))
+GTSRB_SPLITS = (({"split": "train"}, (26_640, 39_209)), ({"split": "test"}, (12_630,)))
+"""torchvision downloads the training set of the online competition; the final one, which the paper counts, is larger."""
+GTSRB_FILES = ("GTSRB/Training", "GTSRB/Final_Test/Images", "GT-final_test.csv")
+
+
+def _targets(part: Any) -> Any:
+    return part.targets
+
+
+def _classes(part: Any) -> list[str]:
+    classes: list[str] = part.classes
+    return classes
+
+
+SETS = {
+    # 60,000 colour images of 32 × 32 pixels in 10 and in 100 classes (Krizhevsky 2009)
+    "cifar10": TorchvisionSet("CIFAR10", CIFAR_SPLITS, _targets, _classes, cifar_files),
+    "cifar100": TorchvisionSet("CIFAR100", CIFAR_SPLITS, _targets, _classes, cifar_files),
+    # 70,000 grey-scale digits of 28 × 28 pixels in 10 classes (LeCun et al. 1998), and pieces of clothing (Xiao et al. 2017)
+    "mnist": TorchvisionSet("MNIST", MNIST_SPLITS, _targets, _classes, mnist_files),
+    "fashion_mnist": TorchvisionSet("FashionMNIST", MNIST_SPLITS, _targets, _classes, mnist_files),
+    # Street View House Numbers: 99,289 colour images of 32 × 32 pixels in 10 classes (Netzer et al. 2011)
+    "svhn": TorchvisionSet(
+        "SVHN",
+        SVHN_SPLITS,
+        labels=lambda part: part.labels,
+        classes=lambda part: [str(number) for number in range(10)],
+        needs=lambda kind: [kind.split_list[arguments["split"]][1:] for arguments, _ in SVHN_SPLITS],
+    ),
+    # 101,000 colour photographs of at most 512 pixels a side in 101 classes (Bossard et al. 2014)
+    "food101": TorchvisionSet(
+        "Food101",
+        FOOD_SPLITS,
+        labels=lambda part: part._labels,
+        classes=_classes,
+        needs=lambda kind: [(f"food-101/{name}", None) for name in ("images", "meta/train.json", "meta/test.json")],
+        varies=True,
+        files=lambda part: part._image_files,
+    ),
+    # German Traffic Sign Recognition Benchmark: colour images from 15 to 250 pixels a side in 43 classes (Stallkamp et al. 2012)
+    "gtsrb": TorchvisionSet(
+        "GTSRB",
+        GTSRB_SPLITS,
+        labels=lambda part: [label for _, label in part._samples],
+        classes=lambda part: [str(number) for number in range(43)],
+        needs=lambda kind: [(f"gtsrb/{name}", None) for name in GTSRB_FILES],
+        varies=True,
+        files=lambda part: [path for path, _ in part._samples],
+    ),
+}
+
+for name, torchvision_set in SETS.items():
+    pools.register(name)(PoolSource(torchvision_set, KEYS))

@@ -1,0 +1,117 @@
+"""A pool on disk: arrays that are memory-mapped, tables beside them, and the membership matrix."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import pyarrow as pa
+from jaxtyping import Bool, Int, Num
+
+from mia_audit.errors import UserError
+from mia_audit.pools.build import Data, Pool, Records
+from mia_audit.storage import atomic_write, read_table, sha256, table_metadata, write_table
+
+ARRAY = "array_sha256"
+"""Key of a pool's metadata: the SHA-256 of the array beside it; pools made elsewhere have none."""
+
+
+def write_pool(pool: Pool, folder: Path) -> None:
+    """Write records.npy, records.parquet, public.npy and public.parquet."""
+    for stem, records in (("public", pool.public), ("records", pool.audited)):
+        with atomic_write(folder / f"{stem}.npy") as partial, partial.open("wb") as file:
+            _write_array(file, records.data)
+        metadata = pool.metadata | {ARRAY: sha256(folder / f"{stem}.npy")}
+        write_table(folder / f"{stem}.parquet", _table(records), "records", len(records.labels), metadata)
+
+
+def _write_array(file: BinaryIO, data: Data) -> None:
+    """Write a .npy file a chunk at a time, so that no more than a chunk is in memory."""
+    header = {"descr": np.lib.format.dtype_to_descr(data.dtype), "fortran_order": False, "shape": data.shape}
+    np.lib.format.write_array_header_1_0(file, header)
+    for chunk in data.chunks():
+        file.write(np.ascontiguousarray(chunk).data)
+
+
+def _table(records: Records) -> pa.Table:
+    return pa.table(
+        {
+            "record": pa.array(np.arange(len(records.labels), dtype=np.int32)),
+            "label": pa.array(records.labels),
+            "sha256": pa.array(records.sha256, pa.string()),
+            "flipped": pa.array(records.flipped),
+            "source": pa.array(records.source.astype(np.int32)),
+        }
+    )
+
+
+@dataclass(frozen=True)
+class StoredRecords:
+    """Records as stored: memory-mapped data [n, …], labels [n], and the pool's metadata."""
+
+    data: Num[np.ndarray, "n ..."]
+    labels: Int[np.ndarray, " n"]
+    metadata: dict[str, Any]
+
+
+def read_records(folder: Path, stem: str = "records") -> StoredRecords:
+    """Open a pool's audited (`records`) or public (`public`) records; a wrong or damaged file is a UserError that names it."""
+    path = folder / f"{stem}.npy"
+    table = read_table(folder / f"{stem}.parquet", "records", ["label"])
+    try:
+        data = np.load(path, mmap_mode="r" if len(table) else None, allow_pickle=False)
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file; expected the pool's records as a NumPy array") from None
+    except (ValueError, OSError, EOFError) as error:
+        raise UserError(f"{path}: truncated or not a NumPy array ({error}). Delete it and run again") from None
+    if len(data) != len(table):
+        raise UserError(
+            f"{path}: {len(data)} records, but {stem}.parquet beside it has {len(table)}. Delete both and run again"
+        )
+    metadata = table_metadata(folder / f"{stem}.parquet", "records")
+    if (digest := metadata.pop(ARRAY, None)) and digest != sha256(path):
+        raise UserError(
+            f"{path}: damaged (its bytes are not those that were written with {stem}.parquet). Delete both and run again"
+        )
+    stored = StoredRecords(data, table["label"].to_numpy(), metadata)
+    _check_metadata(stored, folder, stem)
+    return stored
+
+
+def _check_metadata(stored: StoredRecords, folder: Path, stem: str) -> None:
+    """Refuse a pool, perhaps another tool's, whose array or labels are not what the table's metadata state."""
+    path, metadata = folder / f"{stem}.parquet", stored.metadata
+    if lacking := [name for name in ("kind", "shape", "classes") if name not in metadata]:
+        raise UserError(f"{path}: '{lacking[0]}' is missing from the table's metadata; see docs/data.md")
+    if list(stored.data.shape[1:]) != metadata["shape"]:
+        raise UserError(
+            f"{path}: records of shape {metadata['shape']}, but {stem}.npy beside it has {list(stored.data.shape[1:])}."
+            " Delete both and run again"
+        )
+    outside = np.flatnonzero((stored.labels < 0) | (stored.labels >= len(metadata["classes"])))
+    if len(outside):
+        raise UserError(
+            f"{path}: record {outside[0]} has the label {stored.labels[outside[0]]}, but the pool's {len(metadata['classes'])} classes are"
+            f" numbered from 0 to {len(metadata['classes']) - 1} ({len(outside)} such labels)"
+        )
+
+
+def write_membership(path: Path, membership: Bool[np.ndarray, "n k"], metadata: dict[str, Any]) -> None:
+    """Write a membership matrix: a row a record, a bool column a shadow."""
+    columns: dict[str, pa.Array] = {"record": pa.array(np.arange(len(membership), dtype=np.int32))}
+    columns |= {str(shadow): pa.array(column) for shadow, column in enumerate(membership.T)}
+    write_table(path, pa.table(columns), "membership", len(membership), metadata)
+
+
+def read_membership(
+    path: Path, shadows: Iterable[int] | None = None, records: int | None = None
+) -> Bool[np.ndarray, "n k"]:
+    """Read the membership of all shadows, or of some; UserError where it is not of so many `records`, if they are known."""
+    names = None if shadows is None else [str(shadow) for shadow in shadows]
+    table = read_table(path, "membership", names)
+    if records is not None and len(table) != records:
+        raise UserError(
+            f"{path}: membership of {len(table)} records, but the pool has {records}. Delete it and run again"
+        )
+    return np.stack([table[name].to_numpy() for name in table.column_names if name != "record"], axis=1)

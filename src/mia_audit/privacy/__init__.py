@@ -1,0 +1,1 @@
+"""Differential privacy: accounting, noise, clipping, per-record gradients and the mechanisms built from them."""

@@ -1,0 +1,75 @@
+"""The Gaussian mechanism without sampling: what its noise costs exactly, and which noise a budget needs.
+
+T queries with noise multiplier z are √T/z-GDP, and their ε at δ is exact (Dong et al. 2022). For one query the least noise
+is that of the analytic Gaussian mechanism (Balle and Wang 2018, theorem 8).
+"""
+
+import math
+from functools import cache
+
+from mia_audit.errors import UserError
+
+SEARCH = 200
+"""Halvings of a search, which ends before where double precision does."""
+
+LARGEST = 1e15
+"""No larger ε is computed."""
+
+CALIBRATED = 200.0
+"""Single releases are calibrated below this ε only."""
+
+
+def check_privacy(epsilon: float, delta: float, where: str = "") -> None:
+    """Raise UserError unless ε is positive and finite and δ between 0 and 1."""
+    if not 0 < epsilon < math.inf:
+        raise UserError(f"{where}epsilon {epsilon:g}: an ε is a positive number")
+    if not 0 < delta < 1:
+        raise UserError(f"{where}delta {delta:g}: expected a number between 0 and 1, far below 1/(records)")
+
+
+def epsilon_of_gdp(mu: float, delta: float) -> float:
+    """Return the ε at which μ-GDP is (ε, δ)-DP: δ = Φ(−ε/μ + μ/2) − e^ε Φ(−ε/μ − μ/2) (Dong et al. 2022, corollary 1)."""
+    from scipy.special import log_ndtr
+
+    log_delta = math.log(delta) if delta > 0 else -math.inf  # no finite ε at δ = 0
+
+    def exceeds(epsilon: float) -> bool:
+        above = float(log_ndtr(mu / 2 - epsilon / mu))
+        below = epsilon + float(log_ndtr(-mu / 2 - epsilon / mu))
+        return below < above and above + math.log(-math.expm1(below - above)) > log_delta
+
+    if mu <= 0 or not exceeds(0.0):
+        return 0.0
+    low, high = 0.0, 1.0
+    while exceeds(high):
+        low, high = high, 2 * high
+        if high > LARGEST:
+            return math.inf
+    for _ in range(SEARCH):
+        middle = (low + high) / 2
+        if middle in (low, high):
+            break
+        low, high = (middle, high) if exceeds(middle) else (low, middle)
+    return high
+
+
+def epsilon_of_steps(multiplier: float, steps: int, delta: float) -> float:
+    """Return ε at δ of `steps` Gaussian steps whose noise is `multiplier` times the sensitivity, exactly."""
+    return epsilon_of_gdp(math.sqrt(steps) / multiplier, delta)
+
+
+@cache
+def multiplier_for(epsilon: float, steps: int, delta: float) -> float:
+    """Return the least noise multiplier with which `steps` Gaussian steps are (ε, δ)-DP."""
+    check_privacy(epsilon, delta)
+    if epsilon >= CALIBRATED:
+        raise UserError(
+            f"epsilon {epsilon:g}: noise is calibrated below {CALIBRATED:g} only; an ε that large promises nothing"
+        )
+    low, high = 0.0, 1.0
+    while epsilon_of_gdp(high, delta) < epsilon:
+        low, high = high, 2 * high
+    for _ in range(SEARCH):
+        middle = (low + high) / 2
+        low, high = (middle, high) if epsilon_of_gdp(middle, delta) <= epsilon else (low, middle)
+    return math.sqrt(steps) / low

@@ -1,0 +1,134 @@
+"""Masks of noise: a factor per channel by its importance, spread over all trainable parameters."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from jaxtyping import Float, Int
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from mia_audit.errors import UserError
+from mia_audit.models import Inputs
+from mia_audit.models.channels import Channels, channel_weights, channels_of
+from mia_audit.runtime.memory import AdaptiveBatchSize
+from mia_audit.storage import atomic_write
+
+
+@dataclass(frozen=True)
+class Masks:
+    """The masks that a training used, an epoch a row: M of every channel, and M of all other parameters.
+
+    `source` says what they were computed from, `layers` which layers' parameters write the channels.
+    """
+
+    source: str
+    layers: tuple[str, ...]
+    channels: Float[Tensor, "E C"]
+    rest: Float[Tensor, " E"]
+
+
+def save_masks(masks: Masks, path: Path) -> None:
+    """Write masks as safetensors: `channels` [epochs, channels], `rest` [epochs]; the metadata say source and layers.
+
+    One key, since safetensors writes several in an order that differs from run to run.
+    """
+    metadata = {"masks": json.dumps({"source": masks.source, "layers": masks.layers})}
+    with atomic_write(path) as partial:
+        save_file({"channels": masks.channels.contiguous(), "rest": masks.rest}, partial, metadata=metadata)
+
+
+def banded(importance: Float[Tensor, " C"], factors: Sequence[float]) -> Float[Tensor, " C"]:
+    """Cut [min, max] of the importances into three equal bands and give each channel its band's factor.
+
+    `factors` are those of the most, of the moderately and of the least important channels; a border belongs to the band
+    below it, and channels that are all alike are the least important.
+    """
+    importance = importance.double()
+    low, high = importance.min(), importance.max()
+    band = (importance > low + (high - low) / 3).int() + (importance > low + 2 * (high - low) / 3).int()
+    return torch.tensor(factors[::-1], dtype=torch.float64, device=importance.device)[band.long()]
+
+
+class ChannelNoise:
+    """Where the channels of a model are among its trainable parameters, laid out in one vector as gradients are."""
+
+    def __init__(self, model: nn.Module, who: str) -> None:
+        self.model = model
+        self.found: Channels = channels_of(model, who)
+        masked = {
+            id(value)
+            for layer in self.found.writers.values()
+            for value in layer.parameters(recurse=False)
+            if value.requires_grad
+        }
+        if not masked:
+            raise UserError(
+                f"{who} scales the noise of {' and '.join(self.found.writers)}, of which training.trainable leaves nothing to be"
+                " trained: choose train: all, or dp-sgd"
+            )
+        trainable = [value for value in model.parameters() if value.requires_grad]
+        self.count = next(len(value) for value in trainable if id(value) in masked)
+        self._places = [id(value) in masked for value in trainable]
+        self._sizes = [value.numel() for value in trainable]
+        self.device = trainable[0].device
+
+    def spread(self, channels: Float[Tensor, " C"], rest: float = 1.0) -> Float[Tensor, " p"]:
+        """Return a vector over all parameters, float32: each channel's value where it is written, `rest` elsewhere."""
+        pieces = [
+            channels.repeat_interleave(size // self.count) if masked else channels.new_full((size,), rest)
+            for masked, size in zip(self._places, self._sizes, strict=True)
+        ]
+        return torch.cat(pieces).to(self.device, torch.float32)
+
+    def normalised(self, factors: Float[Tensor, " C"]) -> tuple[Float[Tensor, " C"], float]:
+        """Divide the channels' factors, and the factor 1 of all other parameters, by their geometric mean.
+
+        The mean is over coordinates, each parameter's numbers counting one by one: det D = 1, so that the noise fills the
+        same volume as without a mask, and C means the same.
+        """
+        each = sum(size for masked, size in zip(self._places, self._sizes, strict=True) if masked) // self.count
+        mean = (factors.log().sum() * each / sum(self._sizes)).exp()
+        return factors / mean, float(1 / mean)
+
+    def by_channel(self, vector: Float[Tensor, " p"]) -> Float[Tensor, " C"]:
+        """Return the length of a vector's part in every channel, float64."""
+        pieces = zip(torch.split(vector.double(), self._sizes), self._places, strict=True)
+        rows = [piece.reshape(self.count, -1) for piece, masked in pieces if masked]
+        lengths: Tensor = torch.cat(rows, dim=1).norm(dim=1)
+        return lengths
+
+    def importance(self, inputs: Inputs | Tensor, labels: Int[Tensor, " b"], micro_batch: int) -> Float[Tensor, " C"]:
+        """Return the mean over records of Grad-CAM's channel weights of the true class's logit, as the model is now."""
+        training = self.model.training
+        self.model.eval()  # dropout draws nothing here
+
+        def summed(size: int) -> Tensor:
+            total = torch.zeros((), dtype=torch.float64, device=inputs.device)
+            for start in range(0, len(labels), size):
+                part = slice(start, start + size)
+                total = total + channel_weights(self.model, self.found, inputs[part], labels[part]).double().sum(dim=0)
+            return total
+
+        total = AdaptiveBatchSize(micro_batch)(summed)
+        self.model.train(training)
+        return total / len(labels)
+
+    def state(self, history: Sequence[tuple[Tensor, float]]) -> dict[str, Tensor]:
+        """Return the masks of the epochs so far, as a checkpoint keeps them."""
+        channels = torch.stack([channels for channels, _ in history])
+        return {
+            "mask_channels": channels,
+            "mask_rest": torch.tensor([rest for _, rest in history], dtype=torch.float64),
+        }
+
+    def restored(self, state: Mapping[str, Tensor]) -> list[tuple[Tensor, float]]:
+        """Return the masks of the epochs before, from a checkpoint."""
+        return list(zip(state["mask_channels"].to(self.device), state["mask_rest"].tolist(), strict=True))
+
+    def masks(self, source: str, history: Sequence[tuple[Tensor, float]]) -> Masks:
+        """Put the masks of every epoch together."""
+        channels = torch.stack([channels for channels, _ in history]).float().cpu()
+        return Masks(source, tuple(self.found.writers), channels, torch.tensor([rest for _, rest in history]))

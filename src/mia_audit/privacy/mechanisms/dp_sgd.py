@@ -1,0 +1,117 @@
+"""`dp-sgd`: Poisson sampling, per-record clipping, Gaussian noise on the sum (Abadi et al. 2016; Bu et al. 2023)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import Field
+
+from mia_audit.errors import UserError
+from mia_audit.privacy.catalogue import Job, Mechanism, Terms, mechanism
+from mia_audit.sections import Section
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from mia_audit.privacy.masks import Masks
+
+
+class Noise(Section):
+    """The keys of every mechanism that adds noise to clipped gradients."""
+
+    accountant: Literal["pld", "prv", "rdp"] = "pld"
+    """Accountant that calibrates the noise: dp-accounting's PLD, or Opacus's PRV or RDP."""
+    clipping: Literal["automatic", "flat"] = "automatic"
+    """Per-record clipping: automatic (Bu et al. 2023) or flat at clip_norm."""
+    clip_norm: float = Field(1.0, gt=0)
+    """Clipping norm C of flat clipping."""
+
+
+@mechanism("dp-sgd", options=(Noise,))
+class DPSGD:
+    """The noisy clipped sum of a Poisson batch, divided by the expected batch size.
+
+    The noise multiplier z is calibrated to the budget for this training set's sampling rate q = B/n and all steps; the
+    noise on the sum has standard deviation z times the sensitivity of the clipped sum.
+    """
+
+    def __init__(self, section: Mechanism, job: Job) -> None:
+        from mia_audit.privacy.accounting import noise_multiplier_for, steps_per_epoch
+        from mia_audit.privacy.clipping import CLIPPINGS
+        from mia_audit.privacy.noise import Stream
+        from mia_audit.privacy.per_record import ClippedSum
+
+        check_private(job, section.mechanism)
+        own = section.read(Noise)
+        self.job = job
+        self.delta = section.delta
+        self.steps_per_epoch = steps_per_epoch(job.records, job.training.batch)
+        self.rate = job.training.batch / job.records
+        steps = job.training.epochs * self.steps_per_epoch
+        noise_multiplier = noise_multiplier_for(job.epsilon, self.rate, steps, self.delta, own.accountant)
+        clipping = CLIPPINGS[own.clipping](own.clip_norm)
+        self.terms = Terms(self.delta, noise_multiplier, self.rate, own.accountant, "poisson", clipping.name)
+        self.clipped_sum = ClippedSum(job.model, clipping, job.micro_batch)
+        self._draws = Stream(job.key, "batches")
+        self._noise = Stream(job.key, "noise")
+
+    def batches(self) -> Iterator[Tensor]:
+        """Draw every record independently at rate q, for every step."""
+        for _ in range(self.steps_per_epoch):
+            drawn = self._draws.uniform(self.job.records) < self.rate
+            yield drawn.nonzero().squeeze(1)
+
+    def backward(self, inputs: Tensor, labels: Tensor) -> Tensor:
+        """Set `grad` to (Σ clipped gradients + noise) / B, B being the expected batch size; an empty batch is noise alone."""
+        total, losses = self.clipped_sum(inputs, labels)
+        noisy = self._noise.add_noise(total, self.deviation())
+        self.released(noisy)
+        self.clipped_sum.assign(noisy / self.job.training.batch)
+        return losses
+
+    def deviation(self) -> float | Tensor:
+        """Return the standard deviation of the noise of a step, z times the sensitivity: one number, or one per parameter."""
+        return self.terms.noise_multiplier * self.clipped_sum.clipping.sensitivity
+
+    def released(self, noisy: Tensor) -> None:
+        """Receive the noisy sum of a step: whatever is computed from it costs no privacy."""
+
+    def masks(self) -> Masks | None:
+        """Noise is the same everywhere."""
+        return None
+
+    def state(self) -> dict[str, Tensor]:
+        """Return the counters of the batches and of the noise; the key is in no checkpoint."""
+        import torch
+
+        return {"draws": torch.tensor(self._draws.counter), "noise": torch.tensor(self._noise.counter)}
+
+    def restore(self, state: Mapping[str, Tensor]) -> None:
+        """Go on with the batches and the noise that come after the state's."""
+        self._draws.counter, self._noise.counter = int(state["draws"]), int(state["noise"])
+
+    def spent(self, steps: int) -> tuple[float, float]:
+        """ε at δ of the steps really taken."""
+        from mia_audit.privacy.accounting import epsilon_spent
+
+        terms = self.terms
+        own, rdp = (
+            epsilon_spent(terms.noise_multiplier, self.rate, steps, self.delta, accountant)
+            for accountant in (terms.accountant, "rdp")
+        )
+        return own, rdp
+
+
+def check_private(job: Job, mechanism: str) -> None:
+    """Refuse what per-record gradients or the accountant's assumptions do not hold for."""
+    from mia_audit.models import batch_norm_layers
+
+    layers = batch_norm_layers(job.model)
+    if layers:
+        raise UserError(
+            f"layer '{layers[0]}' ({len(layers)} in all) is a BatchNorm, which mixes the records of a batch and cannot be"
+            f" trained under {mechanism}: choose a model with LayerNorm or GroupNorm"
+        )
+    if job.epsilon == float("inf"):
+        raise UserError(f"mechanism '{mechanism}' needs a finite budget: list mechanisms.*.epsilon, such as [8, 2]")

@@ -1,0 +1,121 @@
+"""`fadp`: dp-sgd whose noise is smaller on important channels, and whose guarantee holds.
+
+After the idea of FADP (noise by feature importance), whose published form is `fadp-literal`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from pydantic import Field
+
+from mia_audit.errors import UserError
+from mia_audit.privacy.catalogue import Job, Mechanism, mechanism
+from mia_audit.privacy.mechanisms.dp_sgd import DPSGD, Noise
+from mia_audit.sections import Section
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from mia_audit.privacy.masks import Masks
+
+SOURCES = {"public": "public records", "past": "past noisy gradients"}
+Factor = Annotated[float, Field(gt=0, le=1)]
+
+
+class Factors(Section):
+    """The key of mechanisms whose noise depends on the importance of channels."""
+
+    factors: tuple[Factor, Factor, Factor] = (0.6, 0.8, 1.0)
+    """What noise is multiplied by on channels of high, moderate and low importance."""
+
+
+class Importance(Section):
+    """What channels are important by."""
+
+    importance: Literal["public", "past"] = "public"
+    """Grad-CAM's channel weights on the public records at the start, or the noisy gradients of the epoch before."""
+
+
+def reads_public_records(section: Mechanism) -> bool:
+    """Return whether importance is computed from the pool's public records."""
+    return section.read(Importance).importance == "public"
+
+
+@mechanism("fadp", options=(Noise, Factors, Importance), reads_public_records=reads_public_records)
+class FADP(DPSGD):
+    """Scale, clip, noise, unscale: u = D⁻¹g is clipped at C, S = Σu + N(0, z²C²I), and the update is D S / B.
+
+    D holds a factor M per parameter: that of its channel's importance band, 1 where no channel is written, over their
+    geometric mean. The mask never sees the private records themselves, so that each step is a Gaussian mechanism of
+    multiplier z, which the accountant assumes; the noise of a group is z·C·M.
+
+    Since D clip(D⁻¹g) is g times the clipping factor of ‖D⁻¹g‖, gradients are never scaled: only their norms and the noise.
+    """
+
+    def __init__(self, section: Mechanism, job: Job) -> None:
+        import torch
+
+        from mia_audit.privacy.masks import ChannelNoise
+
+        super().__init__(section, job)
+        importance = section.read(Importance).importance
+        self.factors = section.read(Factors).factors
+        self.terms = replace(self.terms, noise_mask=SOURCES[importance])
+        self.channels = ChannelNoise(job.model, f"mechanism '{section.mechanism}'")
+        self.history: list[tuple[Tensor, float]] = []
+        self._keeps = importance == "past"
+        self._past: Tensor | None = None
+        nothing_yet = torch.zeros(self.channels.count, device=self.channels.device)
+        self._set(nothing_yet if self._keeps else self._public_importance())
+
+    def _public_importance(self) -> Tensor:
+        if self.job.public is None or not len(self.job.public[1]):
+            raise UserError(
+                "mechanism 'fadp' with importance: public reads public records, and there are none: set datasets.*.public"
+                " to a number of records, or choose importance: past"
+            )
+        return self.channels.importance(*self.job.public, self.job.micro_batch)
+
+    def _set(self, importance: Tensor) -> None:
+        from mia_audit.privacy.masks import banded
+
+        self.mask_of_channels, self.mask_of_rest = self.channels.normalised(banded(importance, self.factors))
+        self.mask = self.channels.spread(self.mask_of_channels, self.mask_of_rest)
+        self.clipped_sum.scale_norms(1 / self.mask)
+
+    def batches(self) -> Iterator[Tensor]:
+        """Renew the mask from the noisy gradients of the epoch before, where it comes of them; then draw as dp-sgd does."""
+        if self._past is not None:
+            # in scaled coordinates noise is alike everywhere: what stands out is gradient
+            self._set(self.channels.by_channel(self._past))
+            self._past = None
+        self.history.append((self.mask_of_channels, self.mask_of_rest))
+        yield from super().batches()
+
+    def deviation(self) -> Tensor:
+        """Return z·C·M."""
+        return self.mask.double() * super().deviation()
+
+    def released(self, noisy: Tensor) -> None:
+        """Keep what is public already, for the next epoch's mask."""
+        if self._keeps:
+            scaled = noisy / self.mask
+            self._past = scaled if self._past is None else self._past + scaled
+
+    def state(self) -> dict[str, Tensor]:
+        """As dp-sgd, the masks so far and the noisy gradients that make the next one."""
+        past = {} if self._past is None else {"past": self._past}
+        return super().state() | self.channels.state(self.history) | past
+
+    def restore(self, state: Mapping[str, Tensor]) -> None:
+        """Go on after the state."""
+        super().restore(state)
+        self.history = self.channels.restored(state)
+        self._past = state["past"].to(self.mask.device) if "past" in state else None
+
+    def masks(self) -> Masks:
+        """Return the mask of every epoch."""
+        return self.channels.masks(self.terms.noise_mask, self.history)

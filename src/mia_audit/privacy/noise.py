@@ -1,0 +1,146 @@
+"""Where the batches and the noise of a training come from, and where noise is added.
+
+Every random number is a function of (key, counter): AES-256 in counter mode, whose 256-bit key is derived by HMAC-SHA256
+from the audit's seed, from every term of the training and from the content of the training set (`training_key`). Two
+trainings that differ in any of these have unrelated batches and unrelated noise; two that are equal have the same bytes.
+Under a seed that somebody else knows there is no privacy: the noise can be recomputed and subtracted.
+"""
+
+import hashlib
+import hmac
+import json
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from mia_audit.models import Inputs
+
+BLOCK = {"cpu": 2**16, "cuda": 2**22}
+"""Normal numbers computed at once: on a CPU what stays in its caches."""
+
+LANE = 1024
+"""Normal numbers whose radii stand together in the key stream, before as many angles; divides half of every block."""
+
+ROWS = 256
+"""Records digested at once."""
+
+MERSENNE_WORDS = 624
+MERSENNE_OFFSET = 24
+"""Where the 624 words of the Mersenne Twister, 8 bytes each, begin in the state of torch's generator on the CPU."""
+
+
+def content_digest(inputs: Inputs | Tensor, labels: Int[Tensor, " n"], rows: Int[Tensor, " k"]) -> bytes:
+    """Return the SHA-256 of the records' bytes and labels, in the order of `rows`.
+
+    It identifies the training set, and is stored nowhere: it only enters the training's key.
+    """
+    digest = hashlib.sha256()
+    if isinstance(inputs, Inputs):
+        digest.update(inputs.preprocessing.encode())
+    for part in torch.split(rows, ROWS):
+        stored = inputs.stored(part) if isinstance(inputs, Inputs) else inputs[part].cpu().numpy()
+        digest.update(f"{stored.dtype} {stored.shape}".encode())
+        digest.update(stored.tobytes())
+        digest.update(labels[part].cpu().numpy().tobytes())
+    return digest.digest()
+
+
+def training_key(secret: tuple[int | str, ...], terms: Mapping[str, Any], content: bytes) -> bytes:
+    """Return the 256-bit key of one training: HMAC-SHA256 of its terms and its training set's digest under the secret.
+
+    The secret is the audit's seed with the names of what is trained; the terms are JSON values.
+    """
+    message = json.dumps({"terms": terms, "content": content.hex()}, sort_keys=True)
+    return hmac.digest(json.dumps(secret).encode(), message.encode(), "sha256")
+
+
+class Stream:
+    """Random numbers for one purpose; draw number `counter` is the next, and nothing else has to be kept to go on from it.
+
+    The cipher's 128-bit block counter begins with the number of the draw, so that each draw has 2⁶⁴ blocks of its own.
+    """
+
+    def __init__(self, key: bytes, purpose: str) -> None:
+        self._key = hmac.digest(key, purpose.encode(), "sha256")
+        self.counter = 0
+
+    def uniform(self, count: int) -> Float[Tensor, " count"]:
+        """Draw numbers in (0, 1), multiples of 2⁻⁵⁴, float64 on the CPU."""
+        return _uniform(self._next()(8 * count), torch.device("cpu"))
+
+    def add_noise(self, total: Float[Tensor, " p"], deviation: float | Float[Tensor, " p"]) -> Float[Tensor, " p"]:
+        """Return float32 total + N(0, deviation²), the deviation being one number or one per coordinate.
+
+        Normal numbers are drawn and added in float64 and the sum is rounded once: a float32 that is seen could have come
+        of some 2²⁹ values of the noise, whatever the total was, which hides the gaps between the values that float64
+        noise can take (Mironov 2012; Holohan and Braghin 2021).
+        """
+        draw = self._next()
+        noisy = torch.empty_like(total, dtype=torch.float32)
+        block = BLOCK.get(total.device.type, BLOCK["cpu"])
+        for start in range(0, len(total), block):
+            part = slice(start, min(start + block, len(total)))
+            size = part.stop - start
+            noise = _normal(draw(8 * math.ceil(size / (2 * LANE)) * 2 * LANE), total.device)[:size]
+            noise *= deviation[part] if isinstance(deviation, Tensor) else deviation
+            noisy[part] = noise.add_(total[part])
+        return noisy
+
+    def layer_seed(self) -> bytes:
+        """Draw what the generator of random layers starts from (`seed_layers`)."""
+        return bytes(self._next()(4 * MERSENNE_WORDS))
+
+    def _next(self) -> "_Draw":
+        draw = _Draw(self._key, self.counter)
+        self.counter += 1
+        return draw
+
+
+class _Draw:
+    """The cipher's key stream for one draw, some bytes after others."""
+
+    def __init__(self, key: bytes, counter: int) -> None:
+        cipher = Cipher(algorithms.AES(key), modes.CTR(counter.to_bytes(8, "big") + bytes(8)))
+        self._encryptor = cipher.encryptor()
+
+    def __call__(self, count: int) -> bytearray:
+        out = bytearray(count + 15)  # the cipher asks for room for a block more
+        self._encryptor.update_into(bytes(count), out)
+        del out[count:]
+        return out
+
+
+def _uniform(words: bytearray, device: torch.device) -> Float[Tensor, " n"]:
+    """Turn every 8 bytes into (k + ½) 2⁻⁵³, k being their first 53 bits."""
+    if not words:
+        return torch.empty(0, dtype=torch.float64, device=device)
+    integers = torch.frombuffer(words, dtype=torch.int64).to(device)
+    return (integers.bitwise_right_shift_(11).bitwise_and_(2**53 - 1)).double().add_(0.5).mul_(2.0**-53)
+
+
+def _normal(words: bytearray, device: torch.device) -> Float[Tensor, " n"]:
+    """Turn every 8 bytes into a standard normal number, `LANE` and `LANE` together (Box and Muller 1958); none is beyond 8.6."""
+    numbers = _uniform(words, device).view(-1, 2, LANE)
+    radius, angle = numbers.unbind(1)
+    radius = radius.log().mul_(-2).sqrt_()
+    angle = angle.mul(2 * math.pi)
+    torch.mul(radius, angle.cos(), out=numbers[:, 0])
+    torch.mul(radius, angle.sin_(), out=numbers[:, 1])
+    return numbers.flatten()
+
+
+def seed_layers(seed: bytes) -> None:
+    """Start torch's global generators, which dropout and its like draw from, from the bytes of `Stream.layer_seed`.
+
+    On the CPU all 624 words of the Mersenne Twister are set: `torch.manual_seed` reads 32 bits only. On a GPU it reads 64.
+    """
+    torch.manual_seed(int.from_bytes(seed[:8], "little") >> 1)  # and every GPU's
+    state = torch.get_rng_state()
+    words = torch.frombuffer(bytearray(seed), dtype=torch.int32).long() & 0xFFFFFFFF
+    state[MERSENNE_OFFSET : MERSENNE_OFFSET + 8 * MERSENNE_WORDS] = words.view(torch.uint8)
+    torch.set_rng_state(state)

@@ -1,0 +1,178 @@
+"""Exact per-record gradients of every trainable parameter, and their clipped sum in bounded memory."""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Protocol, runtime_checkable
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.func import functional_call, grad_and_value, vmap
+
+from mia_audit.privacy.clipping import Clipping
+from mia_audit.privacy.vmap_compat import Batchable
+from mia_audit.runtime.memory import AdaptiveBatchSize
+
+HELD = {"cpu": 2**27, "cuda": 2**32}
+"""Bytes of per-record gradients held at once: on a CPU, more than this leaves the caches and costs time."""
+
+DOUBLED = {"cpu": 2**18, "cuda": 2**26}
+"""Numbers of per-record gradients that are converted to float64 at once."""
+
+RUN = 512
+"""Numbers whose squares are summed in float32 before float64: a norm is then right to 5e-7."""
+
+LEAST = 8
+"""Records that a pass takes at least. Products of fewer rows take other kernels, which round differently: with so many, the
+gradient of a record is the same bits whichever records stand beside it, so that one record changes no other's share."""
+
+Gradients = dict[str, Float[Tensor, "b ..."]]
+
+
+def per_record_gradients(model: nn.Module) -> Callable[[Tensor, Tensor], tuple[Gradients, Float[Tensor, " b"]]]:
+    """Return a function from inputs [B, …] and labels [B] to every trainable parameter's gradients [B, …] and losses [B].
+
+    torch.func's vmap over grad of the cross-entropy of one record: exact for every parameter of any model that treats
+    records apart; layers that draw randomness draw it anew for every record.
+    """
+    trainable = {name: value for name, value in model.named_parameters() if value.requires_grad}
+
+    def loss(parameters: dict[str, Tensor], record: Tensor, label: Tensor) -> Tensor:
+        logits = functional_call(model, parameters, (record[None],))
+        return F.cross_entropy(logits, label[None])
+
+    batched = vmap(grad_and_value(loss), in_dims=(None, 0, 0), randomness="different")
+
+    def gradients(inputs: Tensor, labels: Tensor) -> tuple[Gradients, Tensor]:
+        parameters = {name: value.detach() for name, value in trainable.items()}
+        with Batchable(alone=len(inputs) == 1):
+            computed: tuple[Gradients, Tensor] = batched(parameters, inputs, labels)
+        return computed
+
+    return gradients
+
+
+def add_clipped(
+    gradients: Gradients,
+    clipping: Clipping,
+    total: Float[Tensor, " p"],
+    scales: Sequence[Tensor] = (),
+    losses: Float[Tensor, " b"] | None = None,
+) -> None:
+    """Add the sum of clipped per-record gradients to a float64 vector over all parameters, in the order of the mapping.
+
+    A record's norm is over all parameters together; `scales`, where there are any, hold what a parameter's gradient is
+    multiplied by in it, one number or as many as the parameter has. Norms and sums are float64 whatever the gradients are
+    (float32 within a `RUN`). A record whose gradient (or loss, where it is given) is not finite adds nothing.
+    """
+    rows = [value.flatten(1) for value in gradients.values()]
+    squares = map(_scaled_squares, rows, scales) if scales else map(_squares, rows)
+    factors = bounded_factors(clipping, torch.stack(list(squares)).sum(dim=0).sqrt(), losses)
+    if not (kept := factors > 0).all():  # 0 times infinity is not 0
+        rows, factors = [row[kept] for row in rows], factors[kept]
+    for piece, row in zip(torch.split(total, [row.shape[1] for row in rows]), rows, strict=True):
+        width = max(1, DOUBLED.get(row.device.type, DOUBLED["cpu"]) // max(1, len(row)))
+        for start in range(0, row.shape[1], width):
+            part = slice(start, start + width)
+            piece[part].addmv_(row[:, part].double().t(), factors)
+
+
+def _squares(row: Float[Tensor, "b p"]) -> Float[Tensor, " b"]:
+    """Return the squared norm of every row, float64."""
+    runs = row.shape[1] // RUN * RUN
+    parts = [row[:, runs:]] + ([row[:, :runs].reshape(len(row), -1, RUN)] if runs else [])
+    norms = [torch.linalg.vector_norm(part, dim=-1).double().reshape(len(row), -1) for part in parts]
+    return torch.cat(norms, dim=1).square().sum(dim=1)
+
+
+def _scaled_squares(row: Float[Tensor, "b p"], scale: Float[Tensor, " s"]) -> Float[Tensor, " b"]:
+    return _squares(row) * scale.double().square() if len(scale) == 1 else _squares(row * scale)
+
+
+def bounded_factors(
+    clipping: Clipping, norms: Float[Tensor, " b"], losses: Float[Tensor, " b"] | None = None
+) -> Float[Tensor, " b"]:
+    """Return what records' gradients are multiplied by: 0 where a norm or a loss is not finite."""
+    finite = norms.isfinite() if losses is None else norms.isfinite() & losses.isfinite()
+    return torch.where(finite, clipping.factors(norms), 0.0)
+
+
+Factors = Callable[[Float[Tensor, " b"], Float[Tensor, " b"]], Float[Tensor, " b"]]
+
+
+@runtime_checkable
+class ClosedForm(Protocol):
+    """A model that knows the clipped sum of its per-record gradients without forming them."""
+
+    def clipped_gradients(
+        self, inputs: Tensor, labels: Int[Tensor, " b"], factors: Factors
+    ) -> tuple[list[Tensor], Float[Tensor, " b"]]:
+        """Return Σ factor_i g_i of every parameter, in their order, float64, and the losses; a factor of 0 leaves its record out.
+
+        `factors` takes the norms of all records, float64, and their losses.
+        """
+
+
+class ClippedSum:
+    """The sum of a batch's clipped per-record gradients, accumulated over micro-batches.
+
+    A micro-batch holds at most `micro_batch` records, and at most as many gradients as fit in memory well. A model that
+    knows the sum in closed form is asked for it, where all its parameters are trained.
+    """
+
+    def __init__(self, model: nn.Module, clipping: Clipping, micro_batch: int) -> None:
+        self.parameters = [value for value in model.parameters() if value.requires_grad]
+        self.size = sum(value.numel() for value in self.parameters)
+        self.clipping = clipping
+        held = HELD[self.parameters[0].device.type] // (4 * self.size)
+        self.at_once = AdaptiveBatchSize(max(1, min(micro_batch, max(held, 4))))
+        whole = self.size == sum(value.numel() for value in model.parameters())
+        self._closed = model.clipped_gradients if whole and isinstance(model, ClosedForm) else None
+        self._scales: list[Tensor] = []
+        self._gradients = per_record_gradients(model)
+
+    def scale_norms(self, scales: Float[Tensor, " p"]) -> None:
+        """Clip by the norm of gradients times these numbers; what is summed stays as it is."""
+        pieces = torch.split(scales, [value.numel() for value in self.parameters])
+        self._closed = None  # it clips by the norm as it is
+        self._scales = [piece[:1] if bool((piece == piece[0]).all()) else piece for piece in pieces]
+
+    def __call__(self, inputs: Tensor, labels: Int[Tensor, " b"]) -> tuple[Float[Tensor, " p"], Float[Tensor, ""]]:
+        """Return the sum over all parameters in one float64 vector (zero for an empty batch), and the sum of the finite losses."""
+        return self.at_once(lambda size: self._summed(inputs, labels, size))
+
+    def _summed(self, inputs: Tensor, labels: Int[Tensor, " b"], size: int) -> tuple[Tensor, Tensor]:
+        total = torch.zeros(self.size, dtype=torch.float64, device=inputs.device)
+        losses = torch.zeros((), dtype=torch.float64, device=inputs.device)
+        parts = math.ceil(len(labels) / size)
+        cuts = zip(torch.tensor_split(inputs, parts), torch.tensor_split(labels, parts), strict=True) if parts else ()
+        for records, truth in cuts:
+            found = self._add(records, truth, total).double()
+            losses += torch.where(found.isfinite(), found, 0.0).sum()
+        return total, losses
+
+    def _add(self, inputs: Tensor, labels: Int[Tensor, " b"], total: Float[Tensor, " p"]) -> Float[Tensor, " b"]:
+        """Add a micro-batch's clipped gradients to the total; return its losses."""
+        count = len(labels)
+        if count < (least := min(LEAST, self.at_once.size)):
+            again = torch.arange(least, device=labels.device) % count
+            inputs, labels = inputs[again], labels[again]
+        if self._closed is not None:
+            sums, losses = self._closed(inputs, labels, lambda norms, losses: self._factors(norms, losses, count))
+            total += torch.cat([value.flatten() for value in sums])
+            return losses[:count]
+        gradients, losses = self._gradients(inputs, labels)
+        gradients, losses = {name: value[:count] for name, value in gradients.items()}, losses[:count]
+        add_clipped(gradients, self.clipping, total, self._scales, losses)
+        return losses
+
+    def _factors(self, norms: Tensor, losses: Tensor, count: int) -> Tensor:
+        """Return the factors of the first `count` records, and 0 for those that only fill the pass."""
+        return bounded_factors(self.clipping, norms, losses) * (torch.arange(len(norms), device=norms.device) < count)
+
+    def assign(self, vector: Float[Tensor, " p"]) -> None:
+        """Cut a vector over all parameters into their `grad`."""
+        pieces = torch.split(vector, [value.numel() for value in self.parameters])
+        for value, piece in zip(self.parameters, pieces, strict=True):
+            value.grad = piece.view_as(value).to(value.dtype)

@@ -1,0 +1,67 @@
+"""Operations that vmap batches badly, replaced by equal ones that it batches well."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.overrides import TorchFunctionMode
+
+from mia_audit.models.patches import patches
+
+
+class Batchable(TorchFunctionMode):
+    """Within this context, fused attention and the convolutions that cut images into patches are written out.
+
+    vmap has no rule for the fused attention kernels (it loops over records, with a warning a call), and takes per-record
+    gradients of a convolution by a grouped one, several times slower than the matrix product that patches amount to.
+    Of one record `alone`, torch's group norm takes an image's layout for another than it is, and stops: it gets a copy.
+    """
+
+    def __init__(self, alone: bool = False) -> None:
+        super().__init__()
+        self._replacements = REPLACEMENTS | ({F.group_norm: copied_group_norm} if alone else {})
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        return self._replacements.get(func, func)(*args, **(kwargs or {}))
+
+
+def attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Tensor:
+    """Scaled dot-product attention, in plain products; rarer variants take torch's own unfused path."""
+    boolean = attn_mask is not None and not attn_mask.is_floating_point()
+    if dropout_p or is_causal or enable_gqa or boolean:
+        with sdpa_kernel(SDPBackend.MATH):
+            return F.scaled_dot_product_attention(
+                query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
+            )
+    weights = (query * (1 / math.sqrt(query.shape[-1]) if scale is None else scale)) @ key.transpose(-2, -1)
+    if attn_mask is not None:
+        weights = weights + attn_mask
+    return weights.softmax(dim=-1) @ value
+
+
+def copied_group_norm(
+    images: Tensor, groups: int, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
+) -> Tensor:
+    """Group normalisation of a copy in torch's usual layout."""
+    return F.group_norm(images.clone(memory_format=torch.contiguous_format), groups, weight, bias, eps)
+
+
+REPLACEMENTS: dict[Callable[..., Any], Callable[..., Any]] = {
+    F.scaled_dot_product_attention: attention,
+    F.conv2d: patches,
+}

@@ -1,0 +1,1 @@
+"""Attacks on a mechanism's claim: canaries and neighbouring inputs."""

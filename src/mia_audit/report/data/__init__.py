@@ -1,0 +1,1 @@
+"""Data: what an audit left on disk, and the findings computed from it."""

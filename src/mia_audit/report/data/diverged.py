@@ -1,0 +1,56 @@
+"""Open an audit some of whose models diverged: settings with too few models left are gaps and not settings."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import groupby
+from pathlib import Path
+
+from mia_audit.errors import UserError
+from mia_audit.report.data.results import Results
+from mia_audit.report.data.spec import Gap, Spec
+from mia_audit.storage import open_table
+from mia_audit.storage.diverged import diverged_models
+
+
+def audited(root: Path, spec: Spec) -> Results:
+    """Open an audit's results, with the settings that could not be attacked moved to the gaps of the spec.
+
+    Raises UserError where no setting is left.
+    """
+    gaps = tuple(_gaps(root, spec))
+    lost = [gap.setting for gap in gaps if not gap.attacked]
+    left = tuple(setting for setting in spec.settings if setting not in lost)
+    if not left and spec.settings:
+        raise UserError(f"{root}: no setting has enough models left: {gap_sentences(gaps)}")
+    return Results(root, replace(spec, settings=left, gaps=gaps))
+
+
+def _gaps(root: Path, spec: Spec) -> Iterator[Gap]:
+    for setting in spec.settings:
+        path = root / setting.path / "metrics.parquet"
+        if models := diverged_models(path, "metrics"):
+            yield Gap(setting, models, attacked=open_table(path, "metrics").metadata.num_rows > 0)
+
+
+def gap_sentences(gaps: tuple[Gap, ...]) -> str:
+    """Say which models are missing and why, a sentence per setting."""
+    return " ".join(_sentence(gap) for gap in gaps)
+
+
+def _sentence(gap: Gap) -> str:
+    setting = gap.setting
+    where = f"{setting.dataset}, {setting.architecture}, {setting.mechanism} at ε = {setting.epsilon}"
+    verdict = "" if gap.attacked else " Too few models are left: this setting is missing from all that follows."
+    return f"Left out of {where}: {missing_models(gap)}.{verdict}"
+
+
+def missing_models(gap: Gap) -> str:
+    """Say which models of a setting are missing, and why."""
+    by_reason = sorted(gap.models.items(), key=lambda item: (item[1], item[0]))
+    parts = []
+    for why, group in groupby(by_reason, key=lambda item: item[1]):
+        numbers = [str(number) for number, _ in group]
+        counted = "1 model" if len(numbers) == 1 else f"{len(numbers)} models"
+        listed = numbers[0] if len(numbers) == 1 else f"{', '.join(numbers[:-1])} and {numbers[-1]}"
+        parts.append(f"{counted} ({listed}) {why}")
+    return "; ".join(parts)

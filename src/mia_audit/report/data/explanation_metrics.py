@@ -1,0 +1,188 @@
+"""Measures of explanations: estimates over shadow models, and comparisons over the same models."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import TYPE_CHECKING
+
+from mia_audit.explain.catalogue import explainer_label
+from mia_audit.explanation_metrics import OTHER, REFERENCE, measures
+from mia_audit.report.data.findings import Estimate, Finding, accuracy_difference, difference, estimate
+from mia_audit.report.data.series import BASELINE, PALETTE, Series, series
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from mia_audit.report.data.results import Results
+    from mia_audit.report.data.spec import Setting
+
+HEADLINES = ("ssim", "rank-correlation", "cosine", "top-overlap")
+"""Measures of similarity; figures and page show the first one that was measured."""
+
+
+@dataclass(frozen=True)
+class Explained:
+    """An explainer and the quantity explained."""
+
+    explainer: str
+    quantity: str
+
+    @property
+    def label(self) -> str:
+        """The explainer's name in prose, with its quantity unless that is the logit."""
+        return explainer_label(self.explainer) + (", probability" if self.quantity == "probability" else "")
+
+
+@dataclass(frozen=True)
+class Interpretation:
+    """Measures of the explanations of one architecture's settings, a row per model (`explanation_metrics.summary.per_model`)."""
+
+    models: pl.DataFrame
+    confidence: float
+
+    @property
+    def explained(self) -> list[Explained]:
+        """List explainers and quantities in the order of the config."""
+        return [
+            Explained(*row) for row in self.models.select("explainer", "quantity").unique(maintain_order=True).rows()
+        ]
+
+    @property
+    def drawn(self) -> list[Explained]:
+        """List every explainer once, with the first quantity that it explains."""
+        first: dict[str, Explained] = {}
+        for one in self.explained:
+            first.setdefault(one.explainer, one)
+        return list(first.values())
+
+    @property
+    def measures(self) -> list[str]:
+        """List the measures, those of similarity first."""
+        names = self.models["measure"].unique(maintain_order=True).to_list()
+        return sorted(names, key=lambda name: not measures[name].compares)
+
+    @property
+    def headline(self) -> str | None:
+        """Return the measure of similarity that is shown; None where none was measured."""
+        return next((name for name in HEADLINES if name in self.measures), None)
+
+    def values(
+        self, setting: Setting, one: Explained, measure: str, against: str | None = None, column: str = "value"
+    ) -> dict[int, float]:
+        """Return a measure by shadow model, without models for which it is undefined."""
+        place = {"mechanism": setting.mechanism, "epsilon": setting.epsilon}
+        rows = self.models.filter(**place, explainer=one.explainer, quantity=one.quantity, measure=measure)
+        compared = rows["against"].is_null() if against is None else rows["against"] == against
+        rows = rows.filter(compared).drop_nulls(column)
+        return dict(zip(rows["shadow"].to_list(), rows[column].to_list(), strict=True))
+
+    def estimate(
+        self, setting: Setting, one: Explained, measure: str, against: str | None = None, column: str = "value"
+    ) -> Estimate | None:
+        """Estimate a measure over a setting's models; None where it was not measured."""
+        values = self.values(setting, one, measure, against, column)
+        return estimate(list(values.values()), self.confidence) if values else None
+
+    def difference(self, first: Setting, second: Setting, one: Explained, measure: str) -> Estimate | None:
+        """Return the difference first − second in similarity to the reference over the shadow models of both."""
+        left, right = (self.values(setting, one, measure, REFERENCE) for setting in (first, second))
+        gaps = [left[shadow] - right[shadow] for shadow in left if shadow in right]
+        return estimate(gaps, self.confidence) if gaps else None
+
+    def shortfall(self, setting: Setting, bare: Setting, one: Explained, measure: str) -> Estimate | None:
+        """Return how much less similar a setting's explanations are to the reference's than two reference models' to each other.
+
+        Over pairs of consecutive shadow models: the two reference models of a pair were trained on different records,
+        a setting's model and the reference model with the same number on the same records.
+        """
+        similar, level = self.values(setting, one, measure, REFERENCE), self.values(bare, one, measure, OTHER)
+        pairs = [(shadow - 1, shadow) for shadow in level]
+        gaps = [level[k] - (similar[j] + similar[k]) / 2 for j, k in pairs if j in similar and k in similar]
+        return estimate(gaps, self.confidence) if gaps else None
+
+
+def explainer_series(group: Sequence[Finding], interpretation: Interpretation) -> dict[Explained, Series]:
+    """Return the explainers' colours, which are those of the attacks on them."""
+    known = {one.name: one.colour for one in series(list(group))}
+    drawn = interpretation.drawn
+    spare = [colour for colour in PALETTE if colour not in {known.get(one.label) for one in drawn}]
+    return {one: Series(one.label, known.get(one.label) or (spare.pop(0) if spare else BASELINE), ()) for one in drawn}
+
+
+def similarity(finding: Finding, base: Finding | None, interpretation: Interpretation) -> dict[Explained, Estimate]:
+    """Return the similarity of a setting's explanations to the reference's, by explainer; for the reference, between its models."""
+    measure = interpretation.headline
+    if measure is None or base is None:
+        return {}
+    against = OTHER if finding is base else REFERENCE
+    values = {one: interpretation.estimate(finding.setting, one, measure, against) for one in interpretation.drawn}
+    return {one: value for one, value in values.items() if value}
+
+
+def measure_label(name: str) -> str:
+    """Return a measure's name in prose."""
+    return measures[name].label
+
+
+def interpretations(results: Results) -> dict[tuple[str, str], Interpretation]:
+    """Return the measures of every dataset × architecture that has any."""
+    return {
+        group: Interpretation(models, results.spec.confidence) for group, models in results.explanation_metrics.items()
+    }
+
+
+@dataclass(frozen=True)
+class Peer:
+    """A difference `first` − `second` between two mechanisms at the same ε, over the same shadow models."""
+
+    first: Finding
+    second: Finding
+    metric: str
+    gap: Estimate
+
+
+def peers(group: Sequence[Finding], interpretation: Interpretation | None, confidence: float) -> Iterator[Peer]:
+    """Compare mechanisms of a group at the same ε: accuracy, leakage and similarity of explanations."""
+    for second, first in combinations([finding for finding in group if finding.setting.trained], 2):
+        if first.setting.epsilon != second.setting.epsilon:
+            continue
+        accuracy = accuracy_difference(first, second, confidence)
+        if accuracy is not None:
+            yield Peer(first, second, "test_accuracy", accuracy)
+        for channel, leak in first.strongest.items():
+            if channel in second.strongest:
+                yield Peer(first, second, f"auc of {channel}", difference(leak, second.strongest[channel]))
+        if interpretation is None:
+            continue
+        for one in interpretation.explained:
+            for measure in interpretation.measures:
+                gap = interpretation.difference(first.setting, second.setting, one, measure)
+                if gap is not None:
+                    yield Peer(first, second, f"{measure} of {one.explainer} ({one.quantity})", gap)
+
+
+@dataclass(frozen=True)
+class ProbabilityCurve:
+    """The class's probability over the share of coordinates removed or inserted, in one setting, over shadow models."""
+
+    finding: Finding
+    explained: Explained
+    measure: str
+    shares: list[float]
+    heights: list[Estimate]
+
+
+def curves_of(results: Results, group: Sequence[Finding], confidence: float) -> Iterator[ProbabilityCurve]:
+    """Yield every deletion or insertion curve of a group's settings."""
+    table = results.explanation_curves(group[0].setting.group)
+    for finding in group:
+        rows = table.filter(mechanism=finding.setting.mechanism, epsilon=finding.setting.epsilon)
+        for key, curve in rows.group_by("explainer", "quantity", "measure", maintain_order=True):
+            explainer, quantity, measure = map(str, key)
+            by_share = curve.group_by("share", maintain_order=True).agg("value").sort("share")
+            heights = [estimate(values, confidence).as_rate() for values in by_share["value"].to_list()]
+            yield ProbabilityCurve(
+                finding, Explained(explainer, quantity), measure, by_share["share"].to_list(), heights
+            )

@@ -1,0 +1,148 @@
+"""Compute an audit's findings from its metrics and training tables: strongest attacks, null control, lower bounds on ε."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import polars as pl
+
+from mia_audit.evaluation.bounds_table import lower_bounds
+from mia_audit.evaluation.summary import NULL_WIDENING
+from mia_audit.report.data.findings import (
+    CHANNELS,
+    Estimate,
+    Finding,
+    Findings,
+    Leak,
+    LowerBound,
+    NullControl,
+    estimate,
+    shadow_estimate,
+)
+from mia_audit.signals.name import read_signal
+
+if TYPE_CHECKING:
+    from mia_audit.report.data.results import Results
+    from mia_audit.report.data.spec import Setting
+
+ATTACK = ("attack", "signal", "likelihood")
+NULL_ALARM_LEVEL = 0.999
+"""Level of the intervals at which the null control says not to rely on an audit."""
+
+
+def fpr_columns(metrics: pl.DataFrame) -> dict[float, str]:
+    """Map the FPRs of a metrics table to their columns, smallest first."""
+    columns = {
+        float(match[1]): name for name in metrics.columns if (match := re.fullmatch(r"tpr_at_fpr_([0-9.e+-]+)", name))
+    }
+    return dict(sorted(columns.items()))
+
+
+def headline_fpr(tables: Sequence[pl.DataFrame]) -> float | None:
+    """Return the smallest FPR that every target of every setting resolves."""
+    if not tables:
+        return None
+    tables = [table.filter(pl.col("auc").is_not_null()) for table in tables]
+    shared = set.intersection(*(set(fpr_columns(table)) for table in tables))
+    resolved = [fpr for fpr in shared if all(table[fpr_columns(table)[fpr]].null_count() == 0 for table in tables)]
+    return min(resolved, default=None)
+
+
+def candidates(metrics: pl.DataFrame, channel: str, likelihood: str) -> pl.DataFrame:
+    """Return the rows of the real attacks on one channel, each with the headline's likelihood, or its first one without that."""
+    channels = {signal: read_signal(signal).channel for signal in metrics["signal"].unique()}
+    wanted = [signal for signal, its_channel in channels.items() if its_channel == channel]
+    rows = metrics.filter(~pl.col("null_control") & pl.col("signal").is_in(wanted) & pl.col("auc").is_not_null())
+    known = pl.col("likelihood").is_in([likelihood]).any().over("attack", "signal")
+    first = pl.col("likelihood").first().over("attack", "signal")
+    return rows.filter(pl.col("likelihood") == pl.when(known).then(pl.lit(likelihood)).otherwise(first))
+
+
+def leaks(metrics: pl.DataFrame, channel: str, headline: str, fpr: float | None, confidence: float) -> list[Leak]:
+    """List the attacks on one channel of one setting, the largest mean AUC first."""
+    rows = candidates(metrics, channel, headline).sort("target", maintain_order=True)
+    column = fpr_columns(metrics)[fpr] if fpr is not None else None
+    groups = rows.group_by(*ATTACK, maintain_order=True)
+    count = rows.select(pl.struct(ATTACK).n_unique()).item() if len(rows) else 0
+    attacks = [
+        Leak(
+            attack=str(attack),
+            signal=str(signal),
+            likelihood=str(likelihood),
+            targets=group["target"].to_numpy(),
+            auc=group["auc"].to_numpy(),
+            tpr=group[column].to_numpy() if column else np.full(len(group), math.nan),
+            tried=count,
+            confidence=confidence,
+        )
+        for (attack, signal, likelihood), group in groups
+    ]
+    return sorted(attacks, key=lambda leak: -leak.auc.mean())
+
+
+def null_control(
+    metrics: pl.DataFrame, strongest: dict[str, Leak], confidence: float, comparisons: int
+) -> NullControl | None:
+    """Summarise the null control of a setting; None where the metrics have none.
+
+    `comparisons` is the number of headline intervals in the audit: one in twenty misses ½ by chance.
+    """
+    rows = metrics.filter(pl.col("null_control") & pl.col("auc").is_not_null())
+    values = {
+        tuple(map(str, key)): group["auc"].to_numpy() for key, group in rows.group_by(*ATTACK, maintain_order=True)
+    }
+    if not values:
+        return None
+    estimates = {key: estimate(aucs, confidence, widening=NULL_WIDENING) for key, aucs in values.items()}
+    headline = {channel: leak.key for channel, leak in strongest.items() if leak.key in estimates}
+    return NullControl(
+        intervals=len(estimates),
+        holding=sum(not one.excludes(0.5) for one in estimates.values()),
+        strongest=max(one.mean for one in estimates.values()),
+        headline={channel: estimates[key] for channel, key in headline.items()},
+        sound=not any(
+            estimate(values[key], NULL_ALARM_LEVEL, comparisons, NULL_WIDENING).excludes(0.5)
+            for key in headline.values()
+        ),
+    )
+
+
+def lower_bound(metrics: pl.DataFrame, setting: Setting, confidence: float, delta: float) -> LowerBound:
+    """Bound ε from below by all attacks on a setting, at its own δ or else `delta`; one-run where the design allows it."""
+    real = metrics.filter(~pl.col("null_control"))
+    delta = setting.delta or delta
+    bounds = lower_bounds(real, delta, 1 - confidence, setting.design == "bernoulli")
+    method = next(iter(bounds))
+    return LowerBound(bounds[method], delta, method, real.select(pl.struct(ATTACK).n_unique()).item())
+
+
+def find(results: Results) -> Findings:
+    """Compute the findings of all settings from their metrics and training tables."""
+    spec = results.spec
+    fpr = headline_fpr(results.metrics)
+    findings = []
+    for setting, metrics, shadows in zip(spec.settings, results.metrics, results.training, strict=True):
+        by_channel = {channel: leaks(metrics, channel, spec.likelihood, fpr, spec.confidence) for channel in CHANNELS}
+        by_channel = {channel: listed for channel, listed in by_channel.items() if listed}
+        strongest = {channel: listed[0] for channel, listed in by_channel.items()}
+        findings.append(
+            Finding(
+                setting,
+                by_channel,
+                _accuracy(shadows, "train_accuracy", spec.confidence),
+                _accuracy(shadows, "test_accuracy", spec.confidence),
+                shadows,
+                null_control(metrics, strongest, spec.confidence, len(spec.settings) * len(strongest)),
+                lower_bound(metrics, setting, spec.confidence, spec.delta),
+            )
+        )
+    return Findings(fpr, findings, spec.confidence)
+
+
+def _accuracy(shadows: pl.DataFrame | None, name: str, confidence: float) -> Estimate | None:
+    accuracy = shadow_estimate(shadows, name, confidence)
+    return accuracy.as_rate() if accuracy else None

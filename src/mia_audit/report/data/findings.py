@@ -1,0 +1,208 @@
+"""What an audit found, from metrics per target: estimates, attacks, and differences over the same targets.
+
+Target k has the same training set in every setting of a group, so two attacks, or two settings, are compared on the same
+splits. Imports nothing heavy: the files of `report.figures` import this, and the workflow imports those.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from mia_audit.errors import UserError
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from mia_audit.report.data.spec import Setting
+
+CHANNELS = ("outputs", "explanations", "both", "other")
+"""What an attack reads."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Mean over targets with standard deviation (n − 1) and Student-t interval; both are NaN for a single target."""
+
+    mean: float
+    sd: float
+    low: float
+    high: float
+    targets: int
+
+    @property
+    def below(self) -> float:
+        """Distance of the interval's lower end from the mean; 0 for a single target."""
+        return 0.0 if math.isnan(self.low) else self.mean - self.low
+
+    @property
+    def above(self) -> float:
+        """Distance of the interval's upper end from the mean; 0 for a single target."""
+        return 0.0 if math.isnan(self.high) else self.high - self.mean
+
+    def excludes(self, value: float) -> bool:
+        """Whether the interval does not contain `value`."""
+        return self.low > value or self.high < value
+
+    def as_rate(self) -> Estimate:
+        """Return the estimate with its interval clipped to [0, 1]."""
+        low, high = (value if math.isnan(value) else min(max(value, 0.0), 1.0) for value in (self.low, self.high))
+        return replace(self, low=low, high=high)
+
+
+def estimate(
+    values: Sequence[float] | np.ndarray, confidence: float, comparisons: int = 1, widening: float = 1.0
+) -> Estimate:
+    """Estimate the mean over targets, with a Bonferroni correction of the interval for `comparisons` intervals.
+
+    `widening` is a further factor on the interval, for targets whose errors are correlated.
+    """
+    from scipy.special import stdtrit
+
+    values = np.asarray(values, dtype=np.float64)
+    mean = float(values.mean())
+    if len(values) < 2:
+        return Estimate(mean, math.nan, math.nan, math.nan, len(values))
+    sd = float(values.std(ddof=1))
+    half = float(stdtrit(len(values) - 1, 1 - (1 - confidence) / comparisons / 2)) * sd / math.sqrt(len(values))
+    half *= widening
+    return Estimate(mean, sd, mean - half, mean + half, len(values))
+
+
+@dataclass(frozen=True)
+class Leak:
+    """One attack on one setting with its metrics per target, chosen among `tried` attacks."""
+
+    attack: str
+    signal: str
+    likelihood: str
+    targets: np.ndarray
+    auc: np.ndarray
+    tpr: np.ndarray
+    """At the headline FPR; NaN where it is not resolvable."""
+    tried: int
+    confidence: float
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """Attack, signal and likelihood."""
+        return self.attack, self.signal, self.likelihood
+
+    @property
+    def auc_estimate(self) -> Estimate:
+        """AUC over targets."""
+        return estimate(self.auc, self.confidence).as_rate()
+
+    @property
+    def tpr_estimate(self) -> Estimate:
+        """TPR at the headline FPR over targets."""
+        return estimate(self.tpr, self.confidence).as_rate()
+
+    @property
+    def beats_guessing(self) -> bool:
+        """Whether the AUC exceeds ½ after correction for all attacks tried, with an interval as wide as the null control's."""
+        from mia_audit.evaluation.summary import NULL_WIDENING
+
+        return estimate(self.auc, self.confidence, self.tried, NULL_WIDENING).low > 0.5
+
+
+def difference(first: Leak, second: Leak, metric: str = "auc") -> Estimate:
+    """Return first − second over the targets that both have; UserError where they have none in common."""
+    shared, left, right = np.intersect1d(first.targets, second.targets, return_indices=True)
+    if not len(shared):
+        raise UserError(
+            f"metrics of {first.attack} and {second.attack} have no target in common; run the evaluation again"
+        )
+    return estimate(getattr(first, metric)[left] - getattr(second, metric)[right], first.confidence)
+
+
+@dataclass(frozen=True)
+class NullControl:
+    """The same attacks against permuted membership, in one setting."""
+
+    intervals: int
+    holding: int
+    strongest: float
+    """The largest mean AUC of all attacks: what the strongest of so many reaches by chance."""
+    headline: dict[str, Estimate]
+    """By channel: the null control of the strongest attack."""
+    sound: bool
+    """Whether every headline interval contains ½ at a level of 99.9 %, corrected for the audit's number of intervals."""
+
+
+@dataclass(frozen=True)
+class LowerBound:
+    """The lower bound on ε that follows from all attacks on a setting together."""
+
+    epsilon: float
+    delta: float
+    method: str
+    attacks: int
+    """Number of attacks, which the bound is corrected for."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """The results of one setting."""
+
+    setting: Setting
+    leaks: dict[str, list[Leak]]
+    """By channel: the attacks, strongest first; no key for a channel without any."""
+    train_accuracy: Estimate | None
+    test_accuracy: Estimate | None
+    shadows: pl.DataFrame | None
+    """The last epoch of every shadow's training; None where nothing was trained."""
+    null: NullControl | None
+    bound: LowerBound | None = None
+
+    @property
+    def strongest(self) -> dict[str, Leak]:
+        """By channel: the strongest attack."""
+        return {channel: attacks[0] for channel, attacks in self.leaks.items()}
+
+
+@dataclass(frozen=True)
+class Findings:
+    """The results of all settings, in the order of the spec."""
+
+    fpr: float | None
+    """The smallest FPR that every target of every setting resolves."""
+    settings: list[Finding]
+    confidence: float = 0.95
+
+    def groups(self) -> dict[tuple[str, str], list[Finding]]:
+        """Return the settings by dataset × architecture."""
+        grouped: dict[tuple[str, str], list[Finding]] = {}
+        for finding in self.settings:
+            grouped.setdefault(finding.setting.group, []).append(finding)
+        return grouped
+
+
+def reference(group: Sequence[Finding]) -> Finding | None:
+    """Return the setting that the others of its group are compared with: the first one without any protection."""
+    return next((one for one in group if not one.setting.private and not one.setting.no_guarantee), None)
+
+
+def accuracy_difference(first: Finding, second: Finding, confidence: float) -> Estimate | None:
+    """Return the difference first − second in test accuracy over the shadows of both; None where one was not trained."""
+    if first.shadows is None or second.shadows is None:
+        return None
+    both = first.shadows.join(second.shadows, on="shadow", suffix="_second").drop_nulls(
+        ["test_accuracy", "test_accuracy_second"]
+    )
+    if both.is_empty():
+        return None
+    left, right = (both[name].to_numpy().astype(np.float64) for name in ("test_accuracy", "test_accuracy_second"))
+    return estimate(left - right, confidence)
+
+
+def shadow_estimate(shadows: pl.DataFrame | None, name: str, confidence: float) -> Estimate | None:
+    """Estimate the mean of a column of training.parquet over shadows; None where it is unknown."""
+    if shadows is None or name not in shadows.columns:
+        return None
+    values = shadows[name].drop_nulls().to_numpy().astype(np.float64)
+    return estimate(values, confidence) if len(values) else None

@@ -1,0 +1,96 @@
+"""The provenance of a report: versions, config, seeds, guarantees and the digest of every file that was read."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING, Any
+
+from mia_audit.report.data.findings import Finding
+
+if TYPE_CHECKING:
+    from mia_audit.report.data.results import Results
+
+PACKAGES = (
+    "mia-audit",
+    "torch",
+    "timm",
+    "opacus",
+    "captum",
+    "numpy",
+    "scipy",
+    "scikit-learn",
+    "polars",
+    "pyarrow",
+    "matplotlib",
+    "altair",
+    "snakemake",
+)
+
+
+def provenance(results: Results, findings: Sequence[Finding]) -> dict[str, Any]:
+    """Return the content of provenance.json, which is the same in every run on one machine."""
+    from mia_audit.storage import digests
+
+    spec = results.spec
+    return {
+        "audit": spec.audit,
+        "seed": spec.config.get("seed"),
+        "config": spec.config,
+        "config_sha256": spec.config_hash,
+        "versions": {
+            "python": platform.python_version(),
+            **{name: known for name in PACKAGES if (known := _version(name))},
+        },
+        "pools": {
+            dataset: metadata for dataset in sorted(results.datasets) if (metadata := results.pool_metadata(dataset))
+        },
+        "settings": [_setting(finding) for finding in findings],
+        "inputs_sha256": {path.relative_to(results.root).as_posix(): digests.sha256(path) for path in results.inputs()},
+    }
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _setting(finding: Finding) -> dict[str, Any]:
+    setting = finding.setting
+    names = ("dataset", "architecture", "mechanism", "epsilon", "private", "delta", "accountant", "clipping", "path")
+    described = {name: getattr(setting, name) for name in names} | guarantee(finding)
+    if setting.explained:
+        described |= {"explained": dict(setting.explained)}
+    if setting.no_guarantee:
+        described |= {"epsilon": "none", "nominal_epsilon": setting.epsilon, "no_guarantee": setting.no_guarantee}
+    if mask := noise_mask(finding):
+        described |= {"noise_mask": mask, "noise_masks": f"{setting.path}/models/*/shadow-*/masks.safetensors"}
+    return described
+
+
+def noise_mask(finding: Finding) -> str:
+    """Return what the mask that scales the noise was computed from; empty where noise is not scaled."""
+    if finding.shadows is None or "noise_mask" not in finding.shadows.columns:
+        return ""
+    source = str(finding.shadows["noise_mask"][0])
+    return "" if source == "none" else source
+
+
+def guarantee(finding: Finding) -> dict[str, Any]:
+    """Return the privacy accounting of the shadow model that spent most; empty without DP."""
+    if finding.shadows is None or not finding.setting.private:
+        return {}
+    worst = finding.shadows.sort("epsilon", descending=True).row(0, named=True)
+    return {
+        "epsilon_spent": worst["epsilon"],
+        "epsilon_spent_rdp": worst["epsilon_rdp"],
+        "noise_multiplier": worst["noise_multiplier"],
+        "sampling": worst["sampling"],
+        "sampling_rate": worst["sampling_rate"],
+        "steps": worst["steps"],
+        "records": worst["records"],
+        "adjacency": "add or remove one record",
+    }

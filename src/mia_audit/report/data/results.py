@@ -1,0 +1,143 @@
+"""The files of an audit, each read once, for its tables, figures and page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import polars as pl
+
+from mia_audit.errors import UserError
+from mia_audit.evaluation.files import Scored, read_scores
+from mia_audit.explanation_metrics.summary import per_model
+from mia_audit.report.data.spec import Setting, Spec
+from mia_audit.storage import open_table, read_frame, table_metadata
+
+if TYPE_CHECKING:
+    from mia_audit.report.data.private import Studied
+
+
+@dataclass(frozen=True)
+class Results:
+    """The files of an audit below the folder `root`, each read when it is first needed."""
+
+    root: Path
+    spec: Spec
+
+    @cached_property
+    def metrics(self) -> list[pl.DataFrame]:
+        """metrics.parquet of every setting, in the order of the spec."""
+        return [read_frame(self._file(setting, "metrics.parquet"), "metrics") for setting in self.spec.settings]
+
+    @cached_property
+    def training(self) -> list[pl.DataFrame | None]:
+        """Every setting's training.parquet, one row per shadow (its last epoch); None where nothing was trained."""
+        return [
+            read_frame(self._file(setting, "training.parquet"), "training")
+            .sort("shadow", "epoch")
+            .group_by("shadow", maintain_order=True)
+            .last()
+            if setting.trained
+            else None
+            for setting in self.spec.settings
+        ]
+
+    @cached_property
+    def curves(self) -> dict[Any, tuple[np.ndarray, np.ndarray, np.ndarray]]:
+        """Cache of ROC curves by setting and attack: FPRs, mean TPRs and their standard deviation."""
+        return {}
+
+    @cached_property
+    def exposures(self) -> dict[Any, dict[str, np.ndarray]]:
+        """Cache of records' exposures by setting and attack."""
+        return {}
+
+    @cached_property
+    def datasets(self) -> list[str]:
+        """The data sets of all settings and studies."""
+        return list(dict.fromkeys([*(setting.dataset for setting in self.spec.settings), *self.spec.studies]))
+
+    @cached_property
+    def explanation_metrics(self) -> dict[tuple[str, str], pl.DataFrame]:
+        """Measures of explanations by dataset × architecture, averaged over the records of every model."""
+        return {
+            group: per_model(
+                read_frame(self.root.joinpath(*group, "explanation_metrics.parquet"), "explanation_metrics")
+            )
+            for group in self.spec.groups
+            if self.spec.interpreted
+        }
+
+    @cached_property
+    def studied(self) -> list[Studied]:
+        """Every black box of the audit's studies of private explanations."""
+        from mia_audit.report.data.private import studied  # and the privacy accounting with it
+
+        return list(studied(self.root, self.spec.studies))
+
+    def maps(self, group: tuple[str, str]) -> pl.DataFrame:
+        """Return the attribution maps of the records shown, for every setting of a dataset × architecture."""
+        return read_frame(self.root.joinpath(*group, "explanations.parquet"), "explanations")
+
+    def explanation_curves(self, group: tuple[str, str]) -> pl.DataFrame:
+        """Return the curves measured on the explanations of every setting of a dataset × architecture, a row a model and step."""
+        return read_frame(self.root.joinpath(*group, "curves.parquet"), "curves")
+
+    def scored(self, setting: Setting, attack: str, signal: str, likelihood: str) -> Scored:
+        """Return the scores of one attack on the true membership."""
+        path = self._file(setting, "scores.parquet")
+        scored = next(read_scores(path, attack, signal, likelihood), None)
+        if scored is None:
+            raise UserError(
+                f"{path}: no scores of {attack} on {signal} ({likelihood}), although metrics.parquet has its metrics"
+            )
+        return scored
+
+    @cached_property
+    def releases(self) -> dict[str, Mapping[str, Any]]:
+        """Terms of the release of scaling constants by pool, for pools whose constants were computed from audited records."""
+        metadata = {dataset: self.pool_metadata(dataset) for dataset in self.datasets}
+        return {dataset: known["release"] for dataset, known in metadata.items() if known and known.get("release")}
+
+    def pool_metadata(self, dataset: str) -> dict[str, Any] | None:
+        """Return the metadata of a pool and its membership design; None where the audit has no pool."""
+        folder = self.root / "pools" / dataset
+        if not (folder / "records.parquet").exists():
+            return None
+        metadata = table_metadata(folder / "records.parquet", "records")
+        metadata["records"] = open_table(folder / "records.parquet", "records").metadata.num_rows
+        public = folder / "public.parquet"
+        metadata["public"] = open_table(public, "records").metadata.num_rows if public.exists() else 0
+        if (folder / "membership.parquet").exists():
+            metadata["membership"] = table_metadata(folder / "membership.parquet", "membership")
+        return metadata
+
+    def inputs(self) -> Iterator[Path]:
+        """List the existing files that the report is made from, sorted."""
+        paths = {
+            self._file(setting, f"{name}.parquet")
+            for setting in self.spec.settings
+            for name in ("metrics", "scores", "training")
+        }
+        paths |= {
+            self.root.joinpath(*group, f"{name}.parquet")
+            for group in self.spec.groups
+            for name in ("explanation_metrics", "explanations", *(["curves"] if self.spec.curved else []))
+            if self.spec.interpreted
+        }
+        for dataset, study in self.spec.studies.items():
+            boxes = (*study["black_boxes"], *(setting["name"] for setting in study["settings"]))
+            paths |= {self.root / dataset / "private" / name / "answers.parquet" for name in boxes}
+        for dataset in self.datasets:
+            paths |= {
+                self.root / "pools" / dataset / name
+                for name in ("records.npy", "records.parquet", "membership.parquet")
+            }
+        return iter(sorted(path for path in paths if path.exists()))
+
+    def _file(self, setting: Setting, name: str) -> Path:
+        return self.root / setting.path / name

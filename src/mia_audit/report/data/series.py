@@ -1,0 +1,108 @@
+"""The attacks that are drawn: the strongest on the outputs, its baseline without shadow models, the strongest per explainer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from mia_audit.report.data.findings import Finding, Leak
+from mia_audit.signals.name import read_signal
+
+if TYPE_CHECKING:
+    from mia_audit.evaluation.files import Scored
+    from mia_audit.report.data.results import Results
+
+PALETTE = ("#0072B2", "#D55E00", "#009E73", "#C0689A", "#927600", "#5B5FC7")
+"""After Okabe and Ito: distinct for any colour vision, with a contrast of at least 3:1 on a white and on a dark page."""
+DASHES: tuple[tuple[float, ...], ...] = ((), (), (4, 1.5), (1.5, 1.2), (5, 1.5, 1, 1.5), (8, 2))
+CHANNELS = {
+    "outputs": "outputs",
+    "explanations": "explanations",
+    "both": "outputs and explanations",
+    "other": "signals",
+}
+"""Names of the lines of a figure over channels."""
+BASELINE = "#7A7A7A"
+POINTS = 285
+"""Number of FPRs at which a curve is computed."""
+MOST = len(PALETTE)
+
+
+@dataclass(frozen=True)
+class Series:
+    """One line of a chart, with the same name and colour in every setting of a group."""
+
+    name: str
+    colour: str
+    dash: tuple[float, ...]
+
+
+def series_of(leak: Leak) -> str:
+    """Name the series that an attack belongs to."""
+    signal = read_signal(leak.signal)
+    if signal.explainer is not None:
+        return signal.explainer_label
+    if signal.channel == "outputs":
+        return "outputs by threshold" if leak.attack == "threshold" else "outputs"
+    return "outputs and explanations" if signal.channel == "both" else signal.label
+
+
+def strongest(finding: Finding) -> dict[str, Leak]:
+    """Return the strongest attack of every series in one setting."""
+    chosen: dict[str, Leak] = {}
+    for listed in finding.leaks.values():
+        for leak in listed:
+            chosen.setdefault(series_of(leak), leak)
+    return chosen
+
+
+def series(group: list[Finding]) -> list[Series]:
+    """List the series drawn for a group of settings: outputs, then the others by decreasing AUC, as far as colours last."""
+    best: dict[str, float] = {}
+    for finding in group:
+        for name, leak in strongest(finding).items():
+            best[name] = max(best.get(name, 0.0), float(leak.auc.mean()))
+    baseline = "outputs by threshold"
+    ranked = sorted((name for name in best if name not in ("outputs", baseline)), key=lambda name: -best[name])
+    names = [*(["outputs"] if "outputs" in best else []), *ranked][:MOST]
+    drawn = [Series(*parts) for parts in zip(names, PALETTE, DASHES, strict=False)]
+    return [*drawn, *([Series(baseline, BASELINE, (1, 1))] if baseline in best else [])]
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A log-log ROC curve: mean TPR over targets and its standard deviation at each FPR of a logarithmic grid."""
+
+    series: Series
+    leak: Leak
+    fpr: np.ndarray
+    mean: np.ndarray
+    sd: np.ndarray
+
+
+def roc_curves(results: Results, finding: Finding, drawn: list[Series], every: int = 1) -> list[Curve]:
+    """Compute the ROC curves of a setting from its scores, at every `every`-th of `POINTS` FPRs up to 1."""
+    chosen = strongest(finding)
+    curves = []
+    for one in drawn:
+        if one.name not in chosen:
+            continue
+        leak = chosen[one.name]
+        key = (finding.setting, leak.key)
+        if key not in results.curves:
+            results.curves[key] = _roc(results.scored(finding.setting, *leak.key))
+        curves.append(Curve(one, leak, *(values[::every] for values in results.curves[key])))
+    return curves
+
+
+def _roc(scored: Scored) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return FPRs, mean TPRs and their standard deviation over the targets that have scored members and non-members."""
+    from mia_audit.evaluation.roc import log_grid, mean_log_roc
+
+    known = ~np.isnan(scored.score)
+    inside, outside = (known & scored.member).sum(axis=0), (known & ~scored.member).sum(axis=0)
+    both = np.flatnonzero((inside > 0) & (outside > 0))
+    grid = log_grid(int(outside[both].max()), POINTS)
+    return grid, *mean_log_roc(((scored.score[:, target], scored.member[:, target]) for target in both), grid)

@@ -1,0 +1,139 @@
+"""What the tables, figures and page of an audit depend on besides its files: settings, options and gaps.
+
+Imports nothing heavy: the workflow asks this description for the names of an audit's outputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
+from typing import Any
+
+from mia_audit.errors import UserError
+from mia_audit.explain.catalogue import EXPLANATION_SETS, private_epsilon
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Dataset × architecture × mechanism × ε, and what its mechanism guarantees."""
+
+    dataset: str
+    architecture: str
+    mechanism: str
+    epsilon: str
+    private: bool = False
+    delta: float | None = None
+    accountant: str | None = None
+    clipping: str | None = None
+    trained: bool = True
+    """False where the signals were imported: there is no training.parquet."""
+    design: str = ""
+    """The membership design; empty where it is unknown."""
+    model: str = ""
+    parameters: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    """The model's parameters in the config."""
+    swept: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    """The parameters that a sweep varies."""
+    explained: Mapping[str, Any] | None = field(default=None, hash=False)
+    """Set where membership of the explanation sets of one fixed black box is attacked: its name, noisy steps and adjacency."""
+    folder: str = ""
+    """Folder below the results; {dataset}/{architecture}/{mechanism}-eps{epsilon} by default."""
+    no_guarantee: str = ""
+    """Why the mechanism guarantees nothing, so that ε is nominal; empty for all others."""
+
+    @property
+    def reported_epsilon(self) -> str:
+        """The ε that tables print: none where it is nominal."""
+        return f"none (nominal {self.epsilon})" if self.no_guarantee else self.epsilon
+
+    @property
+    def path(self) -> str:
+        """The setting's folder below the results."""
+        return self.folder or f"{self.dataset}/{self.architecture}/{self.mechanism}-eps{self.epsilon}"
+
+    @property
+    def group(self) -> tuple[str, str]:
+        """Dataset and architecture: settings of one group differ in their protection only and are compared."""
+        return self.dataset, self.architecture
+
+    @property
+    def pool(self) -> str:
+        """The name of the pool that the records come from."""
+        return self.dataset.removesuffix(EXPLANATION_SETS) if self.explained else self.dataset
+
+
+@dataclass(frozen=True)
+class Gap:
+    """Models missing from a setting, the reason of each by its number, and whether enough are left to attack the setting."""
+
+    setting: Setting
+    models: Mapping[int, str]
+    attacked: bool
+
+
+@dataclass(frozen=True)
+class Spec:
+    """All that tables, figures and page of one audit depend on besides its files."""
+
+    audit: str
+    settings: tuple[Setting, ...]
+    title: str = ""
+    exposed: int = 0
+    likelihood: str = "pooled"
+    confidence: float = 0.95
+    delta: float = 1e-5
+    """δ of the lower bounds on ε of settings that guarantee no δ of their own."""
+    explainers: Mapping[str, Any] = field(default_factory=dict)
+    config: Mapping[str, Any] = field(default_factory=dict)
+    config_hash: str | None = None
+    gaps: tuple[Gap, ...] = ()
+    """Missing models; settings that could not be attacked are listed here and not among the settings."""
+    interpreted: bool = False
+    """Whether explanations were measured, for every architecture that was trained."""
+    shown: bool = False
+    """Whether attribution maps of some records were kept."""
+    inherent: tuple[str, ...] = ()
+    """Data sets on which intrinsic explanations are compared with post-hoc ones."""
+    curved: bool = False
+    """Whether curves were measured on explanations (deletion, insertion)."""
+    studies: Mapping[str, Any] = field(default_factory=dict)
+    """Studies of private explanations by data set."""
+
+    @cached_property
+    def planned(self) -> Spec:
+        """The same audit with the settings that could not be attacked: it has all outputs that the config announces."""
+        lost = (gap.setting for gap in self.gaps if not gap.attacked)
+        return replace(self, settings=(*self.settings, *lost), gaps=())
+
+    @property
+    def trained(self) -> list[Setting]:
+        """The settings whose models this audit trained."""
+        return [setting for setting in self.settings if setting.trained]
+
+    @property
+    def groups(self) -> list[tuple[str, str]]:
+        """Dataset × architecture of all models that were trained, in the order of the settings."""
+        return list(dict.fromkeys(setting.group for setting in self.trained))
+
+    @property
+    def attacks_private_explainers(self) -> bool:
+        """Whether private local explanations of trained models are attacked."""
+        names = self.explainers.get("methods", ())
+        return bool(self.trained) and any(map(private_epsilon, names))
+
+
+def parse_spec(values: Mapping[str, Any]) -> Spec:
+    """Return what a report depends on, from a validated specification; UserError where it has neither settings nor studies."""
+    if not values["settings"] and not values["studies"]:
+        raise UserError(
+            "--spec: 'settings' is empty; expected at least one setting, or studies of private explanations"
+        )
+    settings = tuple(Setting(**_known(Setting, setting)) for setting in values["settings"])
+    given = _known(Spec, values) | {"settings": settings}
+    return Spec(**given, confidence=values["evaluation"]["confidence"])
+
+
+def _known(kind: type[Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    names = {field.name for field in fields(kind)}
+    return {key: value for key, value in values.items() if key in names and value is not None}

@@ -1,0 +1,1 @@
+"""Figures for a paper: each file registers its figures in `catalogue.figures`."""

@@ -1,0 +1,159 @@
+"""Test accuracy over ε and over swept parameters, as mean ± 2 standard deviations over models."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from mia_audit.report.data.findings import Finding, Findings
+from mia_audit.report.data.series import PALETTE
+from mia_audit.report.data.spec import Setting, Spec
+from mia_audit.report.figures.catalogue import figure, once
+from mia_audit.report.figures.layout import label_lines, panel_grid, shared_legend
+from mia_audit.report.text.formatting import power, protection
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from mia_audit.report.data.results import Results
+
+MARKERS = "osD^vP"
+CURVE = 3
+"""Values of ε that make a curve."""
+DEVIATIONS = 2
+"""Standard deviations that an error bar shows on either side, as in Harder et al. (2020), Figures 5 and 6."""
+NOTHING = "No model of these settings was trained to the end."
+
+
+@dataclass(frozen=True)
+class Line:
+    """Settings that differ only in the quantity on the x axis."""
+
+    name: str
+    points: list[tuple[str, Finding]]
+    """The value on the x axis and the setting there."""
+
+
+def curves_over_epsilon(settings: Sequence[Setting]) -> list[tuple[str, str]]:
+    """List data set and architecture of the trained settings that have at least three values of ε, inf included."""
+    values: dict[tuple[str, str], set[str]] = {}
+    for setting in settings:
+        if setting.trained:
+            values.setdefault(setting.group, set()).add(setting.epsilon)
+    return [group for group, several in values.items() if len(several) >= CURVE]
+
+
+def swept_parameters(settings: Sequence[Setting]) -> list[str]:
+    """List the parameters that a sweep gives several values."""
+    values: dict[str, set[str]] = {}
+    for setting in settings:
+        for key, value in setting.swept.items():
+            values.setdefault(key, set()).add(str(value))
+    return [key for key, several in values.items() if len(several) > 1]
+
+
+def _swept(spec: Spec) -> dict[str, str]:
+    return {f"accuracy_by_{key}": key for key in swept_parameters(spec.settings)}
+
+
+@figure(
+    "accuracy_by_epsilon",
+    once("accuracy_by_epsilon", lambda spec: curves_over_epsilon(spec.settings)),
+    "Test accuracy over ε, mean ± 2 standard deviations over models.",
+)
+def accuracy_by_epsilon(results: Results, findings: Findings, subject: None = None) -> Figure | str:
+    """Draw test accuracy over ε, a panel per data set and a line per architecture (and mechanism, where there are several)."""
+    known = _trained(findings)
+    drawn = curves_over_epsilon([finding.setting for finding in known])
+    by_dataset: dict[str, list[Line]] = {}
+    for dataset, architecture in drawn:
+        group = [finding for finding in known if finding.setting.group == (dataset, architecture)]
+        bare = [finding for finding in group if finding.setting.epsilon == "inf"]
+        mechanisms = list(dict.fromkeys(finding.setting.mechanism for finding in group if finding not in bare))
+        for mechanism in mechanisms:
+            name = architecture if len(mechanisms) == 1 else f"{architecture}, {mechanism}"
+            protected = [finding for finding in group if finding.setting.mechanism == mechanism]
+            if any(finding.setting.no_guarantee for finding in protected):
+                name += " (ε nominal: none is guaranteed)"
+            points = [(finding.setting.epsilon, finding) for finding in protected + bare]
+            by_dataset.setdefault(dataset, []).append(Line(name, points))
+    deltas = {finding.setting.delta for finding in known if finding.setting.delta}
+    label = f"ε at δ = {power(deltas.pop())}" if len(deltas) == 1 else "ε"
+    return _figure(by_dataset, lambda value: "no DP" if value == "inf" else value, label)
+
+
+@figure(
+    "accuracy_by_parameter", _swept, "Test accuracy over a swept parameter, mean ± 2 standard deviations over models."
+)
+def accuracy_by_parameter(results: Results, findings: Findings, key: str) -> Figure | str:
+    """Draw test accuracy over a swept parameter, a panel per data set and a line per protection and values of the others."""
+    known = _trained(findings)
+    swept = [finding for finding in known if key in finding.setting.swept]
+    by_dataset: dict[str, list[Line]] = {}
+    for finding in swept:
+        rest = _rest(finding, key)
+        name = "no DP" if finding.setting.epsilon == "inf" else protection(finding.setting)
+        others = {str(k): str(v) for k, v in finding.setting.swept.items() if k != key}
+        name = ", ".join([*(f"{k} {v}" for k, v in others.items()), name])
+        lines = by_dataset.setdefault(finding.setting.dataset, [])
+        if all(line.name != name for line in lines):
+            same = [one for one in known if key in one.setting.parameters and _rest(one, key) == rest]
+            lines.append(Line(name, [(str(one.setting.parameters[key]), one) for one in same]))
+    return _figure(by_dataset, str, key)
+
+
+def _trained(findings: Findings) -> list[Finding]:
+    return [finding for finding in findings.settings if finding.test_accuracy]
+
+
+def _rest(finding: Finding, key: str) -> tuple[object, ...]:
+    """Return all that a setting's training depends on except the swept parameter."""
+    setting = finding.setting
+    parameters = sorted((name, str(value)) for name, value in setting.parameters.items() if name != key)
+    return setting.dataset, setting.model, setting.mechanism, setting.epsilon, *parameters
+
+
+def _figure(by_dataset: dict[str, list[Line]], tick: Callable[[str], str], label: str) -> Figure | str:
+    if not by_dataset:
+        return NOTHING
+    figure, drawn = panel_grid(1, len(by_dataset), height=2.5)
+    for axes, (dataset, lines) in zip(drawn[0], by_dataset.items(), strict=True):
+        _panel(axes, lines, tick, label)
+        axes.set_title(dataset)
+    label_lines(drawn[0], f"test accuracy, mean ± {DEVIATIONS} sd")
+    shared_legend(figure, drawn)
+    return figure
+
+
+def _panel(axes: Axes, lines: list[Line], tick: Callable[[str], str], label: str) -> None:
+    values = sorted({value for line in lines for value, _ in line.points}, key=_order)
+    for index, line in enumerate(lines):
+        placed = sorted(
+            ((values.index(value), finding.test_accuracy) for value, finding in line.points if finding.test_accuracy),
+            key=lambda point: point[0],
+        )
+        offset = (index - (len(lines) - 1) / 2) * 0.08
+        axes.errorbar(
+            [x + offset for x, _ in placed],
+            [accuracy.mean for _, accuracy in placed],
+            yerr=[DEVIATIONS * accuracy.sd for _, accuracy in placed],
+            marker=MARKERS[index % len(MARKERS)],
+            color=PALETTE[index % len(PALETTE)],
+            label=line.name,
+            linewidth=1.0,
+            markersize=3.2,
+            elinewidth=0.8,
+            capsize=1.8,
+        )
+    axes.set_xticks(range(len(values)), [tick(value) for value in values])
+    axes.set_xlabel(label)
+
+
+def _order(value: str) -> tuple[int, float, str]:
+    """Sort numbers by size, then words."""
+    try:
+        return 0, float(value), ""
+    except ValueError:
+        return 1, 0.0, value

@@ -1,0 +1,87 @@
+"""The registry of figures: every file of this package registers one or a few, each with condition, caption and drawing.
+
+Nothing at the top of these files imports matplotlib or polars, since the workflow asks them for the names of an audit's figures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mia_audit.registry import Registry
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from mia_audit.report.data.findings import Finding, Findings
+    from mia_audit.report.data.results import Results
+    from mia_audit.report.data.spec import Spec
+
+    Subjects = Callable[[Spec], Mapping[str, Any]]
+    Drawing = Callable[[Results, Findings, Any], Figure | str]
+
+FORMATS = ("pdf", "svg", "png")
+
+
+@dataclass(frozen=True)
+class FigureKind:
+    """A kind of figure.
+
+    `subjects` maps the names of the figures that an audit has to what each shows: a setting, a group (data set, architecture),
+    a data set, or anything else. `draw` returns a figure, or a sentence where nothing is left to draw. `private` figures are
+    drawn with the tables of private explanations.
+    """
+
+    subjects: Subjects
+    caption: str
+    draw: Drawing
+    private: bool = False
+
+    def __call__(self, results: Results, findings: Findings, subject: Any = None) -> Figure | str:
+        """Draw the figure of one subject."""
+        return self.draw(results, findings, subject)
+
+
+figures: Registry[FigureKind] = Registry("figure", "mia_audit.report.figures", "_", eager=True)
+
+
+def figure(name: str, subjects: Subjects, caption: str, private: bool = False) -> Callable[[Drawing], FigureKind]:
+    """Register the decorated drawing as a kind of figure."""
+    return lambda draw: figures.register(name)(FigureKind(subjects, caption, draw, private))
+
+
+def once(name: str, condition: Callable[[Spec], object] = lambda spec: True) -> Subjects:
+    """Return the subjects of a figure that an audit has at most once."""
+    return lambda spec: {name: None} if condition(spec) else {}
+
+
+def figure_files(spec: Spec, private: bool = False) -> list[str]:
+    """List the file names of an audit's figures in every format."""
+    names = [name for kind in figures for name in figures[kind].subjects(spec) if figures[kind].private == private]
+    return [f"{name}.{suffix}" for name in names for suffix in FORMATS]
+
+
+def draw(results: Results, findings: Findings, folder: Path, private: bool = False) -> None:
+    """Draw the figures of an audit into a folder; settings that could not be attacked get a notice."""
+    from mia_audit.report.figures.style import disclaimed, notice, paper_style, save
+
+    with paper_style():
+        for kind in (figures[name] for name in figures if figures[name].private == private):
+            for name, subject in kind.subjects(results.spec.planned).items():
+                drawn = kind(results, findings, subject)
+                shown = notice(drawn) if isinstance(drawn, str) else drawn
+                if not private:
+                    shown = disclaimed(shown, _shown_in(findings, subject))
+                save(shown, folder, name, kind.caption)
+
+
+def _shown_in(findings: Findings, subject: Any) -> list[Finding]:
+    """Return the settings that a figure shows: all, unless its subject is a setting, a group or a data set."""
+    places = {subject} & {
+        place for one in findings.settings for place in (one.setting, one.setting.group, one.setting.dataset)
+    }
+    return [
+        one for one in findings.settings if not places or places & {one.setting, one.setting.group, one.setting.dataset}
+    ]

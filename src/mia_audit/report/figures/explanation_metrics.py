@@ -1,0 +1,86 @@
+"""What privacy does to explanations, beside accuracy and leakage."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from mia_audit.report.data.explanation_metrics import Interpretation, interpretations, measure_label, similarity
+from mia_audit.report.data.findings import Finding, Findings, reference
+from mia_audit.report.data.series import CHANNELS, PALETTE
+from mia_audit.report.figures.catalogue import figure, once
+from mia_audit.report.figures.layout import (
+    GUESSING,
+    errorbars,
+    label_lines,
+    name_places,
+    panel_grid,
+    shared_legend,
+    tick,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from mia_audit.report.data.results import Results
+
+ATTACKS = {"outputs": ("0.1", "s"), "explanations": ("0.5", "D"), "both": ("0.7", "^")}
+"""Shade and marker of the channels; colours are the explainers'."""
+
+
+@figure(
+    "explanation_metrics",
+    once("explanation_metrics", lambda spec: spec.interpreted and spec.groups),
+    "Test accuracy, similarity of explanations and AUC of attacks in every setting, with intervals. Similarity is that to the "
+    "model without DP with the same training set; hollow: of two models without DP with different training sets.",
+)
+def explanation_metrics(results: Results, findings: Findings, subject: None = None) -> Figure | str:
+    """Draw accuracy, similarity of explanations and leakage over the settings, a column of panels per group."""
+    interpreted = interpretations(results)
+    groups = [(group, interpreted[place]) for place, group in findings.groups().items() if place in interpreted]
+    if not groups:
+        return "No setting whose explanations would be shown here was trained to the end."
+    figure, rows = panel_grid(3, len(groups), height=1.5)
+    labels = list(dict.fromkeys(one.label for _, interpretation in groups for one in interpretation.drawn))
+    for column, (group, interpretation) in enumerate(groups):
+        accuracy, similar, leakage = (row[column] for row in rows)
+        known = [(x, finding.test_accuracy) for x, finding in enumerate(group) if finding.test_accuracy]
+        errorbars(accuracy, known, "0.1", "o", "test accuracy")
+        _similarity(similar, group, interpretation, labels)
+        low, high = similar.get_ylim()
+        similar.set_ylim(max(low, -1.05), min(high, 1.05))  # intervals may exceed the range of a similarity
+        for offset, (channel, (shade, marker)) in zip((-0.1, 0.1, 0.0), ATTACKS.items(), strict=True):
+            strongest = [(x, finding.strongest.get(channel)) for x, finding in enumerate(group)]
+            values = [(x + offset, leak.auc_estimate) for x, leak in strongest if leak]
+            errorbars(leakage, values, shade, marker, f"attack on {CHANNELS[channel]}")
+        leakage.axhline(0.5, **GUESSING)
+        name_places(leakage, [tick(finding, group) for finding in group])
+        accuracy.set_title(f"{group[0].setting.dataset}, {group[0].setting.architecture}")
+        if headline := interpretation.headline:
+            label = f"{measure_label(headline)}\nwith no DP"
+            label_lines([similar], label)
+            if column and headline != groups[column - 1][1].headline:
+                similar.set_ylabel(label)
+    label_lines(rows[0], "test accuracy")
+    label_lines(rows[2], "AUC of attacks")
+    shared_legend(figure, rows)
+    return figure
+
+
+def _similarity(axes: Axes, group: list[Finding], interpretation: Interpretation, labels: Sequence[str]) -> None:
+    """Draw the similarity to the reference's models; that between two reference models as hollow markers and lines."""
+    base = reference(group)
+    drawn = interpretation.drawn
+    known = [(x, finding, similarity(finding, base, interpretation)) for x, finding in enumerate(group)]
+    for slot, one in enumerate(drawn):
+        offset = (slot - (len(drawn) - 1) / 2) * 0.7 / max(len(drawn), 1)
+        number = labels.index(one.label)
+        colour, marker = PALETTE[number % len(PALETTE)], "os^DvP"[number % 6]
+        placed = [(x + offset, values[one], finding is base) for x, finding, values in known if one in values]
+        errorbars(axes, [(x, value) for x, value, is_level in placed if not is_level], colour, marker, one.label)
+        level = [(x, value) for x, value, is_level in placed if is_level]
+        errorbars(axes, level, colour, marker, f"_{one.label}", markerfacecolor="white")
+        for _, value in level:
+            axes.axhline(value.mean, color=colour, linewidth=0.6, alpha=0.5, linestyle=(0, (1, 2)), zorder=1)
+    axes.plot([], [], "o", color="0.4", markerfacecolor="white", markersize=3.4, label="hollow: two models with no DP")

@@ -1,0 +1,237 @@
+"""Private explanations: losses over ε, what protocols spend, and images explained at every ε."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from mia_audit.report.data.findings import Findings
+from mia_audit.report.data.series import PALETTE
+from mia_audit.report.data.spec import Spec
+from mia_audit.report.figures.catalogue import figure, once
+from mia_audit.report.figures.layout import COLUMN, GUESSING
+from mia_audit.report.figures.pictures import attribution_pixels, attribution_scale
+
+if TYPE_CHECKING:
+    import polars as pl
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from mia_audit.report.data.private import Studied
+    from mia_audit.report.data.results import Results
+
+PROTOCOLS = {
+    "non-adaptive": ("every query from scratch", PALETTE[0]),
+    "adaptive": ("adaptive", PALETTE[1]),
+    "enhanced": ("enhanced adaptive", PALETTE[2]),
+    "non-interactive": ("history alone", PALETTE[3]),
+}
+DENSITIES = {"random": PALETTE[0], "dense": PALETTE[2], "sparse": PALETTE[1]}
+BINS = 24
+LEAST = 1e-9
+"""Losses below this are drawn as this: they are rounding errors."""
+
+
+def _once(name: str) -> Callable[[Spec], Mapping[str, Any]]:
+    return once(name, lambda spec: spec.studies)
+
+
+def histograms(one: Studied, column: str, protocols: Mapping[str, Any]) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    """Return the edges of bins over losses (logarithmic) or steps, and the share of queries in each by protocol."""
+    rows = {name: one.protocol(name) for name in protocols}
+    values = {name: np.maximum(known[column].to_numpy(), LEAST) for name, known in rows.items() if len(known)}
+    if column == "excess_loss":
+        logs = np.log10(np.concatenate(list(values.values())))
+        edges = 10 ** np.linspace(np.floor(logs.min()), np.ceil(logs.max()), BINS + 1)
+    else:
+        edges = np.linspace(0, one.study["steps"] + 1e-9, BINS + 1)
+    return edges, {name: np.histogram(known, edges)[0] / len(known) for name, known in values.items()}
+
+
+@figure(
+    "private_loss",
+    _once("private_loss"),
+    "Mean approximation loss over the ε of one explanation, with exactly calibrated and with the published noise (Table 3).",
+    private=True,
+)
+def loss(results: Results, findings: Findings, subject: None = None) -> Figure:
+    """Draw mean approximation losses over the ε of one explanation."""
+
+    def panel(axes: Axes, one: Studied) -> None:
+        means = one.over_epsilon()
+        for published, label, colour, marker in (
+            ("", "exact calibration", PALETTE[0], "o"),
+            ("sigma", "published σ", PALETTE[1], "s"),
+        ):
+            line = sorted((epsilon, mean) for (choice, epsilon), mean in means.items() if choice == published)
+            axes.plot(*zip(*line, strict=True), color=colour, marker=marker, markersize=3, label=label)
+        zero = float(one.experiment("epsilon")["excess_loss_of_zero"].to_numpy().mean())
+        axes.axhline(zero, **GUESSING, label="no explanation (φ = 0)")
+        axes.set(xscale="log", yscale="log")
+
+    return _panels(results, panel, "ε of one explanation", "approximation loss")
+
+
+@figure(
+    "private_spending",
+    _once("private_spending"),
+    "ε spent over the number of queries answered, by protocol (Figures 2 and 3).",
+    private=True,
+)
+def spending(results: Results, findings: Findings, subject: None = None) -> Figure:
+    """Draw the ε spent over the number of queries, by protocol."""
+
+    def panel(axes: Axes, one: Studied) -> None:
+        for protocol, (label, colour) in PROTOCOLS.items():
+            rows = one.protocol(protocol)
+            if protocol != "non-interactive" and len(rows):
+                axes.plot(rows["number"] + 1, _epsilons(rows, one), color=colour, label=label)
+        axes.set_ylim(bottom=0)
+
+    return _panels(results, panel, "queries answered", "ε spent")
+
+
+@figure(
+    "private_losses",
+    _once("private_losses"),
+    "Distribution of approximation losses over queries, by protocol (Figures 2 and 3).",
+    private=True,
+)
+def losses(results: Results, findings: Findings, subject: None = None) -> Figure:
+    """Draw a histogram of approximation losses, by protocol."""
+    return _panels(results, _stairs("excess_loss", PROTOCOLS, "log"), "approximation loss", "share of queries")
+
+
+@figure(
+    "private_steps",
+    _once("private_steps"),
+    "Distribution of noisy steps per query (Figure 5); a reused answer takes none.",
+    private=True,
+)
+def steps(results: Results, findings: Findings, subject: None = None) -> Figure:
+    """Draw a histogram of noisy steps per query, by adaptive protocol."""
+    adaptive = {name: PROTOCOLS[name] for name in ("adaptive", "enhanced")}
+    return _panels(results, _stairs("steps", adaptive, "linear"), "noisy steps of a query", "share of queries")
+
+
+@figure(
+    "private_queries",
+    _once("private_queries"),
+    "ε spent by the adaptive protocol on dense, sparse and random queries (Figure 9).",
+    private=True,
+)
+def queries(results: Results, findings: Findings, subject: None = None) -> Figure:
+    """Draw the ε spent over the number of queries, by their density."""
+
+    def panel(axes: Axes, one: Studied) -> None:
+        for name, colour in DENSITIES.items():
+            rows = one.experiment(name)
+            axes.plot(rows["number"] + 1, _epsilons(rows, one), color=colour, label=f"{name} queries")
+        axes.set_ylim(bottom=0)
+
+    return _panels(results, panel, "queries answered", "ε spent")
+
+
+@figure(
+    "private_training",
+    once("private_training", lambda spec: any(study["settings"] for study in spec.studies.values())),
+    "Distance to the exact explanations of the model without DP (Dist), and approximation loss, by the training of the model "
+    "(Figures 6 to 8). Boxes: quartiles; whiskers: 5 % and 95 %.",
+    private=True,
+)
+def training(results: Results, findings: Findings, subject: None = None) -> Figure:
+    """Draw Dist and approximation loss of private explanations, by the training of the model."""
+    from matplotlib.figure import Figure
+
+    models = [one for one in results.studied if one.setting is not None]
+    groups = list(dict.fromkeys((one.dataset, str((one.setting or {})["architecture"])) for one in models))
+    figure = Figure(figsize=(2 * COLUMN, 2.0 * len(groups)), layout="constrained")
+    for row, group in zip(figure.subplots(len(groups), 2, squeeze=False), groups, strict=True):
+        mine = [one for one in models if (one.dataset, str((one.setting or {})["architecture"])) == group]
+        names = [one.label.partition(", ")[2] for one in mine]
+        for axes, column, label in zip(row, ("distance", "excess_loss"), ("Dist", "approximation loss"), strict=True):
+            values = [one.protocol("non-adaptive")[column].to_numpy() for one in mine]
+            axes.boxplot(values, tick_labels=names, whis=(5, 95), showfliers=False, medianprops={"color": PALETTE[1]})
+            axes.set(ylabel=label, xlabel="training of the model")
+            axes.set_title(f"{group[0]}, {group[1]}: explanations at ε = {mine[0].study['epsilon']:g} each")
+    return figure
+
+
+def _pictured(spec: Spec) -> dict[str, str]:
+    return {f"private_pictures_{dataset}": dataset for dataset, study in spec.studies.items() if study["pictures"]}
+
+
+@figure(
+    "private_pictures",
+    _pictured,
+    "Images and their private explanations at every ε (Figure 1): orange counts for the class explained, blue against it.",
+    private=True,
+)
+def pictures(results: Results, findings: Findings, dataset: str) -> Figure:
+    """Draw images of a pool and their explanations at every ε."""
+    return draw_pictures(results, dataset)
+
+
+def draw_pictures(results: Results, dataset: str) -> Figure:
+    """Draw a row per image: the image, then its explanations by increasing ε, each on its own scale."""
+    from matplotlib.figure import Figure
+
+    images = np.load(results.root / "pools" / dataset / "records.npy", mmap_mode="r")
+    one = [one for one in results.studied if one.dataset == dataset][-1]
+    rows = one.experiment("epsilon").filter(as_published="").sort("epsilon", "number")
+    by_query = rows.group_by("number", "record", maintain_order=True).agg("epsilon", "explanation")
+    drawn = by_query.sort("number").head(one.study["pictures"])
+    epsilons = drawn["epsilon"][0].to_list()
+    figure = Figure(figsize=(0.8 * (len(epsilons) + 1), 0.8 * len(drawn) + 0.3), layout="constrained")
+    panels = figure.subplots(len(drawn), len(epsilons) + 1, squeeze=False)
+    for line, query in zip(panels, drawn.iter_rows(named=True), strict=True):
+        image = images[query["record"]]
+        line[0].imshow(image.transpose(1, 2, 0).squeeze(), cmap="gray")
+        for axes, values in zip(line[1:], query["explanation"], strict=True):
+            explanation = np.asarray(values, dtype=float).reshape(image.shape)
+            axes.imshow(attribution_pixels(explanation, attribution_scale([explanation])))
+        for axes in line:
+            axes.set_axis_off()
+    for axes, title in zip(panels[0], ["image", *(f"ε = {epsilon:g}" for epsilon in epsilons)], strict=True):
+        axes.set_title(title, loc="center")
+    return figure
+
+
+def _epsilons(rows: pl.DataFrame, one: Studied) -> list[float]:
+    from mia_audit.privacy.zcdp import epsilon_of_rho
+
+    return [epsilon_of_rho(rho, one.study["delta"]) for rho in rows["rho_spent"]]
+
+
+def _stairs(column: str, protocols: Mapping[str, tuple[str, str]], scale: str) -> Callable[[Axes, Studied], None]:
+    def panel(axes: Axes, one: Studied) -> None:
+        edges, heights = histograms(one, column, protocols)
+        for name, shares in heights.items():
+            label, colour = protocols[name]
+            axes.stairs(shares, edges, color=colour, label=label, linewidth=1.1)
+        axes.set_xscale(scale)
+
+    return panel
+
+
+def _panels(results: Results, panel: Callable[[Axes, Studied], None], x: str, y: str) -> Figure:
+    from matplotlib.figure import Figure
+
+    studied = results.studied
+    columns = 2 if len(studied) == 4 else min(3, len(studied))
+    rows = -(-len(studied) // columns)
+    figure = Figure(figsize=(max(COLUMN, 2.35 * columns), 1.9 * rows + 0.4), layout="constrained")
+    panels = figure.subplots(rows, columns, squeeze=False)
+    for axes, one in zip(panels.flat, studied, strict=False):
+        panel(axes, one)
+        axes.set_title(f"{one.dataset}, {one.label}")
+    for axes in panels.flat[len(studied) :]:
+        axes.set_axis_off()
+    for axes in panels[:, 0]:
+        axes.set_ylabel(y)
+    for axes in panels[-1]:
+        axes.set_xlabel(x)
+    figure.legend(*panels[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=4 if columns == 3 else 2)
+    return figure

@@ -1,0 +1,142 @@
+"""An audit of score matrices without a workflow, from membership and signals to the report."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from mia_audit.attacks.io.matrices import MatrixFiles, parse_given
+from mia_audit.attacks.io.parquet import write_scores
+from mia_audit.attacks.run import Run, permuted_membership, plan
+from mia_audit.errors import UserError
+from mia_audit.evaluation.bounds_table import bounds_table
+from mia_audit.evaluation.exposure import exposure
+from mia_audit.evaluation.files import KEYS, Scored, metrics_table, read_scores
+from mia_audit.evaluation.run import score_and_evaluate
+from mia_audit.evaluation.summary import summarise
+from mia_audit.storage import write_table, write_text
+
+
+@dataclass(frozen=True)
+class Request:
+    """The arguments of `mia-audit audit`; `config` is what the provenance says of them."""
+
+    membership: str
+    signals: Sequence[str]
+    out: Path
+    attacks: Sequence[str]
+    likelihoods: Sequence[str]
+    fprs: Sequence[float]
+    confidence: float
+    delta: float
+    design: str
+    seed: int
+    name: str
+    exposed: int
+    threads: int
+    report: bool
+    config: Mapping[str, Any]
+
+
+def audit(request: Request) -> None:
+    """Write scores.parquet, metrics.parquet and .csv, summary.csv, exposure.csv, epsilon.csv, tables/, figures/ and report.html."""
+    if not 0 < request.delta < 1:
+        raise UserError(f"--delta {request.delta:g}: expected a number between 0 and 1")
+    if not request.name or "/" in request.name:
+        raise UserError(f"--name '{request.name}': files are named after it; expected a name without /")
+    source = MatrixFiles(request.membership, [parse_given(text) for text in request.signals])
+    runs = plan(request.attacks, source.signals, request.likelihoods)
+    if not runs:
+        raise UserError(f"none of the attacks ({', '.join(request.attacks)}) reads any of the signals")
+    created = [folder for folder in (request.out, *request.out.parents) if not os.path.lexists(folder)]
+    try:
+        _write(request, source, runs)
+    except BaseException:
+        for folder in created:
+            with suppress(OSError):  # not there, or not empty
+                folder.rmdir()
+        raise
+
+
+def strongest(metrics: pl.DataFrame) -> tuple[str, str, str]:
+    """Return attack, signal and likelihood of the largest mean AUC over targets."""
+    real = metrics.filter(~pl.col("null_control"))
+    means = real.group_by("attack", "signal", "likelihood", maintain_order=True).agg(pl.col("auc").mean())
+    attack, signal, likelihood, _ = means.row(int(means["auc"].arg_max() or 0))
+    return attack, signal, likelihood
+
+
+def exposure_table(scored: Scored, columns: dict[str, np.ndarray]) -> pl.DataFrame:
+    """Return the exposures of records under one attack, the most exposed first."""
+    named = [pl.lit(value).alias(name) for name, value in zip(KEYS, scored.key[:3], strict=False)]
+    return pl.DataFrame({"record": scored.record, **columns}).with_columns(named).sort("rank")
+
+
+def _write(request: Request, source: MatrixFiles, runs: list[Run]) -> None:
+    out: Path = request.out
+    null = permuted_membership(source.member, request.seed, request.name)
+    rows: list[dict[str, Any]] = []
+
+    def scored() -> Iterator[Any]:
+        for evaluated in score_and_evaluate(
+            runs, source, null, request.fprs, request.confidence, max(1, request.threads)
+        ):
+            rows.extend(evaluated.rows)
+            yield evaluated.run, evaluated.member, evaluated.scores
+
+    metadata = {"seed": request.seed, "dataset": request.name}
+    write_scores(out / "scores.parquet", scored(), runs, source.record, range(source.models), metadata)
+    metrics = metrics_table(rows)
+    write_table(
+        out / "metrics.parquet",
+        metrics.to_arrow(),
+        "metrics",
+        len(metrics),
+        metadata | {"confidence": request.confidence},
+    )
+    write_text(out / "metrics.csv", metrics.write_csv())
+    write_text(out / "summary.csv", summarise(metrics, request.confidence).write_csv())
+    best = next(read_scores(out / "scores.parquet", *strongest(metrics)))
+    exposures = exposure(best.score, best.member)
+    write_text(out / "exposure.csv", exposure_table(best, exposures).write_csv())
+    bounds = bounds_table(metrics, request.delta, request.confidence, request.design == "bernoulli")
+    write_text(out / "epsilon.csv", bounds.write_csv())
+    if request.report:
+        _report(request, {best.key[:3]: exposures})
+
+
+def _report(request: Request, exposures: dict[tuple[str, str, str], dict[str, np.ndarray]]) -> None:
+    from mia_audit.report.data.find import find
+    from mia_audit.report.data.provenance import provenance
+    from mia_audit.report.data.results import Results
+    from mia_audit.report.data.spec import Setting, Spec
+    from mia_audit.report.figures.catalogue import draw
+    from mia_audit.report.page.render import render
+    from mia_audit.report.tables.catalogue import write
+    from mia_audit.storage import write_json
+
+    setting = Setting(request.name, "signals", "given", "inf", trained=False, design=request.design, folder=".")
+    spec = Spec(
+        request.name,
+        (setting,),
+        exposed=request.exposed,
+        likelihood=request.likelihoods[0],
+        confidence=request.confidence,
+        delta=request.delta,
+        config=request.config,
+    )
+    results = Results(request.out, spec)
+    results.exposures.update({(setting, attack): columns for attack, columns in exposures.items()})
+    findings = find(results)
+    write(results, findings, request.out / "tables")
+    draw(results, findings, request.out / "figures")
+    sources = provenance(results, findings.settings)
+    write_json(request.out / "provenance.json", sources)
+    write_text(request.out / "report.html", render(results, findings, sources))

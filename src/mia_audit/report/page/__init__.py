@@ -1,0 +1,1 @@
+"""Page: report.html, one file that loads nothing."""

@@ -1,0 +1,249 @@
+"""The page's section on explanations: what privacy does to them, and how mechanisms compare."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from mia_audit.explanation_metrics import OTHER, REFERENCE
+from mia_audit.report.data.explanation_metrics import (
+    Explained,
+    Interpretation,
+    Peer,
+    explainer_series,
+    measure_label,
+    peers,
+    similarity,
+)
+from mia_audit.report.data.findings import Estimate, Finding, Findings, reference
+from mia_audit.report.page.overlays import overlaid
+from mia_audit.report.tables.columns import estimate_cell
+from mia_audit.report.tables.layout import Cell, Column, Layout, text
+from mia_audit.report.text.formatting import (
+    capital,
+    fixed,
+    interval,
+    joined,
+    percent,
+    plus_minus,
+    points,
+    protected,
+    protection,
+)
+
+if TYPE_CHECKING:
+    from mia_audit.report.data.results import Results
+
+Place = tuple[str, str]
+TWO = "Two unprotected"
+"""Name of the similarity between two unprotected models, in the chart."""
+COMPARED: dict[str | None, str] = {
+    None: "–",
+    REFERENCE: "unprotected model, same training set",
+    OTHER: "another model of this setting",
+}
+
+
+def section(
+    results: Results, findings: Findings, interpreted: Mapping[Place, Interpretation], confidence: float
+) -> list[dict[str, Any]]:
+    """Return every data set's part: a table over the settings of all its architectures, sentences and pictures."""
+    datasets: dict[str, dict[Place, list[Finding]]] = {}
+    for place, group in findings.groups().items():
+        if place in interpreted:
+            datasets.setdefault(place[0], {})[place] = group
+    return [
+        _dataset(dataset, groups, interpreted, confidence)
+        | {"pictures": _pictures(results, list(groups.values()), interpreted)}
+        for dataset, groups in datasets.items()
+    ]
+
+
+def _pictures(
+    results: Results, groups: Sequence[list[Finding]], interpreted: Mapping[Place, Interpretation]
+) -> list[dict[str, Any]]:
+    """Return the pictures of all architectures of a data set, named where there are several."""
+    return [
+        {"name": group[0].setting.architecture if len(groups) > 1 else "", "explained": explained}
+        for group in groups
+        if (explained := overlaid(results, group, interpreted[group[0].setting.group]))
+    ]
+
+
+def _dataset(
+    dataset: str,
+    groups: Mapping[Place, list[Finding]],
+    interpreted: Mapping[Place, Interpretation],
+    confidence: float,
+) -> dict[str, Any]:
+    named, level = len(groups) > 1, f"{confidence * 100:g}\u00a0%"
+    measures = {interpreted[place].headline for place in groups} - {None}
+    return {
+        "name": dataset,
+        "table": _layout(groups, interpreted, joined(sorted(measure_label(str(name)) for name in measures)), level),
+        "items": [
+            {"term": f"{place[1]}: {term}" if named else term, "text": text}
+            for place, group in groups.items()
+            for term, text in _items(group, interpreted[place], confidence)
+        ],
+        "measured": [
+            {"name": place[1] if named else "", "table": _measured(group, interpreted[place])}
+            for place, group in groups.items()
+        ],
+    }
+
+
+def _layout(
+    groups: Mapping[Place, list[Finding]], interpreted: Mapping[Place, Interpretation], measure: str, level: str
+) -> Layout:
+    """Lay out accuracy, leakage and similarity of explanations in every setting of a data set."""
+    heads = list(dict.fromkeys(one.label for place in groups for one in interpreted[place].drawn)) if measure else []
+    rows: list[list[Cell | str]] = []
+    for place, group in groups.items():
+        for finding in group:
+            values = similarity(finding, reference(group), interpreted[place])
+            similar = {one.label: value for one, value in values.items()}
+            name = capital(protection(finding.setting))
+            leaks = [finding.strongest.get(channel) for channel in ("outputs", "explanations")]
+            rows.append(
+                [
+                    f"{place[1]}: {name}" if len(groups) > 1 else name,
+                    estimate_cell(finding.test_accuracy),
+                    *(estimate_cell(leak.auc_estimate if leak else None) for leak in leaks),
+                    *(estimate_cell(similar.get(head)) for head in heads),
+                ]
+            )
+    columns = [
+        *text("Setting"),
+        Column("Test accuracy"),
+        *(Column(name, "AUC of the strongest attack") for name in ("outputs", "explanations")),
+        *(Column(head, "Similarity of explanations") for head in heads),
+    ]
+    meaning = (
+        f" Similarity is the {measure} with the explanation of the same record by the unprotected model that has the same training "
+        "set; without protection, that of two models with different training sets: explanations differ by this much anyway."
+    )
+    caption = f"Accuracy, explanations and leakage side by side, means over models with {level} intervals."
+    return Layout(columns, rows, caption + (meaning if measure else ""))
+
+
+def _items(group: list[Finding], interpretation: Interpretation, confidence: float) -> Iterator[tuple[str, str]]:
+    base, measure = reference(group), interpretation.headline
+    if measure is None:
+        return
+    if base is None:
+        yield (
+            "No reference",
+            "No setting is without protection, so there is nothing to compare these explanations with.",
+        )
+        return
+    for finding in group:
+        if finding is not base and (similar := similarity(finding, base, interpretation)):
+            yield (
+                capital(protection(finding.setting)),
+                " ".join(_sentences(finding, base, similar, measure, interpretation)),
+            )
+    for first, second, sentences in _between(peers(group, interpretation, confidence), measure, interpretation):
+        yield f"{first} against {second}", sentences
+
+
+def _sentences(
+    finding: Finding, base: Finding, similar: Mapping[Explained, Estimate], measure: str, interpretation: Interpretation
+) -> Iterator[str]:
+    """Say how similar a setting's explanations are to the reference's, and whether two reference models are more similar."""
+    values = joined([f"{fixed(value.mean, 2)} ({one.label})" for one, value in similar.items()])
+    yield (
+        f"The {measure_label(measure)} between explanations {protected(finding.setting)} and those of the unprotected model"
+        f" with the same training set is {values}; 1 means identical."
+    )
+    gaps = {one: interpretation.shortfall(finding.setting, base.setting, one, measure) for one in similar}
+    known = {one: gap for one, gap in gaps.items() if gap and not math.isnan(gap.low)}
+    less = [f"{one.label} (by {_gap(gap)})" for one, gap in known.items() if gap.low > 0]
+    more = [f"{one.label} (by {_gap(gap)})" for one, gap in known.items() if gap.high < 0]
+    same = [one.label for one, gap in known.items() if gap.low <= 0 <= gap.high]
+    compared = "two unprotected models with different training sets are to each other"
+    if less:
+        yield f"That is less similar than {compared}, for {joined(less)}: protection changes what these explanations say."
+    if more:
+        yield f"That is more similar than {compared}, for {joined(more)}."
+    if same:
+        yield f"For {joined(same)} it is not distinguishable from how similar {compared}."
+    agreement = interpretation.estimate(finding.setting, next(iter(similar)), measure, REFERENCE, "same_class")
+    if agreement is not None and agreement.mean < 1:
+        yield f"Both models explain the same class for {percent(agreement.mean)} of the records."
+
+
+def _gap(gap: Estimate) -> str:
+    low, high = sorted((abs(gap.low), abs(gap.high)))
+    return f"{fixed(abs(gap.mean))}, {fixed(low)} to {fixed(high)}"
+
+
+def _between(
+    differences: Iterator[Peer], measure: str, interpretation: Interpretation
+) -> Iterator[tuple[str, str, str]]:
+    """Say how a mechanism compares with another one at the same ε, in accuracy and in similarity."""
+    wanted = {
+        f"{measure} of {one.explainer} ({one.quantity})": f"{measure_label(measure)} of {one.label}"
+        for one in interpretation.drawn
+    }
+    compared: dict[tuple[str, str], list[tuple[str, Estimate, bool]]] = {}
+    for peer in differences:
+        pair = capital(protection(peer.first.setting)), capital(protection(peer.second.setting))
+        if peer.metric == "test_accuracy":
+            compared.setdefault(pair, []).append(("test accuracy", peer.gap, True))
+        elif peer.metric in wanted:
+            compared.setdefault(pair, []).append((wanted[peer.metric], peer.gap, False))
+    for (first, second), gaps in compared.items():
+        yield first, second, " ".join(_verdicts(gaps))
+
+
+def _verdicts(gaps: Sequence[tuple[str, Estimate, bool]]) -> Iterator[str]:
+    """Say what is higher, what is lower and what is not distinguishable; the third part of a gap is whether it is of a rate."""
+    known = [(what, gap, rate) for what, gap, rate in gaps if not math.isnan(gap.low)]
+    for word, wanted in (
+        ("Higher", [gap for gap in known if gap[1].low > 0]),
+        ("Lower", [gap for gap in known if gap[1].high < 0]),
+    ):
+        if wanted:
+            yield f"{word}: {joined([f'{what} (by {_amount(gap, rate)})' for what, gap, rate in wanted])}."
+    same = [f"{what} ({_around(gap, rate)})" for what, gap, rate in known if gap.low <= 0 <= gap.high]
+    if same:
+        yield f"No difference could be measured in {joined(same)}."
+
+
+def _amount(gap: Estimate, rate: bool) -> str:
+    return (
+        f"{points(gap.mean)} points, {_around(gap, rate)}" if rate else f"{fixed(abs(gap.mean))}, {_around(gap, rate)}"
+    )
+
+
+def _around(gap: Estimate, rate: bool) -> str:
+    return f"{interval(gap, 100, 1)} points" if rate else interval(gap)
+
+
+def _measured(group: list[Finding], interpretation: Interpretation) -> Layout:
+    """Lay out every measure of every explainer, a column per setting."""
+    rows: list[list[Cell | str]] = []
+    for measure in interpretation.measures:
+        for one in interpretation.explained:
+            for against, name in COMPARED.items():
+                values = [interpretation.estimate(finding.setting, one, measure, against) for finding in group]
+                if any(values):
+                    cells = [plus_minus(value) if value else "–" for value in values]
+                    rows.append([measure_label(measure), one.label, name, *cells])
+    settings = [Column(capital(protection(finding.setting))) for finding in group]
+    return Layout([*text("Measure", "Explanation", "Compared with"), *settings], rows)
+
+
+def chart_settings(
+    group: list[Finding], interpretation: Interpretation
+) -> tuple[list[tuple[str, dict[str, Estimate]]], Any]:
+    """Return the settings of the chart by name with their similarity by explainer, and the explainers' colours."""
+    base = reference(group)
+    settings = [
+        (TWO if finding is base else capital(protection(finding.setting)), similarity(finding, base, interpretation))
+        for finding in group
+    ]
+    named = [(name, {one.label: value for one, value in values.items()}) for name, values in settings if values]
+    return named, list(explainer_series(group, interpretation).values())

@@ -1,0 +1,206 @@
+"""The most exposed records of an audit: how often they are recognised, and their explanations."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from mia_audit.evaluation.exposure import exposure
+from mia_audit.explain import explainers
+from mia_audit.report.data.findings import Finding, Leak
+from mia_audit.report.figures.pictures import attribution_picture, attribution_scale, record_picture
+from mia_audit.report.text.formatting import significant
+from mia_audit.signals.name import Signal, read_signal
+from mia_audit.storage import read_table
+
+if TYPE_CHECKING:
+    from mia_audit.report.data.results import Results
+
+FEATURES = 6
+"""Features shown of a row of a table, those with the largest attributions."""
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A feature of a row: its value, and its attribution by either model relative to the largest one shown."""
+
+    feature: str
+    value: str
+    inside: float
+    outside: float
+
+
+@dataclass
+class Exposed:
+    """One record: the effect of its membership on its score, and how often it is recognised at the headline FPR."""
+
+    record: int
+    rank: int
+    gap: float
+    percentile: float
+    recognised: int
+    inside: int
+    false_alarms: int
+    outside: int
+    label: str = ""
+    picture: str = ""
+    maps: tuple[str, ...] = ()
+    """Attributions by a model that trained on the record and by one that did not, on one scale."""
+    bars: list[Bar] = field(default_factory=list)
+
+
+def most_exposed(results: Results, finding: Finding, fpr: float | None) -> tuple[Leak, list[Exposed]] | None:
+    """List the records whose score under the setting's strongest attack depends most on their membership; None without attacks."""
+    ranked = sorted(finding.strongest.values(), key=lambda leak: -leak.auc.mean())
+    if not ranked or not results.spec.exposed:
+        return None
+    leak = ranked[0]
+    scored = results.scored(finding.setting, *leak.key)
+    records, scores, member = scored.record, scored.score, scored.member
+    key = (finding.setting, leak.key)
+    columns = results.exposures[key] if key in results.exposures else exposure(scores, member)
+    called = _called(scores, member, fpr) if fpr is not None else np.zeros_like(member)
+    order = np.argsort(columns["rank"])[: results.spec.exposed]
+    order = order[np.isfinite(columns["gap"][order])]
+    exposed = [
+        Exposed(
+            record=int(records[i]),
+            rank=int(columns["rank"][i]),
+            gap=float(columns["gap"][i]),
+            percentile=float(columns["percentile"][i]),
+            recognised=int((called[i] & member[i]).sum()),
+            inside=int((member[i] & ~np.isnan(scores[i])).sum()),
+            false_alarms=int((called[i] & ~member[i]).sum()),
+            outside=int((~member[i] & ~np.isnan(scores[i])).sum()),
+        )
+        for i in order
+    ]
+    membership = {int(records[i]): dict(zip(scored.target.tolist(), member[i].tolist(), strict=True)) for i in order}
+    _illustrate(results, finding, exposed, membership)
+    return leak, exposed
+
+
+def _called(scores: np.ndarray, member: np.ndarray, fpr: float) -> np.ndarray:
+    """Return which cells are called members at each target's lowest threshold with an FPR of at most `fpr`."""
+    called = np.zeros_like(member)
+    for k in range(scores.shape[1]):
+        outside = np.sort(scores[~member[:, k] & ~np.isnan(scores[:, k]), k])
+        allowed = math.floor(fpr * len(outside) + 1e-9)
+        if allowed < len(outside):
+            called[:, k] = scores[:, k] > outside[len(outside) - 1 - allowed]
+    return called
+
+
+def _illustrate(
+    results: Results, finding: Finding, exposed: list[Exposed], membership: Mapping[int, Mapping[int, bool]]
+) -> None:
+    """Add label, picture and attributions of every record, where the audit has the pool and the models."""
+    setting = finding.setting
+    metadata = results.pool_metadata(setting.dataset)
+    pool = results.root / "pools" / setting.dataset
+    if metadata is None or not (pool / "records.npy").exists():
+        return
+    labels = read_table(pool / "records.parquet", "records", ["label"])["label"].to_numpy()
+    stored = np.load(pool / "records.npy", mmap_mode="r")
+    numbers = [one.record for one in exposed]
+    records = np.stack([stored[number] for number in numbers])
+    for one, record in zip(exposed, records, strict=True):
+        one.label = _class_name(metadata, int(labels[one.record]))
+        if metadata["kind"] == "image":
+            one.picture = record_picture(record)
+    shown = _shown_signal(results, finding)
+    architecture = results.root / setting.dataset / setting.architecture / "architecture.json"
+    if shown is None or not architecture.exists():
+        return
+    built = json.loads(architecture.read_text(encoding="utf-8"))
+    pairs = _attributions(results, finding, built, metadata, records, labels[numbers], numbers, membership, shown)
+    for one, record, pair in zip(exposed, records, pairs, strict=True):
+        if len(pair) == 2:
+            _show(one, record, pair, metadata)
+
+
+def _show(one: Exposed, record: np.ndarray, pair: Sequence[np.ndarray], metadata: Mapping[str, Any]) -> None:
+    if metadata["kind"] == "image":
+        scale = attribution_scale(list(pair))
+        one.maps = tuple(attribution_picture(attribution, scale) for attribution in pair)
+        return
+    inside, outside = (attribution.reshape(-1, record.size).sum(axis=0) for attribution in pair)
+    largest = np.maximum(np.abs(inside), np.abs(outside))
+    features = metadata.get("features") or [f"feature {i}" for i in range(len(largest))]
+    one.bars = [
+        Bar(
+            features[i], significant(float(record[i])), *(float(a[i] / (largest.max() or 1)) for a in (inside, outside))
+        )
+        for i in np.argsort(-largest, kind="stable")[:FEATURES]
+    ]
+
+
+def _class_name(metadata: Mapping[str, Any], label: int) -> str:
+    classes = metadata.get("classes") or []
+    return str(classes[label]) if label < len(classes) else str(label)
+
+
+def _shown_signal(results: Results, finding: Finding) -> Signal | None:
+    """Return the explanation that the setting's strongest explanation attack reads, if it can be computed for a few records."""
+    leak = finding.strongest.get("explanations")
+    shown = read_signal(leak.signal) if leak and results.spec.explainers else None
+    name = shown.explainer if shown else None
+    if name in explainers and explainers[str(name)].needs_training_records:
+        return None  # needs all training records
+    return shown
+
+
+def _attributions(
+    results: Results,
+    finding: Finding,
+    architecture: Mapping[str, Any],
+    metadata: Mapping[str, Any],
+    records: np.ndarray,
+    labels: np.ndarray,
+    numbers: Sequence[int],
+    membership: Mapping[int, Mapping[int, bool]],
+    shown: Signal,
+) -> list[list[np.ndarray]]:
+    """Return every record's attributions by the first model that trained on it and the first that did not.
+
+    The lists are shorter where a model is no longer on disk.
+    """
+    import torch
+
+    from mia_audit.explain.attribute import attribute
+    from mia_audit.models import load, taken_by, to_input
+
+    folder = results.root / finding.setting.path / "models"
+    wanted: dict[int, list[tuple[int, int]]] = {}
+    for i, number in enumerate(numbers):
+        for position, inside in enumerate((True, False)):
+            models = [shadow for shadow, trained_on in membership[number].items() if trained_on == inside]
+            if models:
+                wanted.setdefault(models[0], []).append((i, position))
+    pairs: list[dict[int, np.ndarray]] = [{} for _ in numbers]
+    inputs = to_input(records, taken_by(architecture, metadata), architecture.get("input_shape"))
+    options = {**results.spec.explainers, "explain": [shown.quantity]}
+    methods = results.spec.explainers.get("methods", ())
+    explainer = next((name for name in methods if name.replace("+", "-") == shown.explainer), str(shown.explainer))
+    for shadow, cells in sorted(wanted.items()):
+        weights = _weights(folder, shadow)
+        if weights is None:
+            continue
+        model = load(architecture, weights)
+        rows = [i for i, _ in cells]
+        given = (inputs[rows], torch.as_tensor(labels[rows]).long(), [numbers[i] for i in rows])
+        seed = int(results.spec.config.get("seed", 0))
+        attributions = attribute(model, *given, explainer, options, seed)[str(shown.quantity)]
+        for (i, position), attribution in zip(cells, attributions.double().numpy(), strict=True):
+            pairs[i][position] = attribution
+    return [[pair[position] for position in sorted(pair)] for pair in pairs]
+
+
+def _weights(folder: Path, shadow: int) -> Path | None:
+    return min(folder.glob(f"*/shadow-{shadow}/weights.safetensors"), default=None)

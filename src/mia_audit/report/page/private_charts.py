@@ -1,0 +1,165 @@
+"""The page's charts of private explanations: losses over ε, ε spent by protocols, steps, and attacks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+from mia_audit.report.data.private import mean_of
+from mia_audit.report.data.series import BASELINE, PALETTE, Series
+from mia_audit.report.figures.private_attacks import ATTACKS, attacked, trained_as
+from mia_audit.report.figures.private_studies import DENSITIES, PROTOCOLS, histograms
+from mia_audit.report.page.charts import Chart, by_setting, choice, colour, finish, guessing, short
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from mia_audit.report.data.private import Studied
+    from mia_audit.report.data.results import Results
+
+POINTS = 200
+"""Points drawn of a line over queries."""
+HEIGHT = 260
+EXACT, PUBLISHED, NONE = (
+    Series("exact noise", PALETTE[0], ()),
+    Series("published σ", PALETTE[1], ()),
+    Series("no explanation", BASELINE, ()),
+)
+LOSS = (
+    "How much worse an explanation fits than the best one, over its own ε: means over queries, with exactly calibrated noise"
+    " and with the published noise. Grey: an empty explanation."
+)
+SPENDING = "ε of all explanations so far, over the number of queries answered, by protocol."
+LOSSES = "How losses are distributed over queries, by protocol. Losses on a logarithmic axis."
+STEPS = "How many noisy steps a query takes; a reused answer takes none."
+QUERIES = "ε spent by the adaptive protocol on random queries, in the densest cluster, and as far apart as possible."
+LEAKAGE = (
+    "AUC of attacks on explanations that are fitted to the model's own training records, with intervals: private ones by the ε of each,"
+    " the same fit without noise, gradients, and the model's outputs. Dashed: guessing."
+)
+
+
+def study_charts(boxes: Sequence[Studied]) -> Iterator[Chart]:
+    """Yield the charts of one study."""
+    yield "loss", "Loss over ε", LOSS, _loss_chart(boxes)
+    adapting = [Series(label, shade, ()) for name, (label, shade) in PROTOCOLS.items() if name != "non-interactive"]
+    spending = [
+        row
+        for one in boxes
+        for name, (label, _) in PROTOCOLS.items()
+        if name != "non-interactive"
+        for row in _spent(one, one.protocol(name), label)
+    ]
+    axes = {"x": "Queries answered", "y": "ε spent"}
+    yield (
+        "spending",
+        "ε spent over queries",
+        SPENDING,
+        _line_chart(spending, adapting, axes, [one.label for one in boxes]),
+    )
+    everyone = [Series(label, shade, ()) for label, shade in PROTOCOLS.values()]
+    yield "losses", "Histogram of losses", LOSSES, _histogram(boxes, everyone, "excess_loss", "Approximation loss")
+    yield "steps", "Histogram of steps", STEPS, _histogram(boxes, adapting[1:], "steps", "Noisy steps of a query")
+    places = [Series(f"{name} queries", shade, ()) for name, shade in DENSITIES.items()]
+    rows = [row for one in boxes for name in DENSITIES for row in _spent(one, one.experiment(name), f"{name} queries")]
+    yield (
+        "queries",
+        "ε spent by where queries lie",
+        QUERIES,
+        _line_chart(rows, places, axes, [one.label for one in boxes]),
+    )
+
+
+def attacks_chart(results: Results, dataset: str) -> Iterator[Chart]:
+    """Yield the chart of attacks on models' explanations from their own training records, where there are any."""
+    trainings = attacked(results, dataset)
+    if not trainings:
+        return
+    rows = [
+        {"panel": title, "setting": name, "series": trained_as(setting), **_interval(row)}
+        for attack, title in ATTACKS.items()
+        for setting, by_name in trainings.items()
+        for name, row in by_name[attack].items()
+    ]
+    drawn = [Series(trained_as(setting), shade, ()) for setting, shade in zip(trainings, PALETTE, strict=False)]
+    dots = by_setting(rows, drawn, "AUC", [], panel=True)
+    described = "AUC of attacks on explanations by their ε, with and without private training, with intervals."
+    chart = _chosen(guessing(0.5) + dots, list(ATTACKS.values()))
+    yield "leakage", "Attacks on private explanations", LEAKAGE, finish(chart, described, HEIGHT)
+
+
+def _interval(row: Mapping[str, Any]) -> dict[str, float | None]:
+    values = {part: row[f"auc_{part}"] for part in ("mean", "low", "high")}
+    return {part: None if value is None else short(value) for part, value in values.items()}
+
+
+def _loss_chart(boxes: Sequence[Studied]) -> dict[str, Any]:
+    rows = []
+    for one in boxes:
+        zero = mean_of(one.answers, "excess_loss_of_zero")
+        for (published, epsilon), loss in sorted(one.over_epsilon().items()):
+            name = PUBLISHED.name if published else EXACT.name
+            rows.append({"panel": one.label, "series": name, "x": epsilon, "y": short(loss)})
+            if not published:
+                rows.append({"panel": one.label, "series": NONE.name, "x": epsilon, "y": short(zero)})
+    axes = {"x": "ε of one explanation", "y": "Approximation loss"}
+    names = [one.label for one in boxes]
+    return _line_chart(rows, (EXACT, PUBLISHED, NONE), axes, names, logarithmic=("x", "y"), points=True)
+
+
+def _spent(one: Studied, rows: pl.DataFrame, name: str) -> Iterator[dict[str, Any]]:
+    step = max(1, len(rows) // POINTS)
+    for row in range(len(rows)):
+        if row % step == 0 or row == len(rows) - 1:
+            yield {"panel": one.label, "series": name, "x": row + 1, "y": short(one.epsilon_of(rows[: row + 1]))}
+
+
+def _histogram(boxes: Sequence[Studied], drawn: Sequence[Series], column: str, title: str) -> dict[str, Any]:
+    """Draw shares of queries by protocol, as steps; losses on a logarithmic axis."""
+    logarithmic = column == "excess_loss"
+    protocols = {name: label for name, (label, _) in PROTOCOLS.items() if any(one.name == label for one in drawn)}
+    rows = []
+    for one in boxes:
+        edges, shares = histograms(one, column, protocols)
+        for name, heights in shares.items():
+            for place, height in zip(edges, [*heights, 0.0], strict=True):
+                rows.append({"panel": one.label, "series": protocols[name], "x": short(place), "y": short(height)})
+    axes = {"x": title, "y": "Share of queries"}
+    names = [one.label for one in boxes]
+    return _line_chart(rows, drawn, axes, names, logarithmic=("x",) if logarithmic else (), interpolate="step-after")
+
+
+def _line_chart(
+    rows: list[dict[str, Any]],
+    drawn: Sequence[Series],
+    axes: Mapping[str, str],
+    panels: Sequence[str],
+    logarithmic: Sequence[str] = (),
+    points: bool = False,
+    interpolate: Literal["linear", "step-after"] = "linear",
+) -> dict[str, Any]:
+    """Draw a line per series, for one black box at a time."""
+    import altair as alt
+
+    def encoded(kind: Any, name: str) -> Any:
+        scale = {"type": "log"} if name in logarithmic else {"zero": name == "y"}
+        return kind(f"{name}:Q").scale(**scale).title(axes[name])
+
+    tooltip = [
+        alt.Tooltip("series:N", title=" "),
+        *(alt.Tooltip(f"{name}:Q", title=axes[name], format=".3~g") for name in ("x", "y")),
+    ]
+    base = alt.Chart(alt.InlineData(values=rows)).transform_filter("datum.panel === panel")
+    line = base.mark_line(
+        interpolate=interpolate, strokeWidth=2, point={"filled": True, "size": 40} if points else False
+    )
+    line = line.encode(encoded(alt.X, "x"), encoded(alt.Y, "y"), colour(drawn, lines=True), tooltip=tooltip)
+    described = f"{axes['y']} over {axes['x']}, for one black box at a time."
+    return finish(_chosen(line, list(panels)), described, HEIGHT)
+
+
+def _chosen(chart: Any, panels: list[str]) -> Any:
+    import altair as alt
+
+    bound = {"bind": choice(panels)} if len(panels) > 1 else {}
+    return chart.add_params(alt.param(name="panel", value=panels[0], **bound))

@@ -1,0 +1,305 @@
+"""The page's section on private explanations: their loss, their cost, and attacks on them."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from mia_audit.report.data.private import Studied, mean_of
+from mia_audit.report.figures.pictures import png_uri
+from mia_audit.report.figures.private_attacks import ATTACKS, attacked
+from mia_audit.report.figures.private_studies import PROTOCOLS, draw_pictures
+from mia_audit.report.figures.style import paper_style
+from mia_audit.report.page.private_charts import attacks_chart, study_charts
+from mia_audit.report.tables.layout import Cell, Column, Layout, text
+from mia_audit.report.tables.private import private_published
+from mia_audit.report.text.formatting import (
+    at_most,
+    capital,
+    count,
+    fixed,
+    joined,
+    power,
+    protection,
+    significant,
+)
+from mia_audit.report.text.statements import ADJACENCY
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from mia_audit.report.data.findings import Findings
+    from mia_audit.report.data.results import Results
+
+CHOICES = {
+    "": "none of them",
+    "sigma": "the published σ",
+    "weight": "the published weights",
+    "uncentred": "the published fit without centring",
+    "beta": "the published β, without noise",
+}
+PLACE = ("dataset", "architecture", "mechanism", "epsilon")
+SPREAD = (0.05, 0.95)
+"""Quantiles that bound the range of nine in ten."""
+
+
+def private_section(
+    results: Results, findings: Findings, specifications: dict[str, dict[str, Any]]
+) -> list[dict[str, Any]]:
+    """Return every study's part of the section, and add the specifications of its charts to `specifications` by id."""
+    published = private_published(results, findings)
+    parts = []
+    for index, (dataset, study) in enumerate(results.spec.studies.items()):
+        boxes = [one for one in results.studied if one.dataset == dataset]
+        figures = []
+        for name, label, caption, chart in [*study_charts(boxes), *attacks_chart(results, dataset)]:
+            specifications[f"private-{index}-{name}"] = chart
+            figures.append({"id": f"private-{index}-{name}", "label": label, "caption": caption})
+        parts.append(
+            {
+                "name": dataset,
+                "conclusion": " ".join(_conclusion(boxes)),
+                "terms": _terms(study),
+                "losses": _losses(boxes, study),
+                "protocols": _protocols(boxes),
+                "items": [{"term": term, "text": text} for term, text in _items(boxes)],
+                "training": _training(boxes, results),
+                "attacks": _attacks(results, dataset),
+                "published": _published(published, dataset),
+                "figures": figures,
+                "pictures": _pictures(results, dataset) if study["pictures"] else "",
+            }
+        )
+    return parts
+
+
+def _conclusion(boxes: Sequence[Studied]) -> Iterator[str]:
+    """Say what explanations of the first black box miss, and what the adaptive protocol saves at the same loss."""
+    one = boxes[0]
+    scratch, adaptive = one.protocol("non-adaptive"), one.protocol("adaptive")
+    loss, zero = (mean_of(scratch, name) for name in ("excess_loss", "excess_loss_of_zero"))
+    yield (
+        f"Explanations of {one.label} at ε = {one.study['epsilon']:g} each (δ = {power(one.study['delta'])}) miss the best fit by"
+        f" {significant(loss)} on average; an empty one misses it by {significant(zero)}."
+    )
+    total, spent, instead = one.epsilon_of(scratch), one.epsilon_of(adaptive), one.scratch_at_equal_loss(adaptive)
+    queries = count(len(scratch), "query", "queries")
+    spending = f"{queries} from scratch spend ε = {at_most(total)} together, the adaptive protocol {at_most(spent)}"
+    yield f"{spending}{_saved(spent, instead)}."
+    others = [(other, other.protocol("adaptive")) for other in boxes[1:]]
+    saved = [(other, other.epsilon_of(rows), other.scratch_at_equal_loss(rows)) for other, rows in others]
+    if known := [f"{other.label} {_change(spent, instead)}" for other, spent, instead in saved if instead]:
+        yield f"For the others: {joined(known)}."
+
+
+def _saved(spent: float, instead: float | None) -> str:
+    if instead is None:
+        return ""
+    return f": {_change(spent, instead)} than queries from scratch that miss as much would ({at_most(instead)})"
+
+
+def _change(spent: float, instead: float) -> str:
+    return f"{fixed(100 * abs(1 - spent / instead), 0)}\u00a0% {'less' if spent < instead else 'more'}"
+
+
+def _terms(study: Any) -> str:
+    accounting = (
+        "the ε of one explanation is exact (Gaussian DP of its noisy steps); that of many is the sum of their zero-concentrated"
+        " costs ρ, converted at the same δ"
+    )
+    who = "All protect the explanation set for a fixed black box; they do not cover what the black box itself has memorised"
+    return (
+        f"Every ε stands at δ = {power(study['delta'])}, for {ADJACENCY[study['adjacency']]}; {accounting}."
+        f" {count(study['steps'], 'noisy step')} from scratch, {study['kernel']} weights, c = {study['c']:g}. {who}."
+    )
+
+
+def _losses(boxes: Sequence[Studied], study: Any) -> Layout:
+    """Lay out mean losses over the ε of one explanation, a row per black box."""
+    rows: list[list[Cell | str]] = []
+    for one in boxes:
+        means = one.over_epsilon()
+        cells = [Cell(significant(means["", at]), (significant(means["sigma", at]),)) for at in study["epsilons"]]
+        rows.append([one.label, *cells, significant(mean_of(one.answers, "excess_loss_of_zero"))])
+    caption = (
+        "Mean approximation loss of one explanation, by its ε: how much worse it fits than the best explanation. In small print the "
+        "same with the published noise."
+    )
+    heads = [Column(f"ε = {epsilon:g}") for epsilon in study["epsilons"]]
+    return Layout([*text("Black box"), *heads, Column("no explanation")], rows, caption)
+
+
+def _protocols(boxes: Sequence[Studied]) -> Layout:
+    """Lay out what every protocol spends, a row per black box and protocol."""
+    known = [(one, name, rows) for one in boxes for name in PROTOCOLS if len(rows := one.protocol(name))]
+    columns = ("queries", "mean loss", "mean steps", "free answers", "ε spent", "from scratch at equal loss")
+    caption = (
+        "ε spent by protocols on the same queries. The last column is what queries from scratch would spend at the same mean loss: "
+        "the fair comparison. Answers from history cost nothing more."
+    )
+    heads = [*text("Black box", "Protocol"), *map(Column, columns)]
+    return Layout(heads, [[one.label, *_protocol(one, name, rows)] for one, name, rows in known], caption)
+
+
+def _protocol(one: Studied, protocol: str, rows: pl.DataFrame) -> list[str]:
+    sources = rows["source"].to_list()
+    free = sum(source in ("reused", "history") for source in sources) / len(sources)
+    alone = protocol == "non-interactive"
+    instead = None if alone else one.scratch_at_equal_loss(rows)
+    return [
+        PROTOCOLS[protocol][0],
+        f"{len(rows):,}".replace(",", "\u202f"),
+        significant(mean_of(rows, "excess_loss")),
+        significant(mean_of(rows, "steps")),
+        f"{fixed(100 * free, 0)}\u00a0%",
+        "0" if alone else at_most(one.epsilon_of(rows)),
+        "–" if instead is None else at_most(instead),
+    ]
+
+
+def _items(boxes: Sequence[Studied]) -> Iterator[tuple[str, str]]:
+    """Yield the findings on the black boxes that were fitted to the pool; the tables have all of them."""
+    boxes = [one for one in boxes if one.setting is None] or boxes[:1]
+    yield "Noise", " ".join(_noise(one) for one in boxes)
+    yield "Past answers", " ".join(_adapting(one) for one in boxes)
+    if sentences := [_history(one) for one in boxes if len(one.protocol("non-interactive"))]:
+        yield "History alone", " ".join(sentences)
+    yield "Where queries lie", " ".join(_density(one) for one in boxes)
+    named = {one.name: one for one in boxes}
+    if {"forest", "forest-overfitted"} <= set(named):
+        yield "Overfitting", _overfitting(named["forest"], named["forest-overfitted"])
+
+
+def _noise(one: Studied) -> str:
+    means = one.over_epsilon()
+    middle = one.study["epsilons"][len(one.study["epsilons"]) // 2]
+    exact, published = means["", middle], means["sigma", middle]
+    return (
+        f"{capital(one.label)}: at ε = {middle:g} for one explanation the mean loss is {significant(exact)} with exactly calibrated noise"
+        f" and {significant(published)} with the published σ, {significant(published / exact, 2)} times as much."
+    )
+
+
+def _adapting(one: Studied) -> str:
+    sentences = []
+    for protocol in ("adaptive", "enhanced"):
+        rows = one.protocol(protocol)
+        spent = one.epsilon_of(rows)
+        loss = significant(mean_of(rows, "excess_loss"))
+        saved = _saved(spent, one.scratch_at_equal_loss(rows))
+        sentences.append(f"{PROTOCOLS[protocol][0]} ε = {at_most(spent)} at a mean loss of {loss}{saved}")
+    scratch = one.protocol("non-adaptive")
+    loss = significant(mean_of(scratch, "excess_loss"))
+    queries = count(len(scratch), "query", "queries")
+    return f"{capital(one.label)}, {queries}: from scratch ε = {at_most(one.epsilon_of(scratch))} at {loss}; {'; '.join(sentences)}."
+
+
+def _history(one: Studied) -> str:
+    rows = one.protocol("non-interactive")
+    loss, zero = (mean_of(rows, name) for name in ("excess_loss", "excess_loss_of_zero"))
+    verdict = "better than no explanation" if loss < zero else "worse than no explanation"
+    return (
+        f"{capital(one.label)}: {count(len(rows), 'further query', 'further queries')} answered from past explanations alone cost nothing"
+        f" and miss {significant(loss)} on average, {verdict} ({significant(zero)})."
+    )
+
+
+def _density(one: Studied) -> str:
+    parts = []
+    for name in ("random", "dense", "sparse"):
+        rows = one.experiment(name)
+        loss = significant(mean_of(rows, "excess_loss"))
+        parts.append(f"{name} ones ε = {at_most(one.epsilon_of(rows))} (mean loss {loss})")
+    queries = count(len(one.experiment("dense")), "query", "queries")
+    return f"{capital(one.label)}, {queries} each by the adaptive protocol: {joined(parts)}."
+
+
+def _overfitting(plain: Studied, overfitted: Studied) -> str:
+    spent = [one.epsilon_of(one.protocol("adaptive")) for one in (plain, overfitted)]
+    losses = [significant(mean_of(one.protocol("adaptive"), "excess_loss")) for one in (plain, overfitted)]
+    return (
+        f"The same queries to the adaptive protocol spend ε = {at_most(spent[1])} on the overfitted forest (mean loss {losses[1]})"
+        f" and {at_most(spent[0])} on the other one ({losses[0]})."
+    )
+
+
+def _training(boxes: Sequence[Studied], results: Results) -> Layout | None:
+    """Lay out distances and losses of private explanations of models, a row per training; None without models."""
+    rows: list[list[Cell | str]] = []
+    for one in boxes:
+        if one.setting is None:
+            continue
+        setting = next(
+            known for known in results.spec.settings if all(getattr(known, key) == one.setting[key] for key in PLACE)
+        )
+        accounted = setting.delta and setting.accountant
+        notes = [f"δ = {power(setting.delta or 0)}, {(setting.accountant or '').upper()}"] if accounted else []
+        answers = one.protocol("non-adaptive")
+        rows.append([Cell(one.label, notes), *(_spread(answers[name]) for name in ("distance", "excess_loss"))])
+    caption = (
+        "Private explanations of models, by their training: distance to the exact explanations of the model without protection "
+        "(Dist, of weights whose squares sum to at most 1), and excess loss over the best fit to their own model. Means over "
+        "queries, and the range of nine in ten."
+    )
+    return Layout([*text("Model"), Column("Dist"), Column("approximation loss")], rows, caption) if rows else None
+
+
+def _spread(values: pl.Series) -> Cell:
+    known = values.drop_nulls().to_numpy()
+    if not len(known):
+        return Cell("–")
+    low, high = np.quantile(known, SPREAD)
+    return Cell(significant(float(known.mean())), (f"{significant(low)} to {significant(high)}",))
+
+
+def _attacks(results: Results, dataset: str) -> Layout | None:
+    """Lay out the AUC of every attack on every explanation from a model's own training records, a column per training."""
+    trainings = attacked(results, dataset)
+    rows: list[list[Cell | str]] = []
+    for attack, title in ATTACKS.items():
+        for name in dict.fromkeys(name for by_name in trainings.values() for name in by_name[attack]):
+            rows.append([title, name, *(_auc(by_name[attack].get(name)) for by_name in trainings.values())])
+    caption = (
+        f"AUC with {results.spec.confidence * 100:g}\u00a0% intervals, by attack and by what it reads. ε is that of one explanation; "
+        "“no noise” is the same fit without privacy."
+    )
+    heads = [Column(capital(protection(setting))) for setting in trainings]
+    return Layout([*text("Attack", "Reads"), *heads], rows, caption) if trainings else None
+
+
+def _auc(row: dict[str, Any] | None) -> Cell:
+    if row is None:
+        return Cell("–")
+    known = row["auc_low"] is not None
+    return Cell(fixed(row["auc_mean"]), (f"{fixed(row['auc_low'])} to {fixed(row['auc_high'])}",) if known else ())
+
+
+def _published(published: pl.DataFrame, dataset: str) -> Layout:
+    """Lay out the actual ε of every published choice."""
+    rows: list[list[Cell | str]] = [
+        [
+            Cell(CHOICES[row["choice"]], (row["meaning"],)),
+            f"{row['epsilon_claimed']:g}",
+            at_most(row["epsilon_zero_out"]),
+            at_most(row["epsilon_replacement"]),
+        ]
+        for row in published.filter(dataset=dataset).iter_rows(named=True)
+    ]
+    caption = (
+        "Actual ε of one explanation from scratch with each choice of the published method, which can be selected for comparison: "
+        "for one record's term taken out, and for one record replaced."
+    )
+    columns = [*text("As published"), *map(Column, ("ε claimed", "term taken out", "record replaced"))]
+    return Layout(columns, rows, caption)
+
+
+def _pictures(results: Results, dataset: str) -> str:
+    """Return the images and their explanations at every ε as a data URI."""
+    written = io.BytesIO()
+    with paper_style():
+        figure = draw_pictures(results, dataset)
+        figure.savefig(written, format="png", dpi=150, metadata={"Software": None})
+    return png_uri(written.getvalue())

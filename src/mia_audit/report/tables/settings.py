@@ -1,0 +1,171 @@
+"""The table of settings: guarantees, lower bounds on ε, accuracies and the strongest attack on each channel."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from mia_audit.report.data.findings import CHANNELS, Finding, Findings, Leak, shadow_estimate
+from mia_audit.report.data.provenance import guarantee
+from mia_audit.report.tables.catalogue import frame_of, table
+from mia_audit.report.tables.columns import SETTING, identity, parts, parts_schema, printed_epsilon
+from mia_audit.report.tables.layout import Cell, Column, Layout, text
+from mia_audit.report.text.answer import TITLES
+from mia_audit.report.text.formatting import (
+    at_least,
+    at_most,
+    capital,
+    count,
+    fixed,
+    interval,
+    percent,
+    percent_interval,
+    power,
+    protection,
+    rate,
+)
+from mia_audit.report.text.statements import most_targets, setting_notes
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from mia_audit.report.data.results import Results
+    from mia_audit.report.data.spec import Setting
+
+PREFIXES = {"outputs": "output", "explanations": "explanation", "both": "joint", "other": "signal"}
+"""Prefixes of the columns of a channel."""
+TRAINED = ("train_accuracy", "test_accuracy", "train_loss", "test_loss")
+STEP_TIMES = "Times of training steps differ from run to run and are not part of this page: see benchmarks/cost.csv."
+UNKNOWN = Cell("–")
+
+
+def present_channels(group: Sequence[Finding]) -> list[str]:
+    """List the channels that were attacked in some setting, outputs first."""
+    return [channel for channel in CHANNELS if any(channel in finding.strongest for finding in group)]
+
+
+def settings_layout(
+    results: Results, findings: Findings, frame: pl.DataFrame | None = None, page: bool = False
+) -> Layout:
+    """Lay out a row per setting and a note per guarantee; on the page with one column for a setting's name."""
+    present = present_channels(findings.settings)
+    trained = any(finding.shadows is not None for finding in findings.settings)
+    tpr = "TPR" if findings.fpr is None else f"TPR at {rate(findings.fpr)} FPR"
+    columns = [
+        *text(*(["Setting"] if page else ["Data set", "Architecture", "Mechanism", "ε"])),
+        *([Column("ε spent")] if trained else []),
+        Column("lower bound on ε"),
+        *([Column("train", "Accuracy"), Column("test", "Accuracy")] if trained else []),
+        *(Column(title, TITLES[channel]) for channel in present for title in ("AUC", tpr)),
+    ]
+    rows: list[list[Cell | str]] = []
+    for finding in findings.settings:
+        spent, *accuracies = _training_cells(finding, findings.confidence) if trained else [None]
+        cells = [cell for cell in (spent, _bound_cell(finding), *accuracies) if cell]
+        for channel in present:
+            cells += _leak_cells(finding.strongest.get(channel), findings.fpr)
+        rows.append([*([setting_name(finding, findings)] if page else _names(finding.setting)), *cells])
+    lost = [gap.setting for gap in results.spec.gaps if not gap.attacked and not page]
+    rows += [[*names, *[UNKNOWN] * (len(columns) - len(names))] for names in map(_names, lost)]
+    caption = f"Means over {count(most_targets(findings), 'model')}, with intervals; of each kind the strongest attack by its mean AUC."
+    notes = [*setting_notes(findings, results.releases), *([STEP_TIMES] if trained and page else [])]
+    return Layout(columns, rows, caption, notes)
+
+
+@table("settings", settings_layout)
+def settings(results: Results, findings: Findings) -> pl.DataFrame:
+    """Return a row per setting, without columns that no setting has; settings that could not be attacked come last."""
+    from mia_audit.report.data.diverged import missing_models
+
+    gaps = {gap.setting: missing_models(gap) for gap in results.spec.gaps}
+    rows = [_row(finding, findings, results) | {"left_out": gaps.get(finding.setting)} for finding in findings.settings]
+    lost = [gap.setting for gap in results.spec.gaps if not gap.attacked]
+    rows += [identity(setting) | {"left_out": gaps[setting]} for setting in lost]
+    schema = _schema()
+    frame = frame_of(schema, [{name: row.get(name) for name in schema} for row in rows])
+    absent = tuple(f"{prefix}_" for prefix in PREFIXES.values() if frame[f"{prefix}_attack"].is_null().all())
+    optional = ("no_guarantee", "constants_epsilon", "constants_delta")
+    unknown = [name for name in optional if frame[name].is_null().all()]
+    return frame.drop(unknown, *(name for name in frame.columns if name.startswith(absent)))
+
+
+def _schema() -> dict[str, type]:
+    numbers = ("delta", "epsilon_spent", "epsilon_spent_rdp", "noise_multiplier", "sampling_rate")
+    bounds = ("constants_epsilon", "constants_delta", "epsilon_lower_bound", "epsilon_lower_bound_delta")
+    schema = SETTING | {"no_guarantee": str} | dict.fromkeys([*numbers, *bounds], float)
+    schema |= dict.fromkeys(["epsilon_lower_bound_method", "accountant", "sampling", "clipping"], str)
+    schema |= {"models": int} | parts_schema(*TRAINED) | {"left_out": str, "fpr": float}
+    for prefix in PREFIXES.values():
+        schema |= {f"{prefix}_{name}": str for name in ("attack", "signal", "likelihood")}
+        schema |= {f"{prefix}_attacks_tried": int} | parts_schema(f"{prefix}_auc", f"{prefix}_tpr_at_fpr")
+    return schema
+
+
+def _row(finding: Finding, findings: Findings, results: Results) -> dict[str, Any]:
+    setting, bound = finding.setting, finding.bound
+    release = results.releases.get(setting.pool, {})
+    losses = {name: shadow_estimate(finding.shadows, name, findings.confidence) for name in ("train_loss", "test_loss")}
+    estimates = {"train_accuracy": finding.train_accuracy, "test_accuracy": finding.test_accuracy, **losses}
+    row: dict[str, Any] = {
+        **identity(setting),
+        "no_guarantee": setting.no_guarantee or None,
+        "delta": setting.delta,
+        "accountant": setting.accountant,
+        "clipping": setting.clipping,
+        "fpr": findings.fpr,
+        "constants_epsilon": release.get("epsilon"),
+        "constants_delta": release.get("delta"),
+        **guarantee(finding),
+    }
+    for name, value in estimates.items():
+        row |= parts(name, value)
+    if bound:
+        names = ("epsilon_lower_bound", "epsilon_lower_bound_delta", "epsilon_lower_bound_method")
+        row |= dict(zip(names, (bound.epsilon, bound.delta, bound.method), strict=True))
+    for channel, leak in finding.strongest.items():
+        prefix = PREFIXES[channel]
+        row |= {f"{prefix}_{name}": getattr(leak, name) for name in ("attack", "signal", "likelihood")}
+        row |= {f"{prefix}_attacks_tried": leak.tried, **parts(f"{prefix}_auc", leak.auc_estimate)}
+        row |= parts(f"{prefix}_tpr_at_fpr", leak.tpr_estimate)
+    targets = max((len(leak.targets) for leak in finding.strongest.values()), default=None)
+    return row | {"models": len(finding.shadows) if finding.shadows is not None else targets}
+
+
+def setting_name(finding: Finding, findings: Findings) -> str:
+    """Return a setting's name among all settings, which names the group only where there are several."""
+    name = protection(finding.setting)
+    return capital(name) if len(findings.groups()) == 1 else f"{', '.join(finding.setting.group)}: {name}"
+
+
+def _names(setting: Setting) -> list[Cell | str]:
+    return [setting.dataset, setting.architecture, setting.mechanism, printed_epsilon(setting.reported_epsilon)]
+
+
+def _training_cells(finding: Finding, confidence: float) -> list[Cell]:
+    setting = finding.setting
+    spent = guarantee(finding).get("epsilon_spent")
+    delta = f"δ = {power(setting.delta)}" if setting.delta else ""
+    if setting.explained and setting.private:
+        spent, delta = float(setting.epsilon), f"each, {delta}"
+    cells = [Cell("none" if setting.no_guarantee else "∞", ("no guarantee",))]
+    if spent is not None and not setting.no_guarantee:
+        cells = [Cell(at_most(spent), (delta,))]
+    for phase, accuracy in (("train", finding.train_accuracy), ("test", finding.test_accuracy)):
+        loss = shadow_estimate(finding.shadows, f"{phase}_loss", confidence)
+        losses = [f"loss {fixed(loss.mean)}"] if loss else []
+        known = Cell(percent(accuracy.mean), (percent_interval(accuracy), *losses)) if accuracy else Cell("unknown")
+        cells.append(known)
+    return cells
+
+
+def _bound_cell(finding: Finding) -> Cell:
+    bound = finding.bound
+    return Cell(at_least(bound.epsilon), (f"δ = {power(bound.delta)}",)) if bound else UNKNOWN
+
+
+def _leak_cells(leak: Leak | None, fpr: float | None) -> list[Cell]:
+    if leak is None:
+        return [UNKNOWN, UNKNOWN]
+    auc, tpr = leak.auc_estimate, leak.tpr_estimate
+    first = Cell(fixed(auc.mean), (interval(auc),))
+    return [first, Cell("not resolvable") if fpr is None else Cell(percent(tpr.mean), (percent_interval(tpr),))]

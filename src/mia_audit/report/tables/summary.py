@@ -1,0 +1,75 @@
+"""Every attack × signal × likelihood on every setting: on the true membership, and on a permuted one (null control)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mia_audit.report.data.findings import Findings
+from mia_audit.report.tables.catalogue import table
+from mia_audit.report.tables.columns import (
+    ATTACK_COLUMNS,
+    PARTS,
+    SETTING,
+    SETTING_COLUMNS,
+    identity,
+    interval_cell,
+    spread_column,
+)
+from mia_audit.report.tables.layout import Column, Layout, laid_out
+from mia_audit.report.text.formatting import rate
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from mia_audit.report.data.results import Results
+
+
+def _summary_layout(results: Results, findings: Findings, frame: pl.DataFrame) -> Layout:
+    rates = [name.removesuffix("_mean") for name in frame.columns if name.startswith("tpr_") and name.endswith("_mean")]
+    columns = [*SETTING_COLUMNS, *ATTACK_COLUMNS, spread_column("AUC", "auc")]
+    for name in rates:
+        columns.append(spread_column(f"TPR at {rate(float(name.removeprefix('tpr_at_fpr_')))}", name, "not resolvable"))
+    caption = (
+        "Mean ± standard deviation over targets; not resolvable where the pool has too few non-members for the FPR."
+    )
+    return Layout(**laid_out(columns, frame.iter_rows(named=True)), caption=caption)
+
+
+@table("summary", _summary_layout, long=True)
+def summary(results: Results, findings: Findings) -> pl.DataFrame:
+    """Return the metrics of every attack on the true membership, over targets."""
+    return _summarised(results).filter(null_control=False).drop("null_control")
+
+
+def _null_layout(results: Results, findings: Findings, frame: pl.DataFrame) -> Layout:
+    interval = (Column("", number=False), lambda row: interval_cell(row, "auc_low", "auc_high"))
+    columns = [*SETTING_COLUMNS, *ATTACK_COLUMNS, spread_column("AUC", "auc"), interval]
+    caption = f"The same attacks against permuted membership, {level(results)}."
+    return Layout(**laid_out(columns, frame.iter_rows(named=True)), caption=caption)
+
+
+@table("null_control", _null_layout, long=True)
+def null_control(results: Results, findings: Findings) -> pl.DataFrame:
+    """Return the AUC of every attack on a permuted membership, and whether its interval contains ½."""
+    columns = [*SETTING, "attack", "signal", "likelihood", "targets", *(f"auc_{part}" for part in PARTS)]
+    null = _summarised(results).filter(null_control=True).select(columns)
+    return null.with_columns(holds_half=(null["auc_low"] <= 0.5) & (null["auc_high"] >= 0.5))
+
+
+def level(results: Results) -> str:
+    """Return how intervals were computed."""
+    return f"with {results.spec.confidence * 100:g} % Student-t intervals over targets in brackets"
+
+
+def _summarised(results: Results) -> pl.DataFrame:
+    import polars as pl
+
+    from mia_audit.evaluation.summary import summarise
+
+    frames = [
+        summarise(metrics, results.spec.confidence).select(
+            *(pl.lit(value).alias(name) for name, value in identity(setting).items()), pl.all()
+        )
+        for setting, metrics in zip(results.spec.settings, results.metrics, strict=True)
+    ]
+    return pl.concat(frames, how="diagonal")

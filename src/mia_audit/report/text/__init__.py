@@ -1,0 +1,1 @@
+"""Text: numbers and findings in sentences."""

@@ -1,0 +1,268 @@
+"""The answer in prose: what outputs and explanations leak, what each ε buys and what it costs.
+
+Every sentence follows from the sign and the interval of an estimate; an interval that includes guessing is never a leak.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from mia_audit.report.data.findings import (
+    Estimate,
+    Finding,
+    Findings,
+    Leak,
+    accuracy_difference,
+    difference,
+    reference,
+)
+from mia_audit.report.text.formatting import (
+    capital,
+    count,
+    fixed,
+    interval,
+    joined,
+    percent,
+    percent_interval,
+    points,
+    protected,
+    protection,
+    rate,
+)
+from mia_audit.report.text.statements import no_guarantee_sentence
+from mia_audit.signals.name import read_signal
+
+NAMES = {
+    "outputs": "the model's outputs",
+    "explanations": "its explanations",
+    "both": "the two together",
+    "other": "the signals given",
+}
+SUBJECTS = {
+    "outputs": "the outputs",
+    "explanations": "the explanations",
+    "both": "both together",
+    "other": "the signals",
+}
+TITLES = {"outputs": "Outputs", "explanations": "Explanations", "both": "Both together", "other": "Signals"}
+"""Headings of the channels."""
+
+
+@dataclass(frozen=True)
+class Members:
+    """The names of members and of the other records."""
+
+    pair: str
+    members: str
+    others: str
+
+
+TRAINED = Members(
+    "a record that was trained on above one that was not",
+    "the training records",
+    "the records that were not trained on",
+)
+EXPLAINED = Members(
+    "a record of the explanation set above one that is not in it",
+    "the records of the explanation set",
+    "the other records",
+)
+
+
+@dataclass(frozen=True)
+class Item:
+    """One point of the answer: its subject and its sentences."""
+
+    term: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The answer for one group of settings: its conclusion in a sentence or two, then point by point."""
+
+    dataset: str
+    architecture: str
+    conclusion: str
+    items: list[Item]
+
+
+def answer(group: list[Finding], findings: Findings, confidence: float) -> Answer:
+    """Return the answer for one data set and architecture."""
+    base = reference(group) or group[0]
+    items = [Item(*pair) for pair in _items(group, base, findings.fpr, confidence)]
+    dataset, architecture = base.setting.group
+    return Answer(dataset, architecture, " ".join(_conclusion(group, base, confidence)), items)
+
+
+def _conclusion(group: list[Finding], base: Finding, confidence: float) -> Iterator[str]:
+    leaking = {channel: leak for channel, leak in base.strongest.items() if leak.beats_guessing}
+    silent = [channel for channel in base.strongest if channel not in leaking]
+    start = _capital(protected(base.setting))
+    where = "the explanation set" if base.setting.explained else "the training set"
+    if not leaking:
+        yield f"{start}, no leak could be measured: no attack that was tried does better than guessing who was in {where}."
+        return
+    sentence = f"{start}, {_amounts(leaking)} reveal who was in {where}"
+    yield sentence + (f"; {_channels(silent)} do not, as far as the attacks tried can tell." if silent else ".")
+    for finding in group:
+        if (finding.setting.private or finding.setting.no_guarantee) and finding is not base:
+            yield f"{_capital(protected(finding.setting))}, {_remaining(finding)}{_cost(finding, base, confidence)}."
+
+
+def _amounts(leaking: dict[str, Leak]) -> str:
+    """List the leaking channels with their points of AUC above guessing."""
+    words = [f"{NAMES[channel]} ({points(leak.auc_estimate.mean - 0.5)} points)" for channel, leak in leaking.items()]
+    words[0] = words[0].replace(" points)", " points of AUC above guessing)")
+    return joined(words) if "outputs" in leaking else joined(words).replace("its", "the model's", 1)
+
+
+def _channels(channels: list[str]) -> str:
+    return joined([NAMES[channel] for channel in channels])
+
+
+def _remaining(finding: Finding) -> str:
+    """Say what still leaks, in points of AUC above guessing."""
+    if not any(leak.beats_guessing for leak in finding.strongest.values()):
+        return "no attack that was tried does better than guessing"
+    amounts = [
+        (
+            SUBJECTS[channel],
+            f"{points(leak.auc_estimate.mean - 0.5)} points" if leak.beats_guessing else "nothing measurable",
+        )
+        for channel, leak in finding.strongest.items()
+    ]
+    (first, amount), *others = amounts
+    return joined([f"{first} leak {amount}", *(f"{name} {amount}" for name, amount in others)])
+
+
+def _cost(finding: Finding, base: Finding, confidence: float) -> str:
+    gap = accuracy_difference(base, finding, confidence)
+    if gap is None:
+        return ""
+    if gap.low > 0:
+        return f", at a cost of {points(gap.mean)} points of accuracy"
+    return ", at no measurable cost in accuracy"
+
+
+def _items(group: list[Finding], base: Finding, fpr: float | None, confidence: float) -> Iterator[tuple[str, str]]:
+    outputs = base.strongest.get("outputs")
+    for channel, leak in base.strongest.items():
+        names = EXPLAINED if base.setting.explained else TRAINED
+        sentences = [_strength(leak, confidence, names), *_recognised(leak, fpr, names)]
+        if outputs is not None and channel != "outputs":
+            sentences.append(_against_outputs(leak, outputs, channel))
+        yield TITLES[channel], " ".join(sentences)
+    for finding in group:
+        if finding is not base:
+            why = [f"{no_guarantee_sentence(finding)}."] if finding.setting.no_guarantee else []
+            yield _term(finding), " ".join([*why, *_bought(finding, base, confidence)])
+
+
+def _term(finding: Finding) -> str:
+    setting = finding.setting
+    if setting.explained:
+        return capital(protection(setting))
+    return f"ε = {setting.epsilon} ({setting.mechanism})" if setting.private else protection(setting)
+
+
+def _strength(leak: Leak, confidence: float, names: Members) -> str:
+    auc = leak.auc_estimate
+    tried = "The attack" if leak.tried == 1 else f"The strongest of {count(leak.tried, 'attack')}"
+    subject = f"{tried} ({leak.attack} on {_signal(leak)})"
+    if math.isnan(auc.low):
+        return (
+            f"{subject} reaches an AUC of {fixed(auc.mean)} on its one target, which says nothing about other targets."
+        )
+    numbers = f"AUC {fixed(auc.mean)}, {confidence * 100:g}\u00a0% interval {interval(auc)}"
+    if leak.beats_guessing:
+        share = f"ranks {names.pair} {percent(auc.mean)} of the time ({numbers})"
+        return f"{subject} {share}. Guessing would be 50\u00a0%: this is a leak of {points(auc.mean - 0.5)} points."
+    if auc.high < 0.5:
+        return f"{subject} is worse than guessing ({numbers}): its score points the wrong way, which is no protection."
+    if auc.low > 0.5:
+        chance = (
+            f"no more than {'an attack' if leak.tried == 1 else 'the strongest of so many attacks'} reaches by chance"
+        )
+        return f"{subject} reaches {numbers}. That is {chance}: not distinguishable from guessing."
+    return f"{subject} is not distinguishable from guessing ({numbers})."
+
+
+def _signal(leak: Leak) -> str:
+    return read_signal(leak.signal).label
+
+
+def _recognised(leak: Leak, fpr: float | None, names: Members) -> Iterator[str]:
+    if fpr is None:
+        yield "The pool is too small to resolve the true-positive rate at any of the false-positive rates asked for."
+        return
+    tpr = leak.tpr_estimate
+    sentence = (
+        f"Allowed to be wrong about {rate(fpr)} of {names.others}, it recognises {percent(tpr.mean)} of {names.members}"
+    )
+    if math.isnan(tpr.low):
+        yield f"{sentence}."
+        return
+    sentence = f"{sentence} ({percent_interval(tpr)})"
+    if tpr.low > fpr:
+        yield f"{sentence}, {points(tpr.mean - fpr)} points more than guessing."
+    elif tpr.high < fpr:
+        yield f"{sentence}, fewer than guessing would."
+    else:
+        yield f"{sentence}, which is not distinguishable from guessing."
+
+
+def _against_outputs(leak: Leak, outputs: Leak, channel: str) -> str:
+    gap = difference(leak, outputs)
+    who = SUBJECTS[channel]
+    if gap.low > 0:
+        return f"Over the same models, {who} leak {_points_with_interval(gap)} of AUC more than the outputs."
+    if gap.high < 0:
+        return f"Over the same models, {who} leak {_points_with_interval(gap)} of AUC less than the outputs."
+    return f"Over the same models, what {who} leak is not distinguishable from what the outputs leak ({_signed_interval(gap)} points of AUC)."
+
+
+def _bought(finding: Finding, base: Finding, confidence: float) -> Iterator[str]:
+    """Say what a setting changes in leakage against its reference, by channel, and what it costs in accuracy."""
+    parts = [
+        _change(channel, leak, base.strongest[channel])
+        for channel, leak in finding.strongest.items()
+        if channel in base.strongest
+    ]
+    if parts:
+        yield f"{_capital('; '.join(parts))}."
+    gap = accuracy_difference(base, finding, confidence)
+    if gap is None or finding.test_accuracy is None or base.test_accuracy is None:
+        return
+    pair = f"{percent(finding.test_accuracy.mean)} instead of {percent(base.test_accuracy.mean)}"
+    if gap.low > 0:
+        yield f"It costs {_points_with_interval(gap)} of test accuracy: {pair}."
+    elif gap.high < 0:
+        yield f"Test accuracy is {_points_with_interval(gap)} higher: {pair}."
+    else:
+        yield f"No cost in test accuracy could be measured: {pair} ({_signed_interval(gap)} points)."
+
+
+def _change(channel: str, leak: Leak, before: Leak) -> str:
+    gap = difference(before, leak)
+    name = SUBJECTS[channel]
+    after = f"AUC {fixed(leak.auc_estimate.mean)} ({interval(leak.auc_estimate)})"
+    rest = after if leak.beats_guessing else f"{after}, not distinguishable from guessing"
+    if gap.low > 0:
+        return f"{name} leak {_points_with_interval(gap)} less, leaving {rest}"
+    if gap.high < 0:
+        return f"{name} leak {_points_with_interval(gap)} more: {rest}"
+    return f"no change could be measured in what {name} leak: {rest}"
+
+
+def _points_with_interval(gap: Estimate) -> str:
+    low, high = sorted((abs(gap.low), abs(gap.high)))
+    return f"{points(gap.mean)} points ({points(low)} to {points(high)})"
+
+
+def _signed_interval(gap: Estimate) -> str:
+    return interval(gap, 100, 1)
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]

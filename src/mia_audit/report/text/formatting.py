@@ -1,0 +1,132 @@
+"""Numbers and names in prose: significant digits, percent and points, bounds rounded to the safe side."""
+
+import math
+from decimal import ROUND_CEILING, Context
+
+from mia_audit.report.data.findings import Estimate
+from mia_audit.report.data.spec import Setting
+
+
+def at_most(epsilon: float, digits: int = 3) -> str:
+    """Format an upper bound with so many significant digits, rounded up so that it stays a bound."""
+    if not 0 < epsilon < math.inf:
+        return significant(epsilon)
+    return significant(float(Context(digits, ROUND_CEILING).create_decimal(repr(epsilon))), digits)
+
+
+def at_least(epsilon: float) -> str:
+    """Format a lower bound with two decimals, rounded down."""
+    hundredths = math.floor(epsilon * 100)
+    return f"≥ {hundredths / 100:.2f}" if hundredths else "0"
+
+
+def significant(value: float, digits: int = 3) -> str:
+    """Format a number with so many significant digits, without an exponent between 1e-6 and 1e6; inf is ∞ and NaN –."""
+    if math.isnan(value):
+        return "–"
+    if math.isinf(value):
+        return "∞" if value > 0 else "−∞"
+    if value == 0:
+        return "0"
+    rounded = float(f"{value:.{digits - 1}e}")
+    magnitude = math.floor(math.log10(abs(rounded)))
+    if not -6 <= magnitude < 6:
+        return f"{rounded:.{digits - 1}e}".replace("-", "−")
+    return f"{rounded:.{max(0, digits - 1 - magnitude)}f}".replace("-", "−")
+
+
+def fixed(value: float, decimals: int = 3) -> str:
+    """Format a number with so many decimals; NaN is –."""
+    return "–" if math.isnan(value) else f"{value + 0.0:.{decimals}f}".replace("-", "−")
+
+
+def percent(value: float) -> str:
+    """Format a fraction in percent, with three significant digits and at most three decimals."""
+    return "–" if math.isnan(value) else f"{fixed(value * 100, _decimals(value))}\u00a0%"
+
+
+def percent_interval(value: Estimate) -> str:
+    """Format an interval in percent, with the decimals that `percent` gives its mean; empty for a single target."""
+    return "" if math.isnan(value.low) else f"{interval(value, 100, _decimals(value.mean))}\u00a0%"
+
+
+def _decimals(fraction: float) -> int:
+    return 1 if abs(fraction) >= 0.1 else 2 if abs(fraction) >= 0.01 else 3
+
+
+def points(value: float) -> str:
+    """Format a difference of fractions in points (hundredths) with one decimal, without its sign."""
+    return "–" if math.isnan(value) else fixed(abs(value) * 100, 1)
+
+
+def interval(value: Estimate, scale: float = 1.0, decimals: int = 3) -> str:
+    """Format an interval as low to high."""
+    if math.isnan(value.low):
+        return "one target, no interval"
+    return f"{fixed(value.low * scale, decimals)} to {fixed(value.high * scale, decimals)}"
+
+
+def plus_minus(value: Estimate) -> str:
+    """Format an estimate as mean ± standard deviation."""
+    return spread(value.mean, value.sd)
+
+
+def spread(mean: float, sd: float | None) -> str:
+    """Format mean ± standard deviation, which may be unknown."""
+    return fixed(mean) if sd is None or math.isnan(sd) else f"{fixed(mean)} ± {fixed(sd)}"
+
+
+def rate(fpr: float) -> str:
+    """Format a false-positive rate in percent, as it was configured."""
+    return f"{fpr * 100:g}\u00a0%"
+
+
+def count(number: int, noun: str, plural: str | None = None) -> str:
+    """Format a number with its noun and separated thousands."""
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}".replace(",", "\u202f")
+
+
+def power(value: float) -> str:
+    """Format a small probability with a power of ten."""
+    mantissa, exponent = f"{value:.1e}".split("e")
+    superscript = str(int(exponent)).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
+    digits = mantissa.removesuffix(".0")
+    return f"10{superscript}" if digits == "1" else f"{digits} · 10{superscript}"
+
+
+def protection(setting: Setting) -> str:
+    """Return the name of a setting within its group: its mechanism and ε."""
+    if setting.explained:
+        return f"ε = {setting.epsilon} each" if setting.private else "no noise"
+    if setting.private:
+        return f"{setting.mechanism}, ε = {setting.epsilon}"
+    if setting.no_guarantee:
+        return f"{setting.mechanism}, ε none (nominal {setting.epsilon})"
+    if not setting.trained:
+        return "given signals"
+    return "no protection"
+
+
+def protected(setting: Setting) -> str:
+    """Return a setting's protection as part of a sentence."""
+    if setting.explained:
+        return (
+            f"with explanations at ε = {setting.epsilon} each" if setting.private else "with explanations without noise"
+        )
+    if setting.private:
+        return f"with {setting.mechanism} at ε = {setting.epsilon}"
+    if setting.no_guarantee:
+        return f"with {setting.mechanism}, which guarantees nothing (its ε = {setting.epsilon} is nominal)"
+    if not setting.trained:
+        return "in these signals"
+    return "without protection"
+
+
+def joined(words: list[str], last: str = "and") -> str:
+    """Join words with commas and a conjunction."""
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} {last} {words[-1]}" if words else ""
+
+
+def capital(text: str) -> str:
+    """Capitalise the start of a sentence or cell, except for a mechanism's name."""
+    return text[:1].upper() + text[1:] if text.startswith(("no ", "given", "with", "in ")) else text

@@ -1,0 +1,117 @@
+"""Leakage of intrinsic explanations, which are the model itself, against post-hoc ones, on the same records and training sets."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from mia_audit.explain.catalogue import explainer_label, explainers
+from mia_audit.report.data.findings import Estimate, Finding, Findings, Leak, difference
+from mia_audit.report.text.formatting import capital, fixed, interval, joined, protection
+from mia_audit.signals.name import read_signal
+
+KINDS = {
+    "outputs": "outputs",
+    "intrinsic": "intrinsic explanations",
+    "post-hoc": "post-hoc explanations",
+}
+
+
+@dataclass(frozen=True)
+class Source:
+    """The outputs or one explainer of an architecture, with the strongest attack on it by protection."""
+
+    architecture: str
+    explainer: str
+    kind: str
+    leaks: dict[str, Leak]
+
+    @property
+    def label(self) -> str:
+        """The explainer in prose."""
+        return explainer_label(self.explainer) if self.explainer else "outputs"
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The sources of a data set's architectures, and the protections they were attacked under, in the order of the audit."""
+
+    dataset: str
+    protections: list[str]
+    sources: list[Source]
+
+    def strongest(self, kind: str, protection: str, architecture: str | None = None) -> Source | None:
+        """Return the source of a kind that leaks most under a protection."""
+        known = [
+            source
+            for source in self.sources
+            if source.kind == kind and protection in source.leaks and architecture in (None, source.architecture)
+        ]
+        return max(known, key=lambda source: float(source.leaks[protection].auc.mean()), default=None)
+
+
+def compared(findings: Findings) -> dict[str, Comparison]:
+    """Compare the explainers of every data set that has intrinsic ones, without the architectures of a sweep."""
+    groups = [group for group in findings.groups().values() if group[0].setting.trained and not group[0].setting.swept]
+    comparisons = {}
+    for dataset in dict.fromkeys(group[0].setting.dataset for group in groups):
+        of_it = [group for group in groups if group[0].setting.dataset == dataset]
+        protections = dict.fromkeys(capital(protection(one.setting)) for group in of_it for one in group)
+        comparison = Comparison(dataset, list(protections), [source for group in of_it for source in _sources(group)])
+        if any(source.kind == "intrinsic" for source in comparison.sources):
+            comparisons[dataset] = comparison
+    return comparisons
+
+
+def _sources(group: Sequence[Finding]) -> Iterator[Source]:
+    """Yield the outputs of an architecture, its intrinsic explainers and its post-hoc ones."""
+    leaks: dict[str, dict[str, Leak]] = {"": {}}
+    for finding in group:
+        name = capital(protection(finding.setting))
+        if "outputs" in finding.strongest:
+            leaks[""][name] = finding.strongest["outputs"]
+        for leak in finding.leaks.get("explanations", ()):  # strongest first
+            if explainer := read_signal(leak.signal).explainer:
+                leaks.setdefault(explainer, {}).setdefault(name, leak)
+    kinds = {explainer: _kind(explainer) for explainer in leaks}
+    for explainer in sorted(leaks, key=lambda explainer: list(KINDS).index(kinds[explainer])):
+        yield Source(group[0].setting.architecture, explainer, kinds[explainer], leaks[explainer])
+
+
+def _kind(explainer: str) -> str:
+    if not explainer:
+        return "outputs"
+    return "intrinsic" if explainer in explainers and explainers[explainer].models else "post-hoc"
+
+
+def intrinsic_sentences(comparison: Comparison, name: str) -> Iterator[str]:
+    """Compare the strongest attack on intrinsic explanations with that on each architecture's post-hoc ones, under one protection."""
+    strongest = comparison.strongest("intrinsic", name)
+    if strongest is None:
+        return
+    yield (
+        f"The strongest attack on intrinsic explanations reads {strongest.label} of {strongest.architecture}:"
+        f" AUC {_with_interval(strongest.leaks[name].auc_estimate)}."
+    )
+    stronger: list[str] = []
+    weaker: list[str] = []
+    same: list[str] = []
+    for architecture in dict.fromkeys(source.architecture for source in comparison.sources):
+        other = comparison.strongest("post-hoc", name, architecture)
+        if other is None or set(strongest.leaks[name].targets).isdisjoint(other.leaks[name].targets):
+            continue
+        gap = difference(other.leaks[name], strongest.leaks[name])
+        auc = fixed(other.leaks[name].auc_estimate.mean)
+        text = f"{other.label} of {architecture} ({auc}; difference {_with_interval(gap)})"
+        (stronger if gap.low > 0 else weaker if gap.high < 0 else same).append(text)
+    if stronger:
+        yield f"Among post-hoc explanations, attacks are stronger on {joined(stronger)}."
+    if weaker:
+        yield f"Among post-hoc explanations, attacks are weaker on {joined(weaker)}."
+    if same:
+        yield f"No difference could be measured from attacks on the post-hoc explanations {joined(same)}."
+
+
+def _with_interval(value: Estimate) -> str:
+    return fixed(value.mean) if math.isnan(value.low) else f"{fixed(value.mean)}, {interval(value)}"

@@ -1,0 +1,226 @@
+"""Sentences around the answer: what was audited, the null control, and what a guarantee means."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from mia_audit.report.data.findings import Finding, Findings, Leak
+from mia_audit.report.data.provenance import guarantee, noise_mask
+from mia_audit.report.text.formatting import at_most, capital, count, fixed, joined, power, protected, rate, significant
+from mia_audit.report.text.scaling_release import Releases, release_notes
+from mia_audit.signals.name import read_signal
+
+if TYPE_CHECKING:
+    from mia_audit.report.data.results import Results
+
+DESIGNS = {
+    "half": "each model trained on its own random half of the pool",
+    "bernoulli": "each model trained on the records that a fair coin chose for it",
+    "split": "each model trained on its own random {share} of the pool",
+}
+
+MANY = 10
+"""Number of attacks from which the strongest deserves a warning."""
+
+
+def scope(results: Results, findings: Findings) -> str:
+    """Say what was audited."""
+    spec = results.spec
+    datasets = dict.fromkeys(setting.dataset for setting in spec.settings)
+    pools = {dataset: results.pool_metadata(dataset) for dataset in datasets}
+    named = [
+        f"{name} ({count(metadata['records'], 'record')})" if metadata else name for name, metadata in pools.items()
+    ]
+    models = count(most_targets(findings), "model") + (" per setting" if len(spec.settings) > 1 else "")
+    attacked = "Every model was attacked in turn, with the help of the others."
+    if spec.studies and not any(setting.trained for setting in spec.settings):
+        return _studied_scope(results, findings)
+    if not any(setting.trained for setting in spec.settings):
+        named = [f"{name} ({count(_records(results), 'record')})" for name in datasets]
+        return f"{joined(named)}: signals and membership of {models} were given. {attacked}"
+    design, share = design_of(results)
+    how = DESIGNS.get(design, "").format(share=share)
+    settings = f"{count(len(spec.settings), 'setting')}, " if len(spec.settings) > 1 else ""
+    return f"{joined(named)}: {settings}{models}{', ' + how if how else ''}. {attacked}"
+
+
+def _studied_scope(results: Results, findings: Findings) -> str:
+    """Say what was explained and attacked where no model was trained."""
+    sentences = []
+    for dataset, study in results.spec.studies.items():
+        metadata = results.pool_metadata(dataset)
+        named = f"{dataset} ({count(metadata['records'], 'record')})" if metadata else dataset
+        sentences.append(f"{named}: private explanations of {joined(list(study['black_boxes']))}.")
+    if not findings.settings:
+        return " ".join([*sentences, "No membership was attacked here."])
+    sets = count(most_targets(findings), "explanation set")
+    sentences.append(
+        f"{sets} per setting, the black box being the same for all. Each was attacked in turn, with the help of the others."
+    )
+    return " ".join(sentences)
+
+
+def _records(results: Results) -> int:
+    """Return the number of records of the first attack."""
+    first = results.metrics[0].row(0, named=True)
+    return int(first["members"] + first["non_members"] + first["unscored"])
+
+
+def most_targets(findings: Findings) -> int:
+    """Return the largest number of targets of any attack."""
+    return max((len(leak.targets) for finding in findings.settings for leak in finding.strongest.values()), default=0)
+
+
+def design_of(results: Results) -> tuple[str, str]:
+    """Return the membership design and its share of training records, as far as the pools or the config state them."""
+    pools = (results.pool_metadata(setting.dataset) for setting in results.spec.settings)
+    drawn = (metadata["membership"] for metadata in pools if metadata and "membership" in metadata)
+    section = next(drawn, results.spec.config.get("membership"))
+    known = section if isinstance(section, Mapping) else {}
+    return str(known.get("design") or ""), f"{known.get('share') or math.nan:.0%}"
+
+
+ADJACENCY = {
+    "zero-out": "one record's term taken out of the explanation set, the number of records being public",
+    "replacement": "one record of the explanation set replaced by another",
+}
+"""Adjacencies of private explanations."""
+
+BOUND_METHODS = {
+    "one-run": "Membership was drawn by fair coins, so the bound is a proof (one-run bound).",
+    "clopper-pearson": (
+        "Where nothing leaks it is 0 at this confidence; otherwise it is an estimate, because the records of one model are "
+        "treated as independent trials. Membership by fair coins would make it a proof."
+    ),
+}
+"""What a lower bound on ε rests on, by method."""
+
+
+def bound_sentences(findings: Findings) -> list[str]:
+    """Say what the lower bounds on ε rest on, and name every bound that exceeds the guarantee."""
+    bounds = [(finding, finding.bound) for finding in findings.settings if finding.bound]
+    if not bounds:
+        return []
+    tried = count(max(bound.attacks for _, bound in bounds), "attack")
+    level = f"{findings.confidence * 100:g}\u00a0% confidence in each setting"
+    meaning = f"Lower bound on ε: from {tried} together over all targets, corrected for their number, at {level}."
+    methods = dict.fromkeys(bound.method for _, bound in bounds)
+    sentences = [" ".join([meaning, *(BOUND_METHODS[method] for method in methods)])]
+    private = [(finding.setting, bound) for finding, bound in bounds if finding.setting.private]
+    broken = [protected(setting) for setting, bound in private if bound.epsilon > float(setting.epsilon)]
+    if broken:
+        sentences.append(
+            f"The lower bound exceeds the guarantee {joined(broken)}: either the guarantee does not hold, or the audit is wrong."
+        )
+    return sentences
+
+
+def setting_notes(findings: Findings, releases: Releases) -> list[str]:
+    """Return the notes below the table of settings: guarantees, lower bounds on ε and releases of scaling constants."""
+    private = [finding for finding in findings.settings if finding.setting.private]
+    return [
+        *dict.fromkeys(f"{capital(guarantee_sentence(one, guarantee(one)))}." for one in private),
+        *(f"{no_guarantee_sentence(one)}." for one in findings.settings if one.setting.no_guarantee),
+        *bound_sentences(findings),
+        *release_notes(findings.settings, releases),
+    ]
+
+
+def null_sentence(group: Sequence[Finding]) -> str:
+    """Say whether the null control of these settings holds; empty where there is none."""
+    controls = [(finding, finding.null) for finding in group if finding.null]
+    if not controls:
+        return ""
+    holding = sum(null.holding for _, null in controls)
+    total = count(sum(null.intervals for _, null in controls), "interval")
+    headline = [(finding, channel, one) for finding, null in controls for channel, one in null.headline.items()]
+    held = f"Of all attacks, {holding} of {total} contain 0.5. About 95 in 100 do by chance, but not independently: all share one shuffle."
+    share = held if sum(null.intervals for _, null in controls) > len(headline) else ""
+    missed = [f"{channel} {protected(finding.setting)}" for finding, channel, one in headline if one.excludes(0.5)]
+    if not all(null.sound for _, null in controls):
+        failure = f"the strongest attacks differ from 0.5 ({joined(missed)}) by more than chance explains"
+        return f"Against a shuffled membership {failure}: do not rely on this audit until the cause is found. {share}".rstrip()
+    if missed:
+        chance = f"which one in twenty does by chance: {joined(missed)}"
+        return f"Against a shuffled membership an interval just misses 0.5, {chance}. {share}".rstrip()
+    passed = "the strongest attacks do no better than guessing, as they must: every interval contains 0.5"
+    return f"Against a shuffled membership {passed}. {share}".rstrip()
+
+
+def null_ceiling(findings: Findings) -> str:
+    """Say which AUC the strongest of many attacks reaches by chance; empty for a few attacks."""
+    highest = max((finding.null for finding in findings.settings if finding.null), key=lambda null: null.strongest)
+    if highest.intervals < MANY:
+        return ""
+    best = f"The strongest of {count(highest.intervals, 'attack')} reaches an AUC of {fixed(highest.strongest)}"
+    return f"{best} where there is nothing to find: an AUC of this size is no evidence."
+
+
+def sampling_name(metadata: Mapping[str, Any]) -> str:
+    """Return the name of the sampling of batches that a guarantee assumes."""
+    return str(metadata["sampling"]).replace("poisson", "Poisson")
+
+
+def guarantee_sentence(finding: Finding, metadata: Mapping[str, Any]) -> str:
+    """Say how much of ε a private setting spent, by which accountant and under which assumptions."""
+    setting = finding.setting
+    delta = power(setting.delta) if setting.delta else "unknown"
+    if terms := setting.explained:
+        noise = f"{count(terms['steps'], 'noisy step')}, exact Gaussian DP"
+        return f"with explanations at the ε of each: δ = {delta}, for {ADJACENCY[terms['adjacency']]}, {noise}; the costs of several add up"
+    if not metadata:
+        return f"{protected(setting)}, δ = {delta}; the amount spent is unknown"
+    spent = f"at most ε = {at_most(metadata['epsilon_spent'])} spent at δ = {delta}"
+    accountants = (
+        f"by the {(setting.accountant or '').upper()} accountant ({at_most(metadata['epsilon_spent_rdp'])} by RDP)"
+    )
+    noise = f"noise multiplier {significant(metadata['noise_multiplier'])}, {setting.clipping} clipping per record"
+    if mask := noise_mask(finding):
+        noise += f", noise scaled by the importance of channels, computed from {mask}"
+    sampling = f"{sampling_name(metadata)} sampling at rate {significant(metadata['sampling_rate'])}, {metadata['steps']} steps"
+    text = f"{protected(setting)}: {spent} {accountants} when one record is added or removed, {sampling}, {noise}"
+    if setting.delta and setting.delta * metadata["records"] >= 1:
+        return f"{text}; δ is not below 1/{metadata['records']}, so it permits revealing one of the training records outright"
+    return text
+
+
+def no_guarantee_sentence(finding: Finding) -> str:
+    """Say why a setting with a nominal ε guarantees nothing."""
+    setting = finding.setting
+    return f"{setting.mechanism} at a nominal ε = {setting.epsilon}: no ε is guaranteed, since {setting.no_guarantee}"
+
+
+def exposed_sentences(finding: Finding, leak: Leak, records: int, maps: bool, bars: bool) -> str:
+    """Introduce the most exposed records, and say how to read their attributions."""
+    described = f"{leak.attack} on {read_signal(leak.signal).label}"
+    when = "in the explanation set" if finding.setting.explained else "trained on"
+    score = f"whose membership score ({described}) rises most when they are {when}"
+    text = f"The {count(records, 'record')} {score}, {protected(finding.setting)}: those with the most to lose."
+    explained = finding.strongest.get("explanations")
+    if explained is None or not (maps or bars):
+        return text
+    signal = read_signal(explained.signal)
+    if signal.explainer == "saliency":  # a size without a sign
+        side = "the stronger the colour, the more the input would change the output, in either direction"
+    elif maps:
+        side = "orange counts for the class, blue against it"
+    else:
+        side = "bars to the right count for the class, to the left against it"
+    shown = f"{signal.explainer_label} of the {signal.quantity} of the {signal.explained_class} class"
+    models = "by a model that was trained on the record and by one that was not, on one scale"
+    return f"{text} Beside each record, the {shown}, {models}: {side}. Attacks on explanations exploit this difference."
+
+
+def exposure_sentences(
+    recognised: int, inside: int, false_alarms: int, outside: int, percentile: float, fpr: float | None
+) -> str:
+    """Say how often a record is recognised, rightly and wrongly."""
+    above = (
+        f"When trained on, it scores above {math.floor(percentile * 1000) / 10:.1f}\u00a0% of all records on average."
+    )
+    if fpr is None:
+        return above
+    members = f"{recognised} of the {count(inside, 'model')} trained on it reveal it at an FPR of {rate(fpr)}"
+    return f"{members}; {false_alarms} of the {outside} others name it wrongly. {above}"

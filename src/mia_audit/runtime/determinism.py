@@ -1,0 +1,41 @@
+"""Bit-for-bit repeatable results: many GPU kernels add in the order in which their threads arrive, unless told otherwise."""
+
+import os
+import sys
+from typing import Any
+
+import torch
+import torch.utils.deterministic
+
+from mia_audit.errors import first_line
+
+WORKSPACE = "CUBLAS_WORKSPACE_CONFIG"
+NOT_DETERMINISTIC = "does not have a deterministic implementation"
+"""Part of torch's error message for an operation that has no deterministic kernel."""
+
+
+def make_deterministic() -> None:
+    """Make this process's GPU kernels deterministic; call it before the first matrix product.
+
+    Operations without a deterministic kernel raise RuntimeError from then on.
+    """
+    os.environ.setdefault(WORKSPACE, ":4096:8")
+    switches: Any = torch.utils.deterministic
+    switches.fill_uninitialized_memory = False  # it only costs time: nothing here reads uninitialised memory
+    # the backward pass of fused attention respects nothing weaker than "error"
+    torch.set_deterministic_debug_mode("error")
+
+
+def lacks_deterministic_kernel(error: RuntimeError) -> bool:
+    """Return whether an operation raised because it has no deterministic kernel."""
+    return NOT_DETERMINISTIC in str(error)
+
+
+def allow_nondeterminism(error: RuntimeError) -> None:
+    """Allow nondeterministic operations from here on, and name the operation that needs it on stderr."""
+    torch.set_deterministic_debug_mode("warn")
+    operation = first_line(error).partition(f" {NOT_DETERMINISTIC}")[0]
+    print(
+        f"{operation} has no deterministic kernel on this GPU: results of a rerun may differ by rounding",
+        file=sys.stderr,
+    )

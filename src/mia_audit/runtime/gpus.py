@@ -1,0 +1,82 @@
+"""One GPU per process, by file locks that the kernel releases however the process ends; nothing here imports torch."""
+
+import os
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, MutableMapping, Sequence
+from itertools import takewhile
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from mia_audit.errors import UserError
+
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+SECONDS_BETWEEN_ATTEMPTS = 0.5
+
+_held: list[FileLock] = []
+"""Locks of this process's GPUs; a lock would be released when its object is collected."""
+
+
+def installed_gpus() -> list[str]:
+    """List the indices of the GPUs that the driver knows; none where there is no driver."""
+    try:
+        result = subprocess.run(
+            ["nvidia-smi", "--query-gpu=index", "--format=csv,noheader"], capture_output=True, text=True, timeout=30
+        )
+    except (OSError, subprocess.SubprocessError):
+        return []
+    return result.stdout.split() if result.returncode == 0 else []
+
+
+def visible_gpus(value: str) -> list[str]:
+    """List the GPUs that a value of CUDA_VISIBLE_DEVICES leaves visible: those before the first invalid one, such as -1."""
+    return list(takewhile(lambda gpu: gpu not in ("", "-1"), map(str.strip, value.split(","))))
+
+
+def acquire_gpu(
+    wanted: str,
+    installed: Callable[[], Sequence[str]] = installed_gpus,
+    environment: MutableMapping[str, str] = os.environ,
+    folder: Path | None = None,
+    wait: Callable[[float], None] = time.sleep,
+) -> str | None:
+    """Lock a free GPU for the life of this process and make it the only visible one, before torch is imported.
+
+    `wanted` is the config's `compute.device`. Returns the GPU's index, or None where no lock is needed: on the CPU, without
+    a GPU, and under SLURM, which assigns GPUs itself, unless its allocation gave several to a whole workflow. Waits while
+    all GPUs are taken. Chooses only among those that CUDA_VISIBLE_DEVICES leaves visible. Raises UserError for a GPU that
+    does not exist.
+    """
+    if wanted == "cpu":
+        environment[VISIBLE] = ""
+        return None
+    visible = visible_gpus(environment[VISIBLE]) if VISIBLE in environment else None
+    allocation = environment.get("SLURM_JOB_ID")
+    if allocation and len(visible or ()) < 2:
+        return None
+    available = list(installed()) if visible is None else visible
+    _, _, index = wanted.partition(":")
+    if index and index not in available:
+        raise UserError(
+            f"compute.device: {wanted} was asked for, but the GPUs here are: {', '.join(available) or 'none'}"
+        )
+    candidates = [index] if index else available
+    if not candidates:
+        return None
+    # SLURM numbers the GPUs of every allocation from 0
+    owner = f"{os.getuid()}-{allocation}" if allocation else f"{os.getuid()}"
+    folder = folder or Path(tempfile.gettempdir()) / f"mia-audit-gpus-{owner}"
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    while True:
+        for gpu in candidates:
+            lock = FileLock(folder / f"gpu-{gpu}.lock", mode=0o600, thread_local=False)
+            try:
+                lock.acquire(blocking=False)
+            except Timeout:
+                continue
+            _held.append(lock)
+            environment[VISIBLE] = gpu
+            return gpu
+        wait(SECONDS_BETWEEN_ATTEMPTS)

@@ -1,0 +1,47 @@
+"""Snakemake's own lock after a killed run."""
+
+import fcntl
+import os
+import platform
+from contextlib import suppress
+from pathlib import Path
+
+_held: list[int] = []
+"""Descriptors of locked files, open until the process ends."""
+
+
+def release_stale_lock(folder: Path) -> bool:
+    """Remove the Snakemake lock in `folder` that a killed orchestrator left; return whether there was one.
+
+    Every orchestrator of this workflow, also one that only plans, holds a shared kernel lock (flock) on a file as long as
+    it lives; the kernel releases it however the process ends. A process that gets the exclusive lock knows that no other
+    orchestrator runs here, so Snakemake's lock files are stale. A process that does not get it, or that runs on another
+    host than the last orchestrator (a shared file system may keep flocks per host), leaves them alone; Snakemake then
+    refuses to start and says how to unlock.
+    """
+    state = folder / ".snakemake"
+    state.mkdir(exist_ok=True)
+    descriptor = os.open(state / "orchestrator", os.O_RDWR | os.O_CREAT, 0o666)  # filelock has no shared flock
+    _held.append(descriptor)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        released = False
+    else:
+        released = _release(descriptor, state / "locks")
+    with suppress(OSError):  # on a file system without flock, Snakemake's lock is never taken for stale
+        fcntl.flock(descriptor, fcntl.LOCK_SH)
+    return released
+
+
+def _release(descriptor: int, locks: Path) -> bool:
+    host = platform.node().encode()
+    last_host = os.pread(descriptor, 1024, 0)
+    stale = list(locks.glob("*.lock"))
+    if stale and last_host not in (b"", host):
+        return False
+    os.ftruncate(descriptor, 0)
+    os.pwrite(descriptor, host, 0)
+    for lock in stale:
+        lock.unlink(missing_ok=True)
+    return bool(stale)

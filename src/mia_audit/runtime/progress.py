@@ -1,0 +1,83 @@
+"""Progress of training: a bar on a terminal, a line every few seconds in a log."""
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from rich.progress import Progress as Display
+
+SECONDS_BETWEEN_LINES = 10.0
+
+
+class Reporter(Protocol):
+    """Receives every step of the model that is being trained."""
+
+    def begin(self, what: str, epochs: int, records: int) -> None:
+        """Start a model, whose epochs hold this many records."""
+
+    def step(self, records: int, epoch: int) -> None:
+        """Count a step on this many records."""
+
+    def end(self, remark: str) -> None:
+        """Finish the model with a remark."""
+
+
+@contextmanager
+def reporter() -> Iterator[Reporter]:
+    """Yield a progress bar where stderr is a terminal, otherwise a reporter that prints lines."""
+    if sys.stderr.isatty():
+        with _bar() as bar:
+            yield bar
+    else:
+        yield _Lines()
+
+
+class _Lines:
+    def begin(self, what: str, epochs: int, records: int) -> None:
+        self.what, self.epochs, self.records, self.seen = what, epochs, records, 0
+        self.start = self.spoken = time.monotonic()
+
+    def step(self, records: int, epoch: int) -> None:
+        self.seen += records
+        now = time.monotonic()
+        if now - self.spoken >= SECONDS_BETWEEN_LINES:
+            self.spoken = now
+            self._say(f"epoch {epoch} of {self.epochs}" if self.epochs > 1 else f"{self.seen} of {self.records}", now)
+
+    def end(self, remark: str) -> None:
+        self._say(remark, time.monotonic())
+
+    def _say(self, text: str, now: float) -> None:
+        speed = self.seen / max(now - self.start, 1e-9)
+        print(f"{self.what}: {text}, {speed:.0f} records/s", file=sys.stderr, flush=True)
+
+
+class _Bar:
+    def __init__(self, display: "Display") -> None:
+        self.display = display
+
+    def begin(self, what: str, epochs: int, records: int) -> None:
+        self.what, self.start, self.seen = what, time.monotonic(), 0
+        self.task = self.display.add_task(what, total=epochs * records, speed="")
+
+    def step(self, records: int, epoch: int) -> None:
+        self.seen += records
+        speed = self.seen / max(time.monotonic() - self.start, 1e-9)
+        self.display.update(self.task, completed=self.seen, speed=f"epoch {epoch}, {speed:.0f} records/s")
+
+    def end(self, remark: str) -> None:
+        self.display.remove_task(self.task)
+        self.display.print(f"{self.what}: {remark}", highlight=False)
+
+
+@contextmanager
+def _bar() -> Iterator[_Bar]:
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[speed]}"), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True)) as display:
+        yield _Bar(display)

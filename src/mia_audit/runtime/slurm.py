@@ -1,0 +1,30 @@
+"""What the workflow does on the machine it is started on when its jobs run on SLURM."""
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+from mia_audit.runtime.search_path import prepend
+
+
+def put_first_on_path(folder: Path) -> bool:
+    """Put `folder` first on this process's PATH where SLURM is installed; return whether it is.
+
+    The wrappers in workflow/profiles/slurm/bin call SLURM's own programs: `sacct` reports a cancelled job in the form that
+    Snakemake's plugin understands, and `sbatch` waits while the controller cannot be reached.
+    """
+    if not shutil.which("sacct"):
+        return False
+    prepend(folder)
+    return True
+
+
+def cancel_jobs_of(log: Path) -> None:
+    """Cancel the jobs that the run with this Snakemake log still has in SLURM's queue, if it used SLURM.
+
+    When a run is interrupted, Snakemake's plugin cancels the jobs on its list of active ones. That list is empty while the
+    plugin asks SLURM for their states, and jobs that are just being submitted are not on it yet.
+    """
+    if run := re.search(r"SLURM run ID: (\S+)", log.read_text(encoding="utf-8")):
+        subprocess.run(["scancel", f"--name={run[1]}"], check=False)

@@ -1,0 +1,50 @@
+"""Make torchvision importable beside a torch that its compiled operators were not built for.
+
+On a machine without CUDA the only torchvision wheel may be the CUDA build: its extension does not load there, and
+importing torchvision (as timm does) then fails because `torchvision::nms` does not exist. The two operators that
+torchvision names on import are declared here, without an implementation; transforms, data sets and timm need no more.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.machinery import EXTENSION_SUFFIXES
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import torch
+
+OPERATORS = (
+    "nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
+    "qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
+)
+
+
+@cache  # the operators are removed when the library is garbage-collected
+def guard() -> torch.library.Library | None:
+    """Declare torchvision's operators if its extension cannot be loaded; return the library that keeps them, if any."""
+    import torch
+
+    extension = _extension()
+    if extension is None:
+        return None
+    try:
+        torch.ops.load_library(str(extension))  # type: ignore[no-untyped-call]
+    except (OSError, RuntimeError):
+        library = torch.library.Library("torchvision", "FRAGMENT")  # type: ignore[no-untyped-call]
+        for operator in OPERATORS:
+            library.define(operator)  # type: ignore[no-untyped-call]
+        return library
+    return None
+
+
+def _extension() -> Path | None:
+    """Find torchvision's compiled extension without importing torchvision; None where torchvision is not installed."""
+    spec = find_spec("torchvision")
+    if spec is None:
+        return None
+    folders = [Path(folder) for folder in spec.submodule_search_locations or ()]
+    candidates = [folder / f"_C{suffix}" for folder in folders for suffix in EXTENSION_SUFFIXES]
+    return next((path for path in candidates if path.exists()), folders[0] / "_C.so")

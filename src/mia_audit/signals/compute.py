@@ -1,0 +1,122 @@
+"""Signals: a few scalars per model and record, from the model's outputs and from explanations of them. Nothing here imports torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from mia_audit.errors import UserError
+from mia_audit.explain.catalogue import GRADIENT, explainers
+from mia_audit.learners import (
+    Attribution,
+    ExplainedModel,
+    ExplanationRequest,
+    Records,
+    Summaries,
+    SummarisingModel,
+    TorchBackedModel,
+    TrainedModel,
+    TrainedOn,
+)
+from mia_audit.signals.families import columns
+from mia_audit.signals.name import stem
+from mia_audit.training import outputs
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+
+
+@dataclass(frozen=True)
+class Task:
+    """One family's signals: its options (those of `signals.families`), the audit's seed, and the records held at once."""
+
+    family: str
+    options: Mapping[str, Any]
+    seed: int
+    batch: int = 256
+
+
+def model_signals(
+    model: TrainedModel, records: Records, task: Task, trained_on: TrainedOn | None = None
+) -> dict[str, np.ndarray]:
+    """Return a family's columns for one model, [N] each: label and predicted int32, the others float32.
+
+    Explainers that are fitted to training records need to know what the model was `trained_on`. A model without attributions
+    of its own has signals of its outputs alone. Raises UserError where an output is not finite, or where no explainer of
+    another family than that of the outputs can explain the model.
+    """
+    answered = explainers_of(model, task)
+    request = ExplanationRequest(answered, task.options, task.seed, trained_on)
+    with_outputs = task.family == GRADIENT
+    if isinstance(model, SummarisingModel):
+        summaries = model.summaries(records, request, with_outputs)
+    else:
+        summaries = summaries_of(model, records, request, with_outputs, task.batch)
+    explained_class = task.options["explained_class"]
+    values = {"label": records.labels.astype(np.int32), **summaries.outputs}
+    for (attribution, summary), numbers in summaries.explanations.items():
+        values[f"{stem(*attribution, explained_class)}_{summary}"] = numbers
+    names = columns(task.family, {**task.options, "explainers": answered})
+    return {name: values[name] for name in names if name in values}
+
+
+def explainers_of(model: TrainedModel, task: Task) -> list[str]:
+    """Return which of the family's explainers can explain the model."""
+    names: Sequence[str] = task.options["explainers"]
+    if isinstance(model, TorchBackedModel):
+        return list(names)
+    answered = [name for name in names if isinstance(model, ExplainedModel) and not explainers[name].needs_torch_module]
+    if not answered and task.family != GRADIENT:
+        raise UserError(
+            f"explainers.methods: '{names[0]}' explains torch modules, and this model is none: leave it out for this model"
+        )
+    return answered
+
+
+def summaries_of(
+    model: TrainedModel, records: Records, request: ExplanationRequest, with_outputs: bool, batch: int
+) -> Summaries:
+    """Return summaries of attributions and, if asked for, of outputs, a batch of records at a time."""
+    parts = [
+        _part(model, records[start : start + batch], request, with_outputs) for start in range(0, len(records), batch)
+    ]
+    return Summaries(
+        {name: np.concatenate([part.outputs[name] for part in parts]) for name in parts[0].outputs},
+        {key: np.concatenate([part.explanations[key] for part in parts]) for key in parts[0].explanations},
+    )
+
+
+def _part(model: TrainedModel, records: Records, request: ExplanationRequest, with_outputs: bool) -> Summaries:
+    values: dict[str, np.ndarray] = {}
+    if with_outputs:
+        logits = model.logits(records)
+        if not (finite := np.isfinite(logits).all(axis=1)).all():
+            raise UserError(f"the model's output for record {records.numbers[finite.argmin()]} is not finite")
+        values["predicted"] = logits.argmax(axis=1).astype(np.int32)
+        values["loss"] = outputs.loss(logits, records.labels).astype(np.float32)
+        values["confidence"] = outputs.confidence(logits, records.labels).astype(np.float32)
+    explanations: dict[tuple[Attribution, str], np.ndarray] = {}
+    if request.explainers:
+        assert isinstance(model, ExplainedModel)
+        answers = model.attributions(records, request)
+        if missing := set(request.explainers) - {attribution.explainer for attribution in answers}:
+            raise UserError(f"the model returned no attributions of explainer '{min(missing)}', which it was asked for")
+        for attribution, attributions in answers.items():
+            for summary, numbers in summarise(attributions).items():
+                explanations[attribution, summary] = numbers.astype(np.float32)
+    return Summaries(values, explanations)
+
+
+def summarise(attributions: Float[np.ndarray, "n ..."]) -> dict[str, Float[np.ndarray, " n"]]:
+    """Reduce every record's attributions to variance, L1, L2 and L∞, in float64, as `explain.summaries` does on a device."""
+    flat = attributions.reshape(len(attributions), -1).astype(np.float64)
+    sizes = np.abs(flat)
+    return {
+        "variance": flat.var(axis=1),
+        "l1": sizes.sum(axis=1),
+        "l2": np.sqrt(np.square(flat).sum(axis=1)),
+        "linf": sizes.max(axis=1),
+    }

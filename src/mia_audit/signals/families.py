@@ -1,0 +1,57 @@
+"""Families of signals: what one job computes, which options it depends on and how its columns are called."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from mia_audit.explain.catalogue import GRADIENT, explainers
+from mia_audit.signals.name import DECISIONS, DIAGNOSTIC, OUTPUTS, SUMMARIES, stem
+
+if TYPE_CHECKING:
+    from mia_audit.explain.section import Explainers
+
+
+def families(section: Explainers, model: str) -> dict[str, dict[str, Any]]:
+    """Return every family of explainers of a model that the config asks for, with the options that it depends on and no others.
+
+    `gradient` comes first and is always there: it has the outputs, and input × gradient and saliency come from the same
+    pass. Explainers that do not explain the model are left out. Names are safe as file names.
+    """
+    of_family: dict[str, list[str]] = {GRADIENT: shared()}
+    for name in dict.fromkeys(section.methods):
+        if not explainers[name].explains(model):
+            continue
+        family = explainers[name].family or _safe(name)
+        if family != GRADIENT:
+            of_family.setdefault(family, []).append(name)
+    return {family: {"explainers": names} | options_of(section, names) for family, names in of_family.items()}
+
+
+def shared() -> list[str]:
+    """List the explainers of the gradient family."""
+    return [name for name in explainers.names() if explainers[name].family == GRADIENT]
+
+
+def columns(family: str, options: Mapping[str, Any]) -> list[str]:
+    """List a family's columns, in their order, without `shadow` and `record`; `options` are those of `families`."""
+    explained = [
+        f"{stem(explainer, quantity, options['explained_class'])}_{summary}"
+        for explainer in options["explainers"]
+        for quantity in options["explain"]
+        if quantity in (explainers[explainer].quantities or options["explain"])
+        for summary in (*SUMMARIES, *([DIAGNOSTIC] if explainers[explainer].complete else []))
+    ]
+    return [*((*DECISIONS, *OUTPUTS) if family == GRADIENT else ()), *explained]
+
+
+def options_of(section: Explainers, names: Iterable[str]) -> dict[str, Any]:
+    """Return the part of the section that explainers depend on."""
+    keys = {"explain", "explained_class", *(["precision"] if section.precision else [])}
+    own = tuple(model for name in names for model in explainers[name].options)
+    return section.model_dump(mode="json", include=keys) | section.options(own)
+
+
+def _safe(name: str) -> str:
+    return re.sub(r"\W+", "-", name)

@@ -1,0 +1,207 @@
+"""Signals: what their names mean and how they are formed, and their values as attacks read them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from mia_audit.errors import UserError
+from mia_audit.explain.catalogue import explainer_label
+
+if TYPE_CHECKING:
+    from jaxtyping import Bool, Float
+
+    Cells = Float[np.ndarray, "N K"]
+    Member = Bool[np.ndarray, "N K"]
+    Reads = Callable[[Sequence["Signal"]], list[tuple["Signal", ...]]]
+
+SUMMARIES = {"variance": "variance", "l1": "L1 norm", "l2": "L2 norm", "linf": "largest value"}
+"""Summaries of an attribution, in the order of their columns, and their names in words."""
+
+DECISIONS = ("label", "predicted")
+"""Columns beside the signals: the record's class and the model's decision."""
+
+OUTPUTS = ("loss", "confidence")
+"""Signals that are computed from the model's outputs alone."""
+
+DIAGNOSTIC = "completeness"
+"""Ends the names of columns that say how exact an attribution is, and are no signals."""
+
+FIT_ERROR = "fit_error"
+"""How badly the explanation of a record's neighbour fits the record."""
+
+ATTRIBUTION = re.compile(
+    rf"(?P<explainer>.+?)(?P<probability>_probability)?(?P<true>_true)?_(?P<summary>{'|'.join(SUMMARIES)})"
+)
+
+
+@dataclass(frozen=True)
+class Signal:
+    """A signal: its name, its scale and whether members have the high or the low values.
+
+    Its name says the rest: explainer, quantity and class explained, and summary, each None where it is no summary of an
+    attribution. Names joined by + are of signals that are read together.
+    """
+
+    name: str
+    scale: Literal["positive", "real"] = "positive"
+    members: Literal["low", "high"] = "low"
+
+    @property
+    def explainer(self) -> str | None:
+        """The explainer, as columns write its name."""
+        return self._part("explainer")
+
+    @property
+    def quantity(self) -> str | None:
+        """The quantity explained: `logit` or `probability`."""
+        return None if self._parts is None else "probability" if self._parts["probability"] else "logit"
+
+    @property
+    def explained_class(self) -> str | None:
+        """The class explained: `predicted` or `true`."""
+        return None if self._parts is None else "true" if self._parts["true"] else "predicted"
+
+    @property
+    def summary(self) -> str | None:
+        """The summary of the attribution."""
+        return self._part("summary")
+
+    @property
+    def channel(self) -> str:
+        """What is read: `outputs`, `explanations`, `both` or `other`."""
+        parts = [Signal(part.strip()) for part in self.name.split("+")]
+        if len(parts) > 1:
+            channels = {part.channel for part in parts}
+            return channels.pop() if len(channels) == 1 else "both" if "other" not in channels else "other"
+        if self.name in OUTPUTS:
+            return "outputs"
+        return "explanations" if self.name == FIT_ERROR or self._parts is not None else "other"
+
+    @property
+    def label(self) -> str:
+        """The signal in words, such as 'L1 norm of input × gradient, probability'."""
+        if self.name == FIT_ERROR:
+            return "how well the explanation fits the record"
+        if self.summary is None:
+            return self.name
+        quantity = ", probability" if self.quantity == "probability" else ""
+        true_class = ", true class" if self.explained_class == "true" else ""
+        return f"{SUMMARIES[self.summary]} of {self.explainer_label}{quantity}{true_class}"
+
+    @property
+    def explainer_label(self) -> str:
+        """The explainer in words; one without words of its own is named as the config does."""
+        return explainer_label(self.explainer or "")
+
+    @cached_property
+    def _parts(self) -> re.Match[str] | None:
+        return None if "+" in self.name else ATTRIBUTION.fullmatch(self.name)
+
+    def _part(self, name: str) -> str | None:
+        return None if self._parts is None else self._parts[name]
+
+
+def read_signal(name: str) -> Signal:
+    """Return the signal of that name: `confidence` is real and high in members; losses and summaries are positive and low."""
+    return Signal(name, "real", "high") if name == "confidence" else Signal(name)
+
+
+def stem(explainer: str, quantity: str, explained_class: str) -> str:
+    """Return what stands before the summary in a column's name: `ixg`, `ixg_probability`, `ixg_probability_true`."""
+    quantity_word = "" if quantity == "logit" else f"_{quantity}"
+    class_word = "" if explained_class == "predicted" else f"_{explained_class}"
+    return f"{explainer.replace('+', '-')}{quantity_word}{class_word}"
+
+
+def is_signal(column: str) -> bool:
+    """Return whether a column holds a signal, not the key, a decision or a diagnostic."""
+    return column not in ("shadow", "record", "member", *DECISIONS) and not column.endswith(f"_{DIAGNOSTIC}")
+
+
+@dataclass(frozen=True)
+class Reading:
+    """A signal and its values: a matrix [N records, K models] of float64 for every query of the records (augmentations)."""
+
+    signal: Signal
+    queries: Sequence[Cells]
+
+    @property
+    def values(self) -> Cells:
+        """The mean over queries."""
+        values: Cells = self.prepared(as_is, scaled=False)
+        return values
+
+    @property
+    def scaled(self) -> Cells:
+        """The mean over queries on the scale on which the signal is closest to a Gaussian: the logarithm of a positive one.
+
+        The mean is all that a Gaussian ratio needs of queries that are alike (exchangeable).
+        """
+        values: Cells = self.prepared(as_is)
+        return values
+
+    def prepared(self, prepare: Callable[[Cells], Any], scaled: bool = True) -> Any:
+        """Return `prepare` of `scaled`, or of `values`; computed once, and kept."""
+        if (prepare, scaled) not in self._prepared:
+            logged = scaled and self.signal.scale == "positive"
+            queries = [logarithm(self.signal, values) for values in self.queries] if logged else self.queries
+            self._prepared[prepare, scaled] = prepare(_mean(queries))
+        return self._prepared[prepare, scaled]
+
+    @cached_property
+    def _prepared(self) -> dict[tuple[Callable[[Cells], Any], bool], Any]:
+        return {}
+
+
+def as_is(values: Cells) -> Cells:
+    """Return the values."""
+    return values
+
+
+def named(name: str) -> Reads:
+    """Read the signal of that name."""
+    return lambda signals: [(signal,) for signal in signals if signal.name == name]
+
+
+def every(summary: str) -> Reads:
+    """Read the summary of every explanation there is."""
+    return lambda signals: [(signal,) for signal in signals if signal.summary == summary]
+
+
+def all_but(name: str) -> Reads:
+    """Read every signal but the one of that name."""
+    return lambda signals: [(signal,) for signal in signals if signal.name != name]
+
+
+def others(signals: Sequence[Signal]) -> list[tuple[Signal, ...]]:
+    """Read the signals that are neither outputs (loss, confidence) nor summaries of an attribution."""
+    return [(signal,) for signal in signals if signal.name not in OUTPUTS and signal.summary is None]
+
+
+def logarithm(signal: Signal, values: Cells) -> Cells:
+    """Return the logarithm of a positive signal; zeros count as the smallest positive value there is.
+
+    Raises UserError on a negative value.
+    """
+    smallest = values.min(initial=np.inf)
+    if smallest < 0:
+        record, model = np.argwhere(values == smallest)[0]
+        raise UserError(
+            f"signal '{signal.name}' is {smallest:g} at model {model}, record {record}: its attack takes the logarithm "
+            "and expects no negative value; declare the signal real"
+        )
+    if smallest == 0:
+        least = values.min(where=values > 0, initial=np.inf)
+        values = np.maximum(values, least if np.isfinite(least) else 1.0)
+    logs: Cells = np.log(values)
+    return logs
+
+
+def _mean(queries: Sequence[Cells]) -> Cells:
+    return queries[0] if len(queries) == 1 else sum(queries[1:], start=queries[0]) / len(queries)

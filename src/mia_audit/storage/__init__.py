@@ -1,0 +1,31 @@
+"""Files and Parquet tables: written atomically, with a digest that is checked when they are read."""
+
+from mia_audit.storage.atomic import atomic_folder, atomic_write, create_once, write_json, write_text
+from mia_audit.storage.digests import sha256
+from mia_audit.storage.tables import (
+    ROW_GROUPS,
+    SCHEMA_VERSION,
+    naming_damage,
+    open_table,
+    read_frame,
+    read_table,
+    table_metadata,
+    write_table,
+)
+
+__all__ = [
+    "ROW_GROUPS",
+    "SCHEMA_VERSION",
+    "atomic_folder",
+    "atomic_write",
+    "create_once",
+    "naming_damage",
+    "open_table",
+    "read_frame",
+    "read_table",
+    "sha256",
+    "table_metadata",
+    "write_json",
+    "write_table",
+    "write_text",
+]

@@ -1,0 +1,26 @@
+"""Diverged models, which an audit leaves out: every table from training to metrics lists them in its metadata."""
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from mia_audit.storage import table_metadata
+
+DIVERGED = "diverged"
+
+
+def diverged_metadata(models: Mapping[str, str]) -> dict[str, Any]:
+    """Return the metadata for diverged models, their reasons by number; empty where there are none."""
+    return {DIVERGED: dict(models)} if models else {}
+
+
+def diverged_models(path: Path, kind: str) -> dict[int, str]:
+    """Return the diverged models that a table lacks, with the reason of each."""
+    return {int(number): reason for number, reason in table_metadata(path, kind).get(DIVERGED, {}).items()}
+
+
+def diverged_of_all(paths: Iterable[Path], kind: str) -> dict[str, Any]:
+    """Return the metadata for a table merged from others, which lacks the models that any of them lacks."""
+    return diverged_metadata(
+        {str(number): reason for path in paths for number, reason in diverged_models(path, kind).items()}
+    )

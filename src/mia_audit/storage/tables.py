@@ -1,0 +1,115 @@
+"""Parquet tables: written atomically, checked when written and when read."""
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from mia_audit.errors import UserError, first_line
+from mia_audit.storage import digests
+from mia_audit.storage.atomic import atomic_write
+
+if TYPE_CHECKING:
+    import polars as pl
+
+SCHEMA_VERSION = "1"
+REMEDY = "If the audit wrote it, delete it and run again"
+ROW_GROUPS = "row_groups"
+"""The metadata key of a scores table that lists attack, signal, likelihood and null_control of every row group."""
+
+
+def write_table(
+    path: Path,
+    tables: pa.Table | Iterator[pa.Table],
+    kind: str,
+    rows: int,
+    metadata: dict[str, Any] | None = None,
+    **encoding: Any,
+) -> None:
+    """Write a Parquet table of the given kind (`signals`, `scores` …), one row group per table of the iterator.
+
+    `metadata` is stored in the file beside the kind and the schema's version; `encoding` goes to Parquet's writer. Raises
+    ValueError, and writes nothing, where the number of rows is not `rows`.
+    """
+    parts = iter([tables]) if isinstance(tables, pa.Table) else tables
+    first = next(parts)
+    header = {
+        "mia_audit.kind": kind,
+        "mia_audit.schema": SCHEMA_VERSION,
+        "mia_audit.metadata": json.dumps(metadata or {}, sort_keys=True),
+        digests.KEY: digests.BLANK,
+    }
+    schema = first.schema.with_metadata(header)
+    written = 0
+    with atomic_write(path) as partial:
+        with pq.ParquetWriter(partial, schema, **{"compression": "zstd", **encoding}) as writer:
+            for table in chain([first], parts):
+                writer.write_table(table.cast(schema), row_group_size=max(len(table), 1))
+                written += len(table)
+        if written != rows:
+            raise ValueError(f"{path}: {written} rows written where {rows} were expected")
+        digests.embed_digest(partial)
+
+
+def open_table(path: Path, kind: str, columns: Sequence[str] = ()) -> pq.ParquetFile:
+    """Open a Parquet table and check its digest, kind and columns; raise a UserError that names a wrong or damaged file."""
+    if not path.exists():
+        raise UserError(f"{path}: no such file; expected a {kind} table in Parquet")
+    state = digests.state(path)
+    if state == "damaged":
+        raise _damaged(path, "its bytes are not those that were written", kind)
+    try:
+        file = pq.ParquetFile(path, memory_map=True)
+    except (pa.ArrowInvalid, OSError) as error:
+        raise UserError(
+            f"{path}: truncated or not Parquet ({first_line(error)}); expected a {kind} table. {REMEDY}"
+        ) from None
+    stored = (file.schema_arrow.metadata or {}).get(b"mia_audit.kind", b"").decode()
+    if stored != kind:
+        raise UserError(f"{path}: a {stored or 'foreign'} table where a {kind} table was expected. {REMEDY}")
+    if state == "absent":
+        raise _damaged(path, "it does not carry its digest", kind)
+    missing = [name for name in columns if name not in file.schema_arrow.names]
+    if missing:
+        raise UserError(
+            f"{path}: no column {', '.join(map(repr, missing))}; it has {', '.join(file.schema_arrow.names)}"
+        )
+    return file
+
+
+def read_table(path: Path, kind: str, columns: Sequence[str] | None = None) -> pa.Table:
+    """Read a Parquet table of the kind, or only `columns` of it; raise a UserError that names a wrong or damaged file."""
+    file = open_table(path, kind, columns or ())
+    with naming_damage(path, kind):
+        return file.read(columns=list(columns) if columns is not None else None)
+
+
+def read_frame(path: Path, kind: str) -> "pl.DataFrame":
+    """Read a Parquet table of the kind as a data frame, as `read_table` does."""
+    import polars as pl
+
+    return pl.DataFrame(pl.from_arrow(read_table(path, kind)))
+
+
+@contextmanager
+def naming_damage(path: Path, kind: str) -> Iterator[None]:
+    """Turn the errors of reading a damaged table's pages into a UserError that names the file."""
+    try:
+        yield
+    except (pa.ArrowInvalid, OSError) as error:
+        raise _damaged(path, first_line(error), kind) from None
+
+
+def _damaged(path: Path, reason: str, kind: str) -> UserError:
+    return UserError(f"{path}: damaged ({reason}); expected a {kind} table. {REMEDY}")
+
+
+def table_metadata(path: Path, kind: str) -> dict[str, Any]:
+    """Return the metadata that a table was written with."""
+    metadata: dict[str, Any] = json.loads(open_table(path, kind).schema_arrow.metadata[b"mia_audit.metadata"])
+    return metadata

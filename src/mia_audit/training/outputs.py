@@ -1,0 +1,25 @@
+"""Loss and confidence of logits, in float64 and by NumPy: for models that are no torch modules."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from jaxtyping import Float, Int
+
+
+def loss(logits: Float[np.ndarray, "n C"], labels: Int[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
+    """Return the cross-entropy, logsumexp(z) − z_y, formed as log(1 + exp(−confidence)), which cancels nothing."""
+    return np.asarray(np.logaddexp(0.0, -confidence(logits, labels)))
+
+
+def confidence(logits: Float[np.ndarray, "n C"], labels: Int[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
+    """Return the logit-scaled confidence, z_y − logsumexp of the other logits (Carlini et al. 2022)."""
+    rows = np.arange(len(labels))
+    others = logits.astype(np.float64)
+    own = others[rows, labels]
+    others[rows, labels] = -np.inf
+    largest = others.max(axis=1)
+    return np.asarray(own - largest - np.log(np.exp(others - largest[:, None]).sum(axis=1)))

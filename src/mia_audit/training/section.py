@@ -1,0 +1,80 @@
+"""The section of a config for the training of a model, and what overrides it."""
+
+from typing import Any, Literal, Self
+
+from pydantic import Field, PositiveInt, model_validator
+
+from mia_audit.sections import Precision, Probability, Section
+
+Schedule = Literal["constant", "cosine", "step"]
+
+DECAY: dict[str, Any] = {"decay": 0.8, "decay_epochs": 5}
+"""Keys of a training section that belong to schedule step alone, with their defaults (Harder et al. 2020)."""
+
+
+class Training(Section):
+    """How one model is trained."""
+
+    epochs: PositiveInt = 30
+    """Passes over the training set (expected passes under Poisson sampling)."""
+    batch: PositiveInt = 64
+    """Records per step (expected records under Poisson sampling)."""
+    optimizer: Literal["adamw", "adam", "sgd"] = "adamw"
+    """Optimizer; `sgd` has momentum 0.9."""
+    learning_rate: float = Field(1e-3, gt=0)
+    """Peak learning rate."""
+    weight_decay: float = Field(0.0, ge=0)
+    """Decoupled for adamw, L2 otherwise."""
+    schedule: Schedule = "cosine"
+    """`cosine` falls to zero over all steps, `step` by the factor `decay` every `decay_epochs` epochs."""
+    decay: Probability | None = None
+    """Factor of schedule step alone, 0.8 when left out."""
+    decay_epochs: PositiveInt | None = None
+    """Epochs between two falls of schedule step alone, 5 when left out."""
+    trainable: Literal["all", "head", "bias"] = "all"
+    """Parameters that are trained: all, the classifier alone, or the bias terms alone (BiTFiT); the rest keep their start."""
+    precision: Precision | None = None
+    """float32 when left out; `tf32` and `bf16` are faster on GPUs, bf16 with the classifier in float32."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _default_decay(cls, values: Any) -> Any:
+        return DECAY | values if isinstance(values, dict) and values.get("schedule") == "step" else values
+
+    @model_validator(mode="after")
+    def _decay(self) -> Self:
+        for key in DECAY:
+            if (getattr(self, key) is None) != (self.schedule != "step"):
+                raise ValueError(f"{key}: belongs to schedule step, but schedule is {self.schedule}")
+        return self
+
+    def overridden(self, overrides: "TrainingOverrides") -> "Training":
+        """Return the section with the overrides' keys; another schedule takes over nothing that belongs to step."""
+        given = overrides.model_dump(exclude_none=True)
+        gone = set(DECAY) if given.get("schedule", "step") != "step" else set()
+        return Training(**(self.model_dump(exclude_none=True, exclude=gone) | given))
+
+
+class TrainingOverrides(Section):
+    """Keys of `training` that differ for one mechanism."""
+
+    epochs: PositiveInt | None = None
+    """Overrides training.epochs."""
+    batch: PositiveInt | None = None
+    """Overrides training.batch."""
+    optimizer: Literal["adamw", "adam", "sgd"] | None = None
+    """Overrides training.optimizer."""
+    learning_rate: float | None = Field(None, gt=0)
+    """Overrides training.learning_rate."""
+    weight_decay: float | None = Field(None, ge=0)
+    """Overrides training.weight_decay."""
+    schedule: Schedule | None = None
+    """Overrides training.schedule."""
+    decay: Probability | None = None
+    """Overrides training.decay."""
+    decay_epochs: PositiveInt | None = None
+    """Overrides training.decay_epochs."""
+    trainable: Literal["all", "head", "bias"] | None = None
+    """Overrides training.trainable."""
+    precision: Precision | None = None
+    """Overrides training.precision."""

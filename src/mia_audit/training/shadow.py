@@ -1,0 +1,128 @@
+"""One shadow model of the built-in torch loop: built or fine-tuned, trained under a mechanism, evaluated on its pool."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor, nn
+
+from mia_audit.errors import UserError
+from mia_audit.models import Inputs, Subset, construct
+from mia_audit.models.weights import digest_of
+from mia_audit.privacy.catalogue import Job, Mechanism
+from mia_audit.privacy.masks import Masks
+from mia_audit.privacy.noise import content_digest, training_key
+from mia_audit.runtime.precision import computing
+from mia_audit.seeds import seed_for
+from mia_audit.training.checkpoints import Checkpoint
+from mia_audit.training.loop import fit, hits_and_losses
+from mia_audit.training.report import TrainingReport, mean
+from mia_audit.training.section import Training
+from mia_audit.training.task import Progress
+from mia_audit.training.trainable import PARTS
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What all shadow models of a setting share.
+
+    `public` are the weights that they start from, if any, without those that each model draws for itself (a classifier's).
+    """
+
+    architecture: Mapping[str, Any]
+    public: Mapping[str, Tensor] | None
+    mechanism: Mechanism
+    training: Training
+    epsilon: float
+    micro_batch: int
+    key: tuple[int | str, ...]
+    public_records: tuple[Inputs | Tensor, Tensor] | None = None
+    """Inputs and labels of the pool's public records, where the mechanism reads them."""
+
+
+@dataclass(frozen=True)
+class Shadow(TrainingReport):
+    """A trained model, in eval mode, how its training went, and the masks of its noise, if any."""
+
+    model: nn.Module
+    masks: Masks | None
+
+
+def train_shadow(
+    recipe: Recipe,
+    shadow: int,
+    inputs: Inputs | Tensor,
+    labels: Int[Tensor, " n"],
+    members: Bool[np.ndarray, " n"],
+    progress: Progress = lambda *_: None,
+    checkpoint: Checkpoint | None = None,
+) -> Shadow:
+    """Train shadow model number `shadow` on its members of the pool [n, …]; test accuracy is over the others.
+
+    Training resumes from the checkpoint where it holds an epoch. Raises UserError where the batch exceeds the training set or
+    the mechanism cannot be applied, and Diverged where a loss or a weight is not finite.
+    """
+    key = key_of(recipe, shadow)
+    model = _start(recipe, key).to(inputs.device)
+    training_set = torch.from_numpy(np.flatnonzero(members)).to(inputs.device)
+    check_batch(recipe.training, len(training_set))
+    noise_key = training_key(key, _terms(recipe, model), content_digest(inputs, labels, training_set))
+    job = Job(
+        model, len(training_set), recipe.epsilon, recipe.training, recipe.micro_batch, noise_key, recipe.public_records
+    )
+    protection = recipe.mechanism.kind(recipe.mechanism, job)
+    with computing(model, recipe.training.precision or "float32"):
+        epochs = fit(job, protection, Subset(inputs, training_set), labels[training_set], progress, checkpoint)
+        evaluated = hits_and_losses(model, inputs, labels, recipe.micro_batch)
+        hits, losses = (values.cpu().numpy() for values in evaluated)
+    epsilon, epsilon_rdp = protection.spent(epochs[-1].steps)
+    return Shadow(
+        records=len(training_set),
+        epochs=epochs,
+        terms=protection.terms,
+        epsilon=epsilon,
+        epsilon_rdp=epsilon_rdp,
+        train_accuracy=mean(hits[members]),
+        test_accuracy=mean(hits[~members]),
+        train_loss=mean(losses[members]),
+        test_loss=mean(losses[~members]),
+        model=model,
+        masks=protection.masks(),
+    )
+
+
+def key_of(recipe: Recipe, shadow: int) -> tuple[int | str, ...]:
+    """Return what keys all randomness of one model's training: initial weights, batches, layers and the mechanism's noise."""
+    return (*recipe.key, shadow)
+
+
+def check_batch(training: Training, records: int) -> None:
+    """Raise UserError where a batch is larger than the training set."""
+    if training.batch > records:
+        raise UserError(
+            f"training.batch: {training.batch} records a step, but the training set has {records}: at most {records}"
+        )
+
+
+def _terms(recipe: Recipe, model: nn.Module) -> dict[str, Any]:
+    """Return everything that defines a training but its records: what the key of its noise depends on."""
+    public = recipe.public_records
+    return {
+        "architecture": dict(recipe.architecture),
+        "start": digest_of({name: value.cpu() for name, value in model.state_dict().items()}),
+        "mechanism": recipe.mechanism.model_dump(mode="json"),
+        "training": recipe.training.model_dump(mode="json"),
+        "epsilon": repr(recipe.epsilon),
+        "public": content_digest(*public, torch.arange(len(public[1]))).hex() if public else "",
+    }
+
+
+def _start(recipe: Recipe, key: tuple[int | str, ...]) -> nn.Module:
+    model = construct(recipe.architecture, seed_for(*key, "initial weights"))
+    if recipe.public is not None:
+        model.load_state_dict(recipe.public, strict=False)  # names and shapes were checked when they were read
+    PARTS[recipe.training.trainable](model)
+    return model

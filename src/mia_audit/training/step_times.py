@@ -1,0 +1,107 @@
+"""How long a training step takes under every mechanism.
+
+Training writes the times to a table of its own below benchmarks/: they differ between runs, and everything that lies beside
+the models is the same bytes after every run.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pyarrow as pa
+
+from mia_audit.storage import read_table, write_table
+
+if TYPE_CHECKING:
+    import polars as pl
+
+KIND = "step_times"
+REFERENCES = ("none", "dp-sgd")
+"""Mechanisms whose step the others' are compared with."""
+
+SCHEMA = pa.schema([("shadow", pa.int32()), ("milliseconds", pa.float64())])
+"""A row per model that a job trained from its first step to its last."""
+
+
+class StepTimer:
+    """Time the steps of one model between the first and the last, without what comes before (set-up) and after (evaluation)."""
+
+    def __init__(self, observer: Callable[[int, int], None]) -> None:
+        self._observer, self._steps = observer, 0
+        self._first = self._last = 0.0
+
+    def step(self, records: int, epoch: int) -> None:
+        """Note that a step is over, and pass it on to the observer."""
+        self._last = time.monotonic()
+        if not self._steps:
+            self._first = self._last
+        self._steps += 1
+        self._observer(records, epoch)
+
+    @property
+    def milliseconds(self) -> float | None:
+        """Mean time of a step; None before the second."""
+        return 1000 * (self._last - self._first) / (self._steps - 1) if self._steps > 1 else None
+
+
+def write_step_times(path: Path, milliseconds: Mapping[int, float | None]) -> None:
+    """Write the times of a block's models; models without a time are left out."""
+    known = {shadow: time for shadow, time in milliseconds.items() if time is not None}
+    table = pa.table([list(known), list(known.values())], schema=SCHEMA)
+    write_table(path, table, KIND, len(table))
+
+
+class Timed(NamedTuple):
+    """A setting, with the registered name of its mechanism."""
+
+    dataset: str
+    architecture: str
+    mechanism: str
+    registered: str
+    epsilon: str
+
+    def paths(self, folder: Path, blocks: Sequence[str]) -> Iterator[Path]:
+        """Yield the tables of a setting's blocks that exist; a deleted one is no reason to train again."""
+        stem = f"{self.dataset}-{self.architecture}-{self.mechanism}-eps{self.epsilon}"
+        yield from (path for block in blocks if (path := folder / f"{stem}-{block}.parquet").exists())
+
+
+def step_times(folder: Path, settings: Sequence[Timed], blocks: Sequence[str]) -> pl.DataFrame:
+    """Return a row per setting: dataset, architecture, mechanism, epsilon, models timed, median milliseconds, and ratios.
+
+    Ratios are to the step of `none` and of `dp-sgd` on the same data set and architecture, at the same ε where there are
+    several. Null where no time is known.
+    """
+    import polars as pl
+
+    times = {setting: _times(setting.paths(folder, blocks)) for setting in settings}
+    medians = {setting: median(known) for setting, known in times.items() if known}
+    rows = []
+    for setting, known in times.items():
+        own = medians.get(setting)
+        references = (_reference(medians, setting, name) for name in REFERENCES)
+        ratios = [own / other if own and other else None for other in references]
+        named = (setting.dataset, setting.architecture, setting.mechanism, setting.epsilon)
+        rows.append((*named, len(known), own, *ratios))
+    schema: dict[str, Any] = dict.fromkeys(("dataset", "architecture", "mechanism", "epsilon"), pl.String)
+    schema |= {"models": pl.Int32}
+    schema |= dict.fromkeys(("ms_per_step", *(f"times_{name}" for name in REFERENCES)), pl.Float64)
+    return pl.DataFrame(rows, schema=schema, orient="row")
+
+
+def _times(paths: Iterator[Path]) -> list[float]:
+    return [time for path in paths for time in read_table(path, KIND)["milliseconds"].to_pylist()]
+
+
+def _reference(medians: Mapping[Timed, float], setting: Timed, name: str) -> float | None:
+    """Return the step of a mechanism on the same data set and architecture, at the same ε if it was trained there."""
+    beside = {
+        other.epsilon: value
+        for other, value in medians.items()
+        if (other.dataset, other.architecture, other.registered) == (setting.dataset, setting.architecture, name)
+    }
+    return beside.get(setting.epsilon, next(iter(beside.values()), None))

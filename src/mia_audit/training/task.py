@@ -1,0 +1,78 @@
+"""What a learner is given to train one model. Nothing here imports torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from mia_audit.seeds import seed_for
+from mia_audit.training.checkpoints import Checkpoint
+
+if TYPE_CHECKING:
+    from jaxtyping import Bool, Int, Num
+
+    from mia_audit.pools.store import StoredRecords
+    from mia_audit.privacy.catalogue import Mechanism
+    from mia_audit.training.section import Training
+
+Progress = Callable[[int, int], None]
+"""Called after every step with the number of its records and of its epoch (from 1)."""
+
+
+@dataclass(frozen=True, eq=False)
+class Records:
+    """Records as a pool stores them: values [n, …], perhaps memory-mapped, labels [n], and the pool's metadata.
+
+    `numbers` are the records' numbers in the pool, by which random draws are keyed.
+    """
+
+    values: Num[np.ndarray, "n ..."]
+    labels: Int[np.ndarray, " n"]
+    metadata: Mapping[str, Any]
+    numbers: Int[np.ndarray, " n"]
+
+    @classmethod
+    def of(cls, stored: StoredRecords) -> Self:
+        """Return all records of a pool."""
+        return cls(stored.data, stored.labels, stored.metadata, np.arange(len(stored.labels)))
+
+    @property
+    def classes(self) -> int:
+        """The number of the pool's classes."""
+        return len(self.metadata["classes"])
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __getitem__(self, rows: slice | Sequence[int] | Int[np.ndarray, " m"]) -> Records:
+        return Records(self.values[rows], self.labels[rows], self.metadata, self.numbers[rows])
+
+
+@dataclass(frozen=True)
+class TrainingTask:
+    """One model to train.
+
+    `members` says which records are its training set, `public` are the pool's public records where the mechanism reads them,
+    `start` holds weights to start from. Everything random is keyed by `key` and the number of the shadow model.
+    """
+
+    records: Records
+    members: Bool[np.ndarray, " n"]
+    training: Training
+    mechanism: Mechanism
+    epsilon: float
+    key: tuple[int | str, ...]
+    shadow: int = 0
+    public: Records | None = None
+    start: Path | None = None
+    checkpoint: Checkpoint = field(default_factory=Checkpoint)
+    progress: Progress = lambda *_: None
+
+    @property
+    def seed(self) -> int:
+        """A 63-bit seed for learners whose randomness is keyed by a number."""
+        return seed_for(*self.key, self.shadow)

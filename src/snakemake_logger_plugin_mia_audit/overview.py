@@ -1,0 +1,40 @@
+"""What an audit is about, in a few lines."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from mia_audit.config.schema import Audit
+
+LISTED = 8
+"""Of a longer list only the first names are written."""
+
+
+def overview(audit: "Audit", results: Path) -> str:
+    """Describe an audit: its data, models, mechanisms, explainers and attacks, and where its results go."""
+    return "\n".join([f"Audit {audit.audit}: results go to {results}", *(f"  {line}" for line in _lines(audit))])
+
+
+def _lines(audit: "Audit") -> Iterator[str]:
+    if names := [*audit.datasets, *audit.imported]:
+        yield f"data sets    {_listed(names)}"
+    if audit.architectures:
+        yield f"models       {_listed(list(audit.architectures))}; {audit.membership.models} shadow models per setting"
+    if audit.mechanisms:
+        yield f"mechanisms   {_listed([_mechanism(name, audit) for name in audit.mechanisms])}"
+        yield f"explainers   {_listed(audit.explainers.methods)}"
+    if audit.mechanisms or audit.imported:
+        yield f"attacks      {_listed(audit.attacks.methods)}"
+    if audit.private_explanations:
+        yield f"private explanations of {_listed(list(audit.private_explanations))}"
+
+
+def _mechanism(name: str, audit: "Audit") -> str:
+    epsilons = [epsilon for epsilon in audit.mechanisms[name].epsilon if epsilon != "inf"]
+    return f"{name} at ε = {', '.join(epsilons)}" if epsilons else name
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - LISTED} more" if len(names) > LISTED else ""
+    return ", ".join(names[:LISTED]) + more

@@ -1,0 +1,138 @@
+"""Matrices in every kind of file, and what is said of those that are not right."""
+
+import numpy as np
+import polars as pl
+import pytest
+
+from mia_audit.attacks.io.matrices import (
+    MatrixFiles,
+    confidence_from_loss,
+    loss_from_confidence,
+    parse_given,
+    read_matrix,
+    read_membership,
+)
+from mia_audit.errors import UserError
+
+MATRIX = np.round(np.random.default_rng(0).random((7, 5)), 6)
+
+
+def write(tmp_path, kind):
+    path = tmp_path / f"matrix.{kind.split('-')[0]}"
+    if kind == "npy":
+        np.save(path, MATRIX)
+    elif kind == "npz":
+        np.savez(path, other=MATRIX + 1, losses=MATRIX)
+        return f"{path}:losses"
+    elif kind == "parquet":
+        pl.DataFrame(MATRIX, schema=[str(i) for i in range(5)]).with_row_index("record").write_parquet(path)
+    else:
+        header = {
+            "csv-header": "a,b,c,d,e",
+            "csv-numbers": "0,1,2,3,4",
+            "csv-index": ",0,1,2,3,4",
+            "csv-record": "record,a,b,c,d,e",
+            "csv-some": '"","1","3","4","7","8"',
+        }.get(kind)
+        rows = [header] if header else []
+        separator = ";" if kind == "csv-semicolon" else " " if kind == "csv-spaces" else ","
+        for number, row in enumerate(MATRIX):
+            cells = [repr(float(value)) for value in row]
+            indexed = kind in ("csv-index", "csv-record", "csv-some")
+            rows.append(separator.join([str(number), *cells] if indexed else cells))
+        path = tmp_path / "matrix.csv"
+        path.write_text("\n".join(rows) + "\n", encoding="utf-8-sig" if kind == "csv-mark" else "utf-8")
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "npy", "npz", "parquet", "csv-bare", "csv-header", "csv-numbers", "csv-index", "csv-record", "csv-some",
+        "csv-semicolon", "csv-spaces", "csv-mark",
+    ],
+)  # fmt: skip
+def test_every_kind_of_file_is_read(tmp_path, kind):
+    np.testing.assert_array_equal(read_matrix(write(tmp_path, kind))[0], MATRIX)
+
+
+@pytest.mark.parametrize("first", ["0.5,NA,2,3,4", ",1,0,0,1", "#0.5,1,2,3,4", "record,1,0,0,1"])
+def test_a_damaged_first_record_is_no_header(tmp_path, first):
+    (tmp_path / "matrix.csv").write_text(f"{first}\n0.1,0.2,0.3,0.4,0.5\n")
+    with pytest.raises(UserError, match=r"matrix\.csv: not a matrix of numbers"):
+        read_matrix(str(tmp_path / "matrix.csv"))
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_rows_that_stand_for_other_records_are_named(tmp_path, kind):
+    member = pl.DataFrame(np.random.default_rng(0).random((30, 4)) < 0.5, schema=list("abcd")).with_row_index("record")
+    loss = pl.DataFrame(np.random.default_rng(1).random((30, 4)), schema=list("abcd")).with_row_index("record")
+    member.write_csv(tmp_path / "member.csv")
+    source = MatrixFiles(str(tmp_path / "member.csv"), [parse_given(f"loss={tmp_path}/loss.{kind}")])
+    for order, same in ((range(30), True), ([1, 0, *range(2, 30)], False)):
+        table = loss[list(order)]
+        table.write_csv(tmp_path / "loss.csv") if kind == "csv" else table.write_parquet(tmp_path / "loss.parquet")
+        if same:
+            np.testing.assert_array_equal(source.read(source.signals[0])[0], loss.drop("record").to_numpy())
+        else:
+            with pytest.raises(UserError, match=r"record '1' in row 0 where .*member\.csv has '0'"):
+                source.read(source.signals[0])
+
+
+def test_truth_values_in_words_are_membership(tmp_path):
+    member = np.random.default_rng(0).random((9, 4)) < 0.5
+    member[0], member[1] = True, False
+    path = tmp_path / "member.csv"
+    pl.DataFrame(member, schema=["0", "1", "2", "3"]).write_csv(path)
+    np.testing.assert_array_equal(read_membership(str(path))[0], member)
+
+
+def test_loss_and_confidence_are_each_other_s():
+    confidence = np.array([[-800.0, -3.0, 0.0, 4.0, 30.0]])
+    loss = loss_from_confidence(confidence)
+    np.testing.assert_allclose(loss[0, :4], [800, *np.log1p(np.exp([3, 0, -4]))])
+    np.testing.assert_allclose(confidence_from_loss(loss), confidence, rtol=1e-9)
+    assert np.isfinite(confidence_from_loss(np.array([[0.0, 1e-9, 2.0]]))).all()
+
+
+@pytest.mark.parametrize(
+    ("text", "scale", "members"),
+    [
+        ("loss=f", "positive", "low"),
+        ("ixg_l1=f", "positive", "low"),
+        ("confidence=f", "real", "high"),
+        ("gap:real:low=f", "real", "low"),
+    ],
+)
+def test_a_signal_s_name_says_what_it_is(text, scale, members):
+    given = parse_given(text)
+    assert (given.signal.scale, given.signal.members, given.file) == (scale, members, "f")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("loss", "expected NAME=FILE"),
+        ("gap=f", "give its scale and where members lie: gap:positive:low"),
+        ("gap:positive=f", "expected gap:positive|real:low|high"),
+        ("gap:complex:low=f", "expected gap:positive|real:low|high"),
+        ("loss:real:low=f", "a loss is positive and low in members; give anything else another name"),
+        ("confidence:real:low=f", "a confidence is real and high in members"),
+    ],
+)
+def test_a_signal_that_is_not_named_right_says_how(text, message):
+    with pytest.raises(UserError) as error:
+        parse_given(text)
+    assert message in str(error.value)
+
+
+def test_three_dimensions_are_queries(tmp_path):
+    member = np.random.default_rng(0).random((30, 4)) < 0.5
+    queries = np.random.default_rng(1).random((30, 4, 3))
+    np.save(tmp_path / "member.npy", member)
+    np.save(tmp_path / "loss.npy", queries)
+    source = MatrixFiles(str(tmp_path / "member.npy"), [parse_given(f"loss={tmp_path / 'loss.npy'}")])
+    assert [signal.name for signal in source.signals] == ["loss", "confidence"]
+    for index, values in enumerate(source.read(source.signals[0])):
+        np.testing.assert_array_equal(values, queries[:, :, index])
+    np.testing.assert_allclose(source.read(source.signals[1])[2], confidence_from_loss(queries[:, :, 2]))

@@ -1,0 +1,83 @@
+"""Joining blocks: every shadow and record exactly once, in order, or an error that names the file."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from mia_audit.cli import main
+from mia_audit.pools.store import write_membership
+from mia_audit.storage import open_table, read_table, write_table
+
+RECORDS, SHADOWS = 6, 4
+BLOCKS = ("000-001", "002-003")
+
+
+def write_block(path: Path, shadows: list[int], **columns: float) -> Path:
+    tables = [
+        pa.table(
+            {
+                "shadow": pa.array([shadow] * RECORDS, pa.int32()),
+                "record": pa.array(range(RECORDS), pa.int32()),
+                **{name: pa.array([value + shadow] * RECORDS, pa.float32()) for name, value in columns.items()},
+            }
+        )
+        for shadow in shadows
+    ]
+    write_table(path, iter(tables), "signals", RECORDS * len(shadows))
+    return path
+
+
+@pytest.fixture
+def setting(tmp_path: Path) -> Path:
+    membership = np.random.default_rng(0).random((RECORDS, SHADOWS)) < 0.5
+    write_membership(tmp_path / "membership.parquet", membership, {})
+    write_block(tmp_path / "gradient" / "000-001.parquet", [0, 1], loss=0.5, ixg_l1=10)
+    write_block(tmp_path / "gradient" / "002-003.parquet", [2, 3], loss=0.5, ixg_l1=10)
+    write_block(tmp_path / "ig" / "000-001.parquet", [0, 1], ig_l1=20)
+    write_block(tmp_path / "ig" / "002-003.parquet", [2, 3], ig_l1=20)
+    return tmp_path
+
+
+def merge(setting: Path, *families: str, blocks: tuple[str, ...] = BLOCKS) -> int:
+    (setting / "spec.json").write_text(json.dumps({"families": families, "blocks": blocks}))
+    files = {"signals": "", "membership": "membership.parquet", "spec": "spec.json", "out": "signals.parquet"}
+    return main(["merge", *(word for name, file in files.items() for word in (f"--{name}", str(setting / file)))])
+
+
+def test_families_stand_side_by_side_and_shadows_below_each_other(setting: Path) -> None:
+    assert merge(setting, "gradient", "ig") == 0
+    table = read_table(setting / "signals.parquet", "signals")
+    assert table.column_names == ["shadow", "record", "member", "loss", "ixg_l1", "ig_l1"]
+    assert table["shadow"].to_pylist() == [shadow for shadow in range(SHADOWS) for _ in range(RECORDS)]
+    assert table["ig_l1"].to_pylist() == [20 + shadow for shadow in table["shadow"].to_pylist()]
+    assert open_table(setting / "signals.parquet", "signals").num_row_groups == SHADOWS
+
+
+@pytest.mark.parametrize(
+    ("blocks", "message"),
+    [
+        (BLOCKS[:1], "no signals of shadow 2"),
+        (BLOCKS[::-1], "002-003.parquet: expected the 6 records of shadow 0"),
+        ((*BLOCKS, BLOCKS[1]), "002-003.parquet: more shadows than the 4"),
+    ],
+)
+def test_missing_swapped_or_surplus_blocks_are_named(
+    setting: Path, blocks: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert merge(setting, "gradient", blocks=blocks) == 2
+    assert message in capsys.readouterr().err
+    assert not (setting / "signals.parquet").exists()
+
+
+@pytest.mark.parametrize("kept", [20, -10])
+def test_a_truncated_block_is_named_and_never_averaged_in(
+    setting: Path, kept: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = setting / "gradient" / "002-003.parquet"
+    path.write_bytes(path.read_bytes()[:kept])
+    assert merge(setting, "gradient") == 2
+    assert "002-003.parquet: truncated or not Parquet" in capsys.readouterr().err
+    assert not (setting / "signals.parquet").exists()

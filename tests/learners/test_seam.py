@@ -1,0 +1,158 @@
+"""A learner that the stages have never seen, and that knows no torch, goes from training to membership scores."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pytest
+
+from mia_audit.cli import main
+from mia_audit.explain.catalogue import Explainer, explainers
+from mia_audit.learners import Records, kinds, learners
+from mia_audit.signals.compute import Task, model_signals
+from mia_audit.storage import read_table, write_json, write_table
+
+COUNT, FEATURES, MODELS, BLOCKS = 30, 20, 6, ("0-2", "3-5")
+EXPLAINED = {"explain": ["logit"], "explained_class": "predicted"}
+TRAINING = {"epochs": 60, "batch": 5, "learning_rate": 0.5}
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A table with random labels, which only memory can predict, and the architecture of a learner in extra/."""
+    random = np.random.default_rng(0)
+    pool = tmp_path / "pool"
+    pool.mkdir()
+    np.save(pool / "records.npy", random.normal(size=(COUNT, FEATURES)).astype(np.float32))
+    names = [f"f{number}" for number in range(FEATURES)]
+    metadata = {"name": "toy", "kind": "table", "shape": [FEATURES], "classes": ["a", "b", "c"], "features": names}
+    numbers = np.arange(COUNT, dtype=np.int32)
+    table = pa.table({"record": numbers, "label": random.integers(0, 3, COUNT).astype(np.int32)})
+    write_table(pool / "records.parquet", table, "records", COUNT, metadata)
+    members = {str(shadow): random.permutation(COUNT) < COUNT // 2 for shadow in range(MODELS)}
+    write_table(pool / "membership.parquet", pa.table({"record": numbers} | members), "membership", COUNT)
+    write_json(tmp_path / "architecture.json", {"name": "net", "learner": "logistic", "classes": 3})
+    return tmp_path
+
+
+def spec(root: Path, stage: str, **values: object) -> str:
+    path = root / f"{stage}.json"
+    path.write_text(json.dumps(values))
+    return str(path)
+
+
+def train(root: Path, block: str, out: Path) -> list[str]:
+    setting = {"dataset": "toy", "architecture": "net", "mechanism_name": "none", "epsilon": "inf"}
+    mechanism = {"mechanism": "none"}
+    path = spec(root, "train", seed=0, training=TRAINING, mechanism=mechanism, **setting)
+    places = ["--pool", str(root / "pool"), "--architecture", str(root / "architecture.json")]
+    kept = ["--checkpoints", str(root / "checkpoints")]
+    return ["train", "--spec", path, *places, *kept, "--device", "cpu", "--shadows", block, "--out", str(out)]
+
+
+def signals(root: Path, family: str, explained: list[str]) -> list[str]:
+    options = {"explainers": explained, **EXPLAINED}
+    path = spec(root, f"signals-{family}", seed=0, dataset="toy", family=family, options=options, blocks=BLOCKS)
+    places = ["--pool", str(root / "pool"), "--architecture", str(root / "architecture.json")]
+    models = ["--models", str(root / "models"), "--device", "cpu", "--batch", "7"]
+    return ["signals", "--spec", path, *places, *models, "--out", str(root / family / "all.parquet")]
+
+
+def run(root: Path, *lines: list[str]) -> "subprocess.CompletedProcess[str]":
+    """Run command lines in a process of their own, without torch."""
+    (root / "lines.json").write_text(json.dumps(lines))
+    script = Path(__file__).with_name("without_torch.py")
+    return subprocess.run(
+        [sys.executable, str(script), str(root / "lines.json")], check=False, capture_output=True, text=True
+    )
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_it_is_trained_asked_and_attacked_without_torch(root: Path) -> None:
+    attacks = {"methods": ["threshold", "loss-lira"], "likelihoods": ["pooled"]}
+    merged = spec(root, "merge", families=["gradient"], blocks=["all"])
+    membership = ["--membership", str(root / "pool" / "membership.parquet")]
+    done = run(
+        root,
+        *(train(root, block, root / "models" / block) for block in BLOCKS),
+        train(root, BLOCKS[1], root / "again"),
+        signals(root, "gradient", ["ixg", "saliency"]),
+        ["merge", "--spec", merged, "--signals", str(root), *membership, "--out", str(root / "signals.parquet")],
+        [
+            *("attack", "--spec", spec(root, "attack", seed=0, dataset="toy", attacks=attacks)),
+            *("--signals", str(root / "signals.parquet"), "--out", str(root / "scores.parquet")),
+        ],
+    )
+    assert done.returncode == 0, done.stderr
+    names = {f"shadow-{shadow}/coefficients.npy" for shadow in range(3, 6)}
+    assert set(contents(root / "again")) == names | {"training.parquet"}
+    assert contents(root / "again") == contents(root / "models" / BLOCKS[1])
+    training = read_table(root / "again" / "training.parquet", "training").to_pylist()
+    assert [row["shadow"] for row in training] == [3, 4, 5]
+    assert all(row["records"] == COUNT // 2 and row["epsilon"] == float("inf") for row in training)
+    assert all(row["train_accuracy"] == 1 > row["test_accuracy"] and row["train_loss"] < 0.5 for row in training)
+    columns = ["shadow", "record", "label", "predicted", "loss", "confidence"]
+    assert pl.read_parquet_schema(root / "gradient" / "all.parquet").names() == columns, "it has no attributions"
+    scores = pl.read_parquet(root / "scores.parquet").filter(attack="loss-lira").drop_nans("score")
+    inside, outside = (scores.filter(member=member)["score"].mean() for member in (True, False))
+    assert isinstance(inside, float) and isinstance(outside, float) and inside > outside + 1
+
+
+def test_what_it_cannot_do_and_lost_files_are_one_line(root: Path) -> None:
+    lines = [train(root, block, root / "models" / block) for block in BLOCKS]
+    done = run(root, *lines, signals(root, "ig", ["ig"]))
+    assert done.returncode == 2
+    assert "'ig' explains torch modules, and this model is none" in done.stderr.splitlines()[-1]
+    (root / "models" / BLOCKS[1] / "shadow-4" / "coefficients.npy").unlink()
+    done = run(root, signals(root, "gradient", ["ixg"]))
+    assert done.returncode == 2 and not (root / "gradient").joinpath("all.parquet").exists()
+    assert "shadow-4/coefficients.npy: no such file; expected the coefficients" in done.stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("architecture", "message"),
+    [
+        ({"learner": "logistik"}, "unknown learner 'logistik'"),
+        ({"model": "mlp"}, "the key 'learner' is missing"),
+        ({"learner": "torch-module", "model": "mlp"}, "the key 'arguments' is missing"),
+        ([], "the key 'learner' is missing"),
+    ],
+)
+def test_an_architecture_that_names_no_learner_is_one_line(
+    root: Path, architecture: object, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_json(root / "architecture.json", architecture)
+    assert main(train(root, "0-0", root / "models")) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"mia-audit: {root / 'architecture.json'}: {message}") and error.count("\n") == 1
+
+
+def test_a_model_with_attributions_of_its_own_has_signals_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kinds, "__path__", [*kinds.__path__, str(Path(__file__).with_name("extra"))])
+    from mia_audit.learners.kinds.logistic import (  # type: ignore[import-not-found, import-untyped, unused-ignore]
+        ExplainedLogistic,
+    )
+
+    assert "torch-module" in learners
+    own = Explainer(lambda batch, options: {}, needs_torch_module=False)
+    monkeypatch.setitem(explainers._members, "products", own)
+    monkeypatch.setitem(explainers._files, "products", "")
+    random = np.random.default_rng(1)
+    values = random.normal(size=(11, 4)).astype(np.float32)
+    records = Records(values, random.integers(0, 3, 11), {"classes": list("abc")}, np.arange(11))
+    model = ExplainedLogistic(random.normal(size=(5, 3)))
+    options = {"explainers": ["ixg", "products"], **EXPLAINED}
+    found = model_signals(model, records, Task("gradient", options, 0, batch=3))
+    summaries = [f"products_{name}" for name in ("variance", "l1", "l2", "linf")]
+    assert list(found) == ["label", "predicted", "loss", "confidence", *summaries], "ixg needs a torch module"
+    products = values * model.coefficients[:-1, model.logits(records).argmax(axis=1)].T
+    np.testing.assert_allclose(found["products_l1"], np.abs(products).sum(axis=1), rtol=1e-6)
+    np.testing.assert_allclose(found["products_variance"], products.var(axis=1), rtol=1e-6)
+    assert all(column.dtype == np.float32 for name, column in found.items() if name not in ("label", "predicted"))

@@ -1,0 +1,164 @@
+"""Costs: a line through timed points, and passes that are counted, not believed."""
+
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mia_audit.explain.private_local.section import PrivateExplanations
+from mia_audit.models import describe
+from mia_audit.models.memory import activation_bytes
+from mia_audit.planning import passes as planning_costs
+from mia_audit.planning.explanations import MadeUp
+from mia_audit.planning.linear import fitted
+from mia_audit.planning.passes import FORWARD, PER_MAP, PLAIN_STEP, PRIVATE_STEP, Given
+from mia_audit.planning.sizes import Size
+from mia_audit.planning.timing import Measured
+from mia_audit.privacy.catalogue import Mechanism
+from mia_audit.training.section import Training
+
+OPTIONS: dict[str, Any] = {"explain": ["logit"], "explained_class": "predicted"}
+
+
+@pytest.fixture(scope="module")
+def mlp() -> dict[str, Any]:
+    return describe("net", "mlp", {"width": 8, "depth": 1}, (5,), 3)
+
+
+@given(fixed=st.floats(0, 1), each=st.floats(1e-6, 1), most=st.integers(1, 500))
+def test_a_line_is_recovered(fixed: float, each: float, most: int) -> None:
+    asked: list[int] = []
+
+    def seconds(count: int) -> float:
+        asked.append(count)
+        return fixed + each * count
+
+    line = fitted(seconds, most)
+    assert max(asked) <= most
+    assert line(max(asked)) == pytest.approx(seconds(max(asked)))
+    if len(set(asked)) > 1:
+        assert (line.fixed, line.each) == (pytest.approx(fixed, abs=1e-6), pytest.approx(each, rel=1e-6, abs=1e-9))
+
+
+def test_a_long_run_is_not_prolonged() -> None:
+    asked: list[int] = []
+    fitted(lambda count: asked.append(count) or 10.0 * count, 1000)  # type: ignore[func-returns-value]
+    assert max(asked) == 4
+
+
+def test_a_rate_gives_costs_by_passes(mlp: dict[str, Any]) -> None:
+    costs = Given(records_per_second=50)
+    training = Training()
+    assert costs.step(mlp, Mechanism(mechanism="none"), training).each == PLAIN_STEP / 50
+    assert costs.step(mlp, Mechanism(mechanism="dp-sgd"), training).each == PRIVATE_STEP / 50
+    assert costs.forward(mlp) == FORWARD / 50
+    assert costs.signals(mlp, "gradient", OPTIONS | {"explainers": ["ixg", "saliency"]}, 9) == 1 / 50
+    # every node is a pass, and what the completeness error compares with are two more
+    ig = costs.signals(mlp, "ig", OPTIONS | {"explainers": ["ig"], "ig_nodes": 7}, 9)
+    assert ig == pytest.approx((7 + 2) / 50)
+    shap = OPTIONS | {"explainers": ["gradient_shap"], "gradient_shap_samples": 5, "gradient_shap_sd": 0.001}
+    assert costs.signals(mlp, "gradient_shap", shap, 9) == pytest.approx((5 + 1) / 50)
+
+
+def test_passes_are_counted_once_for_all_settings(mlp: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    counted: list[Any] = []
+    monkeypatch.setattr(planning_costs, "passes", lambda architecture, run: counted.append(run) or 3)
+    costs, ig = Given(records_per_second=50), OPTIONS | {"explainers": ["ig"], "ig_nodes": 7}
+    other = mlp | {"model": "another"}
+    assert [costs.signals(one, "ig", ig, 9) for one in (mlp, mlp, other)] == [3 / 50] * 3
+    assert len(counted) == 1
+    costs.signals(mlp, "ig", ig | {"ig_nodes": 8}, 9)
+    assert len(counted) == 2
+
+
+SPEC: dict[str, Any] = {
+    "explainers": ["ixg"],
+    "explaining": OPTIONS,
+    "measures": ["cosine", "deletion", "sensitivity"],
+    "measuring": {"curve_steps": 4, "perturbations": 3, "radius": 0.02},
+}
+
+
+def test_a_step_is_timed_in_the_precision_of_training(mlp: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    types = []
+    plain = torch.nn.functional.cross_entropy
+
+    def cross_entropy(logits: torch.Tensor, *rest: Any, **named: Any) -> torch.Tensor:
+        types.append(torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else torch.float32)
+        return plain(logits, *rest, **named)
+
+    monkeypatch.setattr(torch.nn.functional, "cross_entropy", cross_entropy)
+    costs = Measured(4, "cpu")
+    for precision in (None, "bf16", "float32"):
+        types.clear()
+        costs.step(mlp, Mechanism(mechanism="none"), Training(batch=4, precision=precision))
+        assert set(types) == {torch.bfloat16 if precision == "bf16" else torch.float32}
+
+
+def test_measures_that_ask_the_model_again_are_counted(mlp: dict[str, Any]) -> None:
+    # one pass each for the class and the explanation, five for the curve, and for sensitivity one and three changed records
+    expected = 10 * ((1 + 1 + 5 + 1 + 3) / 50 + PER_MAP)
+    assert Given(50).measures(mlp, SPEC, 10) == pytest.approx(expected)
+
+
+def test_explanations_fitted_to_records_and_measures_are_timed(
+    mlp: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ticks = iter(range(10**6))
+    monkeypatch.setattr(Measured, "_clock", lambda self: float(next(ticks)))
+    options = {"explain": ["probability"], "explained_class": "predicted", "explainers": ["local_linear"]}
+    options |= {"local_kernel": "stable"}
+    costs = Measured(batch=4, device="cpu")
+    for members, timed in ((12, True), (12, False), (20, True)):
+        before = next(ticks)
+        assert costs.signals(mlp, "local_linear", options, members) == 1 / 4
+        assert (next(ticks) > before + 1) == timed
+    assert costs.measures(mlp, SPEC, 8) == 1.0
+
+
+def test_a_study_of_private_explanations_is_timed_by_its_own_code() -> None:
+    study = PrivateExplanations(black_boxes=("forest",), queries=20, epsilons=(1.0,), steps=5)
+    timed = MadeUp(study, Size(200, 0, (4,), 3))
+    assert timed.explained.values.shape == (200, 3) and set(timed.labels.tolist()) == {0, 1, 2}
+    assert min(timed.black_box("forest"), timed.answers(False), timed.answers(True), timed.attacked("1", 2)) > 0
+    assert timed.attacked("inf", 2) > 0
+
+
+def test_the_same_is_timed_once_and_costs_something(mlp: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    ticks = iter(range(10**6))
+    monkeypatch.setattr(Measured, "_clock", lambda self: float(next(ticks)))
+    costs = Measured(batch=4, device="cpu")
+    training = Training(batch=4)
+    first = costs.step(mlp, Mechanism(mechanism="dp-sgd", delta=1e-3), training)
+    used = next(ticks)
+    assert costs.step(mlp, Mechanism(mechanism="dp-sgd", delta=1e-3), training) is first
+    assert next(ticks) == used + 1
+    assert first(4) == 1.0  # one tick of the clock for a run, however many records
+    assert costs.forward(mlp) == costs.signals(mlp, "gradient", OPTIONS | {"explainers": ["ixg"]}, 9) == 1 / 4
+    assert costs.calibration(Mechanism(mechanism="dp-sgd", accountant="rdp", delta=1e-3), training, 4, 8.0) == 1.0
+
+
+@pytest.mark.parametrize("importance", ["public", "past"])
+def test_noise_by_channel_is_timed(importance: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    ticks = iter(range(10**6))
+    monkeypatch.setattr(Measured, "_clock", lambda self: float(next(ticks)))
+    small = {"width": 0.25, "stages": 1, "stem_stride": 1, "added": 8}
+    net = describe("net", "mobilenet_groupnorm", small, (1, 8, 8), 3)
+    fadp = Mechanism(mechanism="fadp", clipping="flat", accountant="rdp", delta=1e-3, importance=importance)
+    costs = Measured(batch=4, device="cpu")
+    assert costs.step(net, fadp, Training(batch=4))(4) == 1.0
+    assert costs.calibration(fadp, Training(batch=4), 4, 8.0) == 1.0
+
+
+def test_activations_are_what_the_layers_keep(mlp: dict[str, Any]) -> None:
+    # Linear keeps its input (5), LayerNorm its input (8), mean and deviation (1 + 1), GELU its input (8), the head its input (8)
+    assert activation_bytes(mlp) == 4 * (5 + 8 + 2 + 8 + 8)
+
+
+def test_what_a_model_holds_once_is_no_activation_of_a_record() -> None:
+    few, many = (
+        describe("maps", "locally-linear-maps", {"maps": 2, "projection": 3}, (features,), 2) for features in (10, 1000)
+    )
+    assert activation_bytes(few) == activation_bytes(many) < 4 * 2 * 3 * 10  # the projections are 2 × 3 × 1000 numbers

@@ -1,0 +1,137 @@
+"""Accounting against published values, exact formulas and finer intervals."""
+
+import itertools
+import math
+
+import pytest
+
+from mia_audit.errors import UserError
+from mia_audit.privacy import accounting
+from mia_audit.privacy.accounting import composed_epsilon, epsilon_spent, noise_multiplier_for
+
+DELTA = 1e-5
+
+
+@pytest.mark.parametrize(
+    ("noise_multiplier", "rdp", "prv"), [(1.3, "1.62", "1.48"), (2.2, "0.79", "0.73"), (4.1, "0.38", "0.36")]
+)
+def test_twenty_epochs_of_mnist(noise_multiplier: float, rdp: str, prv: str) -> None:
+    spent = {name: epsilon_spent(noise_multiplier, 500 / 60_000, 2_400, DELTA, name) for name in ("rdp", "prv")}
+    assert {name: f"{value:.2f}" for name, value in spent.items()} == {"rdp": rdp, "prv": prv}
+
+
+@pytest.mark.parametrize(
+    ("nominal", "used", "rdp", "prv", "kept"),
+    [
+        (0.5, 6.094, "1.2", "1.1", 13.44),
+        (1, 3.281, "2.4", "2.2", 7.19),
+        (2, 1.855, "5.1", "4.6", 3.89),
+        (8, 0.830, "19.6", "17.9", 1.36),
+    ],
+)
+def test_noise_calibrated_for_five_times_the_records(
+    nominal: float, used: float, rdp: str, prv: str, kept: float
+) -> None:
+    rate, steps = 1_000 / 10_000, 300
+    assert f"{epsilon_spent(used, rate, steps, DELTA, 'rdp'):.1f}" == rdp
+    assert f"{epsilon_spent(used, rate, steps, DELTA, 'prv'):.1f}" == prv
+    assert noise_multiplier_for(nominal, rate, steps, DELTA, "rdp") == pytest.approx(kept, abs=0.011 * kept)
+
+
+@pytest.mark.parametrize(
+    ("accountant", "epsilon"), [("pld", 0.05), ("pld", 8.0), ("prv", 2.0), ("rdp", 0.3), ("rdp", 8.0)]
+)
+def test_calibration_and_accounting_are_inverse(accountant: str, epsilon: float) -> None:
+    noise_multiplier = noise_multiplier_for(epsilon, 0.1, 50, DELTA, accountant)
+    slack = 0.011 if accountant == "prv" else 1e-3 * epsilon
+    assert epsilon - slack <= epsilon_spent(noise_multiplier, 0.1, 50, DELTA, accountant) <= epsilon
+
+
+@pytest.mark.parametrize(
+    ("noise_multiplier", "rate", "steps", "epsilon", "tolerance"),
+    [(0.05, 0.1, 100, 4918, 1e-3), (57.9, 0.1, 100, 0.05, 5e-3), (30.9, 0.1, 100, 0.1, 5e-3)],
+)
+def test_small_and_large_budgets(
+    noise_multiplier: float, rate: float, steps: int, epsilon: float, tolerance: float
+) -> None:
+    assert epsilon_spent(noise_multiplier, rate, steps, DELTA, "pld") == pytest.approx(epsilon, rel=tolerance)
+
+
+@pytest.mark.parametrize("noise_multiplier", [1e-3, 0.02, 1e6])
+@pytest.mark.parametrize("rate", [1e-5, 0.3, 1.0])
+def test_any_noise_multiplier_has_an_answer(noise_multiplier: float, rate: float) -> None:
+    spent = [epsilon_spent(noise_multiplier, rate, steps, 1e-10, "pld") for steps in (1, 100)]
+    assert all(map(math.isfinite, spent)) and 0 <= spent[0] <= spent[1]
+
+
+def gaussian_delta(epsilon: float, mu: float) -> float:
+    from scipy.stats import norm
+
+    return float(norm.cdf(mu / 2 - epsilon / mu) - math.exp(epsilon) * norm.cdf(-mu / 2 - epsilon / mu))
+
+
+@pytest.mark.parametrize(("noise_multiplier", "steps"), [(2.0, 1), (30.0, 100), (0.8, 9)])
+def test_without_subsampling_it_is_the_gaussian_mechanism(noise_multiplier: float, steps: int) -> None:
+    spent = epsilon_spent(noise_multiplier, 1.0, steps, DELTA, "pld")
+    assert gaussian_delta(spent, math.sqrt(steps) / noise_multiplier) == pytest.approx(DELTA, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("sigma", "rate", "delta"), [(1.0, 0.3, 1e-5), (0.3, 0.01, 1e-8), (5.0, 0.9, 1e-3), (0.5, 1e-3, 1e-10)]
+)
+def test_one_subsampled_step_against_numerical_integration(sigma: float, rate: float, delta: float) -> None:
+    import numpy as np
+
+    x = np.linspace(-40 * sigma, 1 + 40 * sigma, 4_000_001)
+    without = np.exp(-((x / sigma) ** 2) / 2) / (sigma * math.sqrt(2 * math.pi))
+    with_it = (1 - rate) * without + rate * np.exp(-(((x - 1) / sigma) ** 2) / 2) / (sigma * math.sqrt(2 * math.pi))
+    spent = epsilon_spent(sigma, rate, 1, delta, "pld")
+    worst = max(
+        np.trapezoid(np.maximum(one - math.exp(spent) * other, 0), x)
+        for one, other in ((with_it, without), (without, with_it))
+    )
+    assert worst == pytest.approx(delta, rel=1e-4)
+
+
+GRID = list(
+    itertools.product(
+        (0.05, 0.3, 1.0, 10.0, 100.0), (1e-5, 1e-3, 0.05, 0.5), (3, 100, 3_000, 100_000), (1e-10, 1e-5, 1e-3)
+    )
+)
+
+
+def check_against_half_the_interval(sigma: float, rate: float, steps: int, delta: float) -> bool:
+    """Compare with dp-accounting at half the interval; return whether ε is one of those that precision is stated for."""
+    spent = epsilon_spent(sigma, rate, steps, delta, "pld")
+    if not 1e-3 <= spent <= 5_000:
+        return False
+    finer = accounting._composed(sigma, rate, steps, delta, composed_epsilon(sigma, rate, steps, delta)[1] / 2)
+    assert spent == pytest.approx(finer, rel=1e-3), (sigma, rate, steps, delta)
+    return True
+
+
+def test_a_thinned_grid_against_half_the_interval() -> None:
+    assert sum(check_against_half_the_interval(*setting) for setting in GRID[19::83]) >= 1
+
+
+@pytest.mark.slow
+def test_the_whole_grid_against_half_the_interval() -> None:
+    checked = [check_against_half_the_interval(*setting) for setting in GRID]
+    print(f"{sum(checked)} of {len(checked)} settings between ε = 0.001 and 5,000")
+    assert sum(checked) >= 100
+
+
+def test_prv_refuses_what_memory_does_not_hold() -> None:
+    with pytest.raises(UserError, match=r"would need .* GiB .*: choose accountant pld"):
+        epsilon_spent(1e-3, 0.1, 100, DELTA, "prv")
+
+
+def test_the_ends_of_the_scale() -> None:
+    assert epsilon_spent(1.0, 0.1, 0, DELTA, "pld") == 0
+    assert epsilon_spent(0.0, 0.1, 10, DELTA, "pld") == math.inf
+
+
+def test_an_unreachable_budget_is_one_line() -> None:
+    with pytest.raises(UserError, match="cannot be reached") as raised:
+        noise_multiplier_for(1e-7, 1.0, 100_000, DELTA, "rdp")
+    assert "\n" not in str(raised.value)

@@ -1,0 +1,175 @@
+"""Clipped sums of per-record gradients against a loop over batches of one record."""
+
+import itertools
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from mia_audit.models import build
+from mia_audit.privacy import per_record
+from mia_audit.privacy.clipping import Clipping, automatic, flat
+from mia_audit.privacy.per_record import ClippedSum, Gradients, add_clipped, per_record_gradients
+from mia_audit.runtime.precision import computing
+
+
+def records_for(shape: tuple[int, ...], count: int) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(2)
+    return torch.randn(count, *shape, generator=generator), torch.randint(3, (count,), generator=generator)
+
+
+def loop(model: nn.Module, inputs: Tensor, labels: Tensor, clipping: Clipping) -> Tensor:
+    """Sum of clipped gradients, by plain autograd on one record at a time."""
+    parameters = [value for value in model.parameters() if value.requires_grad]
+    total = torch.zeros(sum(value.numel() for value in parameters), dtype=torch.float64)
+    for record, label in zip(inputs, labels, strict=True):
+        found = torch.autograd.grad(F.cross_entropy(model(record[None]), label[None]), parameters)
+        gradient = torch.cat([value.flatten().double() for value in found])
+        total += clipping.factors(gradient.norm()[None]) * gradient
+    return total
+
+
+@pytest.mark.parametrize("clipping", [automatic(1.0), flat(0.3)], ids=lambda clipping: clipping.name)
+def test_equals_a_loop_over_single_records(
+    model_and_shape: tuple[nn.Module, tuple[int, ...]], clipping: Clipping
+) -> None:
+    model, shape = model_and_shape
+    inputs, labels = records_for(shape, 7)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # fused attention falls back without a warning
+        found, losses = ClippedSum(model, clipping, micro_batch=7)(inputs, labels)
+    expected = loop(model, inputs, labels, clipping)
+    assert torch.allclose(found.double(), expected, rtol=0, atol=1e-5 * expected.norm().item())
+    assert losses.item() == pytest.approx(F.cross_entropy(model(inputs), labels, reduction="sum").item(), rel=1e-5)
+
+
+def test_one_record_alone_has_the_gradient_that_it_has_among_others() -> None:
+    small = {"width": 0.25, "stages": 1, "stem_stride": 1, "added": 8}
+    model = build("mobilenet_groupnorm", small, (1, 8, 8), 3, seed=0).train()  # torch's group norm stops at one record
+    inputs, labels = records_for((1, 8, 8), 3)
+    among, losses = per_record_gradients(model)(inputs, labels)
+    alone, loss = per_record_gradients(model)(inputs[:1], labels[:1])
+    assert loss.item() == pytest.approx(losses[0].item(), rel=1e-5)
+    for name, values in alone.items():
+        torch.testing.assert_close(values[0], among[name][0], rtol=1e-4, atol=1e-6)
+
+
+def test_every_trainable_parameter_is_covered(model_and_shape: tuple[nn.Module, tuple[int, ...]]) -> None:
+    model, shape = model_and_shape
+    inputs, labels = records_for(shape, 3)
+    gradients, _ = per_record_gradients(model)(inputs, labels)
+    expected = {name: (3, *value.shape) for name, value in model.named_parameters()}
+    assert {name: tuple(value.shape) for name, value in gradients.items()} == expected
+    summed = ClippedSum(model, automatic(1.0), 3)
+    summed.assign(summed(inputs, labels)[0])
+    assert all(value.grad is not None and value.grad.shape == value.shape for value in model.parameters())
+
+
+def test_micro_batches_change_nothing(model_and_shape: tuple[nn.Module, tuple[int, ...]]) -> None:
+    model, shape = model_and_shape
+    inputs, labels = records_for(shape, 9)
+    whole, _ = ClippedSum(model, automatic(1.0), 9)(inputs, labels)
+    for micro_batch in (1, 2, 4):
+        parts, _ = ClippedSum(model, automatic(1.0), micro_batch)(inputs, labels)
+        assert torch.allclose(parts, whole, rtol=0, atol=1e-5 * whole.norm().item())
+
+
+def test_memory_does_not_grow_with_the_batch(mlp: nn.Module, monkeypatch: pytest.MonkeyPatch) -> None:
+    size = sum(value.numel() for value in mlp.parameters())
+    monkeypatch.setitem(per_record.HELD, "cpu", 6 * 4 * size)  # bytes of six records' gradients
+    held: list[int] = []
+
+    def spy(gradients: Gradients, *rest: object) -> None:
+        held.append(len(next(iter(gradients.values()))))
+
+    monkeypatch.setattr(per_record, "add_clipped", spy)
+    for count in (16, 256):
+        ClippedSum(mlp, automatic(1.0), micro_batch=1000)(*records_for((5,), count))
+    assert max(held) <= 6 and sum(held) == 16 + 256
+
+
+def test_an_empty_batch_sums_to_zero(mlp: nn.Module) -> None:
+    total, losses = ClippedSum(mlp, automatic(1.0), 4)(torch.zeros(0, 5), torch.zeros(0, dtype=torch.long))
+    assert total.count_nonzero() == 0 and losses == 0 and len(total) == sum(p.numel() for p in mlp.parameters())
+
+
+def test_frozen_parameters_have_no_gradient(mlp: nn.Module) -> None:
+    inputs, labels = records_for((5,), 4)
+    mlp.requires_grad_(False)
+    mlp[-1].requires_grad_(True)
+    gradients, _ = per_record_gradients(mlp)(inputs, labels)
+    assert list(gradients) == ["6.weight", "6.bias"]
+    found, _ = ClippedSum(mlp, flat(1.0), 4)(inputs, labels)
+    assert torch.allclose(found.double(), loop(mlp, inputs, labels, flat(1.0)), atol=1e-6)
+
+
+def test_the_norm_is_over_all_parameters_together() -> None:
+    gradients = {"a": torch.tensor([[3.0]]), "b": torch.tensor([[0.0, 4.0]])}
+    total = torch.ones(3, dtype=torch.float64)
+    add_clipped(gradients, flat(1.0), total)
+    assert torch.allclose(total, torch.tensor([1.6, 1.0, 1.8], dtype=torch.float64))
+
+
+@pytest.mark.parametrize("value", [float("inf"), float("nan"), 1e30])
+def test_a_record_whose_gradient_is_not_finite_adds_nothing(value: float) -> None:
+    gradients = {"a": torch.tensor([[3.0, 4.0], [value, 0.0]])}
+    total = torch.zeros(2, dtype=torch.float64)
+    add_clipped(gradients, flat(1.0), total)
+    assert torch.allclose(total, torch.tensor([0.6, 0.8], dtype=torch.float64))
+
+
+@pytest.mark.parametrize("value", [float("inf"), float("nan")])
+def test_a_record_whose_loss_is_not_finite_adds_nothing(value: float) -> None:
+    gradients = {"a": torch.tensor([[3.0, 4.0], [1.0, 0.0]])}
+    total = torch.zeros(2, dtype=torch.float64)
+    add_clipped(gradients, flat(1.0), total, losses=torch.tensor([0.5, value]))
+    assert torch.allclose(total, torch.tensor([0.6, 0.8], dtype=torch.float64))
+
+
+def model_named(
+    name: str, models: Mapping[str, Callable[[], tuple[nn.Module, tuple[int, ...]]]]
+) -> tuple[nn.Module, tuple[int, ...]]:
+    if not name.startswith("maps"):
+        return models[name]()
+    projection = {"projection": 10} if name == "maps-projected" else {}
+    return build("locally-linear-maps", {"maps": 3, **projection}, (20,), 3, 0), (20,)
+
+
+@pytest.mark.parametrize(
+    ("name", "precision"),
+    [(name, "float32") for name in ("vit", "beit", "mlp", "cnn", "maps", "maps-projected")]
+    + [(name, "bf16") for name in ("vit", "beit", "cnn", "maps", "maps-projected")],
+)
+def test_one_record_moves_the_sum_by_no_more_than_the_sensitivity(
+    models: Mapping[str, Callable[[], tuple[nn.Module, tuple[int, ...]]]], name: str, precision: Any
+) -> None:
+    """With bf16 in the closed form of locally linear maps, it moved the sum by up to 1.7 C."""
+    model, shape = model_named(name, models)
+    for layer in model.modules():
+        if isinstance(layer, nn.Dropout):
+            layer.p = 0.0
+    generator = torch.Generator().manual_seed(0)
+    with computing(model.train(), precision):
+        for (count, micro_batch), scale in itertools.product([(1, 4), (3, 16), (9, 8), (33, 16)], [1.0, 100.0]):
+            inputs = scale * torch.randn(count, *shape, generator=generator)
+            labels = torch.randint(3, (count,), generator=generator)
+            for clipping in (flat(1e-3), automatic(1.0)):
+                clipped_sum = ClippedSum(model, clipping, micro_batch)
+                whole, _ = clipped_sum(inputs, labels)
+                for gone in {0, count // 2, count - 1}:
+                    kept = torch.arange(count) != gone
+                    moved = (whole - clipped_sum(inputs[kept], labels[kept])[0]).norm()
+                    assert moved <= clipping.sensitivity * (1 + 1e-6)
+
+
+def test_dropout_is_drawn_for_every_record_apart() -> None:
+    model = build("mlp", {"width": 64, "dropout": 0.5}, (5,), 3, 0).train()
+    same = torch.ones(2, 5)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        gradients, _ = per_record_gradients(model)(same, torch.zeros(2, dtype=torch.long))
+    assert not torch.equal(gradients["0.weight"][0], gradients["0.weight"][1])

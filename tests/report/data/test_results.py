@@ -1,0 +1,71 @@
+import json
+
+import numpy as np
+import polars as pl
+import pytest
+
+from mia_audit.config.report_specs import ReportSpec
+from mia_audit.errors import UserError
+from mia_audit.report.data.results import Results
+from mia_audit.report.data.spec import Setting, parse_spec
+
+
+def parsed(**values):
+    return parse_spec(ReportSpec(audit="a", likelihood="pooled", **values).model_dump(mode="json"))
+
+
+def test_a_specification_becomes_settings_with_folders():
+    spec = parsed(settings=[{"dataset": "d", "architecture": "m", "mechanism": "dp-sgd", "epsilon": "8"}])
+    assert spec.settings == (Setting("d", "m", "dp-sgd", "8"),)
+    assert spec.settings[0].path == "d/m/dp-sgd-eps8"
+    assert spec.confidence == 0.95
+
+
+def test_a_report_about_nothing_is_refused():
+    with pytest.raises(UserError, match="'settings' is empty"):
+        parsed(settings=[])
+
+
+def test_scores_are_those_on_the_true_membership(small):
+    results = small.results()
+    found = results.scored(results.spec.settings[0], "loss-lira", "confidence", "shrunk")
+    rows = pl.read_parquet(small.root / "toy" / "net" / "none-epsinf" / "scores.parquet").filter(
+        pl.col("attack") == "loss-lira", pl.col("likelihood") == "shrunk", ~pl.col("null_control")
+    )
+    assert np.array_equal(found.record, np.arange(300)) and np.array_equal(found.target, np.arange(12))
+    assert np.array_equal(found.score, rows["score"].to_numpy().reshape(12, 300).T)
+    assert np.array_equal(found.member, rows["member"].to_numpy().reshape(12, 300).T)
+
+
+def test_an_attack_without_scores_names_the_file(small):
+    results = small.results()
+    with pytest.raises(UserError, match=r"scores\.parquet: no scores of rmia on confidence"):
+        results.scored(results.spec.settings[0], "rmia", "confidence", "none")
+
+
+def test_a_missing_or_foreign_table_names_the_file(small, tmp_path):
+    with pytest.raises(UserError, match=r"metrics\.parquet: no such file"):
+        _ = Results(tmp_path, small.results().spec).metrics
+    folder = tmp_path / "toy" / "net" / "none-epsinf"
+    folder.mkdir(parents=True)
+    (folder / "metrics.parquet").write_bytes((small.root / "toy/net/none-epsinf/metrics.parquet").read_bytes()[:-100])
+    with pytest.raises(UserError, match=r"metrics\.parquet: truncated"):
+        _ = Results(tmp_path, small.results().spec).metrics
+
+
+def test_training_is_the_last_epoch_of_every_shadow(small):
+    shadows = small.results().training[1]
+    assert shadows["shadow"].to_list() == list(range(12))
+    assert set(shadows["epoch"]) == {2}
+    assert shadows["test_accuracy"].null_count() == 0
+
+
+def test_pool_facts_and_inputs(small, imported):
+    metadata = small.results().pool_metadata("toy")
+    assert (metadata["records"], metadata["public"], metadata["duplicates"]) == (300, 0, 4)
+    assert metadata["membership"]["design"] == "half"
+    names = [path.relative_to(small.root).as_posix() for path in small.results().inputs()]
+    assert len(names) == 12 and "pools/toy/records.npy" in names and "toy/net/dp-sgd-eps8/training.parquet" in names
+    assert imported.results().pool_metadata("scores") is None
+    assert [path.name for path in imported.results().inputs()] == ["metrics.parquet", "scores.parquet"]
+    assert json.dumps(imported.spec)

@@ -1,0 +1,61 @@
+"""The names of an audit's figures and tables, and the registration of new ones."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+from matplotlib.figure import Figure
+
+from mia_audit.report.data.find import find
+from mia_audit.report.figures.catalogue import draw, figure, figure_files, figures, once
+from mia_audit.report.tables.catalogue import table_files, tables, write
+
+
+@pytest.mark.parametrize("audit", ["small", "interpreted", "imported"])
+def test_the_names_are_those_of_the_files_that_are_written(audit, request, tmp_path):
+    results = request.getfixturevalue(audit).results()
+    findings = find(results)
+    draw(results, findings, tmp_path / "figures")
+    write(results, findings, tmp_path / "tables")
+    names, known = figure_files(results.spec), table_files(results.spec)
+    assert sorted(path.name for path in (tmp_path / "figures").iterdir()) == sorted(names)
+    assert sorted(path.name for path in (tmp_path / "tables").iterdir()) == sorted(known)
+    measured = {"explanations_toy_net.png", "curves_toy_net.svg", "explanation_metrics.pdf"}
+    assert measured & set(names) == (measured if audit == "interpreted" else set())
+    assert ("curves.tex" in known) == (audit == "interpreted") and ("tradeoff.pdf" in names) == (audit != "imported")
+
+
+def test_every_figure_has_a_caption_that_its_files_carry(small, findings, tmp_path):
+    assert all(figures[name].caption.endswith(".") for name in figures)
+    draw(small.results(), findings, tmp_path)
+    assert figures["tradeoff"].caption[:40] in (tmp_path / "tradeoff.svg").read_text()
+
+
+def test_a_new_figure_is_registered_in_one_place(small, findings, tmp_path, monkeypatch):
+    monkeypatch.setattr(figures, "_members", dict(figures._members))
+    monkeypatch.setattr(figures, "_files", dict(figures._files))
+
+    @figure("new", once("new_{}".format("figure"), lambda spec: spec.audit == "toy"), "A new figure.")
+    def new(results, findings, subject):
+        return Figure(figsize=(1, 1))
+
+    figures._files["new"] = ""
+    results = small.results()
+    assert "new_figure.pdf" in figure_files(results.spec)
+    draw(results, findings, tmp_path)
+    assert (tmp_path / "new_figure.png").exists()
+
+
+def test_a_workflow_reads_the_names_without_importing_anything_heavy(small):
+    code = (
+        "import sys\nfrom mia_audit.report.data.spec import parse_spec\n"
+        "from mia_audit.report.figures.catalogue import figure_files\nfrom mia_audit.report.tables.catalogue import table_files\n"
+        "spec = parse_spec(sys.stdin.read())\nassert figure_files(spec) and table_files(spec)\nprint(*sys.modules)"
+    )
+    run = [sys.executable, "-c", code]
+    loaded = subprocess.run(
+        run, input=json.dumps(small.spec), capture_output=True, text=True, check=True
+    ).stdout.split()
+    assert not {"torch", "matplotlib", "polars", "pyarrow", "scipy", "PIL", "jinja2"} & set(loaded)
+    assert "settings" in tables and "roc" in figures

@@ -1,0 +1,107 @@
+from dataclasses import replace
+
+import matplotlib
+import numpy as np
+import polars as pl
+import pytest
+from matplotlib.figure import Figure
+
+from mia_audit.report.data.find import find
+from mia_audit.report.data.series import MOST, PALETTE, roc_curves, series, strongest
+from mia_audit.report.figures.attack_by_epsilon import attack_by_epsilon
+from mia_audit.report.figures.catalogue import draw
+from mia_audit.report.figures.layout import shared_legend, tick
+from mia_audit.report.figures.roc import roc_figure
+from mia_audit.report.figures.style import paper_style, save
+from mia_audit.report.figures.tradeoff import tradeoff
+
+
+def test_the_same_inputs_give_the_same_bytes_whatever_the_users_settings(small, findings, tmp_path):
+    draw(small.results(), findings, tmp_path / "first")
+    with matplotlib.rc_context({"font.size": 20, "savefig.dpi": 50, "svg.hashsalt": None, "axes.facecolor": "red"}):
+        draw(small.results(), find(small.results()), tmp_path / "second")
+    first, second = (
+        {path.name: path.read_bytes() for path in (tmp_path / name).iterdir()} for name in ("first", "second")
+    )
+    assert first == second
+    for name, content in first.items():
+        assert b"CreationDate" not in content and b"dc:date" not in content, name
+        assert len(content) > 2000
+
+
+def test_curves_are_the_mean_of_every_targets_steps(small, findings):
+    found = findings.settings[0]
+    drawn = series(findings.settings)
+    (curve,) = [one for one in roc_curves(small.results(), found, drawn) if one.series.name == "outputs"]
+    rows = pl.read_parquet(small.root / "toy" / "net" / "none-epsinf" / "scores.parquet").filter(
+        pl.col("attack") == "loss-lira", pl.col("likelihood") == "pooled", ~pl.col("null_control")
+    )
+    scores, membership = (rows[name].to_numpy().reshape(12, 300) for name in ("score", "member"))
+    assert curve.fpr[0] == pytest.approx(1 / 150) and curve.fpr[-1] == 1
+    for position in (0, 13, 30):
+        rates = []
+        for score, member in zip(scores, membership, strict=True):
+            outside = np.sort(score[~member])[::-1]
+            allowed = int(np.floor(curve.fpr[position] * len(outside) + 1e-9))
+            rates.append((score[member] > outside[allowed]).mean() if allowed < len(outside) else 1.0)
+        assert curve.mean[position] == pytest.approx(np.mean(rates))
+        assert curve.sd[position] == pytest.approx(np.std(rates, ddof=1))
+
+
+def test_series_keep_their_colours_over_the_settings_of_a_group(findings):
+    drawn = series(findings.settings)
+    assert [one.name for one in drawn] == [
+        "outputs",
+        "integrated gradients",
+        "input × gradient",
+        "outputs by threshold",
+    ]
+    assert drawn[0].colour == PALETTE[0] and len({one.colour for one in drawn}) == len(drawn) <= MOST + 1
+    assert strongest(findings.settings[0])["integrated gradients"].attack == "l1-lrt"
+
+
+def relative_luminance(colour):
+    channels = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
+    return float(np.dot(linear, [0.2126, 0.7152, 0.0722]))
+
+
+@pytest.mark.parametrize("colour", PALETTE)
+def test_colours_stand_out_from_a_white_and_a_dark_page(colour):
+    for page in ("#ffffff", "#14171c"):
+        light, dark = sorted((relative_luminance(colour), relative_luminance(page)), reverse=True)
+        assert (light + 0.05) / (dark + 0.05) >= 3
+
+
+def test_what_the_figures_show(small, findings):
+    with paper_style():
+        drawn = series(findings.settings)
+        axes = roc_figure(findings.settings[1], roc_curves(small.results(), findings.settings[1], drawn)).axes[0]
+        assert axes.get_xscale() == axes.get_yscale() == "log" and axes.get_xlim()[0] == pytest.approx(1 / 150)
+        assert "ε = 8" in axes.get_title(loc="left")
+        diagonal = axes.lines[-1]
+        assert np.array_equal(diagonal.get_xdata(), diagonal.get_ydata())
+        panels = attack_by_epsilon(None, findings).axes
+        assert [axes.get_ylabel() for axes in panels] == ["AUC", "TPR at 1\u00a0% FPR"]
+        assert [tick.get_text() for tick in panels[1].get_xticklabels()] == ["no DP", "ε = 8", "ε = 1"]
+        price = tradeoff(None, findings).axes[0]
+        outputs = [found.strongest["outputs"].auc.mean() for found in findings.settings]
+        assert price.lines[0].get_ydata() == pytest.approx(outputs)
+
+
+def test_a_name_that_looks_like_a_formula_is_drawn_as_it_is_written(tmp_path):
+    figure = Figure(layout="constrained")
+    axes = figure.add_subplot(xscale="log", title=r"price $\foo$")
+    axes.plot([1, 100], [0, 1], label=r"$\bar$")
+    shared_legend(figure, np.array([axes]))
+    save(figure, tmp_path, "named")
+    drawn = (tmp_path / "named.svg").read_text(encoding="utf-8")
+    assert r"<!-- price $\foo$ -->" in drawn and r"<!-- $\bar$ -->" in drawn and "10^{1}" in drawn
+    assert (tmp_path / "named.pdf").exists() and (tmp_path / "named.png").exists()
+
+
+def test_nothing_is_said_of_the_protection_of_given_signals(findings):
+    found = next(found for found in findings.settings if found.setting.mechanism == "none")
+    for mechanism in ("none", "imported"):
+        given = replace(found, setting=replace(found.setting, trained=False, mechanism=mechanism))
+        assert tick(given, [given]) == "given signals"

@@ -1,0 +1,74 @@
+"""Sheets of filters, from models on disk to pictures."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from mia_audit.cli import main
+from mia_audit.models import build, describe, save_weights
+from mia_audit.report.figures.filters import class_sheet, column, record_sheet
+from mia_audit.storage import write_json
+
+PARAMETERS = {"maps": 3, "projection": 2}
+FACTS = {"shape": [1, 4, 4], "classes": ["cat", "dog"]}
+
+
+def model(seed: int, shape: tuple[int, ...] = (1, 4, 4)) -> torch.nn.Module:
+    return build("locally-linear-maps", PARAMETERS, shape, 2, seed).eval().requires_grad_(False)
+
+
+def test_a_column_holds_the_maps_with_the_largest_shares() -> None:
+    built = model(0)
+    shown, sample = torch.randn(3, 1, 4, 4), torch.randn(20, 1, 4, 4)
+    found = column("no DP", built, shown, sample, 2)  # type: ignore[arg-type]
+    shares = built.shares(built.scores(built.projected(shown)))
+    for row, k in enumerate(built(shown).argmax(dim=1).tolist()):
+        order = shares[row, :, k].argsort(descending=True)[:2]
+        assert found.top.classes[row] == k
+        assert np.allclose(found.top.shares[row], shares[row, order, k])
+        assert np.allclose(found.top.filters[row], built.filters()[order, k])
+    usual = built.shares(built.scores(built.projected(sample))).mean(dim=0).argmax(dim=0)
+    assert np.allclose(found.leading, built.filters()[usual, [0, 1]])
+
+
+@pytest.mark.parametrize("shape", [(1, 4, 4), (3, 4, 4), (5,)])
+def test_a_sheet_has_a_picture_for_every_record_and_map(shape: tuple[int, ...]) -> None:
+    shown = torch.rand(2, *shape)
+    columns = [column(name, model(seed, shape), shown, shown, 2) for seed, name in enumerate(("no DP", "ε = 2"))]  # type: ignore[arg-type]
+    metadata = FACTS | {"shape": shape}
+    by_record = record_sheet(columns, (255 * shown).byte().numpy(), metadata, ["class cat", "class dog"])
+    assert sum(len(axes.images) for axes in by_record.axes) == 2 * (1 + 2 * 2)
+    by_class = class_sheet(columns, metadata)
+    assert sum(len(axes.images) for axes in by_class.axes) == 2 * 2
+    assert [axes.get_ylabel() for axes in by_class.axes if axes.get_ylabel()] == ["no DP", "ε = 2"]
+
+
+def test_sheets_are_drawn_from_the_models_on_disk(small, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    root = tmp_path / "results"
+    (root / "pools").mkdir(parents=True)
+    (root / "pools" / "toy").symlink_to(small.root / "pools" / "toy")
+    write_json(
+        root / "toy" / "llm" / "architecture.json", describe("llm", "locally-linear-maps", PARAMETERS, (1, 8, 8), 3)
+    )
+    for seed, folder in enumerate(("none-epsinf", "dp-sgd-eps2")):
+        built = build("locally-linear-maps", PARAMETERS, (1, 8, 8), 3, seed)
+        save_weights(built, root / "toy" / "llm" / folder / "models" / "000-001" / "shadow-0" / "weights.safetensors")
+    settings = [["no DP", "toy/llm/none-epsinf"], ["ε = 2", "toy/llm/dp-sgd-eps2"]]
+    spec = {"seed": 0, "dataset": "toy", "block": "000-001", "top": 2, "shown": 2, "architectures": {"llm": settings}}
+    path = tmp_path / "spec.json"
+    path.write_text(json.dumps(spec))
+    for out in ("first", "second"):
+        arguments = ["--results", str(root), "--spec", str(path), "--out", str(tmp_path / out)]
+        assert main(["filters", *arguments]) == 0
+    first, second = (
+        {path.name: path.read_bytes() for path in (tmp_path / out).iterdir()} for out in ("first", "second")
+    )
+    assert first == second
+    assert set(first) == {f"llm_{kind}.{suffix}" for kind in ("records", "classes") for suffix in ("pdf", "svg", "png")}
+    assert "llm: 2 records and 3 classes in 2 settings" in capsys.readouterr().out
+    path.write_text(json.dumps(spec | {"block": "002-003"}))
+    assert main(["filters", "--results", str(root), "--spec", str(path), "--out", str(tmp_path / "third")]) == 2
+    assert "no folders shadow-{k} there" in capsys.readouterr().err

@@ -1,0 +1,175 @@
+import json
+import re
+from html.parser import HTMLParser
+from itertools import pairwise
+
+import pytest
+
+from mia_audit.report.data.find import find
+from mia_audit.report.data.provenance import provenance
+from mia_audit.report.page.render import render
+
+
+def page_of(results):
+    findings = find(results)
+    return render(results, findings, provenance(results, findings.settings))
+
+
+class Page(HTMLParser):
+    """The elements of a page with their attributes, and its text outside scripts and styles."""
+
+    def __init__(self, html):
+        super().__init__()
+        self.elements, self.text, self.open = [], [], []
+        self.feed(html)
+        self.close()
+
+    def handle_starttag(self, tag, attributes):
+        self.elements.append((tag, dict(attributes)))
+        if tag not in ("meta", "link", "img", "br", "rect", "line", "input"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        if tag in ("rect", "line"):
+            return
+        assert self.open.pop() == tag, f"</{tag}> closes nothing"
+
+    def handle_data(self, data):
+        if self.open and self.open[-1] not in ("script", "style"):
+            self.text.append(data)
+
+    def handle_startendtag(self, tag, attributes):
+        self.elements.append((tag, dict(attributes)))
+
+    def words(self):
+        return " ".join(" ".join(self.text).split())
+
+
+@pytest.fixture(scope="module")
+def html(small):
+    return page_of(small.results())
+
+
+@pytest.fixture(scope="module")
+def page(html):
+    return Page(html)
+
+
+def test_the_page_is_well_formed_and_loads_nothing(html, page):
+    assert page.open == []
+    for tag, attributes in page.elements:
+        for name in ("src", "href", "srcset", "data", "action", "poster"):
+            value = attributes.get(name)
+            assert value is None or value.startswith(("data:", "#")), (tag, name, value[:80])
+    (policy,) = [
+        a["content"] for tag, a in page.elements if tag == "meta" and a.get("http-equiv") == "Content-Security-Policy"
+    ]
+    assert "default-src 'none'" in policy and "http" not in policy and "connect-src" not in policy
+    style = html[html.index("<style>") : html.index("</style>")]
+    assert "url(" not in style and "@import" not in style
+    assert not [tag for tag, _ in page.elements if tag in ("iframe", "object", "embed", "form")]
+
+
+def test_all_charts_share_one_copy_of_vega(html):
+    specifications = json.loads(re.search(r"^const charts = (.*);$", html, re.M)[1])
+    assert list(specifications) == ["chart-0-roc", "chart-0-auc", "chart-0-tpr", "chart-0-tradeoff"]
+    for name in specifications:
+        assert f'id="{name}"' in html
+    assert html.count("<script>") == 2 and len(html) < 1_600_000
+
+
+def test_the_answer_comes_first_and_is_the_one_that_was_found(page, findings):
+    words = page.words()
+    found = findings.settings[0]
+    outputs, explanations = (found.strongest[channel].auc_estimate for channel in ("outputs", "explanations"))
+    assert f"the model's outputs ({100 * (outputs.mean - 0.5):.1f} points of AUC above guessing)" in words
+    assert f"its explanations ({100 * (explanations.mean - 0.5):.1f} points)" in words
+    assert "With dp-sgd at ε = 1, no attack that was tried does better than guessing" in words
+    sections = [a["id"] for tag, a in page.elements if tag == "section"]
+    assert sections == ["answer", "words", "curves", "settings", "records", "null", "attacks", "limits", "provenance"]
+    assert words.index("reveal who was in the training set") < words.index("Glossary")
+
+
+def test_every_term_is_explained_and_guarantees_are_complete(page):
+    words = page.words()
+    for term in (
+        "AUC",
+        "TPR at 1\u00a0% FPR".replace("\u00a0", " "),
+        "ε and δ",
+        "Null control",
+        "shadow models",
+        "Not distinguishable from guessing",
+    ):
+        assert term in words, term
+    assert (
+        "at most ε = 7.99 spent at δ = 10⁻⁵ by the PRV accountant (8.80 by RDP) when one record is added or removed,"
+        " Poisson sampling at rate 0.100" in words
+    )
+    assert "4 duplicates dropped" in words and "lower bound" in words
+    assert "Each model trained on its own random half of the pool" in words
+
+
+def test_pictures_have_texts_and_headings_are_in_order(page):
+    pictures = [attributes for tag, attributes in page.elements if tag == "img"]
+    assert len(pictures) == 3 and all(one["alt"] and one["width"] for one in pictures)
+    assert all(a.get("aria-label") for tag, a in page.elements if tag == "svg")
+    levels = [int(tag[1]) for tag, _ in page.elements if re.fullmatch(r"h[1-6]", tag)]
+    assert levels[0] == 1 and levels.count(1) == 1
+    assert all(later <= earlier + 1 for earlier, later in pairwise(levels))
+    assert [a for tag, a in page.elements if tag == "meta" and a.get("name") == "viewport"]
+    assert [a for tag, a in page.elements if tag == "html"] == [{"lang": "en"}]
+
+
+def test_no_number_has_noise_for_digits(page):
+    words = page.words()
+    noisy = [number for number in re.findall(r"(?<![\w.])\d+\.\d{4,}", words) if not re.match(r"0\.000", number)]
+    assert noisy == [], noisy
+
+
+def test_names_cannot_break_out_of_the_page(small):
+    hostile = "</script><script>alert(1)</script><b>"
+    settings = [dict(setting, mechanism=setting["mechanism"]) for setting in small.spec["settings"]]
+    html = page_of(small.results(title=hostile, audit=hostile, settings=settings, config={"note": hostile, "seed": 3}))
+    assert hostile not in html and "&lt;/script&gt;&lt;script&gt;alert(1)" in html
+    assert html.count("<script>") == 2
+
+
+def test_the_same_inputs_give_the_same_page(small, html):
+    assert page_of(small.results()) == html
+
+
+def test_somebody_elses_signals(imported):
+    page = Page(page_of(imported.results()))
+    words = page.words()
+    assert (
+        "In these signals, the model's outputs" in words and "signals and membership of 12 models were given" in words
+    )
+    for absent in ("Test accuracy", "ε and δ", "Guarantees", "design"):
+        assert absent not in words, absent
+    assert "Record 17" in words and not [tag for tag, _ in page.elements if tag == "img"]
+
+
+def test_a_broken_audit_says_so(small, monkeypatch):
+    import polars as pl
+
+    from mia_audit.report.data.results import Results
+
+    shifted = [
+        table.with_columns(pl.when("null_control").then(pl.col("auc") + 0.1).otherwise("auc").alias("auc"))
+        for table in small.results().metrics
+    ]
+    monkeypatch.setattr(Results, "metrics", shifted)
+    assert "do not rely on this audit until the cause is found" in Page(page_of(small.results())).words()
+
+
+def test_two_groups_are_told_apart(small, tmp_path):
+    (tmp_path / "toy").mkdir()
+    (tmp_path / "toy" / "net").symlink_to(small.root / "toy" / "net")
+    (tmp_path / "toy" / "other").symlink_to(small.root / "toy" / "net")
+    results = small.results(
+        settings=small.spec["settings"] + [dict(one, architecture="other") for one in small.spec["settings"]]
+    )
+    page = Page(page_of(type(results)(tmp_path, results.spec)))
+    words = page.words()
+    assert "toy, net" in words and "toy, other" in words
+    assert [a["id"] for tag, a in page.elements if a.get("class") == "chart"].count("chart-1-roc") == 1

@@ -1,0 +1,167 @@
+import re
+import shutil
+import subprocess
+
+import numpy as np
+import polars as pl
+import pytest
+
+from mia_audit.report.data.find import find
+from mia_audit.report.tables.catalogue import tables_of, to_csv, write
+from mia_audit.report.tables.layout import escape
+from mia_audit.report.tables.settings import settings_layout
+from mia_audit.storage import read_table, table_metadata
+
+
+def build(results, findings):
+    return {name: kind(results, findings) for name, kind in tables_of(results.spec).items()}
+
+
+@pytest.fixture(scope="module")
+def tables(small, findings):
+    return build(small.results(), findings)
+
+
+@pytest.fixture(scope="module")
+def folder(small, findings, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tables")
+    write(small.results(), findings, folder)
+    return folder
+
+
+def test_the_settings_table_says_what_was_spent_reached_and_leaked(tables, small, findings):
+    row = tables["settings"].row(1, named=True)
+    assert (row["mechanism"], row["epsilon"], row["delta"], row["accountant"]) == ("dp-sgd", "8", 1e-5, "prv")
+    assert (row["sampling"], row["models"]) == ("poisson", 12)
+    assert row["epsilon_spent"] == pytest.approx(7.99), "the shadow that spent most"
+    shadows = small.results().training[1]
+    assert row["test_accuracy_mean"] == pytest.approx(shadows["test_accuracy"].mean())
+    assert row["test_accuracy_sd"] == pytest.approx(shadows["test_accuracy"].std())
+    strongest = findings.settings[1].strongest["explanations"]
+    assert (row["explanation_attack"], row["explanation_signal"], row["explanation_likelihood"]) == strongest.key
+    assert row["explanation_auc_mean"] == pytest.approx(strongest.auc.mean())
+    assert row["explanation_auc_low"] < row["explanation_auc_mean"] < row["explanation_auc_high"]
+    assert row["fpr"] == 0.01 and row["output_tpr_at_fpr_mean"] == pytest.approx(
+        findings.settings[1].strongest["outputs"].tpr.mean()
+    )
+    reference = tables["settings"].row(0, named=True)
+    assert reference["epsilon_spent"] is None and reference["delta"] is None
+    shown = (
+        reference["epsilon_lower_bound"],
+        reference["epsilon_lower_bound_delta"],
+        reference["epsilon_lower_bound_method"],
+    )
+    assert shown == (findings.settings[0].bound.epsilon, 1e-5, "clopper-pearson")
+
+
+def test_the_summary_has_every_attack_and_no_null_control(tables, small):
+    summary = tables["summary"]
+    assert len(summary) == 3 * 5 and "null_control" not in summary.columns
+    metrics = small.results().metrics[0].filter(pl.col("attack") == "l1-lrt", ~pl.col("null_control"))
+    row = summary.row(4, named=True)
+    assert row["attack"] == "l1-lrt" and row["auc_mean"] == pytest.approx(metrics["auc"].mean())
+    assert row["tpr_at_fpr_0.001_mean"] is None and row["tpr_at_fpr_0.01_mean"] == pytest.approx(
+        metrics["tpr_at_fpr_0.01"].mean()
+    )
+
+
+def test_differences_are_over_the_same_targets(tables, small):
+    metrics = [
+        table.filter(~pl.col("null_control"), pl.col("likelihood") == "pooled") for table in small.results().metrics
+    ]
+    none, weak = (table.filter(pl.col("attack") == "loss-lira")["auc"].to_numpy() for table in metrics[:2])
+    row = tables["differences"].filter(
+        pl.col("epsilon") == "8",
+        pl.col("metric") == "auc",
+        pl.col("minuend") == "outputs",
+        pl.col("subtrahend") == "outputs of none-epsinf",
+    )
+    assert row["mean"].item() == pytest.approx(np.mean(weak - none))
+    assert row["sd"].item() == pytest.approx(np.std(weak - none, ddof=1))
+    accuracy = tables["differences"].filter(pl.col("metric") == "test_accuracy")
+    assert accuracy["epsilon"].to_list() == ["8", "1"] and (accuracy["high"] < 0).all()
+
+
+def test_the_null_control_says_whether_its_interval_holds_half(tables):
+    null = tables["null_control"]
+    assert len(null) == 15
+    assert null["holds_half"].to_list() == [
+        low <= 0.5 <= high for low, high in zip(null["auc_low"], null["auc_high"], strict=True)
+    ]
+
+
+def test_csv_names_what_is_not_resolvable_and_parquet_has_null(folder, tables):
+    lines = (folder / "summary.csv").read_text().splitlines()
+    header, first = lines[0].split(","), lines[1].split(",")
+    assert first[header.index("tpr_at_fpr_0.001_mean")] == "not resolvable"
+    assert re.fullmatch(r"0\.\d{1,8}", first[header.index("auc_mean")])
+    stored = pl.from_arrow(read_table(folder / "summary.parquet", "summary"))
+    assert stored.equals(tables["summary"])
+    assert table_metadata(folder / "summary.parquet", "summary")["config_hash"] == "c0ffee" * 10
+
+
+def test_a_channel_that_was_not_attacked_is_unknown_rather_than_unresolvable(tables):
+    frame = tables["settings"].with_columns(
+        pl.lit(None, pl.String).alias("explanation_attack"),
+        pl.lit(None, pl.Float64).alias("explanation_tpr_at_fpr_mean"),
+    )
+    frame = frame.with_columns(pl.lit(None, pl.Float64).alias("output_tpr_at_fpr_mean"))
+    line = dict(zip(*(line.split(",") for line in to_csv(frame).splitlines()[:2]), strict=True))
+    assert line["output_tpr_at_fpr_mean"] == "not resolvable" and line["explanation_tpr_at_fpr_mean"] == ""
+
+
+def test_latex_rows_have_as_many_cells_as_columns(folder):
+    for path in sorted(folder.glob("*.tex")):
+        text = path.read_text()
+        (columns,) = re.findall(r"\\begin\{(?:tabular|longtable)\}\{([lr]+)\}", text)
+        rows = [line for line in text.splitlines() if line.endswith(r"\\")]
+        for row in rows:
+            spans = sum(int(span) - 1 for span in re.findall(r"\\multicolumn\{(\d+)\}", row))
+            assert len(re.split(r"(?<!\\)&", row)) + spans == len(columns), row
+        assert text.index(r"\toprule") < text.index(r"\midrule") < text.index(r"\bottomrule")
+    settings = (folder / "settings.tex").read_text()
+    assert "10$^{-5}$" in settings and r"TPR at 1~\% FPR" in settings and r"$\varepsilon$" in settings
+    assert "not resolvable" in (folder / "summary.tex").read_text()
+
+
+@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="needs pdflatex")
+def test_latex_compiles(folder, tmp_path):
+    inputs = "\n".join(rf"\input{{{path}}}" + "\n" for path in sorted(folder.glob("*.tex")))
+    document = (
+        r"\documentclass{article}\usepackage[a2paper]{geometry}\usepackage{booktabs,longtable}\begin{document}"
+        + inputs
+        + r"\end{document}"
+    )
+    (tmp_path / "all.tex").write_text(document)
+    run = subprocess.run(["pdflatex", "-halt-on-error", "all.tex"], cwd=tmp_path, capture_output=True, text=True)
+    assert run.returncode == 0, run.stdout[-2000:]
+
+
+def test_latex_prints_names_as_they_are():
+    assert escape("a_b & 5 % {x} ε\\") == r"a\_b \& 5 \% \{x\} $\varepsilon$\textbackslash{}"
+    assert [escape(text) for text in ("–", "−0.123", "∞", "≥ 0.5")] == ["--", "$-$0.123", r"$\infty$", r"$\geq$ 0.5"]
+    assert [escape(text) for text in ("10⁻⁵", "2.5 · 10⁻⁷")] == ["10$^{-5}$", r"2.5 $\cdot$ 10$^{-7}$"]
+
+
+def test_the_same_inputs_give_the_same_bytes(small, folder, tmp_path):
+    results = small.results()
+    write(results, find(results), tmp_path)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {
+        path.name: path.read_bytes() for path in folder.iterdir()
+    }
+
+
+def test_tables_of_imported_signals(imported, tmp_path):
+    results = imported.results()
+    tables = build(results, find(results))
+    write(results, find(results), tmp_path)
+    row = tables["settings"].row(0, named=True)
+    assert row["models"] == 12 and row["test_accuracy_mean"] is None and row["output_auc_mean"] > 0.6
+    assert tables["differences"]["minuend"].unique().to_list() == ["explanations"]
+
+
+def test_losses_stand_beside_accuracies(small, findings):
+    row = build(small.results(), findings)["settings"].row(1, named=True)
+    assert row["train_loss_mean"] == pytest.approx(0.1) and row["test_loss_mean"] == pytest.approx(0.455)
+    assert row["test_loss_low"] < row["test_loss_mean"] < row["test_loss_high"]
+    assert settings_layout(small.results(), findings, page=True).rows[1][4].notes[1] == "loss 0.455"

@@ -1,0 +1,138 @@
+from dataclasses import replace
+
+import numpy as np
+import polars as pl
+
+from mia_audit.report.data.findings import Estimate, Finding, Findings, Leak
+from mia_audit.report.data.spec import Setting
+from mia_audit.report.text.answer import answer
+
+NONE = Setting("digits", "vit", "none", "inf")
+EIGHT = Setting("digits", "vit", "dp-sgd", "8", private=True, delta=1e-5, accountant="prv", clipping="automatic")
+NOISE = np.array([-0.01, 0.01, -0.005, 0.005, -0.008, 0.008])
+
+
+def leak(mean, signal="confidence", tried=1, tpr=0.2, spread=1.0):
+    attack = "loss-lira" if signal == "confidence" else "var-lrt"
+    return Leak(attack, signal, "pooled", np.arange(6), mean + spread * NOISE, tpr + NOISE / 10, tried, 0.95)
+
+
+def finding(setting, leaks, accuracy=0.9):
+    shadows = pl.DataFrame({"shadow": range(6), "test_accuracy": accuracy + NOISE[::-1] / 2}) if accuracy else None
+    test = Estimate(accuracy, 0.01, accuracy - 0.01, accuracy + 0.01, 6) if accuracy else None
+    return Finding(setting, {channel: [one] for channel, one in leaks.items()}, test, test, shadows, None)
+
+
+def told(*group, fpr=0.01):
+    found = answer(list(group), Findings(fpr, list(group)), 0.95)
+    return found.conclusion, {item.term: item.text for item in found.items}
+
+
+def test_leaks_are_told_in_points_and_compared_over_the_same_models():
+    conclusion, items = told(finding(NONE, {"outputs": leak(0.75), "explanations": leak(0.7, "ixg_variance", tpr=0.1)}))
+    assert conclusion == (
+        "Without protection, the model's outputs (25.0 points of AUC above guessing) and its explanations (20.0 points) "
+        "reveal who was in the training set."
+    )
+    assert "ranks a record that was trained on above one that was not 75.0\u00a0% of the time" in items["Outputs"]
+    assert "it recognises 20.0\u00a0% of the training records" in items["Outputs"]
+    assert "19.0 points more than guessing" in items["Outputs"]
+    assert "the explanations leak 5.0 points (5.0 to 5.0) of AUC less than the outputs" in items["Explanations"]
+
+
+def test_more_from_explanations_is_said_to_be_more():
+    _, items = told(finding(NONE, {"outputs": leak(0.6), "explanations": leak(0.7, "ixg_variance")}))
+    assert "the explanations leak 10.0 points (10.0 to 10.0) of AUC more than the outputs" in items["Explanations"]
+
+
+def test_a_difference_within_noise_is_not_called_one():
+    explanations = leak(0.7, "ixg_variance", spread=-1.0)
+    _, items = told(finding(NONE, {"outputs": leak(0.7), "explanations": explanations}))
+    assert "what the explanations leak is not distinguishable from what the outputs leak" in items["Explanations"]
+
+
+def test_an_interval_that_holds_guessing_is_no_leak():
+    conclusion, items = told(finding(NONE, {"outputs": leak(0.504, tpr=0.0102)}))
+    assert conclusion.startswith("Without protection, no leak could be measured")
+    assert "is not distinguishable from guessing (AUC 0.504" in items["Outputs"]
+    assert "which is not distinguishable from guessing" in items["Outputs"]
+    assert "leak of" not in items["Outputs"]
+
+
+def test_the_strongest_of_many_attacks_is_judged_as_such():
+    conclusion, items = told(
+        finding(NONE, {"outputs": leak(0.7), "explanations": leak(0.51, "ixg_variance", tried=200)})
+    )
+    assert (
+        "no more than the strongest of so many attacks reaches by chance: not distinguishable from guessing"
+        in items["Explanations"]
+    )
+    assert conclusion.endswith("; its explanations do not, as far as the attacks tried can tell.")
+
+
+def test_worse_than_guessing_is_not_protection():
+    _, items = told(finding(NONE, {"outputs": leak(0.4, tpr=0.001)}))
+    assert "is worse than guessing" in items["Outputs"] and "no protection" in items["Outputs"]
+    assert "fewer than guessing would" in items["Outputs"]
+
+
+def test_what_a_budget_buys_and_costs():
+    none = finding(NONE, {"outputs": leak(0.75), "explanations": leak(0.7, "ixg_variance")})
+    eight = finding(EIGHT, {"outputs": leak(0.55), "explanations": leak(0.502, "ixg_variance", tried=3)}, accuracy=0.82)
+    conclusion, items = told(none, eight)
+    assert conclusion.endswith(
+        "With dp-sgd at ε = 8, the outputs leak 5.0 points and the explanations nothing measurable, at a cost of 8.0 points of accuracy."
+    )
+    text = items["ε = 8 (dp-sgd)"]
+    assert "The outputs leak 20.0 points (20.0 to 20.0) less, leaving AUC 0.550" in text
+    assert (
+        "the explanations leak 19.8 points (19.8 to 19.8) less" in text and "not distinguishable from guessing." in text
+    )
+    assert "It costs 8.0 points (8.0 to 8.0) of test accuracy: 82.0\u00a0% instead of 90.0\u00a0%." in text
+
+
+def test_a_budget_that_closes_everything_and_costs_nothing():
+    none = finding(NONE, {"outputs": leak(0.75)})
+    conclusion, _ = told(none, finding(EIGHT, {"outputs": leak(0.501)}, accuracy=0.9))
+    assert conclusion.endswith(
+        "With dp-sgd at ε = 8, no attack that was tried does better than guessing, at no measurable cost in accuracy."
+    )
+
+
+def test_protection_that_makes_it_worse_is_said_to():
+    none = finding(NONE, {"outputs": leak(0.6)})
+    worse = finding(EIGHT, {"outputs": leak(0.65)}, accuracy=0.95)
+    _, items = told(none, worse)
+    text = items["ε = 8 (dp-sgd)"]
+    assert "The outputs leak 5.0 points (5.0 to 5.0) more: AUC 0.650" in text
+    assert "Test accuracy is 5.0 points (5.0 to 5.0) higher" in text
+
+
+def test_no_measurable_change():
+    none = finding(NONE, {"outputs": leak(0.6)})
+    _, items = told(none, finding(EIGHT, {"outputs": leak(0.6, spread=-1.0)}, accuracy=None))
+    assert "No change could be measured in what the outputs leak" in items["ε = 8 (dp-sgd)"]
+    assert "accuracy" not in items["ε = 8 (dp-sgd)"]
+
+
+def test_somebody_elses_signals_and_unresolvable_rates():
+    given = replace(NONE, trained=False)
+    conclusion, items = told(finding(given, {"explanations": leak(0.7, "ixg_l1")}, accuracy=None), fpr=None)
+    assert conclusion.startswith(
+        "In these signals, the model's explanations (20.0 points of AUC above guessing) reveal"
+    )
+    assert "too small to resolve" in items["Explanations"]
+
+
+def test_one_target_claims_nothing():
+    single = Leak("loss-lira", "confidence", "pooled", np.array([0]), np.array([0.9]), np.array([0.5]), 1, 0.95)
+    conclusion, items = told(finding(NONE, {"outputs": single}))
+    assert "no leak could be measured" in conclusion
+    assert "on its one target, which says nothing about other targets" in items["Outputs"]
+    assert "()" not in items["Outputs"] and "it recognises 50.0\u00a0% of the training records." in items["Outputs"]
+
+
+def test_only_private_settings():
+    conclusion, items = told(finding(EIGHT, {"outputs": leak(0.6)}))
+    assert conclusion.startswith("With dp-sgd at ε = 8, the model's outputs (10.0 points")
+    assert list(items) == ["Outputs"]

@@ -1,0 +1,89 @@
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mia_audit.report.data.spec import Setting
+from mia_audit.report.text.formatting import (
+    at_least,
+    at_most,
+    count,
+    fixed,
+    joined,
+    percent,
+    points,
+    power,
+    protected,
+    protection,
+    significant,
+)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.67449, "0.674"),
+        (0.99996, "1.00"),
+        (1234.6, "1230"),
+        (0.000123456, "0.000123"),
+        (-0.5, "−0.500"),
+        (0.0, "0"),
+        (math.inf, "∞"),
+        (math.nan, "–"),
+        (1.5e-9, "1.50e−09"),
+    ],
+)
+def test_three_significant_digits(value, text):
+    assert significant(value) == text
+
+
+@settings(deadline=None, derandomize=True, max_examples=200)
+@given(st.floats(1e-5, 1e5))
+def test_significant_is_within_half_a_unit_of_the_third_digit(value):
+    assert float(significant(value)) == pytest.approx(value, rel=0.00501)
+
+
+def test_settings_whose_explanations_are_attacked_are_named_by_the_noise_of_each():
+    open_, private = (
+        Setting(
+            "toy-explained", "forest", "any", epsilon, private=epsilon != "inf", trained=False, explained={"steps": 3}
+        )
+        for epsilon in ("inf", "2")
+    )
+    assert (protection(open_), protection(private)) == ("no noise", "ε = 2 each")
+    assert protected(open_) == "with explanations without noise"
+    assert protected(private) == "with explanations at ε = 2 each"
+
+
+def test_percent_and_points():
+    assert percent(0.7469) == "74.7\u00a0%"
+    assert percent(0.0184) == "1.84\u00a0%"
+    assert percent(1.0) == "100.0\u00a0%"
+    assert points(-0.0432) == "4.3"
+    assert fixed(-0.0432) == "−0.043"
+
+
+def test_small_probabilities_are_powers_of_ten():
+    assert power(1e-5) == "10⁻⁵"
+    assert power(2.5e-7) == "2.5 · 10⁻⁷"
+
+
+def test_counts_and_lists():
+    assert count(1, "model") == "1 model"
+    assert count(1200, "record") == "1\u202f200 records"
+    assert joined(["a"]) == "a"
+    assert joined(["a", "b", "c"]) == "a, b and c"
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "shown"),
+    [(7.9941, "8.00"), (1.9964, "2.00"), (2.0, "2.00"), (0.5001, "0.501"), (12.31, "12.4"), (math.inf, "∞")],
+)
+def test_a_promise_is_never_rounded_down(epsilon, shown):
+    assert at_most(epsilon) == shown
+
+
+@pytest.mark.parametrize(("epsilon", "shown"), [(0.0, "0"), (0.004, "0"), (0.0648, "≥ 0.06"), (1.999, "≥ 1.99")])
+def test_a_lower_bound_is_rounded_down(epsilon, shown):
+    assert at_least(epsilon) == shown

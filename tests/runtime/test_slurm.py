@@ -1,0 +1,74 @@
+"""The wrappers of sacct and sbatch, and the cancelling of an interrupted run's jobs."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from mia_audit.runtime.slurm import cancel_jobs_of, put_first_on_path
+
+OWN = Path(__file__).parents[2] / "workflow" / "profiles" / "slurm" / "bin"
+THEIRS = """#!/bin/sh
+echo "asked $*"
+echo "7|CANCELLED by 1000"
+echo "8|COMPLETED"
+exit 3
+"""
+
+
+def test_the_state_of_a_cancelled_job_is_one_word(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "sacct").write_text(THEIRS)
+    (tmp_path / "sacct").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    assert put_first_on_path(OWN)
+    assert put_first_on_path(OWN)
+    assert os.environ["PATH"].split(":").count(str(OWN)) == 1
+    result = subprocess.run(["sacct", "-X", "--name", "a b"], capture_output=True, text=True)
+    assert result.stdout.splitlines() == ["asked -X --name a b", "7|CANCELLED", "8|COMPLETED"]
+    assert result.returncode == 3
+
+
+@pytest.mark.parametrize(
+    ("message", "tries"),
+    [("Unable to contact slurm controller (connect failure)", 3), ("Invalid account", 1), ("Socket timed out", 1)],
+)
+def test_sbatch_waits_only_for_a_controller_that_cannot_be_reached(tmp_path: Path, message: str, tries: int) -> None:
+    sbatch = f"""#!/bin/sh
+echo "$*" >>{tmp_path}/calls
+if [ "$(wc -l <{tmp_path}/calls)" -lt 3 ]; then echo "sbatch: error: Batch job submission failed: {message}" >&2; exit 1; fi
+echo 17
+"""
+    for name, text in {"sbatch": sbatch, "sleep": "#!/bin/sh\n"}.items():
+        (tmp_path / name).write_text(text)
+        (tmp_path / name).chmod(0o755)
+    result = subprocess.run(
+        [OWN / "sbatch", "--wrap", "a b"],
+        env={"PATH": f"{OWN}:{tmp_path}:{os.environ['PATH']}"},
+        capture_output=True,
+        text=True,
+    )
+    assert (tmp_path / "calls").read_text().splitlines() == ["--wrap a b"] * tries
+    assert (result.returncode, result.stdout) == ((0, "17\n") if tries == 3 else (1, ""))
+    assert (message in result.stderr) == (tries == 1)
+
+
+def test_without_slurm_the_path_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert not put_first_on_path(OWN)
+    assert os.environ["PATH"] == str(tmp_path)
+
+
+def test_the_jobs_of_a_run_are_cancelled_by_the_name_in_its_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "scancel").write_text(f'#!/bin/sh\necho "$*" >>{tmp_path}/calls\n')
+    (tmp_path / "scancel").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    log = tmp_path / "log"
+    log.write_text("Building DAG of jobs...\n")
+    cancel_jobs_of(log)
+    assert not (tmp_path / "calls").exists()
+    log.write_text("Using shell: /usr/bin/bash\nSLURM run ID: 1-b\nJob 3 has been submitted\n")
+    cancel_jobs_of(log)
+    assert (tmp_path / "calls").read_text() == "--name=1-b\n"

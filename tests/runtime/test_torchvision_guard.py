@@ -1,0 +1,22 @@
+"""timm can be imported whether or not torchvision's compiled operators fit this machine."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+
+def test_timm_is_importable_after_the_guard() -> None:
+    code = (
+        "from mia_audit.runtime.torchvision_guard import guard; guard(); guard(); import timm, torchvision.transforms"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_broken_extension_is_stood_in_for(tmp_path: Path) -> None:
+    code = (
+        "import mia_audit.runtime.torchvision_guard as g, pathlib;"
+        f"g._extension = lambda: pathlib.Path({str(tmp_path / '_C.so')!r});"
+        "kept = g.guard(); assert kept is not None; import torch;"
+        "assert torch.ops.torchvision.nms and torch.ops.torchvision.qnms"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,0 +1,162 @@
+"""The logger plugin: Snakemake's events in, lines out."""
+
+import logging
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from snakemake_interface_logger_plugins.common import LogEvent
+from snakemake_interface_logger_plugins.tests import MockOutputSettings, TestLogHandlerBase
+
+from mia_audit.config.load import check_audit
+from snakemake_logger_plugin_mia_audit import LogHandler
+from snakemake_logger_plugin_mia_audit.handler import last_line, models_in
+
+AUDIT = {
+    "audit": "mine",
+    "datasets": {"digits": {"records": 60}},
+    "architectures": {"mlp-a": {"model": "vision_transformer"}},
+    "mechanisms": {"none": {}, "dp-sgd": {"epsilon": [8, 2]}},
+    "explainers": {"methods": ["ixg"]},
+}
+
+
+class TestInterface(TestLogHandlerBase):
+    """Snakemake's own tests of a logger plugin."""
+
+    __test__ = True
+
+    def get_log_handler_cls(self) -> type[LogHandler]:
+        return LogHandler
+
+    def get_log_handler_settings(self) -> None:
+        return None
+
+
+class Run:
+    """A run that is replayed event by event."""
+
+    def __init__(self, dryrun: bool = False) -> None:
+        settings = MockOutputSettings()
+        settings.dryrun = dryrun
+        self.handler = LogHandler(settings, None)
+
+    def say(self, text: str, level: int = logging.INFO, **fields: Any) -> None:
+        record = logging.LogRecord("snakemake", level, "workflow.py", 1, text, (), None)
+        vars(record).update(fields)
+        self.handler.emit(record)
+
+    def start(self, job: int, rule: str, log: Path | None = None, **wildcards: str) -> None:
+        files = [str(log)] if log else []
+        self.say("", event=LogEvent.JOB_INFO, jobid=job, rule_name=rule, wildcards=wildcards, log=files)
+
+    def finish(self, job: int) -> None:
+        self.say("", event=LogEvent.JOB_FINISHED, job_id=job)
+
+
+def test_a_run_is_a_line_a_stage_and_the_answer_at_the_end(capsys: pytest.CaptureFixture[str]) -> None:
+    run = Run()
+    run.say("", audit=check_audit(AUDIT, "test"), results="results/mine", workflow=None)
+    run.say("Building DAG of jobs...")
+    run.say("Job stats: …", event=LogEvent.RUN_INFO, stats={"pool": 1, "membership": 1, "all": 1, "total": 3})
+    run.start(1, "pool", dataset="digits")
+    run.finish(1)
+    run.start(2, "membership", dataset="digits")
+    run.finish(2)
+    run.say("The answer is 42.", answer="The answer is 42.")
+    run.say("Complete log(s): somewhere.log")
+    run.handler.close()
+    out, err = capsys.readouterr()
+    assert out == "\nThe answer is 42.\n"
+    assert err.splitlines() == [
+        "Audit mine: results go to results/mine",
+        "  data sets    digits",
+        "  models       mlp-a; 17 shadow models per setting",
+        "  mechanisms   none, dp-sgd at ε = 8, 2",
+        "  explainers   ixg",
+        "  attacks      threshold, loss-lira, var-lrt, l1-lrt, l2-lrt, linf-lrt",
+        "",
+        "[0:00] Data: done, 2 jobs in 0:00",
+        "Complete log(s): somewhere.log",
+    ]
+
+
+def test_a_failed_job_shows_its_rule_and_the_last_line_of_its_log(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = tmp_path / "pool.log"
+    log.write_text("reading\nmia-audit: data/x.csv: no such file\n\n")
+    run = Run()
+    run.say("", event=LogEvent.RUN_INFO, stats={"pool": 1, "total": 1})
+    run.start(1, "pool", log, dataset="digits")
+    run.say("RuleException:\nCalledProcessError in file …", logging.ERROR, event=LogEvent.ERROR)
+    failed = {"jobid": 1, "rule_name": "pool", "log": [str(log), str(tmp_path / "never-written.log")]}
+    run.say("Error in rule pool", logging.ERROR, event=LogEvent.JOB_ERROR, **failed)
+    run.say("At least one job did not complete successfully.", logging.ERROR, event=LogEvent.ERROR)
+    run.handler.close()
+    out, err = capsys.readouterr()
+    assert out == ""
+    lines = err.splitlines()
+    assert lines[:3] == [
+        "FAILED: pool (dataset digits)",
+        "  mia-audit: data/x.csv: no such file",
+        f"  log: {log}",
+    ]
+    assert lines[3].startswith("Stopped after ") and len(lines) == 4
+
+
+def test_an_interrupted_run_reports_no_failures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = Run()
+    run.say("", event=LogEvent.RUN_INFO, stats={"pool": 1, "total": 1})
+    run.start(1, "pool", dataset="digits")
+    run.say("Terminating processes on user request, this might take some time.")
+    run.say("Error", logging.ERROR, event=LogEvent.JOB_ERROR, jobid=1, rule_name="pool", log=[])
+    run.handler.close()
+    assert capsys.readouterr().err == "Interrupted: stopping the running jobs.\n"
+
+
+def test_warnings_and_errors_of_snakemake_are_passed_on(capsys: pytest.CaptureFixture[str]) -> None:
+    run = Run()
+    run.say("some detail")
+    run.say("the clock jumped", logging.WARNING)
+    run.say("no such config", logging.ERROR, event=LogEvent.ERROR)
+    run.handler.close()
+    assert capsys.readouterr().err == "the clock jumped\nno such config\n"
+
+
+def test_a_dry_run_counts_the_jobs(capsys: pytest.CaptureFixture[str]) -> None:
+    run = Run(dryrun=True)
+    stats = {"pool": 1, "train": 4, "training": 2, "total": 7}
+    run.say("", event=LogEvent.RUN_INFO, stats=stats)
+    run.start(1, "pool", dataset="digits")
+    run.say("", event=LogEvent.RUN_INFO, stats=stats)
+    run.handler.close()
+    assert capsys.readouterr().err.splitlines() == [
+        "This would run 7 jobs:",
+        "  Data: pool 1",
+        "  Training: train 4, training 2",
+    ]
+
+
+@pytest.mark.parametrize(("rules", "answered"), [(["all", "report"], True), (["train"], False)])
+def test_nothing_to_do_prints_the_answer_of_a_report_that_was_asked_for(
+    rules: list[str], answered: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = '<h1>Mine</h1><section id="answer"><p class="conclusion">It leaks.</p></section>'
+    (tmp_path / "report.html").write_text(page)
+    jobs = [SimpleNamespace(rule=SimpleNamespace(name=rule)) for rule in rules]
+    run = Run()
+    workflow = SimpleNamespace(dag=SimpleNamespace(jobs=jobs))
+    run.say("", audit=check_audit(AUDIT, "test"), results=str(tmp_path), workflow=workflow)
+    run.say("Nothing to be done (all requested files are present and up to date).")
+    run.handler.close()
+    out, err = capsys.readouterr()
+    assert err.endswith("Nothing to do: every file is up to date.\n")
+    assert ("It leaks." in out) is answered
+
+
+def test_blocks_are_counted_and_empty_logs_are_called_empty(tmp_path: Path) -> None:
+    assert [models_in(block) for block in ("000-008", "016-016", "")] == [9, 1, 1]
+    (tmp_path / "log").write_text(" \n")
+    assert last_line(tmp_path / "log") == "its log is empty"

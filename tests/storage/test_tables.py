@@ -1,0 +1,267 @@
+"""Atomic writes, and tables whose damage is named."""
+
+import fcntl
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from mia_audit.errors import UserError
+from mia_audit.storage import (
+    atomic_folder,
+    atomic_write,
+    open_table,
+    read_table,
+    table_metadata,
+    write_json,
+    write_table,
+    write_text,
+)
+
+TABLE = pa.table({"record": pa.array(range(1000), pa.int32()), "score": pa.array([0.5] * 1000, pa.float32())})
+
+
+def test_a_table_is_read_back_with_its_metadata(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "t.parquet"
+    write_table(path, TABLE, "scores", 1000, {"seed": 3})
+    assert read_table(path, "scores").equals(TABLE)
+    assert read_table(path, "scores", ["score"]).column_names == ["score"]
+    assert table_metadata(path, "scores") == {"seed": 3}
+
+
+def test_every_table_of_an_iterator_is_a_row_group(tmp_path: Path) -> None:
+    path = tmp_path / "t.parquet"
+    write_table(path, iter([TABLE[:400], TABLE[400:]]), "scores", 1000)
+    file = open_table(path, "scores")
+    assert [file.metadata.row_group(index).num_rows for index in range(file.num_row_groups)] == [400, 600]
+    assert read_table(path, "scores").equals(TABLE)
+
+
+def test_the_same_table_gives_the_same_bytes(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        write_table(tmp_path / name, TABLE, "scores", 1000, {"b": 1, "a": 2})
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+
+
+def test_a_wrong_row_count_keeps_the_old_file(tmp_path: Path) -> None:
+    path = tmp_path / "t.parquet"
+    write_table(path, TABLE, "scores", 1000)
+    before = path.read_bytes()
+    with pytest.raises(ValueError, match="1000 rows written where 999 were expected"):
+        write_table(path, TABLE, "scores", 999)
+    assert path.read_bytes() == before
+    assert [path.name for path in tmp_path.iterdir()] == ["t.parquet"]
+
+
+def test_a_failure_while_writing_leaves_nothing_behind(tmp_path: Path) -> None:
+    def broken() -> Iterator[pa.Table]:
+        yield TABLE
+        raise RuntimeError("disk")
+
+    with pytest.raises(RuntimeError, match="disk"):
+        write_table(tmp_path / "t.parquet", broken(), "scores", 2000)
+    with pytest.raises(RuntimeError), atomic_write(tmp_path / "u") as partial:
+        partial.write_text("half")
+        raise RuntimeError
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_files_have_the_permissions_of_any_new_file(tmp_path: Path) -> None:
+    write_text(tmp_path / "a", "x")
+    (tmp_path / "b").write_text("x")
+    assert (tmp_path / "a").stat().st_mode == (tmp_path / "b").stat().st_mode
+
+
+def test_json_is_sorted(tmp_path: Path) -> None:
+    write_json(tmp_path / "a.json", {"b": 1, "a": 2})
+    assert (tmp_path / "a.json").read_text() == '{\n  "a": 2,\n  "b": 1\n}\n'
+
+
+@pytest.mark.parametrize("kept", [0, 3, 500, -4])
+def test_a_truncated_table_is_a_user_error_that_names_it(tmp_path: Path, kept: int) -> None:
+    path = tmp_path / "t.parquet"
+    write_table(path, TABLE, "scores", 1000)
+    path.write_bytes(path.read_bytes()[:kept])
+    with pytest.raises(UserError, match=r"t\.parquet: truncated or not Parquet .* expected a scores table") as caught:
+        open_table(path, "scores")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_damaged_page_is_a_user_error_that_names_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "t.parquet"
+    write_table(path, TABLE, "scores", 1000)
+    content = bytearray(path.read_bytes())
+    content[4:60] = bytes(56)
+    path.write_bytes(content)
+    with pytest.raises(UserError, match=r"t\.parquet: damaged"):
+        read_table(path, "scores")
+
+
+def test_another_kind_or_a_foreign_table_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "t.parquet"
+    write_table(path, TABLE, "scores", 1000)
+    with pytest.raises(UserError, match="a scores table where a metrics table was expected"):
+        open_table(path, "metrics")
+    pq.write_table(TABLE, path)
+    with pytest.raises(UserError, match="a foreign table where a scores table was expected"):
+        open_table(path, "scores")
+
+
+def test_missing_files_and_columns_are_named(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"t\.parquet: no such file; expected a scores table"):
+        open_table(tmp_path / "t.parquet", "scores")
+    write_table(tmp_path / "t.parquet", TABLE, "scores", 1000)
+    with pytest.raises(UserError, match="no column 'member'; it has record, score"):
+        read_table(tmp_path / "t.parquet", "scores", ["member"])
+
+
+@contextmanager
+def writer_of(folder: Path) -> Iterator["subprocess.Popen[bytes]"]:
+    """Run a process that is writing the file t and the folder d within this context; it finishes at the end of its input."""
+    code = "import sys, pathlib; from mia_audit.storage import atomic_write, atomic_folder\n"
+    code += "with atomic_write(pathlib.Path('t')) as t, atomic_folder(pathlib.Path('d')): t.touch(), print(flush=True), sys.stdin.read()"
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, "-c", code], cwd=folder, **pipes) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def test_only_the_temporary_files_of_killed_processes_are_removed(tmp_path: Path) -> None:
+    with writer_of(tmp_path):
+        write_text(tmp_path / "t", "x")
+        with atomic_folder(tmp_path / "d") as partial:
+            (partial / "x").touch()
+        assert len(list(tmp_path.glob(".*.partial"))) == 2
+    write_text(tmp_path / "t", "y")
+    with atomic_folder(tmp_path / "d") as partial:
+        (partial / "y").touch()
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["d", "t", "y"]
+    assert (tmp_path / "t").read_text() == "y"
+
+
+def test_the_last_writer_removes_the_temporary_files_of_one_killed_meanwhile(tmp_path: Path) -> None:
+    with writer_of(tmp_path) as last:
+        with writer_of(tmp_path):
+            pass
+        assert len(list(tmp_path.glob(".*.partial"))) == 4
+        last.communicate()
+        assert last.returncode == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["d", "t"]
+
+
+@pytest.mark.parametrize("moment", ["created", "locked"])
+def test_a_writer_whose_folder_is_removed_before_its_lock_creates_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    rivals = [True, False]
+
+    def clear() -> None:
+        if rivals.pop(0):
+            next(tmp_path.glob(".d.*")).rmdir()
+
+    mkdtemp, flock = tempfile.mkdtemp, fcntl.flock
+    if moment == "created":
+        monkeypatch.setattr(tempfile, "mkdtemp", lambda *arguments: (mkdtemp(*arguments), clear())[0])
+    else:
+        monkeypatch.setattr(fcntl, "flock", lambda *arguments: (flock(*arguments), clear())[0])
+    with atomic_folder(tmp_path / "d") as partial:
+        monkeypatch.undo()
+        (partial / "x").touch()
+    assert [path.name for path in tmp_path.rglob("*")] == ["d", "x"]
+    assert rivals == []
+
+
+def test_a_folder_replaces_one_that_another_process_has_just_put_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "d").mkdir()
+    (tmp_path / "d" / "before").touch()
+    with atomic_folder(tmp_path / "d") as partial:
+        (partial / "x").touch()
+        rivals, rename = [True, True, False], Path.rename
+
+        def rival(self: Path, target: Path) -> Path:
+            if target == tmp_path / "d" and rivals.pop(0):
+                target.mkdir()
+                (target / "another").touch()
+            return rename(self, target)
+
+        monkeypatch.setattr(Path, "rename", rival)
+    assert [path.name for path in tmp_path.rglob("*")] == ["d", "x"]
+    assert rivals == []
+
+
+def test_while_a_folder_is_replaced_its_files_are_all_there_or_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "d").mkdir()
+    for name in ("a", "b"):
+        (tmp_path / "d" / name).touch()
+    seen = []
+
+    def watched(original: Callable[..., None]) -> Callable[..., None]:
+        def call(*arguments: Any, **options: Any) -> None:
+            seen.append(sorted(path.name for path in (tmp_path / "d").glob("*")))
+            original(*arguments, **options)
+
+        return call
+
+    with atomic_folder(tmp_path / "d") as partial:
+        (partial / "c").touch()
+        for name in ("rename", "unlink", "rmdir"):
+            monkeypatch.setattr(os, name, watched(getattr(os, name)))
+    assert seen[0] == ["a", "b"] and seen[-1] == ["c"]
+    assert all(names in (["a", "b"], [], ["c"]) for names in seen)
+
+
+LIMITED = """
+import resource, sys
+from pathlib import Path
+import numpy as np, pyarrow as pa
+from torch import nn
+from mia_audit.cli import main
+from mia_audit.errors import UserError
+from mia_audit.models import save_weights
+from mia_audit.storage import atomic_write, write_table, write_text
+
+def array(path):
+    with atomic_write(path) as partial, partial.open("wb") as file:
+        np.save(file, np.random.default_rng(0).random(100_000))
+
+resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+writers = [
+    lambda path: write_text(path, "x" * 200_000),
+    lambda path: write_table(path, pa.table({"a": np.random.default_rng(0).random(100_000)}), "scores", 100_000),
+    lambda path: save_weights(nn.Linear(500, 500), path),
+    array,
+]
+for writer in writers:
+    try:
+        writer(Path("full"))
+    except UserError as error:
+        print(error)
+"""
+
+
+def test_a_full_disk_is_one_line_that_names_the_file_and_leaves_nothing(tmp_path: Path) -> None:
+    """A limit on the size of files, which any user can set, takes the same path as a full disk."""
+    result = subprocess.run([sys.executable, "-c", LIMITED], cwd=tmp_path, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    lines = result.stdout.splitlines()
+    assert len(lines) == 4
+    for line in lines:
+        assert line.startswith("full: could not be written: ")
+        assert line.endswith("Make room and run again; what is finished stays")
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,131 @@
+"""The layers of the package: a module imports from its own package and from lower layers only, and no imports form a cycle."""
+
+import ast
+from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
+from itertools import pairwise
+from pathlib import Path
+
+import mia_audit
+
+ROOT = Path(mia_audit.__file__).parent
+
+LAYERS = (
+    ("cli", "api", "__main__"),
+    ("commands", "reproduction"),
+    ("proving",),
+    ("planning",),
+    ("config",),
+    ("report",),
+    ("evaluation",),
+    ("attacks",),
+    ("signals",),
+    ("explanation_metrics",),
+    ("learners",),
+    ("training",),
+    ("explain",),
+    ("privacy",),
+    ("models",),
+    ("pools",),
+    ("runtime",),
+    ("storage",),
+    ("sections",),
+    ("registry",),
+    ("errors", "seeds"),
+)
+"""Packages and modules of the root, from the top; those of one layer may import each other."""
+
+LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
+
+UPWARD = {
+    ("report.matrix_audit", "config.load"),
+    ("report.scaling_release", "config.settings"),
+}
+"""Imports that still go up, of rooms that are being rebuilt."""
+
+CYCLES: set[frozenset[str]] = {frozenset({"report.explanation_figures", "report.figures"})}
+"""Cycles that remain, of rooms that are being rebuilt."""
+
+
+def name_of(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+MODULES = {name_of(path): path for path in sorted(ROOT.rglob("*.py"))}
+
+
+def imports_of(source: str) -> Iterator[str]:
+    """Yield the package's modules that a source imports, wherever the import stands; functions and types alike."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            named = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.level == 0:
+            named = [f"{node.module}.{alias.name}" for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            raise AssertionError(f"line {node.lineno}: a relative import; write mia_audit.…")
+        else:
+            continue
+        for name in named:
+            package, _, module = name.partition(".")
+            if package == "mia_audit":
+                yield module if module in MODULES else module.rpartition(".")[0]
+
+
+GRAPH = {
+    module: {target for target in imports_of(path.read_text(encoding="utf-8")) if target}
+    for module, path in MODULES.items()
+    if module
+}
+
+
+def room(module: str) -> str:
+    return module.partition(".")[0]
+
+
+def upward(graph: dict[str, set[str]]) -> set[tuple[str, str]]:
+    """Return the imports of a higher layer."""
+    pairs = {(module, target) for module, targets in graph.items() for target in targets}
+    return {(module, target) for module, target in pairs if LEVEL[room(target)] < LEVEL[room(module)]}
+
+
+def cycles(graph: dict[str, set[str]]) -> set[frozenset[str]]:
+    """Return one cycle after the other, each taken apart when it is found."""
+    left = {module: set(targets) - {module} for module, targets in graph.items()}
+    loops: set[frozenset[str]] = set()
+    while True:
+        try:
+            TopologicalSorter(left).prepare()
+        except CycleError as error:
+            path = error.args[1]  # each module is imported by the next
+            loops.add(frozenset(path))
+            for target, module in pairwise(path):
+                left[module].discard(target)
+        else:
+            return loops
+
+
+def test_every_room_has_its_layer() -> None:
+    assert {room(module) for module in GRAPH} <= set(LEVEL)
+
+
+def test_no_module_imports_from_a_higher_layer() -> None:
+    assert upward(GRAPH) - UPWARD == set()
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    assert cycles(GRAPH) - CYCLES == set()
+
+
+def test_imports_are_seen_wherever_they_stand() -> None:
+    source = """
+from typing import TYPE_CHECKING
+from mia_audit.errors import UserError
+if TYPE_CHECKING:
+    from mia_audit import registry
+def later():
+    import mia_audit.pools.store
+"""
+    assert set(imports_of(source)) == {"errors", "registry", "pools.store"}
+    assert upward({"storage.atomic": {"errors", "pools.store"}}) == {("storage.atomic", "pools.store")}
+    assert cycles({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}}) == {frozenset("abc")}

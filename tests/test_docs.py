@@ -1,0 +1,123 @@
+"""The documentation: short lines, links that lead somewhere, and no name, key or command left out."""
+
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import pytest
+
+from mia_audit.attacks import attacks
+from mia_audit.cli import COMMANDS
+from mia_audit.config.schema import Audit
+from mia_audit.explain import explainers
+from mia_audit.explain.black_boxes import black_boxes
+from mia_audit.explain.weights import kernels
+from mia_audit.explanation_metrics import measures
+from mia_audit.models.catalogue import architectures
+from mia_audit.pools import pools
+from mia_audit.privacy.catalogue import mechanisms
+
+ROOT = Path(__file__).parents[1]
+PAGES = [*sorted(ROOT.glob("*.md")), ROOT / "config" / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+CONFIGS = sorted((ROOT / "config").rglob("*.yaml"))
+LONGEST = 120
+LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+HEADING = re.compile(r"^#+\s+(.+)$", re.MULTILINE)
+TWO_SENTENCES = re.compile(r"[^.:,\s]{2,}[.?!]\)? [A-Z][a-z]+ ")
+ABBREVIATED = re.compile(r"\b(al|e\.g|i\.e|vs|no|cf)\.$")
+
+
+def name(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def prose(page: Path) -> Iterator[tuple[int, str]]:
+    """Yield the lines that are neither of a table, nor of code, nor generated."""
+    fenced = generated = False
+    for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), 1):
+        if line.lstrip().startswith("```"):
+            fenced = not fenced
+        generated = (generated or line.startswith("<!-- keys")) and not line.startswith("<!-- end of keys")
+        if not (fenced or generated or line.startswith(("|", "    ", "```", "!["))):
+            yield number, line
+
+
+def anchors(page: Path) -> set[str]:
+    """Return the anchors of a page's headings, as mkdocs makes them."""
+    from markdown.extensions.toc import slugify
+
+    return {
+        slugify(re.sub(r"`|\*|\[([^\]]*)\]\([^)]*\)", r"\1", title), "-")
+        for title in HEADING.findall(page.read_text(encoding="utf-8"))
+    }
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_prose_has_one_sentence_a_line_and_short_lines(page: Path) -> None:
+    lines = list(prose(page))
+    assert [number for number, line in lines if len(line) > LONGEST] == []
+    sentences = [
+        f"{name(page)}:{number}: {line}"
+        for number, line in lines
+        if (match := TWO_SENTENCES.search(line)) and not ABBREVIATED.search(match[0].split(" ")[0])
+    ]
+    assert sentences == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_relative_links_lead_to_a_file_and_a_heading(page: Path) -> None:
+    for target in LINK.findall(page.read_text(encoding="utf-8")):
+        path, _, anchor = target.partition("#")
+        if "://" in target:
+            continue
+        file = (page.parent / path) if path else page
+        assert file.exists(), f"{name(page)}: {target}"
+        if anchor:
+            assert anchor in anchors(file), f"{name(page)}: {target}, but there are {sorted(anchors(file))}"
+
+
+@pytest.mark.parametrize("page", [*PAGES, *CONFIGS], ids=name)
+def test_files_of_the_project_that_are_named_exist(page: Path) -> None:
+    named = re.findall(r"\b(?:tests|benchmarks|docs|src|workflow)/[\w/.-]+\.(?:py|md|smk|yaml)\b", page.read_text())
+    assert [path for path in named if not (ROOT / path).exists()] == []
+
+
+def test_pages_are_all_on_the_site() -> None:
+    site = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    for page in PAGES:
+        assert name(page).removeprefix("docs/") in site
+
+
+def every_key() -> set[str]:
+    schema = Audit.model_json_schema()
+    return {key for section in (schema, *schema["$defs"].values()) for key in section.get("properties", {})}
+
+
+def documented(words: Iterable[str]) -> list[str]:
+    """Return the words that stand nowhere as code in the pages for users."""
+    pages = [page for page in PAGES if page.parent.name in ("docs", "config")]
+    text = "\n".join(page.read_text(encoding="utf-8") for page in pages)
+    code = " ".join([*re.findall(r"`([^`\n]+)`", text), *re.findall(r"```.*?```", text, re.DOTALL)])
+    return [word for word in words if not re.search(rf"(?<![\w-]){re.escape(word)}(?![\w-])", code)]
+
+
+@pytest.mark.parametrize(
+    "registry",
+    [attacks, explainers, mechanisms, pools, architectures, measures, black_boxes, kernels],
+    ids=lambda registry: str(registry.kind),
+)
+def test_every_registered_name_is_documented(registry: Iterable[str]) -> None:
+    assert list(registry)
+    assert documented(sorted(registry)) == []
+
+
+def test_every_config_key_is_documented() -> None:
+    assert documented(sorted(every_key())) == []
+
+
+def test_every_command_is_documented() -> None:
+    assert documented(f"mia-audit {command}" for command in COMMANDS) == []
+
+
+def test_a_name_that_is_missing_is_noticed() -> None:
+    assert documented(["mia-audit no-such-command", "mia-audit plan"]) == ["mia-audit no-such-command"]

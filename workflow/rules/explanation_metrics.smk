@@ -1,0 +1,30 @@
+rule explanation_metrics:
+    input:
+        models=lambda w: files_of(
+            COMPARED[f"{w.dataset}/{w.architecture}"],
+            *[f"models/{block}" for block in audits.compared_blocks(AUDIT)],
+        ),
+        records="<pool>/records.npy",
+        table="<pool>/records.parquet",
+        architecture="<architecture>/architecture.json",
+    output:
+        measures="<architecture>/explanation_metrics.parquet",
+        curves="<architecture>/curves.parquet",
+        maps="<architecture>/explanations.parquet",
+    log:
+        "<results>/logs/explanation_metrics/{dataset}-{architecture}.log",
+    benchmark:
+        "<results>/benchmarks/explanation_metrics/{dataset}-{architecture}.tsv"
+    conda:
+        "../../envs/environment.yaml"
+    threads: AUDIT.compute.threads
+    resources:
+        **requests.model_job(AUDIT),
+    params:
+        spec=lambda w: spec(specs.ExplanationMetricsSpec.of, w.dataset, w.architecture),
+        pool=subpath(input.records, parent=True),
+        batch=AUDIT.compute.micro_batch,
+    shell:
+        "mia-audit explanation-metrics --pool {params.pool} --architecture {input.architecture} --spec {params.spec}"
+        " --threads {threads} --device {resources.device} --batch {params.batch} --maps {output.maps} --curves {output.curves}"
+        " --out {output.measures} >{log} 2>&1"
