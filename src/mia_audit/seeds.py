@@ -9,6 +9,9 @@ import hashlib
 
 import numpy as np
 
+AUDIT_ONLY = "for audit only: whoever knows the seed can recompute the noise and the batches of its training"
+"""The notice in the file of every model that an audit trains, and in what is reported about it."""
+
 
 def seed_for(*key: int | str) -> int:
     """Derive a 63-bit seed from a key such as `(audit_seed, "membership", dataset)`; distinct keys give unrelated seeds.

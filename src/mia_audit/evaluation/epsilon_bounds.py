@@ -6,6 +6,7 @@ All bounds are one-sided at level 1 − α, and 0 where the attack proves nothin
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 
@@ -13,7 +14,8 @@ from mia_audit.privacy.gaussian import epsilon_of_gdp
 
 Count = int | np.ndarray
 
-Count = int | np.ndarray
+RANGE = 200.0
+"""No bound is looked for above this ε."""
 
 
 def clopper_pearson_epsilon(
@@ -52,7 +54,7 @@ def one_run_epsilon(records: int, guesses: int, correct: int, alpha: float, delt
     """
     if correct == 0 or _one_run_p_value(records, guesses, correct, 0.0, delta) > alpha:
         return 0.0
-    return largest_epsilon(lambda epsilon: _one_run_p_value(records, guesses, correct, epsilon, delta) < alpha)
+    return _largest(lambda epsilon: _one_run_p_value(records, guesses, correct, epsilon, delta) < alpha)
 
 
 def one_run_bound(guesses: np.ndarray, correct: np.ndarray, alpha: float) -> np.ndarray:
@@ -89,3 +91,14 @@ def _one_run_p_value(records: int, guesses: int, correct: int, epsilon: float, d
         return min(tail, 1.0)
     below = np.cumsum(binom.pmf(np.arange(correct - 1, -1, -1), guesses, accuracy)) / np.arange(1, correct + 1)
     return min(tail + float(below.max()) * delta * 2 * records, 1.0)
+
+
+def _largest(holds: Callable[[float], bool]) -> float:
+    """Return the largest ε at which a property that holds from 0 on still does, to nine decimals."""
+    low, high = 0.0, RANGE
+    if holds(high):
+        return high
+    while high - low > 1e-9:
+        middle = (low + high) / 2
+        low, high = (middle, high) if holds(middle) else (low, middle)
+    return low

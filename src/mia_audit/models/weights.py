@@ -12,6 +12,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from mia_audit.errors import UserError
+from mia_audit.seeds import AUDIT_ONLY
 from mia_audit.storage import atomic_write
 
 WEIGHTS = "weights.safetensors"
@@ -19,9 +20,6 @@ WEIGHTS = "weights.safetensors"
 
 WRITTEN = "mia-audit"
 """The one key of a file's metadata (safetensors orders several at random): JSON with the weights' digest and a notice."""
-
-AUDIT_ONLY = "for audit only: whoever knows the seed can recompute the noise and the batches of its training"
-"""The notice in the file of every model that an audit trains."""
 
 
 def save_weights(model: nn.Module, path: Path) -> None:

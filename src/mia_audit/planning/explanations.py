@@ -58,7 +58,7 @@ class MadeUp:
 
         def run(count: int) -> None:
             section = self.study.model_copy(update={"queries": count})
-            Study(self.explained, section, b"plan", values).rows()
+            Study(self.explained, section, (0, "plan"), values).rows()
 
         return _seconds(run, self.study.queries, least=2)
 
@@ -73,7 +73,7 @@ class MadeUp:
 
         def run(count: int) -> None:
             asked = np.arange(self.size.records) % count
-            membership_signals(self.explained, member, asked, terms, noisy, b"plan")
+            membership_signals(self.explained, member, asked, terms, noisy, (0, "plan"))
 
         few = points[:COMPARED]
         nearest = _once(lambda: neighbours(few)) * (len(points) / len(few)) ** 2

@@ -8,6 +8,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 from mia_audit.report.data.findings import Finding
+from mia_audit.seeds import AUDIT_ONLY
 
 if TYPE_CHECKING:
     from mia_audit.report.data.results import Results
@@ -37,6 +38,7 @@ def provenance(results: Results, findings: Sequence[Finding]) -> dict[str, Any]:
     return {
         "audit": spec.audit,
         "seed": spec.config.get("seed"),
+        "notice": AUDIT_ONLY,
         "config": spec.config,
         "config_sha256": spec.config_hash,
         "versions": {

@@ -10,6 +10,7 @@ from mia_audit.report.data.findings import Finding, Findings, Leak
 from mia_audit.report.data.provenance import guarantee, noise_mask
 from mia_audit.report.text.formatting import at_most, capital, count, fixed, joined, power, protected, rate, significant
 from mia_audit.report.text.scaling_release import Releases, release_notes
+from mia_audit.seeds import AUDIT_ONLY
 from mia_audit.signals.name import read_signal
 
 if TYPE_CHECKING:
@@ -122,6 +123,7 @@ def setting_notes(findings: Findings, releases: Releases) -> list[str]:
     private = [finding for finding in findings.settings if finding.setting.private]
     return [
         *dict.fromkeys(f"{capital(guarantee_sentence(one, guarantee(one)))}." for one in private),
+        *([f"These models are {AUDIT_ONLY}."] if private else []),
         *(f"{no_guarantee_sentence(one)}." for one in findings.settings if one.setting.no_guarantee),
         *bound_sentences(findings),
         *release_notes(findings.settings, releases),
