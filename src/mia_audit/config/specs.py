@@ -19,7 +19,7 @@ from mia_audit.errors import UserError
 from mia_audit.evaluation.section import Evaluation
 from mia_audit.explain import explainers
 from mia_audit.explain.methods.llm import Top
-from mia_audit.explain.private_local.section import PrivateExplanations
+from mia_audit.explain.private_section import PrivateExplanations
 from mia_audit.explanation_metrics import measures
 from mia_audit.pools.section import Dataset, Membership
 from mia_audit.privacy.catalogue import Mechanism
