@@ -4,6 +4,7 @@ import itertools
 import math
 
 import pytest
+from dp_accounting.pld import privacy_loss_distribution
 
 from mia_audit.errors import UserError
 from mia_audit.privacy import accounting
@@ -102,11 +103,19 @@ GRID = list(
 
 def check_against_half_the_interval(sigma: float, rate: float, steps: int, delta: float) -> bool:
     """Compare with dp-accounting at half the interval; return whether ε is one of those that precision is stated for."""
-    spent = epsilon_spent(sigma, rate, steps, delta, "pld")
+    setting = (sigma, rate, steps, delta)
+    spent = epsilon_spent(*setting, "pld")
     if not 1e-3 <= spent <= 5_000:
         return False
-    finer = accounting._composed(sigma, rate, steps, delta, composed_epsilon(sigma, rate, steps, delta)[1] / 2)
-    assert spent == pytest.approx(finer, rel=1e-3), (sigma, rate, steps, delta)
+    interval = composed_epsilon(*setting)[1] / 2
+    assert spent == pytest.approx(accounting._composed(*setting, interval), rel=1e-3), setting
+    if spent > 0.01:  # below, the mass that its rounding adds in 10⁵ steps shows
+        one = privacy_loss_distribution.from_gaussian_mechanism(
+            sigma, value_discretization_interval=interval, sampling_prob=rate
+        )
+        theirs = one.self_compose(steps).get_epsilon_for_delta(delta)
+        # the n-th power of a transform is right to n · 10⁻¹⁶, which is no longer little beside δ
+        assert spent == pytest.approx(theirs, rel=1e-3 if steps / delta < 1e12 else 2e-2), setting
     return True
 
 

@@ -1,0 +1,51 @@
+"""Sums of privacy losses: against a Gaussian's closed form and against exact binomial sums, far out in the tail."""
+
+import math
+
+import numpy as np
+import pytest
+
+from mia_audit.privacy.composition import epsilon_of_sum
+from mia_audit.privacy.gaussian import epsilon_of_gdp
+
+
+@pytest.mark.parametrize("delta", [1e-3, 1e-10, 1e-20])
+def test_gaussian_losses_add_up_to_a_gaussian(delta: float) -> None:
+    steps, mu = 100_000, 0.01
+    losses = np.arange(-15_000, 15_001) * 1e-5
+    density = np.exp(-0.5 * ((losses - mu**2 / 2) / mu) ** 2)
+    spent = epsilon_of_sum(losses, density / density.sum(), 0.0, steps, delta)
+    assert spent == pytest.approx(epsilon_of_gdp(math.sqrt(steps) * mu, delta), rel=1e-4)
+
+
+@pytest.mark.parametrize("delta", [1e-4, 1e-9])
+def test_randomised_responses_add_up_to_a_binomial(delta: float) -> None:
+    """k answers with loss +a and n − k with −a: δ(ε) is a sum over k."""
+    from scipy.stats import binom
+
+    steps, loss = 1_000, 0.1
+    truth = math.exp(loss) / (1 + math.exp(loss))
+    spent = epsilon_of_sum(np.array([-loss, loss]), np.array([1 - truth, truth]), 0.0, steps, delta)
+    counts = np.arange(steps + 1)
+    sums = (2 * counts - steps) * loss
+    left = np.maximum(0.0, -np.expm1(spent - sums)) @ binom.pmf(counts, steps, truth)
+    assert left == pytest.approx(delta, rel=1e-6)
+
+
+def test_rare_losses_that_are_huge_are_counted_one_by_one() -> None:
+    """In 100 steps at rate 10⁻⁵ three huge losses have probability 1.6 · 10⁻¹⁰, and two have 5 · 10⁻⁷."""
+    losses = np.arange(-1, 500_001.0)
+    probabilities = np.zeros(len(losses))
+    probabilities[[1, -1]] = 1 - 1e-5, 1e-5
+    assert epsilon_of_sum(losses, probabilities, 0.0, 100, 1e-10) == pytest.approx(1_500_000, abs=2)
+    assert epsilon_of_sum(losses, probabilities, 0.0, 100, 1e-7) == pytest.approx(1_000_000, abs=2)
+
+
+def test_losses_that_are_infinite_count_whole() -> None:
+    losses, probabilities = np.array([-0.5, 0.0, 0.5]), np.array([0.2, 0.4, 0.4 - 1e-6])
+    assert epsilon_of_sum(losses, probabilities, 1e-6, 10, 9e-6) == math.inf
+    assert epsilon_of_sum(losses, probabilities, 1e-6, 10, 1e-5) == pytest.approx(5.0, abs=1e-3)
+
+
+def test_no_loss_is_no_epsilon() -> None:
+    assert epsilon_of_sum(np.array([-1e-9, 1e-9]), np.array([0.5, 0.5]), 0.0, 10, 1e-3) == 0.0
