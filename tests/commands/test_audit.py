@@ -241,7 +241,9 @@ def test_too_few_models_for_a_variance(folder, capsys):
 
 @pytest.mark.parametrize("likelihood", ["pooled", "shrunk"])
 def test_a_target_whose_members_have_no_score(folder, capsys, likelihood):
-    np.save(folder / "member.npy", np.arange(RECORDS)[:, None] % 4 == np.arange(4))  # every record in one model
+    member = np.random.default_rng(0).random((RECORDS, 4)) < 0.5
+    member[member[:, 0], 1:] = False  # a member of the first model is one of no other
+    np.save(folder / "member.npy", member)
     np.save(folder / "loss.npy", np.load(folder / "loss.npy")[:, :4])
     assert audit(folder, "--likelihoods", likelihood) == 2
     assert f"no member of target 0 has enough other models on each side for the likelihood '{likelihood}'" in (

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mia_audit.attacks.catalogue import attacks, split
+from mia_audit.attacks.design import recognise
 from mia_audit.errors import UserError, suggest
 from mia_audit.sections import fields_of
 from mia_audit.seeds import generator
@@ -113,7 +114,12 @@ def _check_scored(run: Run, scores: Cells, member: Member) -> None:
 
 
 def permuted_membership(member: Member, seed: int, dataset: str) -> Member:
-    """Permute the records of every model on its own: a membership that no signal knows, for the null control."""
+    """Return a membership of the same design that no signal knows, for the null control.
+
+    The records of every model are permuted on its own; all models' alike where their memberships depend on each other.
+    """
+    if not recognise(member).independent:
+        return member[generator(seed, "null control", dataset).permutation(len(member))]
     columns = [
         generator(seed, "null control", dataset, model).permutation(member[:, model])
         for model in range(member.shape[1])

@@ -6,6 +6,7 @@ from typing import Any
 
 from threadpoolctl import threadpool_limits
 
+from mia_audit.attacks.design import recognise
 from mia_audit.attacks.io.parquet import SignalsFile, TooFewModels, write_scores
 from mia_audit.attacks.run import permuted_membership, plan, scores_of
 from mia_audit.commands._arguments import add_spec
@@ -37,6 +38,7 @@ def run(options: argparse.Namespace) -> None:
     if not runs:
         names = ", ".join(signal.name for signal in file.signals)
         raise UserError(f"{options.signals}: none of the attacks reads any of its signals ({names})")
+    metadata |= recognise(file.member).metadata
     null = permuted_membership(file.member, spec.seed, spec.dataset)
     with threadpool_limits(1, "blas"):  # its products are too small to gain from threads
         scored = scores_of(runs, file.read, file.member, null, spec.attacks.model_extra)

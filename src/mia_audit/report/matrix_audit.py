@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from mia_audit.attacks.design import recognise
 from mia_audit.attacks.io.matrices import MatrixFiles, parse_given
 from mia_audit.attacks.io.parquet import write_scores
 from mia_audit.attacks.run import Run, permuted_membership, plan
@@ -91,7 +92,7 @@ def _write(request: Request, source: MatrixFiles, runs: list[Run]) -> None:
             rows.extend(evaluated.rows)
             yield evaluated.run, evaluated.member, evaluated.scores
 
-    metadata = {"seed": request.seed, "dataset": request.name}
+    metadata = {"seed": request.seed, "dataset": request.name, **recognise(source.member).metadata}
     write_scores(out / "scores.parquet", scored(), runs, source.record, range(source.models), metadata)
     metrics = metrics_table(rows)
     write_table(

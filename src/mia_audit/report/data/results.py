@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 
+from mia_audit.attacks.design import CORRECTION
 from mia_audit.errors import UserError
 from mia_audit.evaluation.files import Scored, read_scores
 from mia_audit.explanation_metrics.summary import per_model
@@ -32,6 +33,12 @@ class Results:
     def metrics(self) -> list[pl.DataFrame]:
         """metrics.parquet of every setting, in the order of the spec."""
         return [read_frame(self._file(setting, "metrics.parquet"), "metrics") for setting in self.spec.settings]
+
+    @cached_property
+    def design_corrections(self) -> list[str]:
+        """The membership designs that attacks were corrected for, of all settings."""
+        facts = (table_metadata(self._file(setting, "metrics.parquet"), "metrics") for setting in self.spec.settings)
+        return list(dict.fromkeys(known[CORRECTION] for known in facts if CORRECTION in known))
 
     @cached_property
     def training(self) -> list[pl.DataFrame | None]:

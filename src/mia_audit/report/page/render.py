@@ -28,6 +28,7 @@ from mia_audit.report.text.intrinsic import KINDS, compared, intrinsic_sentences
 from mia_audit.report.text.scaling_release import bounds_sentence, release_sentence
 from mia_audit.report.text.statements import (
     DESIGNS,
+    corrections,
     design_of,
     exposed_sentences,
     exposure_sentences,
@@ -63,7 +64,7 @@ def render(results: Results, findings: Findings, sources: Mapping[str, Any]) -> 
     return template.render(
         title=spec.title or spec.audit,
         version=sources["versions"].get("mia-audit", ""),
-        scope=f"{scope(results, findings)} {gap_sentences(spec.gaps)}".rstrip(),
+        scope=" ".join(filter(None, (scope(results, findings), *corrections(results), gap_sentences(spec.gaps)))),
         contents=_contents(
             {
                 **dict.fromkeys(("curves", "settings", "attacks"), bool(groups)),
