@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -70,14 +70,23 @@ def _resolve(method: str, signals: Sequence[Signal]) -> tuple[str, list[tuple[Si
     return name, [tuple(by_name[signal] for signal in words)]
 
 
+class Scores(NamedTuple):
+    """The scores of one run, with what they were computed from; matrices are [N records, K targets]."""
+
+    run: Run
+    readings: list[Reading]
+    member: Member
+    scores: Cells
+
+
 def scores_of(
     runs: Iterable[Run],
     read: Callable[[Signal], Sequence[Cells]],
     member: Member,
     null: Member,
     options: Mapping[str, Any] | None = None,
-) -> Iterator[tuple[Run, Member, Cells]]:
-    """Yield every run with the membership that it is scored against and its scores, both [N records, K targets].
+) -> Iterator[Scores]:
+    """Yield the scores of every run, with the readings and the membership that they come from.
 
     `options` are the values of the keys that attacks declare; those that are left out have their defaults. A run that
     cannot score a single member, or non-member, of some target is a UserError.
@@ -87,14 +96,19 @@ def scores_of(
     for run in runs:
         held = {signal: held[signal] if signal in held else Reading(signal, read(signal)) for signal in run.signals}
         membership = null if run.null_control else member
-        attack = attacks[run.attack]
-        given = {
-            key: (options or {}).get(key, field.get_default(call_default_factory=True))
-            for key, field in fields_of(attack.options).items()
-        }
-        scores = attack.score(list(held.values()), membership, run.likelihood, **given)
+        scores = attacks[run.attack].score(
+            list(held.values()), membership, run.likelihood, **options_of(run.attack, options)
+        )
         _check_scored(run, scores, membership)
-        yield run, membership, scores
+        yield Scores(run, list(held.values()), membership, scores)
+
+
+def options_of(attack: str, given: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return the values of the keys that an attack declares, with defaults for those that are not given."""
+    return {
+        key: (given or {}).get(key, field.get_default(call_default_factory=True))
+        for key, field in fields_of(attacks[attack].options).items()
+    }
 
 
 def _check_scored(run: Run, scores: Cells, member: Member) -> None:

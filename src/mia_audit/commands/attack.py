@@ -7,7 +7,7 @@ from typing import Any
 from threadpoolctl import threadpool_limits
 
 from mia_audit.attacks.design import recognise
-from mia_audit.attacks.io.parquet import SignalsFile, TooFewModels, write_scores
+from mia_audit.attacks.io.parquet import OPTIONS, SignalsFile, TooFewModels, write_scores
 from mia_audit.attacks.run import permuted_membership, plan, scores_of
 from mia_audit.commands._arguments import add_spec
 from mia_audit.config.specs import AttackSpec
@@ -34,6 +34,8 @@ def run(options: argparse.Namespace) -> None:
             raise
         write_scores(options.out, (), (), (), (), metadata)
         return
+    if spec.attacks.model_extra:
+        metadata[OPTIONS] = spec.attacks.model_extra
     runs = plan(spec.attacks.methods, file.signals, spec.attacks.likelihoods)
     if not runs:
         names = ", ".join(signal.name for signal in file.signals)
@@ -41,5 +43,8 @@ def run(options: argparse.Namespace) -> None:
     metadata |= recognise(file.member).metadata
     null = permuted_membership(file.member, spec.seed, spec.dataset)
     with threadpool_limits(1, "blas"):  # its products are too small to gain from threads
-        scored = scores_of(runs, file.read, file.member, null, spec.attacks.model_extra)
+        scored = (
+            (found.run, found.member, found.scores)
+            for found in scores_of(runs, file.read, file.member, null, spec.attacks.model_extra)
+        )
         write_scores(options.out, scored, runs, file.record, file.target, metadata)

@@ -12,11 +12,14 @@ import polars as pl
 
 from mia_audit.errors import UserError
 from mia_audit.evaluation.called import SHARES, called_columns
+from mia_audit.evaluation.intervals import WITHOUT
 from mia_audit.evaluation.metrics import target_metrics
 from mia_audit.storage import ROW_GROUPS, naming_damage, open_table, table_metadata
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int
+
+    from mia_audit.evaluation.leave_outs import Columns
 
 KEYS = ("attack", "signal", "likelihood", "null_control")
 
@@ -78,13 +81,17 @@ def _values(file: Any, index: int, name: str) -> list[Any]:
     return values
 
 
-def metric_rows(scored: Scored, fprs: Sequence[float], confidence: float) -> list[dict[str, Any]]:
-    """Return one attack's rows of metrics.parquet, one per target."""
+def metric_rows(
+    scored: Scored, fprs: Sequence[float], confidence: float, without: Columns | None = None
+) -> list[dict[str, Any]]:
+    """Return one attack's rows of metrics.parquet, one per target; `without` are its further scorings, as of `without_each`."""
     key = dict(zip(KEYS, scored.key, strict=True))
+    names = [f"{name}{WITHOUT}" for name in ("auc", "balanced_accuracy", *(f"tpr_at_fpr_{fpr:g}" for fpr in fprs))]
     return [
         key
         | {"target": int(target)}
         | target_metrics(scored.score[:, index], scored.member[:, index], fprs, confidence)
+        | {name: without[name][index] if without and name in without else None for name in names}
         for index, target in enumerate(scored.target)
     ]
 
@@ -93,6 +100,12 @@ def metrics_table(rows: list[dict[str, Any]]) -> pl.DataFrame:
     """Return metrics.parquet from its rows, one per attack × signal × likelihood × null_control × target, in the order given."""
     called = [name for share in SHARES for name in called_columns(share)]
     counts = dict.fromkeys(("target", "members", "non_members", "unscored", *called), pl.Int32)
-    kinds = dict.fromkeys(KEYS, pl.String) | counts | {"null_control": pl.Boolean}
+    kinds: dict[str, Any] = dict.fromkeys(KEYS, pl.String) | counts | {"null_control": pl.Boolean}
     names = list(rows[0]) if rows else []
+    kinds |= {name: pl.List(pl.Float64) for name in names if name.endswith(WITHOUT)}
     return pl.DataFrame(rows, schema={name: kinds.get(name, pl.Float64) for name in names})
+
+
+def flat(metrics: pl.DataFrame) -> pl.DataFrame:
+    """Return a metrics table without its columns of lists, which a CSV file cannot hold."""
+    return metrics.select(name for name in metrics.columns if not name.endswith(WITHOUT))

@@ -19,7 +19,7 @@ from mia_audit.attacks.run import Run, permuted_membership, plan
 from mia_audit.errors import UserError
 from mia_audit.evaluation.bounds_table import bounds_table
 from mia_audit.evaluation.exposure import exposure
-from mia_audit.evaluation.files import KEYS, Scored, metrics_table, read_scores
+from mia_audit.evaluation.files import KEYS, Scored, flat, metrics_table, read_scores
 from mia_audit.evaluation.run import score_and_evaluate
 from mia_audit.evaluation.summary import summarise
 from mia_audit.storage import write_table, write_text
@@ -102,7 +102,7 @@ def _write(request: Request, source: MatrixFiles, runs: list[Run]) -> None:
         len(metrics),
         metadata | {"confidence": request.confidence},
     )
-    write_text(out / "metrics.csv", metrics.write_csv())
+    write_text(out / "metrics.csv", flat(metrics).write_csv())
     write_text(out / "summary.csv", summarise(metrics, request.confidence).write_csv())
     best = next(read_scores(out / "scores.parquet", *strongest(metrics)))
     exposures = exposure(best.score, best.member)

@@ -60,6 +60,9 @@ CHUNK_ROWS = 1 << 16
 SMALLEST, LARGEST = 1e-60, 1e100
 """Sizes between which the largest value of a signal must lie."""
 
+OPTIONS = "attack_options"
+"""The fact of scores.parquet that holds the keys of attacks that the config sets."""
+
 QUERY = "@"
 """Joins a signal's name and the number of a further query (augmentation) of the same records: `loss`, `loss@2`, `loss@3`."""
 

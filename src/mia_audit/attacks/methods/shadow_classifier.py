@@ -21,7 +21,7 @@ def together(signals: Sequence[Signal]) -> list[tuple[Signal, ...]]:
     return [tuple(signals)] if signals else []
 
 
-@attack("shadow-classifier", reads=together, several=True)
+@attack("shadow-classifier", reads=together, several=True, repeatable=False)
 def shadow_classifier(
     readings: Sequence[Reading], member: Bool[np.ndarray, "N K"], likelihood: str
 ) -> Float[np.ndarray, "N K"]:

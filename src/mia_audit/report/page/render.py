@@ -256,7 +256,7 @@ def _metadata(results: Results, findings: Findings, sources: Mapping[str, Any]) 
 
 READ_OUT = (
     "Exact ROC over all thresholds, ties as one vertex; TPR at an FPR is the largest at or below it; AUC with ties at ½; "
-    "means over targets with Student-t intervals; likelihood ratios with the {likelihood} likelihood."
+    "means over targets with intervals that count the shadow models which targets share; likelihood ratios with the {likelihood} likelihood."
 )
 
 
