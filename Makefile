@@ -60,7 +60,7 @@ $(READY): $(LOCK) pyproject.toml
 lock:
 	$(PYTHON) -m venv $(VENV)/lock
 	$(VENV)/lock/bin/pip install --quiet pip-tools
-	$(VENV)/lock/bin/pip-compile --quiet --upgrade --extra test --strip-extras --allow-unsafe --no-header --no-annotate \
+	$(VENV)/lock/bin/pip-compile --quiet --upgrade --extra test --extra docs --strip-extras --allow-unsafe --no-header --no-annotate \
 	  --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --output-file $(LOCK).new pyproject.toml
 	sed -e 's/+cpu$$//' -e '1i # Made by `make lock` from pyproject.toml.' $(LOCK).new > $(LOCK)
 	rm $(LOCK).new

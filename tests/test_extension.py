@@ -1,5 +1,6 @@
 """Members in files of the user's own: each touches one file, and an audit runs with all of them."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from pydantic import ValidationError
 
 from mia_audit.attacks.catalogue import attacks
 from mia_audit.attacks.section import Attacks
+from mia_audit.config import specs
 from mia_audit.config.load import parse
 from mia_audit.config.schema import Audit
 from mia_audit.errors import UserError
@@ -145,6 +147,17 @@ def test_an_audit_runs_with_members_from_files(workflow: Any) -> None:
     signals = set(metrics.filter(pl.col("attack") == "attack.py:negative")["signal"])
     assert {"loss", "confidence", "explainer.py:sign_l1"} <= signals
     assert metrics["auc"].is_not_null().all()
+
+
+def test_another_text_of_a_file_is_another_specification(folder: Path, tmp_path: Path) -> None:
+    audit = parse(Audit, CONFIG, "tiny.yaml")
+    before = specs.AttackSpec.of(audit, "spiral").write(tmp_path), specs.PoolSpec.of(audit, "spiral").path(tmp_path)
+    assert list(json.loads(before[0].read_text())["code"]) == ["attack.py"]
+    (folder / "attack.py").write_text(FILES["attack.py"] + "\n# changed\n")
+    after = specs.AttackSpec.of(audit, "spiral").path(tmp_path), specs.PoolSpec.of(audit, "spiral").path(tmp_path)
+    assert before[0] != after[0] and before[1] == after[1]
+    with pytest.raises(UserError, match=r"attack\.py: changed since .*; start the workflow again"):
+        specs.AttackSpec.read(before[0])
 
 
 def test_a_config_takes_the_keys_that_members_in_files_declare(folder: Path) -> None:

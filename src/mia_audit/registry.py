@@ -159,6 +159,11 @@ def code_files(value: Any) -> list[str]:
     return sorted({path for part in parts for path in code_files(part)})
 
 
+def file_digest(path: str) -> str:
+    """Return the SHA-256 of a file, empty where there is none."""
+    return hashlib.sha256(Path(path).read_bytes()).hexdigest() if Path(path).is_file() else ""
+
+
 def load_file(path: Path, where: str) -> ModuleType:
     """Load a Python file once per process, under a module name that its path determines.
 

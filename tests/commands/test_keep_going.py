@@ -168,7 +168,7 @@ def test_tables_and_report_say_what_is_missing(audited: Path) -> None:
     page = (audited / "report.html").read_text()
     assert f"Left out of toy, net, none at ε = inf: {kept['left_out']}." in page
     assert "this setting is missing from all that follows" in page
-    assert "Left out of row 2" in (audited / "tables" / "settings.tex").read_text()
+    assert "Left out of toy, net, hot at" in (audited / "tables" / "settings.tex").read_text()
     assert (audited / "figures" / "roc_toy_net_hot-epsinf.svg").stat().st_size > 0
 
 

@@ -135,7 +135,7 @@ def test_the_page_says_what_explanations_miss_and_cost(finished):
         "one record&#39;s term taken out of the explanation set, the number of records being public",
         "answered from past explanations alone cost nothing",
         "the published β, without noise",
-        "What protocols spend on the same queries",
+        "ε spent by protocols on the same queries",
         "tells records of the explanation set from others",
     ):
         assert told in page, told

@@ -6,6 +6,7 @@ import pyarrow as pa
 import pytest
 
 from mia_audit.cli import main
+from mia_audit.config.report_specs import ReportSpec
 from mia_audit.evaluation.called import SHARES, called_columns
 from mia_audit.report.data.spec import parse_spec
 from mia_audit.report.figures.catalogue import figure_files
@@ -53,7 +54,7 @@ def run(command, results, out, spec=SPEC):
 
 
 def test_every_output_is_written(results, tmp_path):
-    spec = parse_spec(json.dumps(SPEC))
+    spec = parse_spec(ReportSpec(**SPEC).model_dump(mode="json"))
     assert run("tables", results, tmp_path / "tables") == 0
     assert run("figures", results, tmp_path / "figures") == 0
     assert run("report", results, tmp_path / "report.html") == 0

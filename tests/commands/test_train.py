@@ -93,7 +93,8 @@ def arguments(
         "seed": 0,
         "dataset": "toy",
         "architecture": "net",
-        "mechanism": {"mechanism": mechanism, "delta": delta, "accountant": accountant},
+        "mechanism": {"mechanism": mechanism}
+        | ({} if mechanism == "none" else {"delta": delta, "accountant": accountant}),
         "mechanism_name": mechanism,
         "epsilon": epsilon,
         "training": {**TRAINING, **training},
@@ -177,7 +178,7 @@ def test_a_killed_job_goes_on_and_ends_in_the_same_bytes(
     assert (kept / "shadow-1" / "epoch.safetensors").exists()
     again = shutil.copytree(kept, tmp_path / "other")
     capsys.readouterr()
-    assert train(pool, out, checkpoints=kept, epochs=4) == 0
+    assert train(pool, out, checkpoints=kept) == 0
     log = capsys.readouterr().err
     assert "shadow 0 of 0-1: already trained by an earlier run" in log
     assert "shadow-1/epoch.safetensors: resuming training from this checkpoint" in log
@@ -185,10 +186,10 @@ def test_a_killed_job_goes_on_and_ends_in_the_same_bytes(
     assert train(pool, tmp_path / "whole") == 0
     assert contents(out) == contents(tmp_path / "whole")
     # another learning rate is another training, which goes on from nothing that was kept
-    assert train(pool, out, checkpoints=again, epochs=4, learning_rate=0.1) == 0
+    assert train(pool, out, checkpoints=again, learning_rate=0.1) == 0
     log = capsys.readouterr().err
     assert "an earlier run" not in log and "resuming" not in log
-    assert train(pool, tmp_path / "whole", epochs=4, learning_rate=0.1) == 0
+    assert train(pool, tmp_path / "whole", learning_rate=0.1) == 0
     assert contents(out) == contents(tmp_path / "whole")
 
 

@@ -67,7 +67,6 @@ def every_spec(of: Audit) -> list[specs.Spec]:
         specs.ExplanationSignalsSpec.of(of, names[0], "forest", "1"),
         report_specs.ReportSpec.of(of),
         report_specs.ReportSpec.with_studies(of),
-        report_specs.PrivateReportSpec.of(of),
     ]
 
 
@@ -100,8 +99,8 @@ def test_how_a_job_runs_is_no_part_of_a_specification(spec: specs.Spec) -> None:
     [
         ('{"seed": 0, "dataset": "digits"}', "spec.json: missing key 'membership'"),
         (
-            '{"seed": 0, "dataset": "digits", "membership": {"modles": 4}}',
-            "unknown key 'membership.modles': did you mean",
+            '{"seed": 0, "dataset": "digits", "membership": {"modells": 4}}',
+            "unknown key 'membership.modells': did you mean",
         ),
         ('{"seed": 0, "dataset": "digits", "membership": {"models": 1}}', "membership.models: "),
         ("[]", "spec.json: expected keys and values (seed, dataset, membership), got list"),

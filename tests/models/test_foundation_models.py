@@ -49,10 +49,9 @@ def test_it_is_fine_tuned_and_explained(name: str, monkeypatch: pytest.MonkeyPat
     labels = torch.randint(CLASSES, (COUNT,), generator=generator)
     members = np.arange(COUNT) % 2 == 0
     training = Training(epochs=2, batch=8, learning_rate=0.01)  # all members a step: calibration is immediate
+    sections = {"none": Mechanism(mechanism="none"), "dp-sgd": Mechanism(mechanism="dp-sgd", accountant="rdp")}
     for mechanism, epsilon in (("none", float("inf")), ("dp-sgd", 8.0)):
-        recipe = Recipe(
-            metadata, start, Mechanism(mechanism=mechanism, accountant="rdp"), training, epsilon, 8, (0, mechanism)
-        )
+        recipe = Recipe(metadata, start, sections[mechanism], training, epsilon, 8, (0, mechanism))
         trained = train_shadow(recipe, 0, inputs, labels, members)
         moved = dict(trained.model.named_parameters())
         assert all(not torch.equal(moved[key], value) for key, value in start.items() if key in moved), mechanism

@@ -14,6 +14,7 @@ from mia_audit.models.weights import digest_of
 
 def test_no_flipped_bit_of_the_numbers_goes_unnoticed(tmp_path: Path) -> None:
     path = tmp_path / "w.safetensors"
+    path.with_suffix(".json").touch()  # the audit made it: it writes it again
     save_weights(nn.Linear(2, 2), path)
     sound = path.read_bytes()
     for place in range(len(sound) - 24, len(sound)):
@@ -24,15 +25,23 @@ def test_no_flipped_bit_of_the_numbers_goes_unnoticed(tmp_path: Path) -> None:
             load_weights(nn.Linear(2, 2), path)
 
 
-def test_weights_of_a_block_are_mended_with_the_block(tmp_path: Path) -> None:
-    path = tmp_path / "000-001" / "shadow-0.safetensors"
+def test_weights_of_a_block_are_made_again_with_the_block(tmp_path: Path) -> None:
+    path = tmp_path / "000-001" / "shadow-0" / "weights.safetensors"
     save_weights(nn.Linear(2, 2), path)
-    path.with_name("training.parquet").touch()
+    (tmp_path / "000-001" / "training.parquet").touch()
     path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(
-        UserError, match=r"shadow-0\.safetensors: truncated .* Delete the folder .*000-001 and run again"
+        UserError, match=r"shadow-0/weights\.safetensors: truncated .* Delete the folder .*000-001 and run again"
     ):
         load_weights(nn.Linear(2, 2), path)
+
+
+def test_nobody_is_told_to_delete_weights_of_their_own(tmp_path: Path) -> None:
+    (tmp_path / "w.safetensors").write_bytes(b"no tensors")
+    with pytest.raises(
+        UserError, match=r"w\.safetensors: truncated or not safetensors .* Expected weights as safetensors"
+    ):
+        load_weights(nn.Linear(2, 2), tmp_path / "w.safetensors")
 
 
 def test_weights_from_elsewhere_need_no_digest(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from mia_audit.config.load import parse
 from mia_audit.config.schema import Audit
-from mia_audit.explain.private_local.section import PrivateExplanations
+from mia_audit.explain.private_section import PrivateExplanations
 from mia_audit.planning.estimate import HELD, PROCESS_BYTES, SHOWN_BYTES, Model, Plan, estimate
 from mia_audit.planning.jobs import advice
 from mia_audit.planning.linear import Linear

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mia_audit.explain.private_local.section import PrivateExplanations
+from mia_audit.explain.private_section import PrivateExplanations
 from mia_audit.models import describe
 from mia_audit.models.memory import activation_bytes
 from mia_audit.planning import passes as planning_costs

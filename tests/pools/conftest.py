@@ -185,9 +185,9 @@ def through_all_stages(section: dict[str, Any], architecture: dict[str, Any], fo
     _stage("membership", shadows, records=pool / "records.parquet", out=pool / "membership.parquet")
     _stage("architecture", {"name": "some", "architecture": architecture}, pool=pool, private=1, out=built)
     recipe = {"dataset": "some", "architecture": "some", "training": training, **mechanism}
-    _stage("train", recipe, pool=pool, architecture=built, shadows="0-1", out=models)
-    task = {"dataset": "some", "options": explained}
-    _stage("signals", task, pool=pool, architecture=built, models=models, family="gradient", out=out)
+    _stage("train", recipe, pool=pool, architecture=built, shadows="0-1", out=models / "000-001")
+    task = {"dataset": "some", "family": "gradient", "blocks": ["000-001"], "options": explained}
+    _stage("signals", task, pool=pool, architecture=built, models=models, out=out)
     signals = read_table(out, "signals")
     assert np.isfinite(signals["ixg_l1"].to_numpy()).all()
     return signals
@@ -195,4 +195,14 @@ def through_all_stages(section: dict[str, Any], architecture: dict[str, Any], fo
 
 def _stage(command: str, spec: dict[str, Any], **options: Any) -> None:
     flags = [word for name, value in options.items() for word in (f"--{name}", str(value))]
-    assert main([command, "--spec", json.dumps({"seed": 0, **spec}), *flags]) == 0, command
+    path = options["out"].parent / f"{command}-spec.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(spec if command == "architecture" else {"seed": 0, **spec}))
+    assert main([command, "--spec", str(path), *flags]) == 0, command
+
+
+def pool_command(section: dict[str, Any], out: Path, name: str = "mine") -> int:
+    """Run `mia-audit pool` on the section of a data set; return its exit code."""
+    path = out.with_name(f"{out.name}-spec.json")
+    path.write_text(json.dumps({"seed": 0, "name": name, "dataset": section}))
+    return main(["pool", "--spec", str(path), "--out", str(out)])

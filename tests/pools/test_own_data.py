@@ -8,13 +8,12 @@ import polars as pl
 import pytest
 from PIL import Image
 
-from mia_audit.cli import main
 from mia_audit.errors import UserError
 from mia_audit.pools import pools
 from mia_audit.pools.build import Pool, build_pool
 from mia_audit.pools.section import Dataset
 
-from .conftest import PUBLIC, through_all_stages
+from .conftest import PUBLIC, pool_command, through_all_stages
 
 VIT = {"model": "vision_transformer", "parameters": {"patch_size": 4, "embed_dim": 8, "depth": 1, "num_heads": 1}}
 COUNT = 24
@@ -271,13 +270,11 @@ def test_a_pickle_that_calls_itself_an_array_is_never_run(tmp_path: Path) -> Non
 
 def test_a_mistake_leaves_nothing_behind(photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (photos / "cat" / "02.png").write_bytes(b"no image")
-    spec = f'{{"seed": 0, "name": "mine", "dataset": {{"source": "images", "path": "{photos}"}}}}'
-    assert main(["pool", "--spec", spec, "--out", str(tmp_path / "pool")]) == 2
+    assert pool_command({"source": "images", "path": str(photos)}, tmp_path / "pool") == 2
     assert capsys.readouterr().err.startswith("mia-audit: datasets.mine.path: 1 of 24 images cannot be read")
     assert not (tmp_path / "pool").exists()
 
 
 def test_a_key_that_a_pool_does_not_read_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    spec = '{"seed": 0, "name": "mine", "dataset": {"source": "digits", "size": 32}}'
-    assert main(["pool", "--spec", spec, "--out", str(tmp_path / "pool")]) == 2
+    assert pool_command({"source": "digits", "size": 32}, tmp_path / "pool") == 2
     assert "datasets.mine.size: pool 'digits' does not read it; it reads none of those keys" in capsys.readouterr().err

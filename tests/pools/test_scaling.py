@@ -1,6 +1,5 @@
 """Constants from the audited records: released once, told in full, never without noise; every mistake is one line."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -8,14 +7,13 @@ import numpy as np
 import polars as pl
 import pytest
 
-from mia_audit.cli import main
 from mia_audit.pools import pools
 from mia_audit.pools.build import Pool, build_pool
 from mia_audit.pools.section import Dataset
 from mia_audit.pools.store import read_records
 from mia_audit.privacy.moments import release_between
 
-from .conftest import PUBLIC, through_all_stages
+from .conftest import PUBLIC, pool_command, through_all_stages
 
 PEOPLE = {
     "age": np.linspace(20, 90, 60),
@@ -102,26 +100,14 @@ def test_private_constants_go_through_an_audits_stages(people: Path, tmp_path: P
     stored = read_records(tmp_path / "run")
     assert stored.metadata["release"]["epsilon"] == 1.0
     again = section | {"public": PUBLIC}
-    assert (
-        main(
-            [
-                "pool",
-                "--spec",
-                json.dumps({"seed": 0, "name": "some", "dataset": again}),
-                "--out",
-                str(tmp_path / "pool"),
-            ]
-        )
-        == 0
-    )
+    assert pool_command(again, tmp_path / "pool", "some") == 0
     for path in (tmp_path / "pool").iterdir():
         assert path.read_bytes() == (tmp_path / "run" / path.name).read_bytes()
 
 
-def pool_command(tmp_path: Path, **section: Any) -> tuple[int, Path]:
+def made(tmp_path: Path, **section: Any) -> tuple[int, Path]:
     out = tmp_path / "pool"
-    spec = {"seed": 0, "name": "mine", "dataset": section}
-    return main(["pool", "--spec", json.dumps(spec), "--out", str(out)]), out
+    return pool_command(section, out), out
 
 
 def arrays(tmp_path: Path, records: np.ndarray) -> str:
@@ -158,7 +144,7 @@ ROWS = np.random.default_rng(0).normal(size=(20, 2))
 def test_what_is_wrong_with_bounds_and_budget_is_one_line(
     changes: dict[str, Any], words: str, people: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code, out = pool_command(tmp_path, **{"source": "table", "path": str(people)} | PRIVATE | changes)
+    code, out = made(tmp_path, **{"source": "table", "path": str(people)} | PRIVATE | changes)
     told = capsys.readouterr().err
     assert code == 2 and words in told and told.count("\n") == 1
     assert not out.exists()
@@ -179,7 +165,7 @@ def test_what_is_wrong_with_arrays_and_their_constants_is_one_line(
     records: np.ndarray, section: dict[str, Any], words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     private = {"standardise": "private", "standardise_epsilon": 1} if "bounds" in section else {}
-    code, out = pool_command(tmp_path, source="arrays", path=arrays(tmp_path, records), **private | section)
+    code, out = made(tmp_path, source="arrays", path=arrays(tmp_path, records), **private | section)
     told = capsys.readouterr().err
     assert code == 2 and words in told and told.count("\n") == 1
     assert not out.exists()
@@ -187,9 +173,9 @@ def test_what_is_wrong_with_arrays_and_their_constants_is_one_line(
 
 def test_bounds_of_a_bundled_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     private = {"source": "breast_cancer", "standardise": "private", "standardise_epsilon": 1}
-    assert pool_command(tmp_path, **private, bounds={"mean radius": [0, 50]})[0] == 2
+    assert made(tmp_path, **private, bounds={"mean radius": [0, 50]})[0] == 2
     assert "bounds: nothing for column 'mean texture' and 28 more" in capsys.readouterr().err
-    code, out = pool_command(tmp_path, **private, bounds={"*": [0, 5000]}, standardise_delta=0.01)
+    code, out = made(tmp_path, **private, bounds={"*": [0, 5000]}, standardise_delta=0.01)
     told = capsys.readouterr()
     assert code == 0 and len(read_records(out).metadata["release"]["bounds"]) == 30
     assert "constants of 30 columns released at ε = 1, δ = 0.01: noise of" in told.out
@@ -198,5 +184,5 @@ def test_bounds_of_a_bundled_table(tmp_path: Path, capsys: pytest.CaptureFixture
 
 def test_images_have_no_columns_to_release(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     private = {"standardise": "private", "standardise_epsilon": 1, "bounds": {"*": [0, 255]}}
-    assert pool_command(tmp_path, source="digits", **private)[0] == 2
+    assert made(tmp_path, source="digits", **private)[0] == 2
     assert "datasets.mine.standardise: pool 'digits' does not read it" in capsys.readouterr().err

@@ -1,6 +1,5 @@
 """What is wrong with a user's files is one line on stderr and exit code 2, from the command that the rule calls, and nothing is left behind."""
 
-import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -11,9 +10,7 @@ import polars as pl
 import pytest
 from PIL import Image
 
-from mia_audit.cli import main
-
-from .conftest import Publish
+from .conftest import Publish, pool_command
 
 Fails = Callable[..., str]
 
@@ -24,8 +21,7 @@ def fails(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Fails:
 
     def run(**section: Any) -> str:
         out = tmp_path / "pool"
-        spec = {"seed": 0, "name": "mine", "dataset": section}
-        assert main(["pool", "--spec", json.dumps(spec), "--out", str(out)]) == 2
+        assert pool_command(section, out) == 2
         told = capsys.readouterr().err
         assert told.startswith("mia-audit: datasets.mine") and told.count("\n") == 1, told
         assert not out.exists()

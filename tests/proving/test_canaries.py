@@ -122,7 +122,7 @@ def test_noise_calibrated_for_five_times_the_records_is_caught() -> None:
 
 @pytest.mark.parametrize("left_out", ["weight", "bias"])
 def test_a_parameter_left_out_of_the_norm_is_caught(left_out: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    def partial_norm(gradients: Gradients, clipping: Clipping, total: Tensor) -> None:
+    def partial_norm(gradients: Gradients, clipping: Clipping, total: Tensor, *_: object) -> None:
         kept = [value.flatten(1) for name, value in gradients.items() if name != left_out]
         factors = clipping.factors(torch.cat(kept, dim=1).norm(dim=1))
         total += torch.cat([factors @ value.flatten(1) for value in gradients.values()])

@@ -13,7 +13,7 @@ from mia_audit.config.schema import Audit
 from mia_audit.config.specs import Spec
 from mia_audit.evaluation.section import Evaluation
 from mia_audit.explain.catalogue import EXPLANATION_SETS
-from mia_audit.explain.private_local.section import PrivateExplanations
+from mia_audit.explain.private_section import PrivateExplanations
 from mia_audit.explain.section import Explainers
 from mia_audit.sections import Epsilon, Section
 

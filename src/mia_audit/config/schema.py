@@ -12,7 +12,7 @@ from mia_audit.config.architecture import Architecture, Under
 from mia_audit.errors import suggest
 from mia_audit.evaluation.section import Evaluation
 from mia_audit.explain.catalogue import explainers
-from mia_audit.explain.private_local.section import PrivateExplanations
+from mia_audit.explain.private_section import PrivateExplanations
 from mia_audit.explain.section import Explainers
 from mia_audit.explanation_metrics.section import ExplanationMetrics
 from mia_audit.pools.catalogue import pools

@@ -19,16 +19,21 @@ from mia_audit.errors import UserError
 from mia_audit.evaluation.section import Evaluation
 from mia_audit.explain import explainers
 from mia_audit.explain.methods.llm import Top
-from mia_audit.explain.private_local.section import PrivateExplanations
+from mia_audit.explain.private_section import PrivateExplanations
 from mia_audit.explanation_metrics import measures
 from mia_audit.pools.section import Dataset, Membership
 from mia_audit.privacy.catalogue import Mechanism
+from mia_audit.registry import code_files, file_digest
 from mia_audit.sections import Epsilon, Section
 from mia_audit.signals.families import options_of
 from mia_audit.training.section import Training
 
 DIGEST_LENGTH = 16
 """Hexadecimal digits of the SHA-256 that name a file."""
+
+
+CODE = "code"
+"""The key that holds the SHA-256 of every file of the user's own that the other keys name."""
 
 
 class Spec(Section):
@@ -41,7 +46,10 @@ class Spec(Section):
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Read a specification from a JSON file; UserError where it is missing, not JSON, or lacks a key."""
+        """Read a specification from a JSON file.
+
+        Raises UserError where it is missing, not JSON, or lacks a key, and where a file of code has changed since.
+        """
         try:
             values = json.loads(path.read_text(encoding="utf-8"))
         except OSError as error:
@@ -49,11 +57,17 @@ class Spec(Section):
             raise UserError(f"{path}: {reason}; expected the JSON file of a specification") from None
         except ValueError as error:
             raise UserError(f"{path}: not JSON: {' '.join(str(error).split())}") from None
+        code = values.pop(CODE, {}) if isinstance(values, dict) else {}
+        for file, digest in code.items():
+            if digest != file_digest(file):
+                raise UserError(f"{file}: changed since {path} was written; start the workflow again")
         return parse(cls, values, str(path))
 
     def contents(self) -> dict[str, Any]:
         """Return the keys that were set, as JSON holds them: keys left at their default are not part of the digest."""
-        return self.model_dump(mode="json", exclude_unset=True)
+        values = self.model_dump(mode="json", exclude_unset=True)
+        files = {file: file_digest(file) for file in code_files(values)}
+        return values | ({CODE: files} if files else {})
 
     def write(self, folder: Path) -> Path:
         """Write the specification to {stage}-{digest}.json in a folder, unless that file exists with this content."""

@@ -10,8 +10,8 @@ from jaxtyping import Float
 from mia_audit.explain.black_boxes import black_boxes
 from mia_audit.explain.black_boxes.values import of_labels
 from mia_audit.explain.private_local import ExplanationSet, Terms
-from mia_audit.explain.private_local.section import PrivateExplanations
 from mia_audit.explain.private_local.study import Study
+from mia_audit.explain.private_section import PrivateExplanations
 from mia_audit.planning.linear import fitted
 from mia_audit.planning.sizes import Size
 from mia_audit.signals.explanation_sets import membership_signals, neighbours

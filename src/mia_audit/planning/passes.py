@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from mia_audit.config.expand import needs_training_records
-from mia_audit.explain.private_local.section import PrivateExplanations
+from mia_audit.explain.private_section import PrivateExplanations
 from mia_audit.learners import ExplanationRequest
 from mia_audit.models import construct
 from mia_audit.planning.explanations import MadeUp

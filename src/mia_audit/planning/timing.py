@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from mia_audit.config.expand import needs_training_records
 from mia_audit.explain.catalogue import GRADIENT
-from mia_audit.explain.private_local.section import PrivateExplanations
+from mia_audit.explain.private_section import PrivateExplanations
 from mia_audit.explain.training_records import Members
 from mia_audit.explanation_metrics.study import Task as Measuring
 from mia_audit.explanation_metrics.study import alone, beside, defined, explained

@@ -2,8 +2,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from mia_audit.explain.private_local.section import PrivateExplanations
 from mia_audit.explain.private_local.study import Remembering, Study
+from mia_audit.explain.private_section import PrivateExplanations
 from mia_audit.privacy.zcdp import epsilon_of_rho
 
 SECTION = PrivateExplanations(queries=60, epsilons=(0.1, 10.0), epsilon=1.0, steps=40)

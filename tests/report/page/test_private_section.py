@@ -1,11 +1,10 @@
 """The page's section on private explanations of trained models: made-up answers of two trainings, and attacks on their explanations."""
 
-import json
-
 import polars as pl
 import pyarrow as pa
 import pytest
 
+from mia_audit.config.report_specs import ReportSpec
 from mia_audit.report.data.find import find
 from mia_audit.report.data.provenance import provenance
 from mia_audit.report.data.results import Results
@@ -62,8 +61,8 @@ def results(written) -> Results:
             )
             chunks = iter(table.slice(first, 3600) for first in range(0, len(table), 3600))
             write_table(folder / f"{kind}.parquet", table if kind == "metrics" else chunks, kind, len(table))
-    private = json.dumps({"studies": {"toy": STUDY | {"settings": names}}})
-    return Results(small.root, parse_spec(json.dumps(small.spec), private))
+    spec = ReportSpec(**small.spec, studies={"toy": STUDY | {"settings": names}})
+    return Results(small.root, parse_spec(spec.model_dump(mode="json")))
 
 
 def test_trainings_are_told_apart_with_what_they_promise(results):
@@ -109,6 +108,6 @@ def test_the_page_holds_it(results):
     findings = find(results)
     page = render(results, findings, provenance(results, findings.settings))
     assert "Attacks on explanations from the models' own training records: every AUC" in page
-    assert "what it learned by heart leaks by itself: add the ε of its training" in page
+    assert "what it has memorised leaks separately: add the ε of its training" in page
     for name in ("loss", "spending", "losses", "steps", "queries", "leakage"):
         assert f'id="private-0-{name}"' in page

@@ -18,7 +18,7 @@ from mia_audit.seeds import generator, seed_for
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
 
-    from mia_audit.explain.private_local.section import PrivateExplanations
+    from mia_audit.explain.private_section import PrivateExplanations
 
 UNLIMITED = 1e6
 """A budget that no study reaches: what protocols spend is compared, not when they stop."""

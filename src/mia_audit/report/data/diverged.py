@@ -34,10 +34,11 @@ def _gaps(root: Path, spec: Spec) -> Iterator[Gap]:
 
 def gap_sentences(gaps: tuple[Gap, ...]) -> str:
     """Say which models are missing and why, a sentence per setting."""
-    return " ".join(_sentence(gap) for gap in gaps)
+    return " ".join(gap_sentence(gap) for gap in gaps)
 
 
-def _sentence(gap: Gap) -> str:
+def gap_sentence(gap: Gap) -> str:
+    """Say which models of a setting are missing and why, and whether it could be attacked."""
     setting = gap.setting
     where = f"{setting.dataset}, {setting.architecture}, {setting.mechanism} at ε = {setting.epsilon}"
     verdict = "" if gap.attacked else " Too few models are left: this setting is missing from all that follows."

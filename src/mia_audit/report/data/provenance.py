@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
+from mia_audit.registry import code_files, file_digest
 from mia_audit.report.data.findings import Finding
 from mia_audit.seeds import AUDIT_ONLY
 
@@ -41,6 +42,7 @@ def provenance(results: Results, findings: Sequence[Finding]) -> dict[str, Any]:
         "notice": AUDIT_ONLY,
         "config": spec.config,
         "config_sha256": spec.config_hash,
+        "code_sha256": {file: file_digest(file) for file in code_files(spec.config)},
         "versions": {
             "python": platform.python_version(),
             **{name: known for name in PACKAGES if (known := _version(name))},

@@ -48,6 +48,8 @@ def settings_layout(
     results: Results, findings: Findings, frame: pl.DataFrame | None = None, page: bool = False
 ) -> Layout:
     """Lay out a row per setting and a note per guarantee; on the page with one column for a setting's name."""
+    from mia_audit.report.data.diverged import gap_sentence
+
     present = present_channels(findings.settings)
     trained = any(finding.shadows is not None for finding in findings.settings)
     tpr = "TPR" if findings.fpr is None else f"TPR at {rate(findings.fpr)} FPR"
@@ -69,6 +71,7 @@ def settings_layout(
     rows += [[*names, *[UNKNOWN] * (len(columns) - len(names))] for names in map(_names, lost)]
     caption = f"Means over {count(most_targets(findings), 'model')}, with intervals; of each kind the strongest attack by its mean AUC."
     notes = [*setting_notes(findings, results.releases), *([STEP_TIMES] if trained and page else [])]
+    notes += [] if page else [gap_sentence(gap) for gap in results.spec.gaps]
     return Layout(columns, rows, caption, notes)
 
 
