@@ -56,7 +56,7 @@ class Estimate:
         low, high, *future = (
             value if math.isnan(value) else min(max(value, 0.0), 1.0) for value in (self.low, self.high, *self.future)
         )
-        return replace(self, low=low, high=high, future=tuple(future))
+        return replace(self, low=low, high=high, future=(future[0], future[1]))
 
 
 def estimate(values: Sequence[float] | np.ndarray, confidence: float, comparisons: int = 1) -> Estimate:
