@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -30,6 +30,9 @@ FEWEST = 4
 ENOUGH = 8
 """Models that are left out in turn: more make intervals no better (simulated up to 33 models)."""
 
+SILENT = 0.05
+"""The p from which an AUC cannot be told from guessing."""
+
 WITHOUT = "_without"
 """Ends the names of the columns of metrics.parquet that hold a metric without each of the models left out."""
 
@@ -44,6 +47,8 @@ class OverTargets:
     members: float = math.nan
     non_members: float = math.nan
     """Scored records of a target, the mean over targets."""
+    silent: bool = False
+    """Whether the attack's AUC cannot be told from guessing."""
 
     @classmethod
     def of(cls, metrics: pl.DataFrame, name: str) -> OverTargets:
@@ -52,11 +57,13 @@ class OverTargets:
         The rows whose column `{name}_without` is not null are the models that were left out, in the order of its items.
         """
         known = metrics.filter(metrics[name].is_not_null()).sort("target", maintain_order=True)
-        sizes = (
+        members, non_members = (
             float(known[side].to_numpy().mean()) if side in known.columns and len(known) else math.nan for side in SIDES
         )
         values = known[name].to_numpy().astype(np.float64)
-        return cls(values, _square(known, f"{name}{WITHOUT}"), *sizes)
+        found = cls(values, _square(known, f"{name}{WITHOUT}"), members, non_members)
+        aucs = known["auc"].drop_nulls().to_numpy().astype(np.float64) if "auc" in known.columns else values[:0]
+        return replace(found, silent=len(aucs) > 1 and replace(found, values=aucs).above_guessing() > SILENT)
 
     @property
     def count(self) -> int:
@@ -78,10 +85,14 @@ class OverTargets:
         """The covariance c of two targets' metrics, at least 0.
 
         Where no models were left out, what it is without a leak: the variance of the mean is then 2 (K − 1)/(K − 2) times
-        as large as that of independent targets.
+        as large as that of independent targets. It is no less where the attack cannot be told from guessing, unless no
+        target lost anything: what all targets learn alike (a shift's sign) hardly changes without one model.
         """
+        noise = self.sd**2 / max(self.count - 2, 1)
         found = _shared(self.without) if self.without is not None else None
-        return max(found, 0.0) if found is not None else self.sd**2 / max(self.count - 2, 1)
+        if found is None:
+            return noise
+        return max(found, noise) if self.silent and found != 0 else max(found, 0.0)
 
     @property
     def error(self) -> float:
@@ -126,12 +137,13 @@ class OverTargets:
         """Return the metric of some of the targets, by their places."""
         chosen_places = np.asarray(places)
         without = None if self.without is None else self.without[np.ix_(chosen_places, chosen_places)]
-        return OverTargets(self.values[chosen_places], without, self.members, self.non_members)
+        return replace(self, values=self.values[chosen_places], without=without)
 
     def minus(self, other: OverTargets) -> OverTargets:
         """Return the difference over the same targets, in the same order."""
         both = self.without is not None and other.without is not None
-        return OverTargets(self.values - other.values, self.without - other.without if both else None)  # type: ignore[operator]
+        without = self.without - other.without if both else None  # type: ignore[operator]
+        return OverTargets(self.values - other.values, without, silent=self.silent and other.silent)
 
     def _t(self, value: float) -> float:
         gap, error = self.mean - value, self.error

@@ -105,9 +105,11 @@ class Leak:
 
     def over(self, metric: str) -> OverTargets:
         """Return `auc` or `tpr` over targets."""
-        from mia_audit.evaluation.intervals import OverTargets
+        from mia_audit.evaluation.intervals import SILENT, OverTargets
 
-        return OverTargets(getattr(self, metric), self.without.get(metric), *self.sizes)
+        auc = OverTargets(self.auc, None, *self.sizes)
+        silent = len(self.auc) > 1 and auc.above_guessing() > SILENT
+        return OverTargets(getattr(self, metric), self.without.get(metric), *self.sizes, silent)
 
     @property
     def auc_estimate(self) -> Estimate:
