@@ -7,11 +7,12 @@ from typing import Any
 from threadpoolctl import threadpool_limits
 
 from mia_audit.attacks.design import recognise
-from mia_audit.attacks.io.parquet import OPTIONS, SignalsFile, TooFewModels, write_scores
+from mia_audit.attacks.io.parquet import GIVEN, OPTIONS, SignalsFile, TooFewModels, write_scores
 from mia_audit.attacks.run import permuted_membership, plan, scores_of
 from mia_audit.commands._arguments import add_spec
 from mia_audit.config.specs import AttackSpec
 from mia_audit.errors import UserError
+from mia_audit.storage import given_digest
 from mia_audit.storage.diverged import DIVERGED, diverged_of_all
 
 
@@ -36,6 +37,8 @@ def run(options: argparse.Namespace) -> None:
         return
     if spec.attacks.model_extra:
         metadata[OPTIONS] = spec.attacks.model_extra
+    if given := given_digest(options.signals):
+        metadata[GIVEN] = given
     runs = plan(spec.attacks.methods, file.signals, spec.attacks.likelihoods)
     if not runs:
         names = ", ".join(signal.name for signal in file.signals)

@@ -7,14 +7,14 @@ from typing import Any
 
 from threadpoolctl import threadpool_limits
 
-from mia_audit.attacks.io.parquet import OPTIONS, SignalsFile
+from mia_audit.attacks.io.parquet import GIVEN, OPTIONS, SignalsFile
 from mia_audit.attacks.run import Run
 from mia_audit.commands._arguments import add_spec
 from mia_audit.config.specs import EvaluationSpec
 from mia_audit.evaluation.files import Scored, metric_rows, metrics_table, read_scores
 from mia_audit.evaluation.leave_outs import Columns, without_each
 from mia_audit.signals.name import Reading, Signal
-from mia_audit.storage import ROW_GROUPS, table_metadata, write_table
+from mia_audit.storage import ROW_GROUPS, given_digest, table_metadata, write_table
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -36,6 +36,8 @@ def run(options: argparse.Namespace) -> None:
     metadata = table_metadata(options.scores, "scores") | {"confidence": section.confidence}
     metadata.pop(ROW_GROUPS, None)
     given = metadata.pop(OPTIONS, None)
+    if brought := given_digest(options.scores):
+        metadata[GIVEN] = metadata.get(GIVEN, {}) | brought
     further: Callable[[Scored], Columns] | None = None
     rows: list[dict[str, Any]] = []
     with threadpool_limits(1, "blas"):  # products of small matrices gain nothing from threads
@@ -59,7 +61,7 @@ def _further(path: Path, fprs: tuple[float, ...], given: dict[str, Any] | None) 
     def score(scored: Scored) -> Columns:
         nonlocal held
         attack, names, likelihood, null_control = scored.key
-        if not (set(names.split("+")) <= set(known) and len(file.record) == len(scored.record)):
+        if not (set(names.split("+")) <= set(known) and file.member.shape == scored.member.shape):
             return {}
         signals = tuple(known[name] for name in names.split("+"))
         held = {signal: held[signal] if signal in held else Reading(signal, file.read(signal)) for signal in signals}

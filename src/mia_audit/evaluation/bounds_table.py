@@ -38,7 +38,7 @@ def lower_bounds(metrics: pl.DataFrame, delta: float, alpha: float, bernoulli: b
     """
     if missing := [name for share in SHARES for name in called_columns(share) if name not in metrics.columns]:
         raise UserError(
-            f"the metrics have no column '{missing[0]}': an earlier version wrote them. Delete them and run again"
+            f"the metrics have no column '{missing[0]}', which bounds on ε are read from; evaluate the scores again"
         )
     known = metrics.filter(pl.col("auc").is_not_null())
     methods = METHODS if bernoulli else {name: bound for name, bound in METHODS.items() if name != "one-run"}

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 
+from mia_audit.attacks.io.parquet import stated_order
 from mia_audit.errors import UserError
 from mia_audit.evaluation.called import SHARES, called_columns
 from mia_audit.evaluation.intervals import WITHOUT
@@ -41,6 +42,9 @@ def read_scores(path: Path, *wanted: str) -> Iterator[Scored]:
     A row group that is not K targets × the same N records, in order, is a UserError.
     """
     file = open_table(path, "scores", [*KEYS, "target", "record", "member", "score"])
+    if not stated_order(file):
+        yield from _foreign_scores(path, *wanted)
+        return
     told = table_metadata(path, "scores").get(ROW_GROUPS)
     for index in range(file.num_row_groups):
         with naming_damage(path, "scores"):
@@ -73,6 +77,46 @@ def read_scores(path: Path, *wanted: str) -> Iterator[Scored]:
             rows["member"].to_numpy().reshape(shape).T,
             rows["score"].to_numpy().reshape(shape).T,
         )
+
+
+def _foreign_scores(path: Path, *wanted: str) -> Iterator[Scored]:
+    """Yield the attacks of a table made elsewhere, whatever the order of its rows: one attack in memory at a time."""
+    whole = pl.scan_parquet(path).with_columns(
+        *(pl.col(name).cast(pl.String) for name in KEYS[:3]),
+        *(pl.col(name).cast(pl.Boolean) for name in ("null_control", "member")),
+    )
+    for key in whole.select(KEYS).unique(maintain_order=True).collect().iter_rows():
+        if wanted and key != (*wanted, False):
+            continue
+        same = [pl.col(name).eq_missing(pl.lit(value)) for name, value in zip(KEYS, key, strict=True)]
+        columns = ("target", "record", "member", "score")
+        rows = whole.filter(*same).select(columns).sort("target", "record").collect()
+        for name in columns:
+            if empty := rows[name].null_count():
+                raise UserError(f"{path}: column '{name}' has {empty} empty cells; a score that is not known is NaN")
+        if None in key:
+            raise UserError(f"{path}: column '{KEYS[key.index(None)]}' has empty cells")
+        target, record = rows["target"].unique(maintain_order=True).to_numpy(), rows["record"].to_numpy()
+        shape = (len(target), len(rows) // len(target))
+        if (
+            len(rows) % len(target)
+            or (record.reshape(shape) != record[: shape[1]]).any()
+            or _repeats(record[: shape[1]])
+        ):
+            raise UserError(
+                f"{path}: {' '.join(map(str, key[:3]))}: expected the same records for every target, once each"
+            )
+        yield Scored(
+            key,
+            target,
+            record[: shape[1]],
+            rows["member"].to_numpy().reshape(shape).T,
+            rows["score"].to_numpy().astype(np.float32).reshape(shape).T,
+        )
+
+
+def _repeats(record: np.ndarray) -> bool:
+    return len(np.unique(record)) < len(record)
 
 
 def _values(file: Any, index: int, name: str) -> list[Any]:

@@ -14,7 +14,7 @@ import polars as pl
 
 from mia_audit.attacks.design import recognise
 from mia_audit.attacks.io.matrices import MatrixFiles, parse_given
-from mia_audit.attacks.io.parquet import write_scores
+from mia_audit.attacks.io.parquet import GIVEN, write_scores
 from mia_audit.attacks.run import Run, permuted_membership, plan
 from mia_audit.errors import UserError
 from mia_audit.evaluation.bounds_table import bounds_table
@@ -22,7 +22,7 @@ from mia_audit.evaluation.exposure import exposure
 from mia_audit.evaluation.files import KEYS, Scored, flat, metrics_table, read_scores
 from mia_audit.evaluation.run import score_and_evaluate
 from mia_audit.evaluation.summary import summarise
-from mia_audit.storage import write_table, write_text
+from mia_audit.storage import sha256, write_table, write_text
 
 
 @dataclass(frozen=True)
@@ -93,6 +93,7 @@ def _write(request: Request, source: MatrixFiles, runs: list[Run]) -> None:
             yield evaluated.run, evaluated.member, evaluated.scores
 
     metadata = {"seed": request.seed, "dataset": request.name, **recognise(source.member).metadata}
+    metadata[GIVEN] = {file.name: sha256(file) for file in source.files if file.is_file()}
     write_scores(out / "scores.parquet", scored(), runs, source.record, range(source.models), metadata)
     metrics = metrics_table(rows)
     write_table(

@@ -78,6 +78,16 @@ class MatrixFiles:
             if source in self._files and name not in self._files:
                 self.signals.append(read_signal(name))
 
+    @property
+    def files(self) -> list[Path]:
+        """The files that membership and signals are read from."""
+        names = (self._membership, *self._files.values())
+        return list(
+            dict.fromkeys(
+                Path(f"{name}.npz" if key else file) for file in names for name, _, key in [file.partition(".npz:")]
+            )
+        )
+
     def read(self, signal: Signal) -> list[Float[np.ndarray, "N K"]]:
         """Return a signal's matrix, [N, K], for every query; shapes that differ and cells that are no numbers are UserErrors."""
         if signal.name not in self._files:
