@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from mia_audit.attacks.io.checks import check_coins
 from mia_audit.errors import UserError
 from mia_audit.evaluation.bounds_table import bounds_table
 from mia_audit.evaluation.files import metric_rows, metrics_table, read_scores
@@ -28,6 +29,8 @@ def run(options: argparse.Namespace) -> None:
             raise UserError(f"--{name} {getattr(options, name):g}: expected a number between 0 and 1")
     rows: list[dict[str, Any]] = []
     for scored in read_scores(options.scores):
+        if options.design == "bernoulli" and not scored.key[-1]:
+            check_coins(scored.member, "--design bernoulli")
         rows += metric_rows(scored, (), options.confidence)
     table = bounds_table(metrics_table(rows), options.delta, options.confidence, options.design == "bernoulli")
     write_text(options.out, table.write_csv())

@@ -13,6 +13,7 @@ import numpy as np
 import polars as pl
 
 from mia_audit.attacks.design import recognise
+from mia_audit.attacks.io.checks import check_coins
 from mia_audit.attacks.io.matrices import MatrixFiles, parse_given
 from mia_audit.attacks.io.parquet import GIVEN, write_scores
 from mia_audit.attacks.run import Run, permuted_membership, plan
@@ -53,6 +54,8 @@ def audit(request: Request) -> None:
     if not request.name or "/" in request.name:
         raise UserError(f"--name '{request.name}': files are named after it; expected a name without /")
     source = MatrixFiles(request.membership, [parse_given(text) for text in request.signals])
+    if request.design == "bernoulli":
+        check_coins(source.member, "--design bernoulli")
     runs = plan(request.attacks, source.signals, request.likelihoods)
     if not runs:
         raise UserError(f"none of the attacks ({', '.join(request.attacks)}) reads any of the signals")

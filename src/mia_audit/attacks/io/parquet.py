@@ -10,10 +10,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from mia_audit.attacks.io.checks import check_loss, check_orientation
 from mia_audit.attacks.run import Run
 from mia_audit.errors import UserError
 from mia_audit.signals.name import Signal, is_signal, read_signal
-from mia_audit.storage import ROW_GROUPS, naming_damage, open_table, table_metadata, write_table
+from mia_audit.storage import ROW_GROUPS, digests, naming_damage, open_table, table_metadata, write_table
 from mia_audit.storage.diverged import diverged_models
 
 if TYPE_CHECKING:
@@ -120,12 +121,15 @@ class SignalsFile:
             )
         self.member: Bool[np.ndarray, "N K"] = member.astype(bool)
         check_membership(self.member, str(path))
+        check_orientation(self.member, str(path))
 
     def read(self, signal: Signal) -> list[Float[np.ndarray, "N K"]]:
         """Return a signal's values as float64, for every query; a cell that is not a finite number is a UserError that names it."""
         queries = {name: self._matrix(name).astype(np.float64) for name in self._queries[signal.name]}
         for name, values in queries.items():
             check_finite(values, f"{self._path}: column '{name}'")
+        if signal.name == "loss":
+            check_loss(next(iter(queries.values())), self.member, f"{self._path}: column 'loss'")
         return list(queries.values())
 
     def _matrix(self, name: str) -> np.ndarray:
@@ -144,7 +148,7 @@ class SignalsFile:
 
 def stated_order(file: pq.ParquetFile) -> bool:
     """Whether a table's metadata say that an audit wrote it, and so that its rows have the order of its kind."""
-    return b"mia_audit.kind" in (file.schema_arrow.metadata or {})
+    return digests.KEY.encode() in (file.schema_arrow.metadata or {})
 
 
 def check_membership(member: Bool[np.ndarray, "N K"], where: str) -> None:
