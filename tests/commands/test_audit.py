@@ -270,8 +270,23 @@ def test_bounds_and_comparisons_of_an_audit(folder, capsys):
         == 0
     )
     table = pl.read_csv(out / "bounds.csv")
-    assert set(table["method"]) == {"clopper-pearson", "gaussian", "one-run"} and len(table) == 3 * 3
+    methods = {"clopper-pearson", "gaussian", "one-run", "one-run-f-dp", "one-run-gaussian"}
+    assert set(table["method"]) == methods and len(table) == 3 * 5
     attacks = ["--first", "loss-lira", "confidence", "hierarchical", "--second", "threshold", "loss", "none"]
     assert main(["compare", "--metrics", str(out / "metrics.parquet"), *attacks]) == 0
     shown = pl.read_csv(capsys.readouterr().out.encode())
     assert shown["metric"][0] == "auc" and shown["difference"][0] > 0 and shown["p"][0] < 0.05
+
+
+def test_bounds_of_a_list_of_scores(tmp_path, capsys):
+    random = np.random.default_rng(0)
+    member = random.random(1000) < 0.5
+    frame = pl.DataFrame({"member": member.astype(int), "score": 2 * random.normal(size=1000) + 6 * member})
+    frame.write_csv(tmp_path / "canaries.csv")
+    arguments = ["--scores", str(tmp_path / "canaries.csv"), "--design", "bernoulli", "--out", str(tmp_path / "b.csv")]
+    assert main(["epsilon-bound", *arguments]) == 0
+    table = pl.read_csv(tmp_path / "b.csv")
+    assert len(table) == 5 and (table["epsilon"] > 1).all() and set(table["attack"]) == {"given"}
+    pl.DataFrame({"in": frame["score"][:200], "out": frame["score"][200:400]}).write_csv(tmp_path / "canaries.csv")
+    assert main(["epsilon-bound", *arguments]) == 2
+    assert "exactly 200 of 400 records, which fair coins do not give" in capsys.readouterr().err
