@@ -36,6 +36,7 @@ from mia_audit.report.text.statements import (
     no_guarantee_sentence,
     null_ceiling,
     null_sentence,
+    randomness_sentence,
     sampling_name,
     scope,
 )
@@ -237,6 +238,8 @@ def _metadata(results: Results, findings: Findings, sources: Mapping[str, Any]) 
             "Membership",
             f"{drawn[:1].upper()}{drawn[1:]} (design {design}); one draw, shared by all settings of a data set",
         )
+    if said := randomness_sentence(results.spec.explainers.get("randomness")):
+        yield "Random draws of explainers", said
     private = [finding for finding in findings.settings if finding.setting.private]
     if private:
         guarantees = "; ".join(dict.fromkeys(guarantee_sentence(finding, guarantee(finding)) for finding in private))

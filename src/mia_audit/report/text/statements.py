@@ -53,6 +53,19 @@ def corrections(results: Results) -> list[str]:
     return [SENTENCES[kind] for kind in results.design_corrections]
 
 
+def randomness_sentence(randomness: str | None) -> str:
+    """Say whose random numbers stochastic explainers drew; empty where none was asked for."""
+    if randomness is None:
+        return ""
+    if randomness == "shared":
+        return "The same for every model, as if the adversary knew the service's random numbers (randomness: shared)."
+    own = "Every model's own: the adversary does not know the service's random numbers"
+    if randomness == "own":
+        return f"{own} (randomness: own)."
+    requests = randomness.partition(":")[2]
+    return f"{own}, and averages {requests} requests for each record (randomness: {randomness})."
+
+
 def _studied_scope(results: Results, findings: Findings) -> str:
     """Say what was explained and attacked where no model was trained."""
     sentences = []
