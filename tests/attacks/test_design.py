@@ -179,6 +179,15 @@ def test_noise_is_guessing_under_every_design(attack, likelihood, kind):
 
 
 @pytest.mark.parametrize("kind", DESIGNS)
+@pytest.mark.parametrize(("attack", "likelihood"), [case for case in CASES if case[1] != "per-record"])
+def test_four_models_leave_one_on_either_side(attack, likelihood, kind):
+    """No side has a variance then; scores are finite all the same, noise is guessing, and a leak is found."""
+    found = [mean_aucs(attack, likelihood, DESIGNS[kind], 30, leak, models=4) for leak in (0.0, 1.0)]
+    assert abs(found[0].mean() - 0.5) < 4 * stats.sem(found[0])
+    assert found[1].mean() > 0.55
+
+
+@pytest.mark.parametrize("kind", DESIGNS)
 @pytest.mark.parametrize(("attack", "likelihood"), [("loss-lira", name) for name in RATIOS])
 def test_a_leak_is_that_of_random_halves_with_one_model_fewer(attack, likelihood, kind):
     corrected = mean_aucs(attack, likelihood, DESIGNS[kind], 15, leak=0.7)

@@ -46,13 +46,18 @@ class DesignShifts:
         self._member, self._partners = signal.reordered(member), signal.reordered(partners)
         bins, models = bins_of(signal), member.shape[1]
         moments = np.zeros((5, len(bins), models))
-        squares, freedom = np.zeros((2, models)), np.zeros((2, models))
+        squares, freedom, whole = np.zeros((2, models)), np.zeros((2, models)), 0.0
         for index, rows in enumerate(bins):
             for block in self._blocks(rows.start, rows.stop):
                 moments[:, index] += _moments(block)
+                whole += float(np.square(block.values).sum())
                 for side, one in enumerate((block.inside, block.outside)):
                     squares[side] += one.squares.sum(axis=0)
                     freedom[side] += np.maximum(one.count - 1, 0).sum(axis=0)
+        none = (
+            freedom == 0
+        )  # no record has two other models on a side: the variance over all models knows no membership
+        squares[none], freedom[none] = whole, len(member) * (models - 1)
         self.pools, self._prior = prior_of(signal, bins, moments, squares, freedom)
 
     def deviations(self) -> Iterator[tuple[Block, Cells, Cells]]:

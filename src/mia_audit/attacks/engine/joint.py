@@ -78,17 +78,25 @@ def _sides(together: Sequence[Block]) -> Iterator[list[Side]]:
 
 
 def _covariances(signals: Sequence[Cells], member: Member, partners: Partners | None) -> np.ndarray:
-    """Return the pooled covariances in and out of every target, [2, S, S, K], without the target."""
+    """Return the pooled covariances in and out of every target, [2, S, S, K], without the target.
+
+    Where no record has two other models on a side, the covariance over all models takes their place.
+    """
     size, models = len(signals), member.shape[1]
     products, freedom = np.zeros((2, size, size, models)), np.zeros((2, models))
+    whole = np.zeros((size, size))
     for together in zip(*(blocks(signal, member, partners) for signal in signals), strict=True):
+        values = np.stack([block.values.ravel() for block in together])
+        whole += values @ values.T
         for index, sides in enumerate(_sides(together)):
             freedom[index] += np.maximum(sides[0].count - 1, 0).sum(axis=0)
             for a in range(size):
                 for b in range(a + 1):
                     products[index, a, b] += sides[a].products(sides[b]).sum(axis=0)
                     products[index, b, a] = products[index, a, b]
-    covariances: np.ndarray = products / np.maximum(freedom, 1)[:, None, None]
+    every = whole[:, :, None] / max(len(member) * (models - 1), 1)
+    known = freedom[:, None, None] > 0
+    covariances: np.ndarray = np.where(known, products / np.maximum(freedom, 1)[:, None, None], every)
     return covariances
 
 

@@ -222,13 +222,18 @@ def _log_tail(distance: Cells, side: Side, scale: Scale) -> Cells:
 
 
 def pooled_variances(over: Iterable[Block], models: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the pooled likelihoods in and out, [1, K]: for every target, ΣSS/Σ(n − 1) over records, without the target."""
+    """Return the pooled variances in and out, [1, K]: for every target, ΣSS/Σ(n − 1) over records, without the target.
+
+    Where no record has two other models on a side, the variance over all models takes its place: it knows no membership.
+    """
     squares, freedom = np.zeros((2, models)), np.zeros((2, models))
+    whole = np.zeros(2)
     for block in over:
+        whole += np.einsum("ij,ij->", block.values, block.values), len(block.values) * (models - 1)
         for index, side in enumerate((block.inside, block.outside)):
             squares[index] += side.squares.sum(axis=0)
             freedom[index] += np.maximum(side.count - 1, 0).sum(axis=0)
-    inside, outside = squares / np.maximum(freedom, 1)
+    inside, outside = np.where(freedom > 0, squares / np.maximum(freedom, 1), whole[0] / max(whole[1], 1))
     return inside[None], outside[None]
 
 
