@@ -136,7 +136,7 @@ def test_the_page_says_what_explanations_miss_and_cost(finished):
         "answered from past explanations alone cost nothing",
         "the published β, without noise",
         "ε spent by protocols on the same queries",
-        "tells records of the explanation set from others",
+        "distinguishes records of the explanation set from others",
     ):
         assert told in page, told
     charts = json.loads(re.search(r"^const charts = (.*);$", page, re.M)[1])

@@ -303,4 +303,4 @@ def interpreted(tmp_path_factory: pytest.TempPathFactory) -> Small:
     settings = SETTINGS | {("other", "8"): 0.4}
     small = _write(tmp_path_factory.mktemp("interpreted"), settings, pool=True)
     _explanations(small.root / "toy" / "net", settings, np.random.default_rng(7))
-    return Small(small.root, small.spec | {"interpreted": True, "shown": True, "curved": True})
+    return Small(small.root, small.spec | {"explanation_metrics": True, "explanation_maps": True, "curves": True})

@@ -124,13 +124,13 @@ class ReportSpec(Spec):
     title: str = ""
     exposed: int = 0
     """How many of the most exposed records the report shows."""
-    interpreted: bool = False
+    explanation_metrics: bool = False
     """Whether explanations were measured."""
-    shown: bool = False
+    explanation_maps: bool = False
     """Whether maps of some records were stored."""
-    curved: bool = False
+    curves: bool = False
     """Whether curves were measured on explanations."""
-    inherent: tuple[str, ...] = ()
+    intrinsic: tuple[str, ...] = ()
     """Data sets on which intrinsic explanations are compared with post-hoc ones."""
     evaluation: Evaluation = Evaluation()
     explainers: Explainers = Explainers()
@@ -149,10 +149,10 @@ class ReportSpec(Spec):
             exposed=audit.report.exposed,
             settings=tuple(reported_settings(audit)),
             likelihood=audit.attacks.likelihoods[0],
-            interpreted=bool(expand.compared_settings(audit)),
-            shown=audit.explanation_metrics.shown > 0,
-            curved=expand.measures_curves(audit),
-            inherent=tuple(expand.intrinsic_datasets(audit)),
+            explanation_metrics=bool(expand.compared_settings(audit)),
+            explanation_maps=audit.explanation_metrics.shown > 0,
+            curves=expand.measures_curves(audit),
+            intrinsic=tuple(expand.intrinsic_datasets(audit)),
             evaluation=Evaluation(**audit.evaluation.model_dump()),
             explainers=Explainers(**audit.explainers.model_dump()),
             config=audit.model_dump(mode="json", exclude={"compute"}),

@@ -87,7 +87,7 @@ class Results:
                 read_frame(self.root.joinpath(*group, "explanation_metrics.parquet"), "explanation_metrics")
             )
             for group in self.spec.groups
-            if self.spec.interpreted
+            if self.spec.explanation_metrics
         }
 
     @cached_property
@@ -144,8 +144,8 @@ class Results:
         paths |= {
             self.root.joinpath(*group, f"{name}.parquet")
             for group in self.spec.groups
-            for name in ("explanation_metrics", "explanations", *(["curves"] if self.spec.curved else []))
-            if self.spec.interpreted
+            for name in ("explanation_metrics", "explanations", *(["curves"] if self.spec.curves else []))
+            if self.spec.explanation_metrics
         }
         for dataset, study in self.spec.studies.items():
             boxes = (*study["black_boxes"], *(setting["name"] for setting in study["settings"]))

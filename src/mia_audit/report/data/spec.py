@@ -89,13 +89,13 @@ class Spec:
     config_hash: str | None = None
     gaps: tuple[Gap, ...] = ()
     """Missing models; settings that could not be attacked are listed here and not among the settings."""
-    interpreted: bool = False
+    explanation_metrics: bool = False
     """Whether explanations were measured, for every architecture that was trained."""
-    shown: bool = False
+    explanation_maps: bool = False
     """Whether attribution maps of some records were kept."""
-    inherent: tuple[str, ...] = ()
+    intrinsic: tuple[str, ...] = ()
     """Data sets on which intrinsic explanations are compared with post-hoc ones."""
-    curved: bool = False
+    curves: bool = False
     """Whether curves were measured on explanations (deletion, insertion)."""
     studies: Mapping[str, Any] = field(default_factory=dict)
     """Studies of private explanations by data set."""

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mia_audit.registry import Registry
+from mia_audit.report.figures.layout import FORMATS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
 
     Subjects = Callable[[Spec], Mapping[str, Any]]
     Drawing = Callable[[Results, Findings, Any], Figure | str]
-
-FORMATS = ("pdf", "svg", "png")
 
 
 @dataclass(frozen=True)

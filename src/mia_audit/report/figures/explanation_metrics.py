@@ -31,7 +31,7 @@ ATTACKS = {"outputs": ("0.1", "s"), "explanations": ("0.5", "D"), "both": ("0.7"
 
 @figure(
     "explanation_metrics",
-    once("explanation_metrics", lambda spec: spec.interpreted and spec.groups),
+    once("explanation_metrics", lambda spec: spec.explanation_metrics and spec.groups),
     "Test accuracy, similarity of explanations and AUC of attacks in every setting, with intervals. Similarity is that to the "
     "model without DP with the same training set; hollow: of two models without DP with different training sets.",
 )

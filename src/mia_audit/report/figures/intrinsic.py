@@ -23,7 +23,7 @@ ROW, BESIDE = 0.15, 1.9
 
 @figure(
     "intrinsic",
-    lambda spec: {f"intrinsic_{dataset}": dataset for dataset in spec.inherent},
+    lambda spec: {f"intrinsic_{dataset}": dataset for dataset in spec.intrinsic},
     "AUC of the strongest attack on every explainer of the same records, with intervals. Dashed: guessing.",
 )
 def intrinsic(results: Results, findings: Findings, dataset: str) -> Figure | str:

@@ -8,8 +8,7 @@ from pathlib import Path
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
-from mia_audit.report.figures.catalogue import FORMATS
-from mia_audit.report.figures.layout import COLUMN, literal_text
+from mia_audit.report.figures.layout import COLUMN, FORMATS, literal_text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -26,7 +26,7 @@ def overlaid(results: Results, group: Sequence[Finding], interpretation: Interpr
     """Return every explainer's pictures of a group, a row per record and a column per setting; empty for tables."""
     place = group[0].setting.group
     metadata = results.pool_metadata(place[0]) or {}
-    if metadata.get("kind") != "image" or not results.spec.shown:
+    if metadata.get("kind") != "image" or not results.spec.explanation_maps:
         return []
     stored = np.load(results.root / "pools" / place[0] / "records.npy", mmap_mode="r")
     maps = results.maps(place)

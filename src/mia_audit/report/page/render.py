@@ -57,7 +57,7 @@ def render(results: Results, findings: Findings, sources: Mapping[str, Any]) -> 
     ]
     private_studies = _private_studies(results, findings, specifications) if results.spec.studies else []
     exposed = list(_exposed(results, findings))
-    intrinsic = _intrinsic(findings, results.spec.confidence) if results.spec.inherent else []
+    intrinsic = _intrinsic(findings, results.spec.confidence) if results.spec.intrinsic else []
     spec = results.spec
     level = f"{spec.confidence * 100:g}\u00a0%"
     null = null_layout(findings, level)

@@ -44,7 +44,7 @@ def _layout(results: Results, findings: Findings, frame: pl.DataFrame) -> Layout
     return Layout(**laid_out(columns, frame.iter_rows(named=True)), caption=caption)
 
 
-@table("explanation_metrics", _layout, condition=lambda spec: spec.interpreted, long=True)
+@table("explanation_metrics", _layout, condition=lambda spec: spec.explanation_metrics, long=True)
 def explanation_metrics(results: Results, findings: Findings) -> pl.DataFrame:
     """Return every measure of every explainer in every setting."""
     interpreted = interpretations(results)
@@ -89,7 +89,7 @@ def _height(share: float) -> Any:
     return cell
 
 
-@table("curves", _curves_layout, condition=lambda spec: spec.curved, long=True)
+@table("curves", _curves_layout, condition=lambda spec: spec.curves, long=True)
 def curves(results: Results, findings: Findings) -> pl.DataFrame:
     """Return every curve of every explainer in every setting, a row per step."""
     rows = [
