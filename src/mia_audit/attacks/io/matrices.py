@@ -185,8 +185,8 @@ def read_membership(file: str) -> Read:
     if matrix.shape[1] < LEAST_MODELS:
         raise UserError(f"{file}: {matrix.shape[1]} models; attacks need at least {LEAST_MODELS}, one column each")
     member = np.asfortranarray(matrix, dtype=bool)
-    check_membership(member, file)
     check_orientation(member, file)
+    check_membership(member, file)
     return member, index
 
 

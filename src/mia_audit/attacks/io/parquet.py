@@ -120,8 +120,8 @@ class SignalsFile:
                 f"{path}: column 'member': {member[row, model]} at model {model}, record {row}; expected 0 or 1"
             )
         self.member: Bool[np.ndarray, "N K"] = member.astype(bool)
-        check_membership(self.member, str(path))
         check_orientation(self.member, str(path))
+        check_membership(self.member, str(path))
 
     def read(self, signal: Signal) -> list[Float[np.ndarray, "N K"]]:
         """Return a signal's values as float64, for every query; a cell that is not a finite number is a UserError that names it."""
