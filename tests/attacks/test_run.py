@@ -63,7 +63,9 @@ def test_scores_are_higher_for_members(share):
     signals = [read_signal(name) for name in values]
     runs = plan(attacks.names(), signals, ["hierarchical", "pooled", "per-record", "shrunk"])
     assert {run.attack for run in runs} >= {"rmia", "base", "joint-lrt", "shadow-classifier", "l1-lrt-offline"}
-    for run, judged, scores in scores_of(runs, lambda s: [values[s.name]], member, permuted_membership(member, 0, "d")):
+    for run, _, judged, scores in scores_of(
+        runs, lambda s: [values[s.name]], member, permuted_membership(member, 0, "d")
+    ):
         scored = ~np.isnan(scores)
         value = auc(scores[scored], judged[scored])
         weakest = 0.52 if run.attack.endswith("two-sided") else 0.57

@@ -1,5 +1,6 @@
 """From a signals.parquet to metrics.parquet through the command line."""
 
+import hashlib
 import json
 
 import numpy as np
@@ -194,3 +195,28 @@ def test_rows_out_of_order_are_refused(tmp_path, capsys):
         == 2
     )
     assert "signals.parquet: " in capsys.readouterr().err
+
+
+def test_foreign_signals_go_from_attack_to_metrics_and_their_digest_is_noted(tmp_path, values):
+    frame = pl.DataFrame(
+        {"shadow": np.repeat(np.arange(MODELS), RECORDS), "record": np.tile(np.arange(RECORDS), MODELS)}
+        | {name: values[name].T.ravel() for name in ("member", "loss", "confidence")}
+    )
+    frame.write_parquet(tmp_path / "signals.parquet")
+    spec = spec_file(tmp_path, SPEC | {"attacks": {"methods": ["loss-lira"], "likelihoods": ["pooled"]}})
+    arguments = ["--signals", str(tmp_path / "signals.parquet"), "--spec", spec]
+    assert main(["attack", *arguments, "--out", str(tmp_path / "scores.parquet")]) == 0
+    spec = spec_file(tmp_path, {"evaluation": {"fprs": [0.1]}})
+    arguments = ["--scores", str(tmp_path / "scores.parquet"), "--signals", str(tmp_path / "signals.parquet")]
+    assert main(["evaluate", *arguments, "--spec", spec, "--out", str(tmp_path / "metrics.parquet")]) == 0
+    digest = hashlib.sha256((tmp_path / "signals.parquet").read_bytes()).hexdigest()
+    for kind in ("scores", "metrics"):
+        assert table_metadata(tmp_path / f"{kind}.parquet", kind)["given_sha256"] == {"signals.parquet": digest}
+    real = pl.read_parquet(tmp_path / "metrics.parquet").filter(~pl.col("null_control"))
+    left_out = min(MODELS, 8)
+    assert [one is not None for one in real["auc_without"].to_list()] == [k < left_out for k in range(MODELS)]
+    scores = pl.read_parquet(tmp_path / "scores.parquet")
+    scores.write_parquet(tmp_path / "scores.parquet")
+    assert main(["evaluate", *arguments, "--spec", spec, "--out", str(tmp_path / "again.parquet")]) == 0
+    assert pl.read_parquet(tmp_path / "again.parquet").equals(pl.read_parquet(tmp_path / "metrics.parquet"))
+    assert set(table_metadata(tmp_path / "again.parquet", "metrics")["given_sha256"]) == {"scores.parquet"}

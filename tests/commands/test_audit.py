@@ -1,5 +1,7 @@
 """An audit of somebody's matrices through the command line, and what hostile ones get."""
 
+import hashlib
+import json
 import shutil
 
 import numpy as np
@@ -7,6 +9,7 @@ import polars as pl
 import pytest
 
 from mia_audit.cli import main
+from mia_audit.storage import table_metadata
 
 RECORDS, MODELS = 120, 8
 
@@ -241,7 +244,9 @@ def test_too_few_models_for_a_variance(folder, capsys):
 
 @pytest.mark.parametrize("likelihood", ["pooled", "shrunk"])
 def test_a_target_whose_members_have_no_score(folder, capsys, likelihood):
-    np.save(folder / "member.npy", np.arange(RECORDS)[:, None] % 4 == np.arange(4))  # every record in one model
+    member = np.random.default_rng(0).random((RECORDS, 4)) < 0.5
+    member[member[:, 0], 1:] = False  # a member of the first model is one of no other
+    np.save(folder / "member.npy", member)
     np.save(folder / "loss.npy", np.load(folder / "loss.npy")[:, :4])
     assert audit(folder, "--likelihoods", likelihood) == 2
     assert f"no member of target 0 has enough other models on each side for the likelihood '{likelihood}'" in (
@@ -268,8 +273,57 @@ def test_bounds_and_comparisons_of_an_audit(folder, capsys):
         == 0
     )
     table = pl.read_csv(out / "bounds.csv")
-    assert set(table["method"]) == {"clopper-pearson", "gaussian", "one-run"} and len(table) == 3 * 3
+    methods = {"clopper-pearson", "gaussian", "one-run", "one-run-f-dp", "one-run-gaussian"}
+    assert set(table["method"]) == methods and len(table) == 3 * 5
     attacks = ["--first", "loss-lira", "confidence", "hierarchical", "--second", "threshold", "loss", "none"]
     assert main(["compare", "--metrics", str(out / "metrics.parquet"), *attacks]) == 0
     shown = pl.read_csv(capsys.readouterr().out.encode())
     assert shown["metric"][0] == "auc" and shown["difference"][0] > 0 and shown["p"][0] < 0.05
+
+
+def test_bounds_of_a_list_of_scores(tmp_path, capsys):
+    random = np.random.default_rng(0)
+    member = random.random(1000) < 0.5
+    frame = pl.DataFrame({"member": member.astype(int), "score": 2 * random.normal(size=1000) + 6 * member})
+    frame.write_csv(tmp_path / "canaries.csv")
+    arguments = ["--scores", str(tmp_path / "canaries.csv"), "--design", "bernoulli", "--out", str(tmp_path / "b.csv")]
+    assert main(["epsilon-bound", *arguments]) == 0
+    table = pl.read_csv(tmp_path / "b.csv")
+    assert len(table) == 5 and (table["epsilon"] > 1).all() and set(table["attack"]) == {"given"}
+    pl.DataFrame({"in": frame["score"][:200], "out": frame["score"][200:400]}).write_csv(tmp_path / "canaries.csv")
+    assert main(["epsilon-bound", *arguments]) == 2
+    assert "exactly 200 of 400 records, which fair coins do not give" in capsys.readouterr().err
+
+
+def test_a_design_that_gives_members_away_is_corrected_and_said(folder):
+    rng = np.random.default_rng(1)
+    first = np.stack([rng.permutation(RECORDS) < RECORDS // 2 for _ in range(MODELS // 2)], axis=1)
+    np.save(folder / "member.npy", np.stack([first, ~first], axis=2).reshape(RECORDS, MODELS))
+    assert audit(folder) == 0
+    for kind in ("scores", "metrics"):
+        assert table_metadata(folder / "out" / f"{kind}.parquet", kind)["design_correction"] == "pairs"
+    assert "attacks on a target leave out its partner" in (folder / "out" / "report.html").read_text()
+
+
+def test_the_digests_of_what_was_given_are_in_the_provenance(folder):
+    assert audit(folder) == 0
+    given = json.loads((folder / "out" / "provenance.json").read_text())["given_sha256"]
+    expected = {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in ("member.npy", "loss.npy")}
+    assert given == {".": expected}
+    assert "attacks leave out" not in (folder / "out" / "report.html").read_text()
+
+
+def test_probabilities_given_as_losses_and_transposed_matrices_are_named(folder, capsys):
+    loss, member = np.load(folder / "loss.npy"), np.load(folder / "member.npy")
+    np.save(folder / "p.npy", np.exp(-loss))
+    assert audit(folder, loss="p.npy") == 2
+    assert "softmax probability" in capsys.readouterr().err
+    halves = np.stack([np.random.default_rng(k).permutation(RECORDS) < RECORDS // 2 for k in range(MODELS)])
+    np.save(folder / "member.npy", halves)
+    np.save(folder / "loss.npy", loss.T)
+    assert audit(folder) == 2
+    assert "transpose it" in capsys.readouterr().err
+    np.save(folder / "member.npy", halves.T)
+    np.save(folder / "loss.npy", loss)
+    assert audit(folder, "--design", "bernoulli") == 2
+    assert "which fair coins do not give" in capsys.readouterr().err and member.shape == (RECORDS, MODELS)

@@ -1,4 +1,4 @@
-"""The paired comparison against scipy."""
+"""The paired comparison against scipy, with what targets share."""
 
 import numpy as np
 import polars as pl
@@ -25,14 +25,22 @@ def metrics(**aucs):
     return pl.concat(frames)
 
 
-def test_agrees_with_scipy():
+WIDENING = np.sqrt(2 * 3 / 2)
+"""Of intervals of four targets where no further scorings say what they share."""
+
+
+def test_agrees_with_scipy_on_targets_that_share_all_their_noise():
     first, second = np.array([0.6, 0.65, 0.7, 0.62]), np.array([0.58, 0.66, 0.66, 0.6])
     table = compare(metrics(a=first, b=second), ("a", "s", "v"), ("b", "s", "v"), confidence=0.9)
     expected = stats.ttest_rel(first, second)
     row = table.row(0, named=True)
     assert (row["metric"], row["targets"]) == ("auc", 4)
-    assert (row["t"], row["p"]) == pytest.approx((expected.statistic, expected.pvalue))
-    assert (row["low"], row["high"]) == pytest.approx(tuple(expected.confidence_interval(0.9)))
+    assert (row["t"], row["p"]) == pytest.approx(
+        (expected.statistic / WIDENING, 2 * stats.t.sf(expected.statistic / WIDENING, 3))
+    )
+    mean = (first - second).mean()
+    ends = [mean + WIDENING * (end - mean) for end in expected.confidence_interval(0.9)]
+    assert (row["low"], row["high"]) == pytest.approx(tuple(ends))
     assert table.filter(pl.col("metric") == "tpr_at_fpr_0.1")["targets"].item() == 3
 
 
@@ -46,3 +54,19 @@ def test_an_attack_that_is_not_there_is_named():
         compare(metrics(a=[0.6, 0.7]), ("a", "s", "v"), ("c", "s", "v"))
     with pytest.raises(UserError, match="share 1 targets"):
         compare(metrics(a=[0.6]), ("a", "s", "v"), ("a", "s", "v"))
+
+
+def test_targets_that_lose_nothing_without_a_model_are_independent():
+    """The further scorings of both attacks change by the same: the difference shares nothing, and is Student's."""
+    first, second = np.array([0.6, 0.65, 0.7, 0.62]), np.array([0.58, 0.66, 0.66, 0.6])
+    lists = {name: [[v - 0.01 * k for k in range(4)] for v in values] for name, values in (("a", first), ("b", second))}
+    for name, values in (("a", first), ("b", second)):
+        for place, value in enumerate(values):
+            lists[name][place][place] = None
+            lists[name][place] = [
+                None if v is None else value + 0.001 * (place + 2 * k) for k, v in enumerate(lists[name][place])
+            ]
+    table = metrics(a=first, b=second).with_columns(pl.Series("auc_without", lists["a"] + lists["b"]))
+    row = compare(table, ("a", "s", "v"), ("b", "s", "v")).row(0, named=True)
+    expected = stats.ttest_rel(first, second)
+    assert (row["t"], row["p"]) == pytest.approx((expected.statistic, expected.pvalue))

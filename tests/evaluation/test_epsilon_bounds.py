@@ -12,6 +12,8 @@ from mia_audit.evaluation.epsilon_bounds import (
     gaussian_epsilon,
     one_run_bound,
     one_run_epsilon,
+    one_run_f_dp_epsilon,
+    one_run_gaussian_epsilon,
 )
 from mia_audit.evaluation.files import Scored, metric_rows, metrics_table
 from mia_audit.privacy.gaussian import epsilon_of_gdp
@@ -24,6 +26,44 @@ def test_clopper_pearson_at_its_fixed_point():
 def test_one_run_at_its_fixed_point():
     """The published figure is the lower end after 20 bisections of [0, 6]."""
     assert one_run_epsilon(1000, 600, 600, alpha=0.05, delta=1e-5) == pytest.approx(5.27039909, abs=6 / 2**20)
+
+
+@pytest.mark.parametrize(
+    ("records", "guesses", "correct", "delta", "steinke", "gaussian", "f_dp"),
+    [
+        (1000, 1000, 600, 1e-5, 0.297, 0.584, 0.292),
+        (1000, 1000, 700, 1e-5, 0.732, 1.372, 0.726),
+        (1000, 1000, 900, 1e-5, 2.021, 3.779, 2.013),
+        (1000, 100, 90, 1e-5, 1.626, 2.456, 1.614),
+        (20_000, 200, 190, 1e-5, 2.299, None, 2.377),
+        (1000, 100, 100, 1e-3, 0.81, None, 3.42),
+    ],
+)
+def test_one_run_bounds_of_trade_off_curves(records, guesses, correct, delta, steinke, gaussian, f_dp):
+    """Computed by jax_privacy's implementation of Mahloujifar et al. 2024 and of Steinke et al. 2023, at 95 %."""
+    given = (records, guesses, correct, 0.05, delta)
+    assert one_run_epsilon(*given) == pytest.approx(steinke, abs=0.005)
+    assert one_run_f_dp_epsilon(*given) == pytest.approx(f_dp, abs=0.005)
+    if gaussian:
+        assert one_run_gaussian_epsilon(*given) == pytest.approx(gaussian, abs=0.005)
+
+
+def test_guesses_at_chance_refute_no_curve():
+    for bound in (one_run_f_dp_epsilon, one_run_gaussian_epsilon):
+        assert (
+            bound(1000, 200, 100, 0.05, 1e-5) == bound(1000, 200, 0, 0.05, 1e-5) == bound(1000, 0, 0, 0.05, 1e-5) == 0
+        )
+
+
+def test_curves_of_a_gaussian_mechanism_keep_their_level():
+    """A record's score is Gaussian around its membership: exactly μ-GDP, and the largest ε that the Gaussian bound may show."""
+    rng, mu, delta, exceeded = np.random.default_rng(4), 1.0, 1e-5, []
+    for _ in range(100):
+        member = rng.random(1000) < 0.5
+        order = np.argsort(rng.normal(size=1000) + mu * member)
+        correct = int(member[order[-100:]].sum() + (~member[order[:100]]).sum())
+        exceeded.append(one_run_gaussian_epsilon(1000, 200, correct, 0.1, delta) > epsilon_of_gdp(mu, delta))
+    assert np.mean(exceeded) <= 0.1
 
 
 def test_clopper_pearson_agrees_with_scipy_s_interval():
@@ -128,7 +168,13 @@ def test_one_run_bounds_of_randomised_response_stay_below_its_epsilon():
 def test_a_leak_is_found_by_every_method_and_more_attacks_cost_level():
     metrics = evaluated(np.random.default_rng(1), records=2000, shift=2.0)
     table = bounds_table(metrics, 1e-5, 0.95, bernoulli=True)
-    assert table["method"].to_list() == ["one-run", "clopper-pearson", "gaussian"]
+    assert table["method"].to_list() == [
+        "one-run",
+        "one-run-f-dp",
+        "one-run-gaussian",
+        "clopper-pearson",
+        "gaussian",
+    ]
     assert (table["epsilon"] > 0.5).all() and (table["delta"] == 1e-5).all()
     both = pl.concat([metrics, metrics.with_columns(attack=pl.lit("b"))])
     assert lower_bounds(both, 1e-5, 0.05, True)["one-run"] < table["epsilon"][0]

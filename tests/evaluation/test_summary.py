@@ -1,4 +1,4 @@
-"""Means over targets and their Student-t intervals."""
+"""Means over targets and their intervals."""
 
 import numpy as np
 import polars as pl
@@ -31,10 +31,10 @@ def metrics(aucs, tprs, attack="l1-lrt"):
     )
 
 
-def test_the_interval_is_student_s():
+def test_the_interval_without_further_scorings_takes_what_targets_share_for_noise():
     aucs = [0.6, 0.65, 0.7, 0.61]
     row = summarise(metrics(aucs, [0.1] * 4), confidence=0.9).row(0, named=True)
-    low, high = stats.t.interval(0.9, 3, np.mean(aucs), stats.sem(aucs))
+    low, high = stats.t.interval(0.9, 3, np.mean(aucs), np.sqrt(2 * 3 / 2) * stats.sem(aucs))
     assert (row["targets"], row["auc_mean"], row["auc_sd"]) == (
         4,
         pytest.approx(np.mean(aucs)),
@@ -60,8 +60,8 @@ def test_rows_keep_their_order_and_intervals_stay_within_zero_and_one():
     assert table["auc_high"].max() == 1.0 and table["tpr_at_fpr_0.001_low"].min() == 0.0
 
 
-def test_the_null_control_s_interval_allows_for_targets_that_share_their_models():
-    real = metrics([0.49, 0.52, 0.5, 0.51], [0.1] * 4)
-    table = summarise(pl.concat([real, real.with_columns(null_control=True)]))
-    width = (table["auc_high"] - table["auc_low"]).to_list()
-    assert width[1] == pytest.approx(3**0.5 * width[0])
+def test_a_future_target_lies_in_a_wider_interval_and_guessing_is_tested():
+    row = summarise(metrics([0.55, 0.56, 0.54, 0.57], [0.1] * 4)).row(0, named=True)
+    assert row["auc_future_low"] < row["auc_low"] < row["auc_high"] < row["auc_future_high"]
+    z = (0.555 - 0.5) / np.sqrt(2 * 21 / (12 * 100 * 4))
+    assert row["p_above_guessing"] == pytest.approx(stats.norm.sf(z))

@@ -105,13 +105,22 @@ def test_a_damaged_page_is_a_user_error_that_names_the_file(tmp_path: Path) -> N
         read_table(path, "scores")
 
 
-def test_another_kind_or_a_foreign_table_is_refused(tmp_path: Path) -> None:
+def test_another_kind_is_refused_and_so_is_a_foreign_table_that_only_audits_make(tmp_path: Path) -> None:
     path = tmp_path / "t.parquet"
     write_table(path, TABLE, "scores", 1000)
     with pytest.raises(UserError, match="a scores table where a metrics table was expected"):
         open_table(path, "metrics")
     pq.write_table(TABLE, path)
-    with pytest.raises(UserError, match="a foreign table where a scores table was expected"):
+    with pytest.raises(UserError, match=r"not written by an audit .*; only an audit makes membership tables"):
+        open_table(path, "membership")
+
+
+def test_a_changed_table_says_how_to_make_it_ones_own(tmp_path: Path) -> None:
+    """pyarrow hands metadata on to a table that was changed, the digest of the old one among it."""
+    path = tmp_path / "t.parquet"
+    write_table(path, TABLE, "scores", 1000)
+    pq.write_table(pq.read_table(path).slice(0, 500), path)
+    with pytest.raises(UserError, match=r"damaged .* write it without the metadata 'mia_audit.sha256'"):
         open_table(path, "scores")
 
 

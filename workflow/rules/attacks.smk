@@ -19,7 +19,8 @@ rule attack:
 
 rule evaluate:
     input:
-        "<setting>/scores.parquet",
+        scores="<setting>/scores.parquet",
+        signals="<setting>/signals.parquet",
     output:
         "<setting>/metrics.parquet",
     log:
@@ -33,4 +34,4 @@ rule evaluate:
     params:
         spec=lambda w: spec(specs.EvaluationSpec.of),
     shell:
-        "mia-audit evaluate --scores {input} --spec {params.spec} --out {output} >{log} 2>&1"
+        "mia-audit evaluate --scores {input.scores} --signals {input.signals} --spec {params.spec} --out {output} >{log} 2>&1"

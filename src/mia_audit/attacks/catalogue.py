@@ -29,7 +29,8 @@ class Attack:
     name of a likelihood into scores [N, K], higher meaning member and NaN meaning no score; the keys that the models of
     `options` declare are its further arguments, by name. `likelihoods` are those it knows, its default first; attacks
     without any are given `none`. An attack that `learns` depends on the membership of the other models, and so has a
-    null control. `several`: it can read more than one signal at once.
+    null control. `several`: it can read more than one signal at once. One that is not `repeatable` takes too long to be
+    scored again without each of some models, and its intervals assume that all that targets share is noise.
     """
 
     reads: Reads
@@ -38,6 +39,7 @@ class Attack:
     learns: bool
     several: bool
     options: Options = ()
+    repeatable: bool = True
 
 
 attacks: Registry[Attack] = Registry("attack", "mia_audit.attacks.methods", "-", eager=True)
@@ -65,11 +67,12 @@ def attack(
     learns: bool = True,
     several: bool = False,
     options: Options = (),
+    repeatable: bool = True,
 ) -> Callable[[Score], Score]:
     """Register the decorated score function as an attack; see `Attack`."""
 
     def decorate(score: Score) -> Score:
-        attacks.register(name, score)(Attack(reads, score, tuple(likelihoods), learns, several, options))
+        attacks.register(name, score)(Attack(reads, score, tuple(likelihoods), learns, several, options, repeatable))
         return score
 
     return decorate

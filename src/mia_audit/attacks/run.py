@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from mia_audit.attacks.catalogue import attacks, split
+from mia_audit.attacks.design import recognise
 from mia_audit.errors import UserError, suggest
 from mia_audit.sections import fields_of
 from mia_audit.seeds import generator
@@ -69,14 +70,23 @@ def _resolve(method: str, signals: Sequence[Signal]) -> tuple[str, list[tuple[Si
     return name, [tuple(by_name[signal] for signal in words)]
 
 
+class Scores(NamedTuple):
+    """The scores of one run, with what they were computed from; matrices are [N records, K targets]."""
+
+    run: Run
+    readings: list[Reading]
+    member: Member
+    scores: Cells
+
+
 def scores_of(
     runs: Iterable[Run],
     read: Callable[[Signal], Sequence[Cells]],
     member: Member,
     null: Member,
     options: Mapping[str, Any] | None = None,
-) -> Iterator[tuple[Run, Member, Cells]]:
-    """Yield every run with the membership that it is scored against and its scores, both [N records, K targets].
+) -> Iterator[Scores]:
+    """Yield the scores of every run, with the readings and the membership that they come from.
 
     `options` are the values of the keys that attacks declare; those that are left out have their defaults. A run that
     cannot score a single member, or non-member, of some target is a UserError.
@@ -86,14 +96,19 @@ def scores_of(
     for run in runs:
         held = {signal: held[signal] if signal in held else Reading(signal, read(signal)) for signal in run.signals}
         membership = null if run.null_control else member
-        attack = attacks[run.attack]
-        given = {
-            key: (options or {}).get(key, field.get_default(call_default_factory=True))
-            for key, field in fields_of(attack.options).items()
-        }
-        scores = attack.score(list(held.values()), membership, run.likelihood, **given)
+        scores = attacks[run.attack].score(
+            list(held.values()), membership, run.likelihood, **options_of(run.attack, options)
+        )
         _check_scored(run, scores, membership)
-        yield run, membership, scores
+        yield Scores(run, list(held.values()), membership, scores)
+
+
+def options_of(attack: str, given: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return the values of the keys that an attack declares, with defaults for those that are not given."""
+    return {
+        key: (given or {}).get(key, field.get_default(call_default_factory=True))
+        for key, field in fields_of(attacks[attack].options).items()
+    }
 
 
 def _check_scored(run: Run, scores: Cells, member: Member) -> None:
@@ -113,7 +128,12 @@ def _check_scored(run: Run, scores: Cells, member: Member) -> None:
 
 
 def permuted_membership(member: Member, seed: int, dataset: str) -> Member:
-    """Permute the records of every model on its own: a membership that no signal knows, for the null control."""
+    """Return a membership of the same design that no signal knows, for the null control.
+
+    The records of every model are permuted on its own; all models' alike where their memberships depend on each other.
+    """
+    if not recognise(member).independent:
+        return member[generator(seed, "null control", dataset).permutation(len(member))]
     columns = [
         generator(seed, "null control", dataset, model).permutation(member[:, model])
         for model in range(member.shape[1])

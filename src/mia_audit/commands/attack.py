@@ -6,11 +6,13 @@ from typing import Any
 
 from threadpoolctl import threadpool_limits
 
-from mia_audit.attacks.io.parquet import SignalsFile, TooFewModels, write_scores
+from mia_audit.attacks.design import recognise
+from mia_audit.attacks.io.parquet import GIVEN, OPTIONS, SignalsFile, TooFewModels, write_scores
 from mia_audit.attacks.run import permuted_membership, plan, scores_of
 from mia_audit.commands._arguments import add_spec
 from mia_audit.config.specs import AttackSpec
 from mia_audit.errors import UserError
+from mia_audit.storage import given_digest
 from mia_audit.storage.diverged import DIVERGED, diverged_of_all
 
 
@@ -33,11 +35,19 @@ def run(options: argparse.Namespace) -> None:
             raise
         write_scores(options.out, (), (), (), (), metadata)
         return
+    if spec.attacks.model_extra:
+        metadata[OPTIONS] = spec.attacks.model_extra
+    if given := given_digest(options.signals):
+        metadata[GIVEN] = given
     runs = plan(spec.attacks.methods, file.signals, spec.attacks.likelihoods)
     if not runs:
         names = ", ".join(signal.name for signal in file.signals)
         raise UserError(f"{options.signals}: none of the attacks reads any of its signals ({names})")
+    metadata |= recognise(file.member).metadata
     null = permuted_membership(file.member, spec.seed, spec.dataset)
     with threadpool_limits(1, "blas"):  # its products are too small to gain from threads
-        scored = scores_of(runs, file.read, file.member, null, spec.attacks.model_extra)
+        scored = (
+            (found.run, found.member, found.scores)
+            for found in scores_of(runs, file.read, file.member, null, spec.attacks.model_extra)
+        )
         write_scores(options.out, scored, runs, file.record, file.target, metadata)

@@ -17,7 +17,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         required=True,
         action="append",
         metavar="NAME=FILE",
-        help="loss, confidence, an attribution's …_variance, …_l1, …_l2 or …_linf, or NAME:positive|real:low|high for "
+        help="loss, confidence, probability (softmax, of the label), an attribution's …_variance, …_l1, …_l2 or …_linf, "
+        "or NAME:positive|real:low|high for "
         "any other: positive where it is never negative, low where members have lower values; records × models (× queries)",
     )
     parser.add_argument("--out", required=True, type=Path, help="folder for the audit")

@@ -1,18 +1,25 @@
-"""`mia-audit epsilon-bound`: compute lower bounds on ε from the attacks on a setting."""
+"""`mia-audit epsilon-bound`: compute lower bounds on ε from the attacks on a setting, or from lists of scores."""
 
 import argparse
 from pathlib import Path
 from typing import Any
 
+from mia_audit.attacks.io.checks import check_coins
 from mia_audit.errors import UserError
 from mia_audit.evaluation.bounds_table import bounds_table
 from mia_audit.evaluation.files import metric_rows, metrics_table, read_scores
+from mia_audit.evaluation.score_lists import is_score_list, read_score_list
 from mia_audit.storage import write_text
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
-    parser.add_argument("--scores", required=True, type=Path, help="scores.parquet")
+    parser.add_argument(
+        "--scores",
+        required=True,
+        type=Path,
+        help="scores.parquet; or a CSV or Parquet file with the columns member and score, or in and out, of one model",
+    )
     parser.add_argument("--delta", type=float, default=1e-5, help="δ of the bounds (1e-5)")
     parser.add_argument("--confidence", type=float, default=0.95, help="confidence of each bound (0.95)")
     parser.add_argument(
@@ -27,7 +34,10 @@ def run(options: argparse.Namespace) -> None:
         if not 0 < getattr(options, name) < 1:
             raise UserError(f"--{name} {getattr(options, name):g}: expected a number between 0 and 1")
     rows: list[dict[str, Any]] = []
-    for scored in read_scores(options.scores):
+    listed = is_score_list(options.scores)
+    for scored in [read_score_list(options.scores)] if listed else read_scores(options.scores):
+        if options.design == "bernoulli" and not scored.key[-1]:
+            check_coins(scored.member, "--design bernoulli")
         rows += metric_rows(scored, (), options.confidence)
     table = bounds_table(metrics_table(rows), options.delta, options.confidence, options.design == "bernoulli")
     write_text(options.out, table.write_csv())

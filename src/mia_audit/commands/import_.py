@@ -1,16 +1,26 @@
-"""`mia-audit import`: convert published score files to a signals.parquet."""
+"""`mia-audit import`: convert files of other tools to a signals.parquet."""
 
 import argparse
 from pathlib import Path
 
-from mia_audit.attacks.io.published import LAYOUTS, write_signals
+from mia_audit.attacks.io.layouts import LAYOUTS, from_logits
+from mia_audit.attacks.io.published import write_signals
 from mia_audit.errors import UserError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
-    parser.add_argument("folder", type=Path, help="folder with the files")
-    parser.add_argument("--layout", required=True, choices=LAYOUTS, help="how the files are laid out")
+    parser.add_argument("folder", type=Path, nargs="?", help="folder with the files, for --layout")
+    parser.add_argument("--layout", choices=LAYOUTS, help="the tool that wrote the files, or how they are laid out")
+    parser.add_argument(
+        "--logits",
+        type=Path,
+        help="instead of a folder: records × models (× queries) × classes, or models first (.npy)",
+    )
+    parser.add_argument(
+        "--labels", type=Path, help="labels of the records (.npy), with --logits and where a layout has none"
+    )
+    parser.add_argument("--membership", type=Path, help="records × models, or models × records, with --logits")
     parser.add_argument(
         "--where",
         action="append",
@@ -23,6 +33,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Write signals.parquet."""
+    if options.logits:
+        if options.folder or options.layout or not (options.labels and options.membership):
+            raise UserError("--logits: expected --labels and --membership beside it, and neither a folder nor --layout")
+        write_signals(options.out, from_logits(options.logits, options.labels, options.membership))
+        return
+    if not (options.folder and options.layout):
+        raise UserError("import: expected a folder and --layout, or --logits, --labels and --membership")
     if not options.folder.is_dir():
         raise UserError(f"{options.folder}: no such folder")
     where = {}
@@ -31,4 +48,4 @@ def run(options: argparse.Namespace) -> None:
         if not equals:
             raise UserError(f"--where {text}: expected KEY=VALUE")
         where[key] = value
-    write_signals(options.out, LAYOUTS[options.layout](options.folder, where))
+    write_signals(options.out, LAYOUTS[options.layout](options.folder, where, options.labels))

@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from mia_audit.attacks.io.published import LAYOUTS
+from mia_audit.attacks.io.published import read_per_model_csv
 from mia_audit.errors import UserError
 
 
@@ -26,7 +26,7 @@ def run(options: argparse.Namespace) -> None:
 
     if not options.scores.is_dir():
         raise UserError(f"{options.scores}: no such folder; expected the published score matrices")
-    published = LAYOUTS["per-model-csv"](options.scores, {})
+    published = read_per_model_csv(options.scores, {})
     with threadpool_limits(1, "blas"):  # the attacks' products are too small to be worth threads
         lines = list(rows(published))
         measured = measure(published) if options.models else None

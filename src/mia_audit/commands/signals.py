@@ -3,6 +3,7 @@
 import argparse
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from mia_audit.commands._arguments import add_batch, add_device, add_pool, add_spec, compute_of
@@ -62,7 +63,7 @@ def run(options: argparse.Namespace) -> None:
             trained_on = TrainedOn(records, membership[:, column], shadow) if membership is not None else None
             start = time.perf_counter()
             try:
-                signals = model_signals(model, records, task, trained_on)
+                signals = model_signals(model, records, replace(task, model=shadow), trained_on)
             except UserError as error:
                 raise UserError(f"{folder}: {error}") from None
             rate = count / (time.perf_counter() - start)

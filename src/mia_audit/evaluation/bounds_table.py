@@ -22,6 +22,8 @@ from mia_audit.evaluation.epsilon_bounds import (
     gaussian_epsilon,
     one_run_bound,
     one_run_epsilon,
+    one_run_f_dp_epsilon,
+    one_run_gaussian_epsilon,
 )
 from mia_audit.evaluation.summary import KEYS
 
@@ -29,19 +31,24 @@ GUESSES = ((0.001, 0.0), (0.01, 0.0), (0.1, 0.0), (0.01, 0.01), (0.1, 0.1), (0.5
 """Shares guessed to be members, and not to be, for the one-run bound; the rest is left open."""
 
 
+PROMISING = 4
+"""Targets and guesses whose bounds from trade-off curves are computed: their walks take longer than closed forms."""
+
+
 def lower_bounds(metrics: pl.DataFrame, delta: float, alpha: float, bernoulli: bool) -> dict[str, float]:
     """Return, per method, the largest lower bound on ε at δ that the attacks of a metrics table prove together, at level 1 − α.
 
-    The table has a row per attack and target. `one-run` is there for fair-coin (`bernoulli`) membership only: with it a
-    bound is a proof for any mechanism. `clopper-pearson`, and `gaussian` for Gaussian mechanisms, exceed 0 where nothing
-    leaks in at most α of the audits, and take the records of a target as independent trials where something does.
+    The table has a row per attack and target. The methods of `ONE_RUN` are there for fair-coin (`bernoulli`) membership
+    only: with it a bound is a proof for any mechanism (`one-run`, `one-run-f-dp`), or for Gaussian ones (`one-run-gaussian`).
+    `clopper-pearson`, and `gaussian` for Gaussian mechanisms, exceed 0 where nothing leaks in at most α of the audits, and
+    take the records of a target as independent trials where something does.
     """
     if missing := [name for share in SHARES for name in called_columns(share) if name not in metrics.columns]:
         raise UserError(
-            f"the metrics have no column '{missing[0]}': an earlier version wrote them. Delete them and run again"
+            f"the metrics have no column '{missing[0]}', which bounds on ε are read from; evaluate the scores again"
         )
     known = metrics.filter(pl.col("auc").is_not_null())
-    methods = METHODS if bernoulli else {name: bound for name, bound in METHODS.items() if name != "one-run"}
+    methods = METHODS if bernoulli else {name: bound for name, bound in METHODS.items() if name not in ONE_RUN}
     return {name: bound(known, delta, alpha) if len(known) else 0.0 for name, bound in methods.items()}
 
 
@@ -73,6 +80,39 @@ def _by_errors(bound: Callable[..., float]) -> Callable[[pl.DataFrame, float, fl
 
 def _one_run(metrics: pl.DataFrame, delta: float, alpha: float) -> float:
     """Return the largest one-run bound over all targets and guesses; what a δ adds is computed where it can matter only."""
+    records, guesses, correct = _guessed(metrics)
+    level = alpha / guesses.size
+    ceiling = one_run_bound(guesses, correct, level)
+    best = 0.0
+    for place in np.argsort(-ceiling, axis=None):
+        if ceiling.flat[place] <= best:
+            break
+        drawn, guessed, hits = (int(values.flat[place]) for values in (records, guesses, correct))
+        best = max(best, one_run_epsilon(drawn, guessed, hits, level, delta))
+    return best
+
+
+def _by_curve(bound: Callable[[int, int, int, float, float], float]) -> Callable[[pl.DataFrame, float, float], float]:
+    """Make a one-run bound from a trade-off curve the largest over the most promising targets and guesses.
+
+    All hold together at the level, so whichever are looked at may be chosen by what they show.
+    """
+
+    def largest(metrics: pl.DataFrame, delta: float, alpha: float) -> float:
+        records, guesses, correct = _guessed(metrics)
+        level = alpha / guesses.size
+        promising = np.argsort(-one_run_bound(guesses, correct, level), axis=None)[:PROMISING]
+        chosen = [[int(values.flat[place]) for values in (records, guesses, correct)] for place in promising]
+        return max(
+            (bound(drawn, guessed, right, level, delta) for drawn, guessed, right in chosen if 2 * right > guessed),
+            default=0.0,
+        )
+
+    return largest
+
+
+def _guessed(metrics: pl.DataFrame) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return records, guesses and right ones of every target, for all `GUESSES`, [K, guesses] each."""
     members, non_members, unscored = (
         metrics[name].to_numpy().astype(np.int64) for name in ("members", "non_members", "unscored")
     )
@@ -88,21 +128,17 @@ def _one_run(metrics: pl.DataFrame, delta: float, alpha: float) -> float:
             correct = correct + (non_members - over)
         found.append((guesses, correct))
     guesses, correct = (np.stack(parts, axis=1) for parts in zip(*found, strict=True))
-    records = np.broadcast_to((members + non_members + unscored)[:, None], guesses.shape)
-    level = alpha / guesses.size
-    ceiling = one_run_bound(guesses, correct, level)
-    best = 0.0
-    for place in np.argsort(-ceiling, axis=None):
-        if ceiling.flat[place] <= best:
-            break
-        drawn, guessed, hits = (int(values.flat[place]) for values in (records, guesses, correct))
-        best = max(best, one_run_epsilon(drawn, guessed, hits, level, delta))
-    return best
+    return np.broadcast_to((members + non_members + unscored)[:, None], guesses.shape), guesses, correct
 
 
 METHODS: dict[str, Callable[[pl.DataFrame, float, float], float]] = {
     "one-run": _one_run,
+    "one-run-f-dp": _by_curve(one_run_f_dp_epsilon),
+    "one-run-gaussian": _by_curve(one_run_gaussian_epsilon),
     "clopper-pearson": _by_errors(clopper_pearson_epsilon),
     "gaussian": _by_errors(gaussian_epsilon),
 }
 """From a metrics table, δ and α to the largest bound; a proof first."""
+
+ONE_RUN = ("one-run", "one-run-f-dp", "one-run-gaussian")
+"""Methods that need membership by fair coins."""

@@ -8,48 +8,51 @@ import numpy as np
 import polars as pl
 
 from mia_audit.errors import UserError
+from mia_audit.evaluation.intervals import OverTargets
 from mia_audit.evaluation.summary import summarised
 
 
 def compare(
     metrics: pl.DataFrame, first: tuple[str, str, str], second: tuple[str, str, str], confidence: float = 0.95
 ) -> pl.DataFrame:
-    """Compare two attacks, each (attack, signal, likelihood), by a paired t-test over the targets that both have.
+    """Compare two attacks, each (attack, signal, likelihood), by a paired test over the targets that both have.
 
-    A row per metric: `targets`, the mean `difference` first − second, its standard deviation, Student-t interval
-    `low`, `high`, `t` and the two-sided `p`. Metrics that are null for a target leave it out; fewer than two targets
+    A row per metric: `targets`, the mean `difference` first − second, its standard deviation, the interval `low`, `high`
+    of `OverTargets`, `t` and the two-sided `p`. Metrics that are null for a target leave it out; fewer than two targets
     are a UserError.
     """
-    from scipy.special import stdtr, stdtrit
-
     left, right = (_one(metrics, attack) for attack in (first, second))
-    both = left.join(right, on="target", suffix="_second", maintain_order="left")
     rows: list[dict[str, Any]] = []
     for name in summarised(metrics):
-        gap = (both[name] - both[f"{name}_second"]).drop_nulls().to_numpy()
-        if len(gap) < 2:
+        gap = paired(left, right, name)
+        if gap.count < 2:
             if name == "auc":
                 raise UserError(
-                    f"{' '.join(first)} and {' '.join(second)} share {len(gap)} targets; a paired test needs two"
+                    f"{' '.join(first)} and {' '.join(second)} share {gap.count} targets; a paired test needs two"
                 )
             continue
-        mean, sd, freedom = float(gap.mean()), float(gap.std(ddof=1)), len(gap) - 1
-        error = sd / np.sqrt(len(gap))
-        t = mean / error if error else np.inf * np.sign(mean) if mean else 0.0
-        half = float(stdtrit(freedom, (1 + confidence) / 2)) * error
+        low, high = gap.interval(confidence)
         rows.append(
             {
                 "metric": name,
-                "targets": len(gap),
-                "difference": mean,
-                "sd": sd,
-                "low": mean - half,
-                "high": mean + half,
-                "t": float(t),
-                "p": float(2 * stdtr(freedom, -abs(t))),
+                "targets": gap.count,
+                "difference": gap.mean,
+                "sd": gap.sd,
+                "low": low,
+                "high": high,
+                "t": gap.t(),
+                "p": gap.p_value(),
             }
         )
     return pl.DataFrame(rows)
+
+
+def paired(first: pl.DataFrame, second: pl.DataFrame, name: str) -> OverTargets:
+    """Return the difference of a metric over the targets that the rows of two attacks, or of two settings, both have."""
+    known = [rows.filter(rows[name].is_not_null()).sort("target") for rows in (first, second)]
+    targets = [rows["target"].to_numpy() for rows in known]
+    _, left, right = np.intersect1d(targets[0], targets[1], return_indices=True)
+    return OverTargets.of(known[0], name).only(left).minus(OverTargets.of(known[1], name).only(right))
 
 
 def _one(metrics: pl.DataFrame, attack: tuple[str, str, str]) -> pl.DataFrame:

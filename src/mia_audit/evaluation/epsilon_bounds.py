@@ -17,6 +17,12 @@ Count = int | np.ndarray
 RANGE = 200.0
 """No bound is looked for above this ε."""
 
+LARGEST_MU = 20.0
+"""No bound is looked for above this μ of Gaussian DP, whose ε exceeds that."""
+
+GRID = 64
+"""Parameters that are tried at once."""
+
 
 def clopper_pearson_epsilon(
     true_positives: Count, false_positives: Count, members: Count, non_members: Count, alpha: float, delta: float = 0.0
@@ -55,6 +61,82 @@ def one_run_epsilon(records: int, guesses: int, correct: int, alpha: float, delt
     if correct == 0 or _one_run_p_value(records, guesses, correct, 0.0, delta) > alpha:
         return 0.0
     return _largest(lambda epsilon: _one_run_p_value(records, guesses, correct, epsilon, delta) < alpha)
+
+
+def one_run_f_dp_epsilon(records: int, guesses: int, correct: int, alpha: float, delta: float) -> float:
+    """Bound ε from one training run on fair coins by the trade-off curve of (ε, δ)-DP itself (Mahloujifar et al. 2024, algorithm 3).
+
+    Assumes no more than `one_run_epsilon`, of which the δ may be small only: there it stands for every record's failure.
+    """
+
+    def curve(shown: np.ndarray, epsilon: np.ndarray) -> np.ndarray:
+        low: np.ndarray = np.exp(-epsilon) * (shown - delta)
+        values: np.ndarray = np.maximum(low, 1 - np.exp(epsilon) * (1 - shown) - delta)
+        return values
+
+    return _largest_refuted(records, guesses, correct, alpha, curve, RANGE)
+
+
+def one_run_gaussian_epsilon(records: int, guesses: int, correct: int, alpha: float, delta: float) -> float:
+    """Bound ε at δ from one training run on fair coins, if the mechanism is Gaussian (Mahloujifar et al. 2024, algorithm 3).
+
+    The guesses refute μ-Gaussian DP up to some μ; ε is the one that this μ has at δ.
+    """
+    from scipy.special import ndtr, ndtri
+
+    def curve(shown: np.ndarray, mu: np.ndarray) -> np.ndarray:
+        values: np.ndarray = ndtr(ndtri(np.clip(shown, 0, 1)) - mu)
+        return values
+
+    return min(RANGE, epsilon_of_gdp(_largest_refuted(records, guesses, correct, alpha, curve, LARGEST_MU), delta))
+
+
+def _largest_refuted(
+    records: int,
+    guesses: int,
+    correct: int,
+    alpha: float,
+    curve: Callable[[np.ndarray, np.ndarray], np.ndarray],
+    largest: float,
+) -> float:
+    """Return the largest parameter at which a claimed curve is refuted by so many right guesses, at level α.
+
+    `curve` is the inverse blow-up of the claim: the least probability of an event without a record that has probability
+    x with it. Grids of `GRID` parameters, each between the last refuted one and the next, take one walk each.
+    """
+    low, high = 0.0, largest
+    while high - low > 1e-9 * max(1.0, low):
+        grid = np.linspace(low, high, GRID)
+        refuted = _refuted(records, guesses, correct, alpha, curve, grid)
+        if not refuted[0]:
+            return 0.0
+        if refuted.all():
+            return high
+        first = int(np.argmin(refuted))
+        low, high = float(grid[first - 1]), float(grid[first])
+    return low
+
+
+def _refuted(
+    records: int,
+    guesses: int,
+    correct: int,
+    alpha: float,
+    curve: Callable[[np.ndarray, np.ndarray], np.ndarray],
+    parameters: np.ndarray,
+) -> np.ndarray:
+    """Return which claims are refuted: where the chances of fewer right guesses that this tail implies exceed what guesses there are.
+
+    R and H bound, per record, the expected right and wrong guesses of runs with at least i right ones, from i = `correct` down.
+    """
+    right = np.full(len(parameters), alpha * correct / records)
+    wrong = np.full(len(parameters), alpha * (guesses - correct) / records)
+    for place in range(correct - 1, -1, -1):
+        more = np.maximum(wrong, curve(right, parameters))
+        right = np.minimum(right + place / (guesses - place) * (more - wrong), 1.0)
+        wrong = more
+    refuted: np.ndarray = right + wrong > guesses / records
+    return refuted
 
 
 def one_run_bound(guesses: np.ndarray, correct: np.ndarray, alpha: float) -> np.ndarray:

@@ -48,6 +48,19 @@ def target_metrics(scores: Scores, member: Member, fprs: Sequence[float], confid
     return row
 
 
+def point_metrics(ranking: Ranking, fprs: Sequence[float]) -> dict[str, float | None]:
+    """Return the metrics of a target without their intervals; None for those that cannot be resolved."""
+    names = {fpr: f"tpr_at_fpr_{fpr:g}" for fpr in fprs}
+    if not (ranking.members and ranking.non_members):
+        return dict.fromkeys(("auc", "balanced_accuracy", *names.values()))
+    found = ranking.true_positives(np.asarray(fprs, dtype=np.float64))
+    rates = {
+        name: int(positives) / ranking.members if fpr >= 1 / ranking.non_members else None
+        for (fpr, name), positives in zip(names.items(), found, strict=True)
+    }
+    return {"auc": ranking.auc()[0], "balanced_accuracy": ranking.balanced_accuracy(), **rates}
+
+
 def auc(scores: Scores, member: Member) -> float:
     """Return the area under the ROC curve, ties at ½: the chance that a member's score beats a non-member's."""
     return Ranking(scores, member).auc()[0]

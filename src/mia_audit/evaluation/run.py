@@ -13,6 +13,7 @@ from threadpoolctl import threadpool_limits
 
 from mia_audit.attacks.run import Run, scores_of
 from mia_audit.evaluation.files import Scored, metric_rows
+from mia_audit.evaluation.leave_outs import without_each
 from mia_audit.signals.name import Signal
 
 if TYPE_CHECKING:
@@ -52,11 +53,12 @@ def score_and_evaluate(
 
     def work(group: list[Run]) -> list[Evaluated]:
         judged = []
-        for run, member, scores in scores_of(group, source.read, source.member, null):
+        for run, readings, member, scores in scores_of(group, source.read, source.member, null):
             stored = scores.astype(np.float32, copy=False)
             key = (run.attack, run.signal, run.likelihood, run.null_control)
             scored = Scored(key, np.arange(source.models), source.record, member, stored)
-            judged.append(Evaluated(run, member, stored, metric_rows(scored, fprs, confidence)))
+            without = without_each(run, readings, member, fprs)
+            judged.append(Evaluated(run, member, stored, metric_rows(scored, fprs, confidence, without)))
         return judged
 
     groups = [list(group) for _, group in groupby(runs, key=lambda run: run.signals)]

@@ -40,6 +40,8 @@ class Batch:
     classes: Int[Tensor, " B"]
     gradients: Mapping[str, Float[Tensor, "B ..."]]
     members: Members | None = None
+    number: int | None = None
+    """The model's number, which the draws of stochastic explainers are keyed by too; None where it has none."""
 
     def gradients_at(self, points: Float[Tensor, "B ..."]) -> dict[str, Float[Tensor, "B ..."]]:
         """Return the gradient of every quantity of the class explained, at other points than the inputs."""
@@ -60,6 +62,7 @@ def explained_batch(
     seed: int,
     gradients: bool,
     members: Members | None = None,
+    number: int | None = None,
 ) -> Batch:
     """Run one forward pass and, where gradients are asked for, one backward pass per quantity of `options["explain"]`.
 
@@ -75,7 +78,9 @@ def explained_batch(
             logits = model(inputs)
         classes = CLASSES[options["explained_class"]](logits, labels)
         at_inputs = {}
-    return Batch(model, inputs, records, seed, quantities, logits.detach().double(), classes, at_inputs, members)
+    return Batch(
+        model, inputs, records, seed, quantities, logits.detach().double(), classes, at_inputs, members, number
+    )
 
 
 def _forward(model: nn.Module, points: Tensor) -> tuple[Tensor, Tensor]:

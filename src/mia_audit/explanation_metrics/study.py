@@ -43,6 +43,8 @@ class Task:
     seed: int
     batch: int
     shape: tuple[int, ...]
+    model: int | None = None
+    """The model's number, which random draws of explainers are keyed by."""
 
 
 @dataclass(frozen=True)
@@ -108,7 +110,7 @@ def _explained_batch(model: TrainedModel, sample: Records, task: Task) -> Iterat
     probing = [name for name in task.measures if measures[name].probes]
     if probing and not isinstance(model, TorchBackedModel):
         raise UserError(f"explanation_metrics.measures: '{probing[0]}' needs a torch module, and the model is none")
-    request = ExplanationRequest(task.explainers, task.explaining, task.seed)
+    request = ExplanationRequest(task.explainers, task.explaining, task.seed, model=task.model)
     for key, attributions in model.attributions(sample, request).items():
         try:
             values = at_inputs(torch.from_numpy(attributions), task.shape)
@@ -126,7 +128,7 @@ def _probe(
 ) -> Probe:
     inputs = model.inputs(sample)[0 : len(sample)]
     options = {**task.explaining, "explained_class": "true", "explain": [key.quantity]}
-    request = ExplanationRequest([key.explainer], options, task.seed)
+    request = ExplanationRequest([key.explainer], options, task.seed, model=task.model)
 
     def explain(points: Tensor, rows: Sequence[int]) -> Tensor:
         chosen = list(rows)

@@ -4,6 +4,7 @@ that are shown."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -45,7 +46,10 @@ def explain_settings(
 ) -> Iterator[tuple[int, Explanations]]:
     """Yield every shadow model's explanations of the sample, by setting; one model is loaded at a time."""
     for shadow in shadows:
-        yield shadow, {setting: explained(load(setting, shadow), sample, task) for setting in settings}
+        yield (
+            shadow,
+            {setting: explained(load(setting, shadow), sample, replace(task, model=shadow)) for setting in settings},
+        )
 
 
 def measure_tables(

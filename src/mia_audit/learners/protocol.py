@@ -44,14 +44,16 @@ class ExplanationRequest:
     """Which attributions are asked for.
 
     `options` are the config's `explainers` section or a family's part of it: `explain` (quantities), `explained_class`
-    (`predicted` or `true`) and the options that the explainers declare. Random draws are keyed by `seed` and the record's
-    number. `trained_on` is needed by explainers that are fitted to a model's training records.
+    (`predicted` or `true`) and the options that the explainers declare. Random draws are keyed by `seed`, the number of the
+    `model` where it is given (`explain.randomness`), and the record's number. `trained_on` is needed by explainers that are
+    fitted to a model's training records.
     """
 
     explainers: Sequence[str]
     options: Mapping[str, Any]
     seed: int
     trained_on: TrainedOn | None = None
+    model: int | None = None
 
 
 class Attribution(NamedTuple):

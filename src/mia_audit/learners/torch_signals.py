@@ -90,7 +90,9 @@ def _part(
     truth = torch.from_numpy(labels[rows].astype(np.int64)).to(inputs.device)
     records = numbers[rows].tolist()
     shared = shares_pass(request)
-    batch = explained_batch(module, inputs[rows], truth, records, request.options, request.seed, shared, members)
+    batch = explained_batch(
+        module, inputs[rows], truth, records, request.options, request.seed, shared, members, request.model
+    )
     finite = batch.logits.isfinite().all(dim=1)
     if not finite.all():
         raise UserError(

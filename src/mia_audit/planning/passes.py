@@ -79,7 +79,7 @@ class Given:
     def signals(self, architecture: Mapping[str, Any], family: str, options: Mapping[str, Any], members: int) -> float:
         if needs_training_records(options["explainers"]):  # the time goes to NumPy, not to the model
             return Measured(BATCH, "cpu").signals(architecture, family, options, members)
-        request = ExplanationRequest(options["explainers"], options, 0)
+        request = ExplanationRequest(options["explainers"], options, 0, model=0)
         run = partial(compute_signals, family=family, request=request, batch=1)
         return max(self._passes([family, dict(options)], architecture, run), 1) * self.each
 

@@ -114,7 +114,7 @@ class Measured:
 
     def _signals(self, architecture: Mapping[str, Any], family: str, options: Mapping[str, Any], members: int) -> float:
         model = construct(architecture, seed=0).to(self.device).eval().requires_grad_(False)
-        request = ExplanationRequest(options["explainers"], options, 0)
+        request = ExplanationRequest(options["explainers"], options, 0, model=0)
         known = _members(model, architecture, members) if needs_training_records(options["explainers"]) else None
 
         def run(inputs: Tensor, labels: Tensor) -> None:

@@ -12,16 +12,18 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from mia_audit.attacks.design import recognise
+from mia_audit.attacks.io.checks import check_coins
 from mia_audit.attacks.io.matrices import MatrixFiles, parse_given
-from mia_audit.attacks.io.parquet import write_scores
+from mia_audit.attacks.io.parquet import GIVEN, write_scores
 from mia_audit.attacks.run import Run, permuted_membership, plan
 from mia_audit.errors import UserError
 from mia_audit.evaluation.bounds_table import bounds_table
 from mia_audit.evaluation.exposure import exposure
-from mia_audit.evaluation.files import KEYS, Scored, metrics_table, read_scores
+from mia_audit.evaluation.files import KEYS, Scored, flat, metrics_table, read_scores
 from mia_audit.evaluation.run import score_and_evaluate
 from mia_audit.evaluation.summary import summarise
-from mia_audit.storage import write_table, write_text
+from mia_audit.storage import sha256, write_table, write_text
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,8 @@ def audit(request: Request) -> None:
     if not request.name or "/" in request.name:
         raise UserError(f"--name '{request.name}': files are named after it; expected a name without /")
     source = MatrixFiles(request.membership, [parse_given(text) for text in request.signals])
+    if request.design == "bernoulli":
+        check_coins(source.member, "--design bernoulli")
     runs = plan(request.attacks, source.signals, request.likelihoods)
     if not runs:
         raise UserError(f"none of the attacks ({', '.join(request.attacks)}) reads any of the signals")
@@ -91,7 +95,8 @@ def _write(request: Request, source: MatrixFiles, runs: list[Run]) -> None:
             rows.extend(evaluated.rows)
             yield evaluated.run, evaluated.member, evaluated.scores
 
-    metadata = {"seed": request.seed, "dataset": request.name}
+    metadata = {"seed": request.seed, "dataset": request.name, **recognise(source.member).metadata}
+    metadata[GIVEN] = {file.name: sha256(file) for file in source.files if file.is_file()}
     write_scores(out / "scores.parquet", scored(), runs, source.record, range(source.models), metadata)
     metrics = metrics_table(rows)
     write_table(
@@ -101,7 +106,7 @@ def _write(request: Request, source: MatrixFiles, runs: list[Run]) -> None:
         len(metrics),
         metadata | {"confidence": request.confidence},
     )
-    write_text(out / "metrics.csv", metrics.write_csv())
+    write_text(out / "metrics.csv", flat(metrics).write_csv())
     write_text(out / "summary.csv", summarise(metrics, request.confidence).write_csv())
     best = next(read_scores(out / "scores.parquet", *strongest(metrics)))
     exposures = exposure(best.score, best.member)

@@ -37,6 +37,8 @@ class Task:
     options: Mapping[str, Any]
     seed: int
     batch: int = 256
+    model: int | None = None
+    """The model's number, which random draws are keyed by."""
 
 
 def model_signals(
@@ -49,7 +51,7 @@ def model_signals(
     another family than that of the outputs can explain the model.
     """
     answered = explainers_of(model, task)
-    request = ExplanationRequest(answered, task.options, task.seed, trained_on)
+    request = ExplanationRequest(answered, task.options, task.seed, trained_on, task.model)
     with_outputs = task.family == GRADIENT
     if isinstance(model, SummarisingModel):
         summaries = model.summaries(records, request, with_outputs)

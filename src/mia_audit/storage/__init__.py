@@ -5,6 +5,7 @@ from mia_audit.storage.digests import sha256
 from mia_audit.storage.tables import (
     ROW_GROUPS,
     SCHEMA_VERSION,
+    given_digest,
     naming_damage,
     open_table,
     read_frame,
@@ -19,6 +20,7 @@ __all__ = [
     "atomic_folder",
     "atomic_write",
     "create_once",
+    "given_digest",
     "naming_damage",
     "open_table",
     "read_frame",

@@ -13,12 +13,13 @@ import pyarrow.parquet as pq
 from mia_audit.errors import UserError, first_line
 from mia_audit.storage import digests
 from mia_audit.storage.atomic import atomic_write
+from mia_audit.storage.contracts import CONTRACTS, check_columns
 
 if TYPE_CHECKING:
     import polars as pl
 
 SCHEMA_VERSION = "1"
-REMEDY = "If the audit wrote it, delete it and run again"
+REMEDY = "If the audit wrote it, delete it and run again; else bring a whole copy"
 ROW_GROUPS = "row_groups"
 """The metadata key of a scores table that lists attack, signal, likelihood and null_control of every row group."""
 
@@ -57,12 +58,15 @@ def write_table(
 
 
 def open_table(path: Path, kind: str, columns: Sequence[str] = ()) -> pq.ParquetFile:
-    """Open a Parquet table and check its digest, kind and columns; raise a UserError that names a wrong or damaged file."""
+    """Open a Parquet table and check its digest, kind and columns; raise a UserError that names a wrong or damaged file.
+
+    A table without our metadata is accepted where its kind may come from elsewhere and its columns are the kind's.
+    """
     if not path.exists():
         raise UserError(f"{path}: no such file; expected a {kind} table in Parquet")
     state = digests.state(path)
     if state == "damaged":
-        raise _damaged(path, "its bytes are not those that were written", kind)
+        raise _damaged(path, "its bytes are not those that an audit wrote", kind, CHANGED if kind in CONTRACTS else "")
     try:
         file = pq.ParquetFile(path, memory_map=True)
     except (pa.ArrowInvalid, OSError) as error:
@@ -70,10 +74,13 @@ def open_table(path: Path, kind: str, columns: Sequence[str] = ()) -> pq.Parquet
             f"{path}: truncated or not Parquet ({first_line(error)}); expected a {kind} table. {REMEDY}"
         ) from None
     stored = (file.schema_arrow.metadata or {}).get(b"mia_audit.kind", b"").decode()
-    if stored != kind:
-        raise UserError(f"{path}: a {stored or 'foreign'} table where a {kind} table was expected. {REMEDY}")
+    if stored and stored != kind:
+        raise UserError(f"{path}: a {stored} table where a {kind} table was expected")
     if state == "absent":
-        raise _damaged(path, "it does not carry its digest", kind)
+        if kind not in CONTRACTS:
+            reason = "it does not carry its digest" if stored else "it does not say what it is"
+            raise UserError(f"{path}: not written by an audit ({reason}); only an audit makes {kind} tables")
+        check_columns(path, file.schema_arrow, kind)
     missing = [name for name in columns if name not in file.schema_arrow.names]
     if missing:
         raise UserError(
@@ -105,11 +112,20 @@ def naming_damage(path: Path, kind: str) -> Iterator[None]:
         raise _damaged(path, first_line(error), kind) from None
 
 
-def _damaged(path: Path, reason: str, kind: str) -> UserError:
-    return UserError(f"{path}: damaged ({reason}); expected a {kind} table. {REMEDY}")
+CHANGED = "; if you changed it with another tool, write it without the metadata 'mia_audit.sha256'"
+
+
+def _damaged(path: Path, reason: str, kind: str, further: str = "") -> UserError:
+    return UserError(f"{path}: damaged ({reason}); expected a {kind} table. {REMEDY}{further}")
 
 
 def table_metadata(path: Path, kind: str) -> dict[str, Any]:
-    """Return the metadata that a table was written with."""
-    metadata: dict[str, Any] = json.loads(open_table(path, kind).schema_arrow.metadata[b"mia_audit.metadata"])
+    """Return the metadata that a table was written with; none of a table made elsewhere that has none."""
+    stored = open_table(path, kind).schema_arrow.metadata or {}
+    metadata: dict[str, Any] = json.loads(stored.get(b"mia_audit.metadata", b"{}"))
     return metadata
+
+
+def given_digest(path: Path) -> dict[str, str]:
+    """Return the SHA-256 of a table that no audit wrote, by its file name; empty for the audit's own, which carry theirs."""
+    return {path.name: digests.sha256(path)} if digests.state(path) == "absent" else {}

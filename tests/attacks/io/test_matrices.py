@@ -136,3 +136,29 @@ def test_three_dimensions_are_queries(tmp_path):
     for index, values in enumerate(source.read(source.signals[0])):
         np.testing.assert_array_equal(values, queries[:, :, index])
     np.testing.assert_allclose(source.read(source.signals[1])[2], confidence_from_loss(queries[:, :, 2]))
+
+
+def test_probabilities_give_loss_and_confidence(tmp_path):
+    random = np.random.default_rng(0)
+    np.save(tmp_path / "member.npy", random.random((60, 5)) < 0.5)
+    confidence = 3 * random.normal(size=(60, 5))
+    np.save(tmp_path / "p.npy", 1 / (1 + np.exp(-confidence)))
+    file = MatrixFiles(f"{tmp_path}/member.npy", [parse_given(f"probability={tmp_path}/p.npy")])
+    assert [signal.name for signal in file.signals] == ["confidence", "loss"]
+    found, loss = (file.read(signal)[0] for signal in file.signals)
+    np.testing.assert_allclose(found, confidence, rtol=1e-9)
+    np.testing.assert_allclose(loss, np.logaddexp(0, -confidence), rtol=1e-9)
+    assert {path.name for path in file.files} == {"member.npy", "p.npy"}
+
+
+def test_probabilities_of_0_and_1_have_finite_signals_and_more_than_1_is_refused(tmp_path):
+    np.save(tmp_path / "member.npy", np.random.default_rng(0).random((60, 5)) < 0.5)
+    values = np.random.default_rng(1).random((60, 5))
+    values[0, :2] = 0, 1
+    np.save(tmp_path / "p.npy", values)
+    file = MatrixFiles(f"{tmp_path}/member.npy", [parse_given(f"probability={tmp_path}/p.npy")])
+    assert all(np.isfinite(file.read(signal)[0]).all() for signal in file.signals)
+    values[3, 2] = 1.5
+    np.save(tmp_path / "p.npy", values)
+    with pytest.raises(UserError, match=r"1\.5 at model 2, record 3 is no probability"):
+        file.read(file.signals[0])

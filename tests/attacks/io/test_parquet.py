@@ -1,10 +1,15 @@
-"""scores.parquet holds the same rows however many targets are handed to the writer at a time."""
+"""scores.parquet holds the same rows however many targets are written at a time; signals.parquet may come from elsewhere."""
+
+import re
 
 import numpy as np
+import polars as pl
 import pytest
 
 from mia_audit.attacks.io import parquet as files
+from mia_audit.attacks.io.parquet import SignalsFile
 from mia_audit.attacks.run import Run
+from mia_audit.errors import UserError
 from mia_audit.evaluation.files import read_scores
 from mia_audit.signals.name import read_signal
 
@@ -24,3 +29,41 @@ def test_every_run_is_a_row_group_of_all_targets(tmp_path, monkeypatch, rows):
         assert found.record.tolist() == RECORD.tolist() and found.target.tolist() == TARGET.tolist()
         np.testing.assert_array_equal(found.member, member)
         np.testing.assert_array_equal(found.score, scores.astype(np.float32))
+
+
+def foreign(**changes):
+    """Signals as another tool writes them: 64 bits, membership as 0 and 1, rows in any order."""
+    random = np.random.default_rng(0)
+    values = {
+        "shadow": np.repeat(np.arange(5), 40) + 3,
+        "record": np.tile(np.arange(40), 5),
+        "member": (random.random(200) < 0.5).astype(int),
+        "loss": random.exponential(size=200),
+    }
+    return pl.DataFrame(values | changes)
+
+
+def test_signals_of_another_tool_are_read_in_any_order(tmp_path):
+    table = foreign()
+    table.sample(fraction=1, shuffle=True, seed=1).write_parquet(tmp_path / "signals.parquet")
+    file = SignalsFile(tmp_path / "signals.parquet")
+    assert file.target.tolist() == [3, 4, 5, 6, 7] and file.record.tolist() == list(range(40))
+    (loss,) = file.read(file.signals[0])
+    np.testing.assert_array_equal(loss, table["loss"].to_numpy().reshape(5, 40).T)
+    np.testing.assert_array_equal(file.member, table["member"].to_numpy().reshape(5, 40).T == 1)
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        (foreign(member=np.full(200, 2)), "column 'member': 2 at model 0, record 0; expected 0 or 1"),
+        (foreign(record=np.zeros(200, dtype=int)).head(190), "each with the same records, once each"),
+        (foreign().with_columns(member=pl.when(pl.col("record") > 3).then("member")), "column 'member' has 20 empty"),
+        (foreign().drop("shadow"), "no column 'shadow' (whole numbers) for a signals table"),
+    ],
+)
+def test_what_is_wrong_with_them_is_named(tmp_path, table, message):
+    table.write_parquet(tmp_path / "signals.parquet")
+    with pytest.raises(UserError, match=re.escape(message)) as caught:
+        SignalsFile(tmp_path / "signals.parquet")
+    assert "elete" not in str(caught.value)

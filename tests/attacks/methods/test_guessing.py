@@ -6,7 +6,7 @@ from scipy import stats
 
 from mia_audit.attacks.engine.ratios import RATIOS
 from mia_audit.evaluation import auc
-from mia_audit.evaluation.summary import NULL_WIDENING
+from mia_audit.evaluation.intervals import OverTargets
 from mia_audit.pools.membership import draw_membership
 from mia_audit.pools.section import Membership
 
@@ -35,14 +35,14 @@ def test_a_signal_that_all_models_share_is_guessing(ratio):
 @pytest.mark.parametrize("ratio", RATIOS)
 @pytest.mark.parametrize("noise", ["normal", "rounding"])
 def test_noise_is_guessing_over_draws_of_the_membership(ratio, noise):
-    """Every model has half of the records, but models are drawn independently: no bias, and the widened interval holds ½."""
+    """Every model has half of the records, but models are drawn independently: no bias, and the interval holds ½."""
     means, holding = [], 0
     for seed in range(DRAWS):
         random, member = np.random.default_rng(seed), half(seed)
         exact = 1.0 + np.finfo(np.float64).eps * random.integers(-2, 3, member.shape)
         found = aucs(ratio, random.normal(size=member.shape) if noise == "normal" else exact, member)
-        width = stats.t.ppf(0.975, len(found) - 1) * NULL_WIDENING * stats.sem(found)
-        holding += abs(found.mean() - 0.5) <= width
+        low, high = OverTargets(found).interval(0.95)
+        holding += low <= 0.5 <= high
         means.append(found.mean())
     assert abs(np.mean(means) - 0.5) < 3 * stats.sem(means)
     assert holding >= 0.9 * DRAWS

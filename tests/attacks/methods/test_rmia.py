@@ -3,7 +3,19 @@
 import numpy as np
 import pytest
 
-from mia_audit.attacks.methods.rmia import SLOPE, log_mean_of_others, log_reference, share_dominated
+from mia_audit.attacks import attacks
+from mia_audit.attacks.design import left_out
+from mia_audit.attacks.methods.rmia import (
+    SLOPE,
+    SLOPES,
+    log_mean_of_others,
+    log_reference,
+    share_dominated,
+    tuned_slopes,
+)
+from mia_audit.evaluation import auc
+from mia_audit.evaluation.ranking import Ranking
+from mia_audit.signals.name import Reading, read_signal
 
 
 def draw(seed=0, records=50, models=6):
@@ -45,20 +57,76 @@ def test_agrees_with_brute_force(gamma):
     for t in range(member.shape[1]):
         for x in range(len(member)):
             population = [z for z in range(len(member)) if z != 3 and not member[z, t]]
-            expected = np.mean([np.exp(ratio[x, t] - ratio[z, t]) >= gamma for z in population]) if x != 3 else np.nan
+            gaps = np.array([ratio[x, t] - ratio[z, t] - np.log(gamma) for z in population])
+            expected = np.mean((gaps > 0) + (gaps == 0) / 2) if x != 3 else np.nan
             assert scores[x, t] == pytest.approx(expected, nan_ok=True)
 
 
-def test_base_ranks_as_rmia_at_gamma_1():
-    """Up to ties: RMIA's share is the same for all records between two non-members."""
+@pytest.mark.parametrize("ties", [False, True])
+def test_rmia_at_gamma_1_has_the_roc_curve_of_base(ties):
     for seed in range(5):
         likelihood, member = draw(seed)
-        base = likelihood - log_mean_of_others(likelihood)
-        rmia = share_dominated(base, member, gamma=1.0)
+        if ties:
+            likelihood = np.round(likelihood, 0)
+        reading = [Reading(read_signal("loss"), [-likelihood])]
+        base, rmia = (attacks[name].score(reading, member, "none") for name in ("base", "rmia"))
         for t in range(member.shape[1]):
-            order = np.argsort(base[:, t])
-            assert (np.diff(rmia[order, t]) >= 0).all()
-            np.testing.assert_allclose(rmia[order, t], np.cumsum(~member[order, t]) / (~member[:, t]).sum())
+            assert ties == (len(np.unique(base[:, t])) < len(base))
+            outside = int((~member[:, t]).sum())
+            fprs = np.arange(outside + 1) / outside
+            curves = [Ranking(scores[:, t], member[:, t]) for scores in (base, rmia)]
+            np.testing.assert_array_equal(*(curve.true_positives(fprs) for curve in curves))
+            assert curves[0].auc()[0] == curves[1].auc()[0]
+
+
+def test_perfectly_separated_members_have_an_auc_of_1():
+    """A non-member that tied with the members just above it would take some of it away."""
+    member = np.random.default_rng(0).random((200, 6)) < 0.5
+    ratio = np.where(member, 5.0, -5.0) + np.random.default_rng(1).random((200, 6))
+    scores = share_dominated(ratio, member)
+    assert [auc(scores[:, t], member[:, t]) for t in range(6)] == [1.0] * 6
+
+
+def test_two_models_are_left_out_where_the_design_asks_for_it():
+    random = np.random.default_rng(0)
+    member = random.random((60, 6)).argsort(axis=1) < 3
+    likelihood = -np.exp(3 * random.normal(size=(60, 6)))  # far apart, so that subtraction would cancel
+    partners = left_out(member)
+    for here in (None, ~member):
+        means = log_mean_of_others(likelihood, here, partners)
+        for i in range(60):
+            for t in range(6):
+                kept = [s for s in range(6) if s not in (t, partners[i, t]) and (here is None or here[i, s])]
+                expected = np.logaddexp.reduce(likelihood[i, kept]) - np.log(len(kept))
+                assert means[i, t] == pytest.approx(expected, rel=1e-9)
+
+
+def test_a_tuned_slope_finds_the_relation_of_in_and_out():
+    """Members' probabilities are a p_out + 1 − a: tuning recovers an a near it, and does not read the target's membership."""
+    random = np.random.default_rng(0)
+    member = random.random((2000, 8)) < 0.5
+    out = random.random((2000, 1))
+    reading = {}
+    for a in (0.1, 0.9):
+        p = np.where(member, a * out + 1 - a, out)
+        log_p = np.log(p) + 0.05 * random.normal(size=member.shape)
+        reading[a] = log_p
+    low, high = (np.median(tuned_slopes(reading[a], member)) for a in (0.1, 0.9))
+    assert set(tuned_slopes(reading[0.1], member)) <= set(SLOPES) and low < high
+    flipped = member.copy()
+    flipped[:, 3] = ~member[:, 3]
+    assert tuned_slopes(reading[0.9], flipped)[3] == tuned_slopes(reading[0.9], member)[3]
+
+
+def test_the_slope_is_an_option_of_the_offline_attack():
+    likelihood, member = draw(records=300)
+    reading = [Reading(read_signal("loss"), [-likelihood])]
+    default, given, tuned = (
+        attacks["rmia-offline"].score(reading, member, "none", **options)
+        for options in ({}, {"offline_a": SLOPE}, {"offline_a": "tuned"})
+    )
+    np.testing.assert_array_equal(default, given)
+    assert (tuned != default).any()
 
 
 def test_base_with_all_models_in_the_mean_ranks_the_same():

@@ -15,10 +15,10 @@ from mia_audit.report.data.find import candidates, find, headline_fpr, leaks, lo
 from mia_audit.report.data.findings import Leak, accuracy_difference, difference, estimate, reference
 
 
-def leak(auc, tried=1, signal="confidence", targets=None):
+def leak(auc, tried=1, signal="confidence", targets=None, sizes=(np.nan, np.nan)):
     auc = np.asarray(auc, dtype=float)
     targets = np.arange(len(auc)) if targets is None else np.asarray(targets)
-    return Leak("loss-lira", signal, "pooled", targets, auc, auc / 10, tried, 0.95)
+    return Leak("loss-lira", signal, "pooled", targets, auc, auc / 10, tried, 0.95, {}, sizes)
 
 
 @settings(deadline=None, derandomize=True, max_examples=50)
@@ -46,7 +46,7 @@ def test_the_strongest_of_many_useless_attacks_rarely_counts_as_a_leak():
     for _ in range(200):
         attacks = 0.5 + 0.02 * random.normal(size=(64, 17))
         best = max(attacks, key=np.mean)
-        naive += leak(best, tried=1).auc_estimate.low > 0.5
+        naive += estimate(best, 0.95).low > 0.5
         corrected += leak(best, tried=64).beats_guessing
     assert naive > 100
     assert corrected <= 20
@@ -59,10 +59,10 @@ def test_noise_rarely_counts_as_a_leak_though_targets_err_together():
         random = np.random.default_rng(seed)
         member = np.stack([random.permutation(100) < 50 for _ in range(17)], axis=1)
         scores = likelihood_ratio(random.normal(size=member.shape), member)
-        scored = leak([auc(s, m) for s, m in zip(scores.T, member.T, strict=True)])
+        scored = leak([auc(s, m) for s, m in zip(scores.T, member.T, strict=True)], sizes=(50, 50))
         found += scored.beats_guessing
-        naive += scored.auc_estimate.low > 0.5
-    assert found <= 5
+        naive += estimate(scored.auc, 0.95).low > 0.5
+    assert 0 < found <= 12
     assert naive > 10  # at a level of 2.5 % a side
 
 
@@ -73,7 +73,9 @@ def test_differences_are_paired_over_shared_targets():
     paired = stats.ttest_rel(first[2:], second[:7])
     low, high = paired.confidence_interval(0.95)
     assert found.targets == 7
-    assert (found.mean, found.low, found.high) == pytest.approx((np.mean(first[2:] - second[:7]), low, high))
+    mean, widening = np.mean(first[2:] - second[:7]), np.sqrt(2 * 6 / 5)  # no further scorings say what they share
+    expected = (mean, mean + widening * (low - mean), mean + widening * (high - mean))
+    assert (found.mean, found.low, found.high) == pytest.approx(expected)
 
 
 def metrics(rows):

@@ -4,7 +4,13 @@ from dataclasses import replace
 
 from mia_audit.report.data.provenance import guarantee
 from mia_audit.report.data.results import Results
-from mia_audit.report.text.statements import bound_sentences, design_of, exposed_sentences, guarantee_sentence
+from mia_audit.report.text.statements import (
+    bound_sentences,
+    design_of,
+    exposed_sentences,
+    guarantee_sentence,
+    randomness_sentence,
+)
 
 
 def test_a_guarantee_names_what_it_assumes(findings):
@@ -54,3 +60,10 @@ def test_a_bound_says_what_it_rests_on_and_names_a_broken_promise(findings):
     assert "proof (one-run bound)" in told and "estimate" not in told
     assert "with dp-sgd at ε = 8" in broken and "does not hold" in broken
     assert bound_sentences(replace(findings, settings=[replace(private, bound=None)])) == []
+
+
+def test_whose_random_numbers_explainers_drew_is_said():
+    assert randomness_sentence(None) == ""
+    assert "as if the adversary knew" in randomness_sentence("shared")
+    assert randomness_sentence("own").endswith("(randomness: own).")
+    assert "averages 8 requests" in randomness_sentence("averaged:8")

@@ -11,7 +11,7 @@ over records are products of a few weights per record with the matrices 1, y and
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -208,7 +208,7 @@ def _log_ratio(records: Records, from_in: Cells, from_out: Cells, pools: np.ndar
     return ratio
 
 
-class _Curves:
+class Curves:
     """Functions of r, one per target: linear between points, and tabulated on an even grid, because cells are many."""
 
     def __init__(self, means: np.ndarray, points: np.ndarray, known: np.ndarray, *functions: np.ndarray) -> None:
@@ -231,32 +231,53 @@ class _Curves:
         place += start
         if (start + slope * span.high).min() < 0 or (start + slope * span.low).max() >= STEPS:
             np.clip(place, 0, STEPS - 1, out=place)
+        return self._tabulated(place)
+
+    def at(self, means: Cells) -> list[Cells]:
+        """Return every function at means over the other models, [B, K]."""
+        return self._tabulated(np.clip((means - self._low) / self._width, 0, STEPS - 1))
+
+    def _tabulated(self, place: Cells) -> list[Cells]:
         step = place.astype(np.intp)
         step += STEPS * np.arange(self._models)
         return [table.take(step.T, mode="clip").T for table in self._tables]  # transposed: models are contiguous
 
 
-def _prior(signal: Ordered, member: Member) -> tuple[np.ndarray, _Curves]:
+def _prior(signal: Ordered, member: Member) -> tuple[np.ndarray, Curves]:
     """Return the pooled variances in and out, [2, K], and D and T together, by the method of moments."""
-    means = signal.span.mean[:, 0]
-    bins = np.array_split(np.arange(len(means)), int(np.clip(len(means) // RECORDS_PER_BIN, 1, BINS)))
+    bins = bins_of(signal)
     models = member.shape[1]
-    count, shift, square, over_in, over_out = np.zeros((5, len(bins), models))
+    moments = np.zeros((5, len(bins), models))
     squares, freedom = np.zeros((2, models)), np.zeros((2, models))
     for index, rows in enumerate(bins):
-        for records in _blocks(signal, member, rows[0], rows[-1] + 1):
-            moments, side_squares, side_freedom = tally(records)
-            for total, found in zip((count, shift, square, over_in, over_out), moments, strict=True):
-                total[index] += found
+        for records in _blocks(signal, member, rows.start, rows.stop):
+            found, side_squares, side_freedom = tally(records)
+            moments[:, index] += found
             squares += side_squares
             freedom += side_freedom
+    return prior_of(signal, bins, moments, squares, freedom)
+
+
+def bins_of(signal: Ordered) -> list[slice]:
+    """Return the quantile bins of the sorted records."""
+    records = len(signal.values)
+    edges = np.array_split(np.arange(records), int(np.clip(records // RECORDS_PER_BIN, 1, BINS)))
+    return [slice(int(rows[0]), int(rows[-1]) + 1) for rows in edges]
+
+
+def prior_of(
+    signal: Ordered, bins: Sequence[slice], moments: np.ndarray, squares: np.ndarray, freedom: np.ndarray
+) -> tuple[np.ndarray, Curves]:
+    """Return the pooled variances in and out, [2, K], and D and T, from the sums of `tally`: moments per bin, [5, bins, K]."""
+    count, shift, square, over_in, over_out = moments
+    means = signal.span.mean[:, 0]
     pools = np.maximum(squares, 0) / np.maximum(freedom, 1)
     known = count > 0
     for total in (shift, square, over_in, over_out):
         total /= np.maximum(count, 1)
     spread = np.maximum(square - shift**2 - pools[0] * over_in - pools[1] * over_out, 0)
     centres = np.array([means[rows].mean() for rows in bins])
-    return pools, _Curves(means, centres, known, shift, spread)
+    return pools, Curves(means, centres, known, shift, spread)
 
 
 def tally(records: Records) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from mia_audit.attacks.design import left_out
 from mia_audit.attacks.engine.hierarchical import Ordered, Shifts
+from mia_audit.attacks.engine.hierarchical_designs import DesignShifts
 from mia_audit.attacks.engine.likelihood import PRIOR, Block, Side, blocks
 
 if TYPE_CHECKING:
+    from mia_audit.attacks.design import Partners
     from mia_audit.signals.name import Cells, Member
 
 
@@ -23,9 +26,10 @@ def joint_ratio(signals: Sequence[Cells], member: Member) -> Cells:
 
     NaN where a side has no other model. With one signal this is the pooled likelihood ratio.
     """
-    whiten = [_whitening(covariance) for covariance in _covariances(signals, member)]
+    partners = left_out(member)
+    whiten = [_whitening(covariance) for covariance in _covariances(signals, member, partners)]
     scores = np.empty(member.shape, order="F")
-    for together in zip(*(blocks(signal, member) for signal in signals), strict=True):
+    for together in zip(*(blocks(signal, member, partners) for signal in signals), strict=True):
         first = together[0]
         score = np.zeros(first.values.shape)
         for sign, (matrix, log_determinant), sides in zip((-0.5, 0.5), whiten, _sides(together), strict=True):
@@ -43,9 +47,10 @@ def hierarchical_joint_ratio(signals: Sequence[Cells], member: Member) -> Cells:
 
     The vectors are Student-t with the pooled covariances and the degrees of freedom of the prior. Every record has a score.
     """
-    deviations = [_shrunk_deviations(signal, member) for signal in signals]
+    partners = left_out(member)
+    deviations = [_shrunk_deviations(signal, member, partners) for signal in signals]
     scores = np.zeros(member.shape, order="F")
-    size, covariances = len(signals), _covariances(signals, member)
+    size, covariances = len(signals), _covariances(signals, member, partners)
     for side, sign in enumerate((1.0, -1.0)):
         matrix, log_determinant = _whitening(covariances[side])
         distance = np.zeros(member.shape, order="F")
@@ -55,12 +60,13 @@ def hierarchical_joint_ratio(signals: Sequence[Cells], member: Member) -> Cells:
     return scores
 
 
-def _shrunk_deviations(signal: Cells, member: Member) -> tuple[Cells, Cells]:
+def _shrunk_deviations(signal: Cells, member: Member, partners: Partners | None) -> tuple[Cells, Cells]:
     """Return the targets' deviations from the shrunk in and out means, [N, K] each."""
     ordered = Ordered(signal)
     from_in, from_out = (np.empty(signal.shape, order="F") for _ in range(2))
     with np.errstate(divide="ignore", invalid="ignore"):
-        for block, inside, outside in Shifts(ordered, member).deviations():
+        shifts = Shifts(ordered, member) if partners is None else DesignShifts(ordered, member, partners)
+        for block, inside, outside in shifts.deviations():
             from_in[block.rows], from_out[block.rows] = inside, outside
     return ordered.unsorted(from_in), ordered.unsorted(from_out)
 
@@ -71,18 +77,26 @@ def _sides(together: Sequence[Block]) -> Iterator[list[Side]]:
     yield [block.outside for block in together]
 
 
-def _covariances(signals: Sequence[Cells], member: Member) -> np.ndarray:
-    """Return the pooled covariances in and out of every target, [2, S, S, K], without the target."""
+def _covariances(signals: Sequence[Cells], member: Member, partners: Partners | None) -> np.ndarray:
+    """Return the pooled covariances in and out of every target, [2, S, S, K], without the target.
+
+    Where no record has two other models on a side, the covariance over all models takes their place.
+    """
     size, models = len(signals), member.shape[1]
     products, freedom = np.zeros((2, size, size, models)), np.zeros((2, models))
-    for together in zip(*(blocks(signal, member) for signal in signals), strict=True):
+    whole = np.zeros((size, size))
+    for together in zip(*(blocks(signal, member, partners) for signal in signals), strict=True):
+        values = np.stack([block.values.ravel() for block in together])
+        whole += values @ values.T
         for index, sides in enumerate(_sides(together)):
             freedom[index] += np.maximum(sides[0].count - 1, 0).sum(axis=0)
             for a in range(size):
                 for b in range(a + 1):
                     products[index, a, b] += sides[a].products(sides[b]).sum(axis=0)
                     products[index, b, a] = products[index, a, b]
-    covariances: np.ndarray = products / np.maximum(freedom, 1)[:, None, None]
+    every = whole[:, :, None] / max(len(member) * (models - 1), 1)
+    known = freedom[:, None, None] > 0
+    covariances: np.ndarray = np.where(known, products / np.maximum(freedom, 1)[:, None, None], every)
     return covariances
 
 

@@ -3,7 +3,8 @@
 With n values of mean m and sum of squared deviations SS on one side (in or out) of a record, leaving out a value x
 of that side gives mean m − (x − m)/(n − 1), sum of squares SS − (x − m)² n/(n − 1), and puts x at a distance of
 (x − m) n/(n − 1) from the new mean. So one pass over the cells scores every target, with no loop over targets. Records
-are centred first, and processed in blocks that stay in the processor's cache.
+are centred first, and processed in blocks that stay in the processor's cache. Where the membership's design asks for it
+(`attacks.design`), a further model is left out of the other side, with its own x.
 """
 
 from __future__ import annotations
@@ -15,7 +16,10 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
+from mia_audit.attacks.design import left_out, opposite_values
+
 if TYPE_CHECKING:
+    from mia_audit.attacks.design import Partners
     from mia_audit.signals.name import Cells, Member
 
 
@@ -31,15 +35,29 @@ RESOLUTION = float(np.finfo(np.float64).eps)
 class Side:
     """What the other models on one side (in or out) say of a record, for every target: arrays [B, K]."""
 
-    def __init__(self, values: Cells, here: Cells) -> None:
-        """Leave each target out of the side on which `here` is 1; `values` are centred."""
-        self._here, self._total = here, here.sum(axis=1, keepdims=True)
-        mean = (values * here).sum(axis=1, keepdims=True) / np.maximum(self._total, 1)
-        self.count: Cells = self._total - here
+    def __init__(self, values: Cells, here: Cells, further: tuple[Cells, Cells] | None = None) -> None:
+        """Leave each target out of the side on which `here` is 1; `values` are centred.
+
+        `further` are the values of the further models that are left out of the other side, and 1 where there are such.
+        """
+        self._total = here.sum(axis=1, keepdims=True)
+        total = (values * here).sum(axis=1, keepdims=True)
+        mean = total / np.maximum(self._total, 1)
         self.deviation: Cells = values - mean
         """The target's value less the others' mean."""
-        self._own = self.deviation * here
-        self.deviation += self._own / np.maximum(self._total - 1, 1)
+        self._every = self.deviation * here
+        """The deviations from the mean of all models on the side; 0 for the others."""
+        if further is None:
+            self._gone, self._left = here, self._every
+        else:
+            opposite, exists = further[0], further[1] * (1 - here)
+            self._gone = here + exists
+            self._left = self._every + exists * (opposite - mean)
+        self.count: Cells = self._total - self._gone
+        step = self._left / np.maximum(self._total - 1, 1)
+        self.deviation += step
+        self._apart = self.deviation if further is None else self._left + step
+        """How far what is left out lies from the mean of the others, where something is."""
 
     @property
     def squares(self) -> Cells:
@@ -49,15 +67,15 @@ class Side:
 
     def products(self, other: Side) -> Cells:
         """Return the others' sum of products of deviations from the means of two signals."""
-        total = (self._own * other._own).sum(axis=1, keepdims=True)
-        products: Cells = total - self._own * other.deviation
+        total = (self._every * other._every).sum(axis=1, keepdims=True)
+        products: Cells = total - self._left * other._apart
         return products
 
     def by_count(self, table: np.ndarray) -> Cells:
-        """Return a function of the count, tabulated from 0 on: a record has two counts, with the target and without it."""
+        """Return a function of the count, tabulated from 0 on: a record has two counts, with what is left out and without it."""
         number = self._total.astype(np.intp)
         every, without = table[number], table[np.maximum(number - 1, 0)]
-        values: Cells = every + self._here * (without - every)
+        values: Cells = every + self._gone * (without - every)
         return values
 
 
@@ -96,14 +114,15 @@ class Span(NamedTuple):
 class Block:
     """Some of the records, with every target left out of its own side: arrays [B, K], and [B, 1] where models share the value."""
 
-    def __init__(self, rows: slice, signal: Cells, member: Member) -> None:
+    def __init__(self, rows: slice, signal: Cells, member: Member, partners: Partners | None = None) -> None:
         """Centre the records: large offsets cancel catastrophically otherwise."""
         raw = np.asarray(signal[rows], dtype=np.float64)
         here = member[rows].astype(np.float64)
         self.rows = rows
         self.span = Span.of(raw)
         self.values: Cells = raw - self.span.mean
-        self.inside, self.outside = Side(self.values, here), Side(self.values, 1 - here)
+        further = None if partners is None else opposite_values(self.values, partners[rows])
+        self.inside, self.outside = Side(self.values, here, further), Side(self.values, 1 - here, further)
 
 
 class Scale(NamedTuple):
@@ -151,10 +170,11 @@ def likelihood_ratio(signal: Cells, member: Member, likelihood: str = "pooled") 
     `signal` and `member` are [N records, K models]; so are the scores. NaN where a side has too few other models.
     """
     estimate, least = LIKELIHOODS[likelihood]
-    pool_in, pool_out = pooled_variances(blocks(signal, member), signal.shape[1])
+    partners = left_out(member)
+    pool_in, pool_out = pooled_variances(blocks(signal, member, partners), signal.shape[1])
     scores = np.empty(signal.shape, order="F")
     with np.errstate(divide="ignore", invalid="ignore"):
-        for block in blocks(signal, member):
+        for block in blocks(signal, member, partners):
             floor = block.span.floor
             score = log_density(block.inside, estimate(block.inside, pool_in), floor)
             score -= log_density(block.outside, estimate(block.outside, pool_out), floor)
@@ -172,10 +192,11 @@ def offline_ratio(signal: Cells, member: Member, likelihood: str, members: Liter
     `likelihood_ratio`.
     """
     estimate, least = LIKELIHOODS[likelihood]
-    _, pool = pooled_variances(blocks(signal, member), signal.shape[1])
+    partners = left_out(member)
+    _, pool = pooled_variances(blocks(signal, member, partners), signal.shape[1])
     scores = np.empty(signal.shape, order="F")
     with np.errstate(divide="ignore", invalid="ignore"):
-        for block in blocks(signal, member):
+        for block in blocks(signal, member, partners):
             side, floor = block.outside, block.span.floor
             scale = estimate(side, pool)
             if members == "either":
@@ -201,22 +222,29 @@ def _log_tail(distance: Cells, side: Side, scale: Scale) -> Cells:
 
 
 def pooled_variances(over: Iterable[Block], models: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the pooled likelihoods in and out, [1, K]: for every target, ΣSS/Σ(n − 1) over records, without the target."""
+    """Return the pooled variances in and out, [1, K]: for every target, ΣSS/Σ(n − 1) over records, without the target.
+
+    Where no record has two other models on a side, the variance over all models takes its place: it knows no membership.
+    """
     squares, freedom = np.zeros((2, models)), np.zeros((2, models))
+    whole = np.zeros(2)
     for block in over:
+        whole += np.einsum("ij,ij->", block.values, block.values), len(block.values) * (models - 1)
         for index, side in enumerate((block.inside, block.outside)):
             squares[index] += side.squares.sum(axis=0)
             freedom[index] += np.maximum(side.count - 1, 0).sum(axis=0)
-    inside, outside = squares / np.maximum(freedom, 1)
+    inside, outside = np.where(freedom > 0, squares / np.maximum(freedom, 1), whole[0] / max(whole[1], 1))
     return inside[None], outside[None]
 
 
-def blocks(signal: Cells, member: Member) -> Iterator[Block]:
-    """Yield all records, block by block."""
-    records, models = signal.shape
-    step = max(BLOCK_RECORDS, BLOCK_CELLS // models)
-    for start in range(0, records, step):
-        yield Block(slice(start, start + step), signal, member)
+def blocks(
+    signal: Cells, member: Member, partners: Partners | None = None, start: int = 0, stop: int | None = None
+) -> Iterator[Block]:
+    """Yield the records from `start` to `stop`, block by block; `partners` are further models left out, as of `left_out`."""
+    stop = len(signal) if stop is None else stop
+    step = max(BLOCK_RECORDS, BLOCK_CELLS // signal.shape[1])
+    for first in range(start, stop, step):
+        yield Block(slice(first, min(first + step, stop)), signal, member, partners)
 
 
 def log_density(side: Side, scale: Scale, floor: np.ndarray) -> Cells:

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from mia_audit.attacks.engine.hierarchical import Ordered, hierarchical_ratio
+from mia_audit.attacks.engine.hierarchical import Ordered
+from mia_audit.attacks.engine.hierarchical_designs import ratio as hierarchical
 from mia_audit.attacks.engine.likelihood import LIKELIHOODS, likelihood_ratio
 from mia_audit.signals.name import as_is
 
@@ -27,7 +28,7 @@ class Ratio(NamedTuple):
 
 
 RATIOS = {
-    "hierarchical": Ratio(Ordered, hierarchical_ratio),
+    "hierarchical": Ratio(Ordered, hierarchical),
     **{name: Ratio(as_is, partial(likelihood_ratio, likelihood=name)) for name in LIKELIHOODS},
 }
 """The best first."""

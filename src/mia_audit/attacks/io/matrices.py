@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from mia_audit.attacks.io.checks import check_loss, check_orientation
 from mia_audit.attacks.io.parquet import LEAST_MODELS, check_membership, check_values
 from mia_audit.errors import UserError
 from mia_audit.signals.name import SUMMARIES, Signal, read_signal
@@ -42,10 +43,10 @@ def parse_given(text: str) -> Given:
     if not equals or not name or not file:
         raise UserError(f"--signal {text}: expected NAME=FILE, for example loss=losses.npy or ixg_l1=norms.csv")
     if not rest:
-        signal = read_signal(name)
-        if name not in ("loss", "confidence") and signal.summary is None:
+        signal = given_signal(name)
+        if name not in ("loss", "confidence", PROBABILITY) and signal.summary is None:
             raise UserError(
-                f"--signal {text}: '{name}' is no loss, confidence or attribution summary (…_{', …_'.join(SUMMARIES)}); "
+                f"--signal {text}: '{name}' is no loss, confidence, probability or attribution summary (…_{', …_'.join(SUMMARIES)}); "
                 f"give its scale and where members lie: {name}:positive:low, {name}:real:high …"
             )
         return Given(signal, file)
@@ -73,17 +74,26 @@ class MatrixFiles:
             if one.signal.name in self._files:
                 raise UserError(f"--signal {one.signal.name}: given twice")
             self._files[one.signal.name] = one.file
-        self.signals = [one.signal for one in given]
-        for name, source in (("confidence", "loss"), ("loss", "confidence")):
-            if source in self._files and name not in self._files:
+        self.signals = [one.signal for one in given if one.signal.name != PROBABILITY]
+        for name in ("confidence", "loss"):
+            if name not in self._files and any(source in self._files for source in SOURCES[name]):
                 self.signals.append(read_signal(name))
+
+    @property
+    def files(self) -> list[Path]:
+        """The files that membership and signals are read from."""
+        names = (self._membership, *self._files.values())
+        return list(
+            dict.fromkeys(
+                Path(f"{name}.npz" if key else file) for file in names for name, _, key in [file.partition(".npz:")]
+            )
+        )
 
     def read(self, signal: Signal) -> list[Float[np.ndarray, "N K"]]:
         """Return a signal's matrix, [N, K], for every query; shapes that differ and cells that are no numbers are UserErrors."""
         if signal.name not in self._files:
-            source = "loss" if signal.name == "confidence" else "confidence"
-            convert = confidence_from_loss if signal.name == "confidence" else loss_from_confidence
-            return [convert(values) for values in self.read(read_signal(source))]
+            source, convert = next(pair for pair in SOURCES[signal.name].items() if pair[0] in self._files)
+            return [convert(values) for values in self.read(given_signal(source))]
         file = self._files[signal.name]
         matrix, index = read_matrix(file)
         if matrix.shape[:2] != self.member.shape:
@@ -100,8 +110,44 @@ class MatrixFiles:
         checked = []
         for values in queries:
             check_values(values, signal, file, f"; if it may be negative, give it as NAME:real:{signal.members}")
+            if signal.name == PROBABILITY and values.max() > 1:
+                record, model = np.argwhere(values > 1)[0]
+                raise UserError(
+                    f"{file}: {values[record, model]:g} at model {model}, record {record} is no probability"
+                )
             checked.append(np.asfortranarray(values, dtype=np.float64))
+        if signal.name == "loss":
+            check_loss(checked[0], self.member, file)
         return checked
+
+
+PROBABILITY = "probability"
+"""A matrix of softmax probabilities of the label, which loss and confidence are derived from; attacks do not read it."""
+
+
+def given_signal(name: str) -> Signal:
+    """Return what a matrix of that name holds."""
+    return Signal(name, "positive", "high") if name == PROBABILITY else read_signal(name)
+
+
+def loss_from_probability(probability: Float[np.ndarray, "N K"]) -> Float[np.ndarray, "N K"]:
+    """Return −log p; a probability of 0 counts as the smallest positive one there is."""
+    loss: Float[np.ndarray, "N K"] = -np.log(_within(probability)[0])
+    return loss
+
+
+def confidence_from_probability(probability: Float[np.ndarray, "N K"]) -> Float[np.ndarray, "N K"]:
+    """Return log p − log(1 − p); 0 and 1 count as the closest other probabilities there are."""
+    inside, complement = _within(probability)
+    confidence: Float[np.ndarray, "N K"] = np.log(inside) - np.log(complement)
+    return confidence
+
+
+def _within(probability: Float[np.ndarray, "N K"]) -> tuple[np.ndarray, np.ndarray]:
+    """Return p and 1 − p, both positive."""
+    complement = 1 - probability
+    least, gap = (values.min(where=values > 0, initial=0.5) for values in (probability, complement))
+    return np.maximum(probability, least), np.maximum(complement, gap)
 
 
 def confidence_from_loss(loss: Float[np.ndarray, "N K"]) -> Float[np.ndarray, "N K"]:
@@ -118,6 +164,13 @@ def loss_from_confidence(confidence: Float[np.ndarray, "N K"]) -> Float[np.ndarr
     return loss
 
 
+SOURCES = {
+    "confidence": {"loss": confidence_from_loss, PROBABILITY: confidence_from_probability},
+    "loss": {"confidence": loss_from_confidence, PROBABILITY: loss_from_probability},
+}
+"""What loss and confidence are derived from where they are not given, the best first."""
+
+
 def read_membership(file: str) -> Read:
     """Read who is in whose training set, as truth values; a UserError unless every cell is 0 or 1 and every model has both."""
     matrix, index = read_matrix(file)
@@ -132,6 +185,7 @@ def read_membership(file: str) -> Read:
     if matrix.shape[1] < LEAST_MODELS:
         raise UserError(f"{file}: {matrix.shape[1]} models; attacks need at least {LEAST_MODELS}, one column each")
     member = np.asfortranarray(matrix, dtype=bool)
+    check_orientation(member, file)
     check_membership(member, file)
     return member, index
 

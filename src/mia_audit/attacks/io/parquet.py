@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 
+from mia_audit.attacks.io.checks import check_loss, check_orientation
 from mia_audit.attacks.run import Run
 from mia_audit.errors import UserError
 from mia_audit.signals.name import Signal, is_signal, read_signal
-from mia_audit.storage import ROW_GROUPS, naming_damage, open_table, table_metadata, write_table
+from mia_audit.storage import ROW_GROUPS, digests, naming_damage, open_table, table_metadata, write_table
 from mia_audit.storage.diverged import diverged_models
 
 if TYPE_CHECKING:
@@ -60,6 +62,12 @@ CHUNK_ROWS = 1 << 16
 SMALLEST, LARGEST = 1e-60, 1e100
 """Sizes between which the largest value of a signal must lie."""
 
+GIVEN = "given_sha256"
+"""The fact of scores.parquet and metrics.parquet that holds the SHA-256 of every file that no audit wrote, by its name."""
+
+OPTIONS = "attack_options"
+"""The fact of scores.parquet that holds the keys of attacks that the config sets."""
+
 QUERY = "@"
 """Joins a signal's name and the number of a further query (augmentation) of the same records: `loss`, `loss@2`, `loss@3`."""
 
@@ -81,7 +89,11 @@ class SignalsFile:
                 self._queries.setdefault(name.partition(QUERY)[0], []).append(name)
         stated = table_metadata(path, "signals").get("signals", {})
         self.signals = [Signal(name, **stated[name]) if name in stated else read_signal(name) for name in self._queries]
+        self._order: np.ndarray | None = None
         shadow, record = self._column("shadow"), self._column("record")
+        if not stated_order(self._file):
+            self._order = np.lexsort((record, shadow))
+            shadow, record = shadow[self._order], record[self._order]
         self.missing = diverged_models(path, "signals")
         self.target: Int[np.ndarray, " K"] = shadow[np.diff(shadow, prepend=-1) != 0]
         self.models = len(self.target)
@@ -89,18 +101,26 @@ class SignalsFile:
             raise TooFewModels(f"{path}: {self.models} models; attacks need at least {LEAST_MODELS}")
         self._records = len(shadow) // self.models
         self.record: Int[np.ndarray, " N"] = record[: self._records]
+        expected = [model for model in range(self.models + len(self.missing)) if model not in self.missing]
         if not (
-            self.target.tolist()
-            == [model for model in range(self.models + len(self.missing)) if model not in self.missing]
+            (self._order is not None or self.target.tolist() == expected)
+            and len(shadow) == self.models * self._records
             and np.array_equal(shadow, np.repeat(self.target, self._records))
             and np.array_equal(
                 record.reshape(self.models, -1), np.broadcast_to(self.record, (self.models, self._records))
             )
         ):
+            order = "" if self._order is not None else " one after the other"
+            same = ", once each" if self._order is not None else " in the same order"
+            raise UserError(f"{path}: expected the rows of every model{order}, each with the same records{same}")
+        member = self._matrix("member")
+        if (wrong := ~((member == 0) | (member == 1))).any():
+            row, model = np.argwhere(wrong)[0]
             raise UserError(
-                f"{path}: expected the rows of every model one after the other, each with the same records in the same order"
+                f"{path}: column 'member': {member[row, model]} at model {model}, record {row}; expected 0 or 1"
             )
-        self.member: Bool[np.ndarray, "N K"] = self._matrix("member").astype(bool)
+        self.member: Bool[np.ndarray, "N K"] = member.astype(bool)
+        check_orientation(self.member, str(path))
         check_membership(self.member, str(path))
 
     def read(self, signal: Signal) -> list[Float[np.ndarray, "N K"]]:
@@ -108,6 +128,8 @@ class SignalsFile:
         queries = {name: self._matrix(name).astype(np.float64) for name in self._queries[signal.name]}
         for name, values in queries.items():
             check_finite(values, f"{self._path}: column '{name}'")
+        if signal.name == "loss":
+            check_loss(next(iter(queries.values())), self.member, f"{self._path}: column 'loss'")
         return list(queries.values())
 
     def _matrix(self, name: str) -> np.ndarray:
@@ -115,8 +137,18 @@ class SignalsFile:
 
     def _column(self, name: str) -> np.ndarray:
         with naming_damage(self._path, "signals"):
-            column: np.ndarray = self._file.read(columns=[name])[name].to_numpy()
-        return column
+            column = self._file.read(columns=[name])[name]
+        if column.null_count:
+            raise UserError(
+                f"{self._path}: column '{name}' has {column.null_count} empty cells; expected a value in each"
+            )
+        values: np.ndarray = column.to_numpy()
+        return values if self._order is None else values[self._order]
+
+
+def stated_order(file: pq.ParquetFile) -> bool:
+    """Whether a table's metadata say that an audit wrote it, and so that its rows have the order of its kind."""
+    return digests.KEY.encode() in (file.schema_arrow.metadata or {})
 
 
 def check_membership(member: Bool[np.ndarray, "N K"], where: str) -> None:

@@ -74,10 +74,6 @@ def read_per_model_csv(root: Path, where: dict[str, str]) -> Published:
     return Published(member, signals)
 
 
-LAYOUTS = {"per-model-csv": read_per_model_csv}
-"""Readers of layouts by the name that the command line uses."""
-
-
 def write_signals(path: Path, published: Published) -> None:
     """Write signals.parquet: shadow, record, member and a float32 column per signal, one row group a model."""
     records, models = published.member.shape

@@ -7,15 +7,19 @@ non-members (equations 2 to 4).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
+from pydantic import Field
 
 from mia_audit.attacks.catalogue import attack
+from mia_audit.attacks.design import NONE, left_out, opposite_values
 from mia_audit.errors import UserError
+from mia_audit.sections import Section
 from mia_audit.signals.name import named
 
 if TYPE_CHECKING:
+    from mia_audit.attacks.design import Partners
     from mia_audit.signals.name import Cells, Member, Reading
 
 
@@ -27,30 +31,49 @@ Chosen after looking at the published scores: what rmia reaches on those is not 
 SLOPE = 0.33
 """The offline correction's a: p̄_in is taken to be a p̄_out + 1 − a."""
 
+SLOPES = np.linspace(0, 1, 11)
+"""Values of a that tuning tries."""
+
+CANCELLED = 1e-6
+"""A share of a sum below which what subtraction leaves of it is summed up anew."""
+
+ROWS = 1 << 12
+"""Cells summed up anew at a time."""
+
+
+class Offline(Section):
+    """The keys of `rmia-offline`."""
+
+    offline_a: Annotated[float, Field(ge=0, le=1)] | Literal["tuned"] = SLOPE
+    """Offline RMIA's a, which estimates p̄_in as a p̄_out + 1 − a; `tuned`: per target, the best on another model as pseudo-target."""
+
 
 @attack("base", reads=named("loss"), learns=False)
 def base(readings: Sequence[Reading], member: Member, likelihood: str) -> Cells:
     """Score ℓ_t − log of the mean of exp ℓ over the other models, with ℓ = −loss, the log probability of the label (γ = 1)."""
     (reading,) = readings
     log_p = log_likelihood(reading)
-    scores: Cells = log_p - log_mean_of_others(log_p)
+    scores: Cells = log_p - log_mean_of_others(log_p, partners=left_out(member))
     return scores
 
 
 @attack("rmia", reads=named("loss"))
 def online(readings: Sequence[Reading], member: Member, likelihood: str) -> Cells:
-    """Score by the share of the target's non-members z with r_x ≥ γ r_z, where r = p_t / p̄ and p̄ is the mean over the other models."""
+    """Score by the share of the target's non-members z with r_x ≥ γ r_z, ties ½, where r = p_t / p̄ and p̄ is the mean over the other models."""
     (reading,) = readings
     log_p = log_likelihood(reading)
-    return share_dominated(log_p - log_mean_of_others(log_p), member)
+    return share_dominated(log_p - log_mean_of_others(log_p, partners=left_out(member)), member)
 
 
-@attack("rmia-offline", reads=named("loss"))
-def offline(readings: Sequence[Reading], member: Member, likelihood: str) -> Cells:
+@attack("rmia-offline", reads=named("loss"), options=(Offline,))
+def offline(
+    readings: Sequence[Reading], member: Member, likelihood: str, offline_a: float | Literal["tuned"] = SLOPE
+) -> Cells:
     """Score likewise with p̄ = ½[(1 + a) p̄_out + (1 − a)], from the other models that did not train on the record."""
     (reading,) = readings
-    log_p = log_likelihood(reading)
-    return share_dominated(log_p - log_reference(log_p, member), member)
+    log_p, partners = log_likelihood(reading), left_out(member)
+    slope = tuned_slopes(log_p, member, partners) if offline_a == "tuned" else offline_a
+    return share_dominated(log_p - log_reference(log_p, member, slope, partners), member)
 
 
 def log_likelihood(reading: Reading) -> Cells:
@@ -60,36 +83,109 @@ def log_likelihood(reading: Reading) -> Cells:
     return -reading.values
 
 
-def log_mean_of_others(likelihood: Cells, here: Member | None = None) -> Cells:
+def log_mean_of_others(likelihood: Cells, here: Member | None = None, partners: Partners | None = None) -> Cells:
     """Return the log of the mean of exp(likelihood) over all models but the target (of those on the side `here`), [N, K].
 
-    The others are added up from both ends, and as logarithms: subtracting the target from the total would cancel, and
-    next to a target that is far likelier than all others their exponentials would vanish. NaN where there are none.
+    `partners` are further models left out, as `left_out` returns them. Without them the others are added up from both
+    ends, and as logarithms: subtracting the target from the total would cancel, and next to a target that is far likelier
+    than all others their exponentials would vanish. NaN where there are none.
     """
     counted = np.ones(likelihood.shape, dtype=bool) if here is None else here
     terms = np.where(counted, likelihood, -np.inf)
-    totals = np.full_like(terms, -np.inf)
-    totals[:, 1:] = np.logaddexp.accumulate(terms[:, :-1], axis=1)
-    totals[:, :-1] = np.logaddexp(totals[:, :-1], np.logaddexp.accumulate(terms[:, :0:-1], axis=1)[:, ::-1])
+    number = counted.sum(axis=1, keepdims=True) - counted
+    if partners is None:
+        totals = np.full_like(terms, -np.inf)
+        totals[:, 1:] = np.logaddexp.accumulate(terms[:, :-1], axis=1)
+        totals[:, :-1] = np.logaddexp(totals[:, :-1], np.logaddexp.accumulate(terms[:, :0:-1], axis=1)[:, ::-1])
+    else:
+        number = number - opposite_values(counted.astype(np.float64), partners)[0]
+        totals = _log_sum_without(terms, partners)
     with np.errstate(divide="ignore", invalid="ignore"):
-        logs: Cells = totals - np.log(counted.sum(axis=1, keepdims=True) - counted)
+        logs: Cells = np.where(number > 0, totals - np.log(number), np.nan)
     return logs
 
 
-def log_reference(likelihood: Cells, member: Member, slope: float = SLOPE) -> Cells:
-    """Return the log of p̄ = ½[(1 + a) p̄_out + (1 − a)], from the other models that did not train on the record, [N, K]."""
-    out = np.exp(log_mean_of_others(likelihood, ~member))
-    reference: Cells = np.log(((1 + slope) * out + (1 - slope)) / 2)
+def _log_sum_without(terms: Cells, partners: Partners) -> Cells:
+    """Return log Σ exp over all models but the target and its further model; sums that subtraction would cancel are added up anew."""
+    largest = terms.max(axis=1, keepdims=True)
+    largest = np.where(np.isfinite(largest), largest, 0)
+    sizes = np.exp(terms - largest)
+    total = sizes.sum(axis=1, keepdims=True)
+    rest = total - sizes - opposite_values(sizes, partners)[0]
+    cancelled = rest <= CANCELLED * total
+    with np.errstate(divide="ignore"):
+        sums: Cells = np.log(np.where(cancelled, 1, rest)) + largest
+    rows, targets = np.nonzero(cancelled)
+    for start in range(0, len(rows), ROWS):
+        row, target = rows[start : start + ROWS], targets[start : start + ROWS]
+        others, further = terms[row], partners[row, target]
+        place = np.arange(len(row))
+        others[place, target] = -np.inf
+        others[place[further != NONE], further[further != NONE]] = -np.inf
+        sums[row, target] = np.logaddexp.reduce(others, axis=1)
+    return sums
+
+
+def log_reference(
+    likelihood: Cells, member: Member, slope: float | np.ndarray = SLOPE, partners: Partners | None = None
+) -> Cells:
+    """Return the log of p̄ = ½[(1 + a) p̄_out + (1 − a)], from the other models that did not train on the record, [N, K].
+
+    `slope` is a, one for all targets or one for each, [K].
+    """
+    out = np.exp(log_mean_of_others(likelihood, ~member, partners))
+    return _log_of_reference(out, slope)
+
+
+def _log_of_reference(out: np.ndarray, slope: float | np.ndarray) -> np.ndarray:
+    reference: np.ndarray = np.log(np.maximum(((1 + slope) * out + (1 - slope)) / 2, np.finfo(np.float64).tiny))
     return reference
 
 
+def tuned_slopes(likelihood: Cells, member: Member, partners: Partners | None = None) -> np.ndarray:
+    """Return for every target the a of `SLOPES` with the largest AUC against the next model, [K].
+
+    That model is attacked with the others' out models, the target left out: its outputs and its membership enter nowhere.
+    """
+    from scipy.stats import rankdata
+
+    models = member.shape[1]
+    outside = (~member).astype(np.float64)
+    weighted = np.exp(likelihood) * outside
+    total, number = weighted.sum(axis=1), outside.sum(axis=1)
+    slopes = np.empty(models)
+    for target in range(models):
+        pseudo = (target + 1) % models
+        left = [target, pseudo]
+        rest, count = total - weighted[:, left].sum(axis=1), number - outside[:, left].sum(axis=1)
+        known = np.ones(len(member), dtype=bool)
+        if partners is not None:
+            further = partners[:, [target]]
+            known &= further[:, 0] != pseudo
+            rest = rest - opposite_values(weighted, further)[0][:, 0]
+            count = count - opposite_values(outside, further)[0][:, 0]
+        known &= count > 0
+        here = member[known, pseudo]
+        if here.all() or not here.any():
+            slopes[target] = SLOPE
+            continue
+        mean = np.maximum(rest[known], 0) / count[known]
+        ratios = likelihood[known, pseudo][:, None] - _log_of_reference(mean[:, None], SLOPES)
+        slopes[target] = SLOPES[np.argmax(rankdata(ratios, axis=0)[here].sum(axis=0))]  # the rank sum orders as the AUC
+    return slopes
+
+
 def share_dominated(log_ratio: Cells, member: Member, gamma: float = GAMMA) -> Cells:
-    """Return the share of each target's non-members z with r_x ≥ γ r_z, [N, K], by one sort per target; NaN where the ratio is."""
+    """Return the share of each target's non-members z with r_x ≥ γ r_z, [N, K], by one sort per target; NaN where the ratio is.
+
+    Ties count ½, the record itself among them where it is a z: counted whole, a non-member would tie with the members just
+    above it, and left out it would rank above the members just below it. With γ = 1 the share has the ratio's ROC curve.
+    """
     scores = np.full(log_ratio.shape, np.nan, order="F")
     for target in range(log_ratio.shape[1]):
         ratio, outside = log_ratio[:, target], ~member[:, target]
         known = ~np.isnan(ratio)
-        population = np.sort(ratio[outside & known])
-        below = np.searchsorted(population, ratio - np.log(gamma), side="right")
-        scores[known, target] = below[known] / max(len(population), 1)
+        population, least = np.sort(ratio[outside & known]), ratio[known] - np.log(gamma)
+        below = np.searchsorted(population, least, side="left") + np.searchsorted(population, least, side="right")
+        scores[known, target] = below / max(2 * len(population), 1)
     return scores

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mia_audit.attacks.catalogue import attack
+from mia_audit.attacks.design import NONE, left_out
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float
@@ -20,7 +21,7 @@ def together(signals: Sequence[Signal]) -> list[tuple[Signal, ...]]:
     return [tuple(signals)] if signals else []
 
 
-@attack("shadow-classifier", reads=together, several=True)
+@attack("shadow-classifier", reads=together, several=True, repeatable=False)
 def shadow_classifier(
     readings: Sequence[Reading], member: Bool[np.ndarray, "N K"], likelihood: str
 ) -> Float[np.ndarray, "N K"]:
@@ -31,11 +32,15 @@ def shadow_classifier(
     features -= features.mean(axis=(0, 1))
     features /= np.maximum(features.std(axis=(0, 1)), np.finfo(np.float64).tiny)
     models, records, size = features.shape
-    labels = member.T
+    labels, partners = member.T, left_out(member)
     scores = np.empty((models, records))
     classifier = LogisticRegression(warm_start=True, max_iter=1000)
     for target in range(models):
-        others = np.arange(models) != target
-        classifier.fit(features[others].reshape(-1, size), labels[others].ravel())
+        shown = np.ones((models, records), dtype=bool)
+        shown[target] = False
+        if partners is not None:
+            further = np.flatnonzero(partners[:, target] != NONE)
+            shown[partners[further, target], further] = False
+        classifier.fit(features[shown].reshape(-1, size), labels[shown])
         scores[target] = classifier.decision_function(features[target])
     return scores.T

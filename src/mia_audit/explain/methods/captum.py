@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from mia_audit.errors import UserError, suggest
 from mia_audit.explain.catalogue import Explainer, explainers
+from mia_audit.explain.randomness import Randomness, with_draws
 from mia_audit.seeds import seed_for
 
 if TYPE_CHECKING:
@@ -51,11 +52,15 @@ def captum_explainer(names: Sequence[str]) -> Explainer:
     UserError, when it runs, for names that captum does not know and models that the method refuses.
     """
 
+    random = bool(RANDOM & set(names))
+
     def attribute(batch: Batch, options: Mapping[str, Any]) -> dict[str, Tensor]:
         return {quantity: _attribute(names, batch, quantity) for quantity in batch.quantities}
 
     written = "-".join(names)
-    return Explainer(attribute, multiplied=names[-1] not in GRADIENTS, label=LABELS.get(written, written))
+    options = (Randomness,) if random else ()
+    drawn = with_draws(attribute) if random else attribute
+    return Explainer(drawn, options, multiplied=names[-1] not in GRADIENTS, label=LABELS.get(written, written))
 
 
 # columns write - for +, which joins the names of signals that are read together; either is understood

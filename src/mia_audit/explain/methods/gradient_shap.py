@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field, PositiveInt
 
 from mia_audit.explain.catalogue import explainer
+from mia_audit.explain.randomness import Randomness, with_draws
 from mia_audit.sections import Section
 
 if TYPE_CHECKING:
@@ -29,12 +30,13 @@ class Samples(Section):
     """Standard deviation of the normal baselines."""
 
 
-@explainer("gradient_shap", options=(Samples,), label="GradientSHAP")
+@explainer("gradient_shap", options=(Samples, Randomness), label="GradientSHAP")
+@with_draws
 def gradient_shap(batch: Batch, options: Mapping[str, Any]) -> dict[str, Tensor]:
     """Return the mean over samples of (x − b) ⊙ ∇f(b + c (x − b)) with b ~ N(0, sd²) per coordinate and c ~ U(0, 1).
 
-    A record's draws are keyed by the seed and its number, so they depend neither on the batch nor on the device, and
-    are the same for every model.
+    A record's draws are keyed by the seed, by the model's number unless `randomness` says otherwise, and by its own
+    number, so they depend neither on the batch nor on the device.
     """
     samples, sd = options["gradient_shap_samples"], options["gradient_shap_sd"]
     means = {quantity: batch.inputs.new_zeros(batch.inputs.shape) for quantity in batch.quantities}

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field, PositiveInt
 
 from mia_audit.explain.catalogue import explainer
+from mia_audit.explain.randomness import Randomness, with_draws
 from mia_audit.sections import Section
 
 if TYPE_CHECKING:
@@ -29,12 +30,13 @@ class Samples(Section):
     """Their noise's standard deviation, as a share of the record's own range (largest minus smallest number)."""
 
 
-@explainer("smoothgrad", options=(Samples,), label="SmoothGrad")
+@explainer("smoothgrad", options=(Samples, Randomness), label="SmoothGrad")
+@with_draws
 def smoothgrad(batch: Batch, options: Mapping[str, Any]) -> dict[str, Tensor]:
     """Return the mean over samples of ∇f(x + σ n), n ~ N(0, 1) per coordinate, σ a share of the record's own range.
 
-    A record's draws are keyed by the seed and its number, so they depend neither on the batch nor on the device, and
-    are the same for every model.
+    A record's draws are keyed by the seed, by the model's number unless `randomness` says otherwise, and by its own
+    number, so they depend neither on the batch nor on the device.
     """
     samples = options["smoothgrad_samples"]
     flat = batch.inputs.flatten(1)

@@ -99,6 +99,7 @@ class TorchModel:
                 request.seed,
                 member.family == GRADIENT,
                 members,
+                request.model,
             )
             for quantity, attributions in member.attribute(batch, request.options).items():
                 found[Attribution(name, quantity)] = attributions

@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 
 from mia_audit.evaluation.bounds_table import lower_bounds
-from mia_audit.evaluation.summary import NULL_WIDENING
+from mia_audit.evaluation.intervals import OverTargets
 from mia_audit.report.data.findings import (
     CHANNELS,
     Estimate,
@@ -20,7 +20,7 @@ from mia_audit.report.data.findings import (
     Leak,
     LowerBound,
     NullControl,
-    estimate,
+    estimate_over,
     shadow_estimate,
 )
 from mia_audit.signals.name import read_signal
@@ -66,22 +66,32 @@ def leaks(metrics: pl.DataFrame, channel: str, headline: str, fpr: float | None,
     """List the attacks on one channel of one setting, the largest mean AUC first."""
     rows = candidates(metrics, channel, headline).sort("target", maintain_order=True)
     column = fpr_columns(metrics)[fpr] if fpr is not None else None
-    groups = rows.group_by(*ATTACK, maintain_order=True)
     count = rows.select(pl.struct(ATTACK).n_unique()).item() if len(rows) else 0
     attacks = [
-        Leak(
-            attack=str(attack),
-            signal=str(signal),
-            likelihood=str(likelihood),
-            targets=group["target"].to_numpy(),
-            auc=group["auc"].to_numpy(),
-            tpr=group[column].to_numpy() if column else np.full(len(group), math.nan),
-            tried=count,
-            confidence=confidence,
-        )
-        for (attack, signal, likelihood), group in groups
+        _leak(tuple(map(str, key)), group, column, count, confidence)
+        for key, group in rows.group_by(*ATTACK, maintain_order=True)
     ]
     return sorted(attacks, key=lambda leak: -leak.auc.mean())
+
+
+def _leak(key: tuple[str, ...], group: pl.DataFrame, column: str | None, tried: int, confidence: float) -> Leak:
+    attack, signal, likelihood = key
+    over = {"auc": OverTargets.of(group, "auc")}
+    if column:
+        over["tpr"] = OverTargets.of(group, column)
+    whole = {metric: one for metric, one in over.items() if one.count == len(group)}
+    return Leak(
+        attack=attack,
+        signal=signal,
+        likelihood=likelihood,
+        targets=group["target"].to_numpy(),
+        auc=group["auc"].to_numpy(),
+        tpr=group[column].to_numpy() if column else np.full(len(group), math.nan),
+        tried=tried,
+        confidence=confidence,
+        without={metric: one.without for metric, one in whole.items() if one.without is not None},
+        sizes=(over["auc"].members, over["auc"].non_members),
+    )
 
 
 def null_control(
@@ -93,11 +103,11 @@ def null_control(
     """
     rows = metrics.filter(pl.col("null_control") & pl.col("auc").is_not_null())
     values = {
-        tuple(map(str, key)): group["auc"].to_numpy() for key, group in rows.group_by(*ATTACK, maintain_order=True)
+        tuple(map(str, key)): OverTargets.of(group, "auc") for key, group in rows.group_by(*ATTACK, maintain_order=True)
     }
     if not values:
         return None
-    estimates = {key: estimate(aucs, confidence, widening=NULL_WIDENING) for key, aucs in values.items()}
+    estimates = {key: estimate_over(aucs, confidence) for key, aucs in values.items()}
     headline = {channel: leak.key for channel, leak in strongest.items() if leak.key in estimates}
     return NullControl(
         intervals=len(estimates),
@@ -105,8 +115,7 @@ def null_control(
         strongest=max(one.mean for one in estimates.values()),
         headline={channel: estimates[key] for channel, key in headline.items()},
         sound=not any(
-            estimate(values[key], NULL_ALARM_LEVEL, comparisons, NULL_WIDENING).excludes(0.5)
-            for key in headline.values()
+            estimate_over(values[key], NULL_ALARM_LEVEL, comparisons).excludes(0.5) for key in headline.values()
         ),
     )
 

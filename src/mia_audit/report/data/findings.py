@@ -7,8 +7,8 @@ splits. Imports nothing heavy: the files of `report.figures` import this, and th
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,6 +18,7 @@ from mia_audit.errors import UserError
 if TYPE_CHECKING:
     import polars as pl
 
+    from mia_audit.evaluation.intervals import OverTargets
     from mia_audit.report.data.spec import Setting
 
 CHANNELS = ("outputs", "explanations", "both", "other")
@@ -26,13 +27,15 @@ CHANNELS = ("outputs", "explanations", "both", "other")
 
 @dataclass(frozen=True)
 class Estimate:
-    """Mean over targets with standard deviation (n − 1) and Student-t interval; both are NaN for a single target."""
+    """Mean over targets with standard deviation (n − 1) and interval; both are NaN for a single target."""
 
     mean: float
     sd: float
     low: float
     high: float
     targets: int
+    future: tuple[float, float] = (math.nan, math.nan)
+    """Where one further target would lie; NaN where that was not asked."""
 
     @property
     def below(self) -> float:
@@ -50,16 +53,16 @@ class Estimate:
 
     def as_rate(self) -> Estimate:
         """Return the estimate with its interval clipped to [0, 1]."""
-        low, high = (value if math.isnan(value) else min(max(value, 0.0), 1.0) for value in (self.low, self.high))
-        return replace(self, low=low, high=high)
+        low, high, *future = (
+            value if math.isnan(value) else min(max(value, 0.0), 1.0) for value in (self.low, self.high, *self.future)
+        )
+        return replace(self, low=low, high=high, future=(future[0], future[1]))
 
 
-def estimate(
-    values: Sequence[float] | np.ndarray, confidence: float, comparisons: int = 1, widening: float = 1.0
-) -> Estimate:
-    """Estimate the mean over targets, with a Bonferroni correction of the interval for `comparisons` intervals.
+def estimate(values: Sequence[float] | np.ndarray, confidence: float, comparisons: int = 1) -> Estimate:
+    """Estimate the mean of independent values by Student's t, with a Bonferroni correction for `comparisons` intervals.
 
-    `widening` is a further factor on the interval, for targets whose errors are correlated.
+    The models' accuracies are such values; metrics of attacks are not (`estimate_over`).
     """
     from scipy.special import stdtrit
 
@@ -69,8 +72,12 @@ def estimate(
         return Estimate(mean, math.nan, math.nan, math.nan, len(values))
     sd = float(values.std(ddof=1))
     half = float(stdtrit(len(values) - 1, 1 - (1 - confidence) / comparisons / 2)) * sd / math.sqrt(len(values))
-    half *= widening
     return Estimate(mean, sd, mean - half, mean + half, len(values))
+
+
+def estimate_over(over: OverTargets, confidence: float, comparisons: int = 1) -> Estimate:
+    """Estimate a metric of an attack, whose targets are one another's shadow models."""
+    return Estimate(over.mean, over.sd, *over.interval(confidence, comparisons), over.count, over.future(confidence))
 
 
 @dataclass(frozen=True)
@@ -86,28 +93,38 @@ class Leak:
     """At the headline FPR; NaN where it is not resolvable."""
     tried: int
     confidence: float
+    without: Mapping[str, np.ndarray] = field(default_factory=dict)
+    """The metrics `auc` and `tpr` of every target, in rows, where a model, in columns, is left out; see `OverTargets`."""
+    sizes: tuple[float, float] = (math.nan, math.nan)
+    """Members and non-members of a target."""
 
     @property
     def key(self) -> tuple[str, str, str]:
         """Attack, signal and likelihood."""
         return self.attack, self.signal, self.likelihood
 
+    def over(self, metric: str) -> OverTargets:
+        """Return `auc` or `tpr` over targets."""
+        from mia_audit.evaluation.intervals import SILENT, OverTargets
+
+        auc = OverTargets(self.auc, None, *self.sizes)
+        silent = len(self.auc) > 1 and auc.above_guessing() > SILENT
+        return OverTargets(getattr(self, metric), self.without.get(metric), *self.sizes, silent)
+
     @property
     def auc_estimate(self) -> Estimate:
         """AUC over targets."""
-        return estimate(self.auc, self.confidence).as_rate()
+        return estimate_over(self.over("auc"), self.confidence).as_rate()
 
     @property
     def tpr_estimate(self) -> Estimate:
         """TPR at the headline FPR over targets."""
-        return estimate(self.tpr, self.confidence).as_rate()
+        return estimate_over(self.over("tpr"), self.confidence).as_rate()
 
     @property
     def beats_guessing(self) -> bool:
-        """Whether the AUC exceeds ½ after correction for all attacks tried, with an interval as wide as the null control's."""
-        from mia_audit.evaluation.summary import NULL_WIDENING
-
-        return estimate(self.auc, self.confidence, self.tried, NULL_WIDENING).low > 0.5
+        """Whether the AUC exceeds ½ after correction for all attacks tried, on the side of the interval where it does."""
+        return self.over("auc").above_guessing() < (1 - self.confidence) / 2 / self.tried
 
 
 def difference(first: Leak, second: Leak, metric: str = "auc") -> Estimate:
@@ -117,7 +134,8 @@ def difference(first: Leak, second: Leak, metric: str = "auc") -> Estimate:
         raise UserError(
             f"metrics of {first.attack} and {second.attack} have no target in common; run the evaluation again"
         )
-    return estimate(getattr(first, metric)[left] - getattr(second, metric)[right], first.confidence)
+    gap = first.over(metric).only(left).minus(second.over(metric).only(right))
+    return estimate_over(gap, first.confidence)
 
 
 @dataclass(frozen=True)

@@ -51,6 +51,7 @@ def provenance(results: Results, findings: Sequence[Finding]) -> dict[str, Any]:
             dataset: metadata for dataset in sorted(results.datasets) if (metadata := results.pool_metadata(dataset))
         },
         "settings": [_setting(finding) for finding in findings],
+        "given_sha256": results.given,
         "inputs_sha256": {path.relative_to(results.root).as_posix(): digests.sha256(path) for path in results.inputs()},
     }
 

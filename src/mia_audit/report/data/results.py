@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 
+from mia_audit.attacks.design import CORRECTION
+from mia_audit.attacks.io.parquet import GIVEN
 from mia_audit.errors import UserError
 from mia_audit.evaluation.files import Scored, read_scores
 from mia_audit.explanation_metrics.summary import per_model
 from mia_audit.report.data.spec import Setting, Spec
-from mia_audit.storage import open_table, read_frame, table_metadata
+from mia_audit.storage import given_digest, open_table, read_frame, table_metadata
 
 if TYPE_CHECKING:
     from mia_audit.report.data.private import Studied
@@ -32,6 +34,22 @@ class Results:
     def metrics(self) -> list[pl.DataFrame]:
         """metrics.parquet of every setting, in the order of the spec."""
         return [read_frame(self._file(setting, "metrics.parquet"), "metrics") for setting in self.spec.settings]
+
+    @cached_property
+    def design_corrections(self) -> list[str]:
+        """The membership designs that attacks were corrected for, of all settings."""
+        facts = (table_metadata(self._file(setting, "metrics.parquet"), "metrics") for setting in self.spec.settings)
+        return list(dict.fromkeys(known[CORRECTION] for known in facts if CORRECTION in known))
+
+    @cached_property
+    def given(self) -> dict[str, dict[str, str]]:
+        """The SHA-256 of the files that no audit wrote, by setting and by file name."""
+        known = {}
+        for setting in self.spec.settings:
+            path = self._file(setting, "metrics.parquet")
+            if found := table_metadata(path, "metrics").get(GIVEN, {}) | given_digest(path):
+                known[setting.path] = found
+        return known
 
     @cached_property
     def training(self) -> list[pl.DataFrame | None]:

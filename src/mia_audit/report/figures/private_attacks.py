@@ -65,15 +65,15 @@ def attacks(results: Results, findings: Findings, subject: None = None) -> Figur
 @figure(
     "private_sets",
     once("private_sets", lambda spec: any(study["attacked"] for study in spec.studies.values())),
-    "AUC of attacks on the explanation set of a fixed black box, over the ε of one explanation. Intervals are as wide as those of "
-    "the null control, since targets' errors are correlated. Dashed: guessing.",
+    "AUC of attacks on the explanation set of a fixed black box, over the ε of one explanation, with intervals. "
+    "Dashed: guessing.",
     private=True,
 )
 def sets(results: Results, findings: Findings, subject: None = None) -> Figure:
     """Draw the AUC of attacks on explanation sets, a panel per black box."""
     from matplotlib.figure import Figure
 
-    from mia_audit.evaluation.summary import NULL_WIDENING, summarise
+    from mia_audit.evaluation.summary import summarise
 
     groups: dict[tuple[str, str], list[Setting]] = {}
     for setting in results.spec.settings:
@@ -91,7 +91,7 @@ def sets(results: Results, findings: Findings, subject: None = None) -> Figure:
                 summary = summarise(results.metrics[results.spec.settings.index(setting)], results.spec.confidence)
                 real = summary.filter(null_control=False, attack=attack, likelihood=results.spec.likelihood)
                 row = real.row(0, named=True)
-                values.append((place + offset, _auc(row, NULL_WIDENING)))
+                values.append((place + offset, _auc(row)))
             errorbars(axes, values, PALETTE[slot % 6], MARKERS[slot % 5], label)
         axes.axhline(0.5, **GUESSING)
         names = ["no noise" if setting.epsilon == "inf" else setting.epsilon for setting in ordered]
@@ -104,13 +104,10 @@ def sets(results: Results, findings: Findings, subject: None = None) -> Figure:
     return figure
 
 
-def _auc(row: dict[str, Any], widening: float = 1.0) -> Estimate:
-    """Return the AUC of a row of the summary, with its interval widened."""
-    mean = row["auc_mean"]
-    low, high = (
-        math.nan if row[end] is None else mean + widening * (row[end] - mean) for end in ("auc_low", "auc_high")
-    )
-    return Estimate(mean, row["auc_sd"], low, high, row["targets"])
+def _auc(row: dict[str, Any]) -> Estimate:
+    """Return the AUC of a row of the summary."""
+    low, high = (math.nan if row[end] is None else row[end] for end in ("auc_low", "auc_high"))
+    return Estimate(row["auc_mean"], row["auc_sd"], low, high, row["targets"])
 
 
 def trained_as(setting: Setting) -> str:

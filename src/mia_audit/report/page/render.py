@@ -28,6 +28,7 @@ from mia_audit.report.text.intrinsic import KINDS, compared, intrinsic_sentences
 from mia_audit.report.text.scaling_release import bounds_sentence, release_sentence
 from mia_audit.report.text.statements import (
     DESIGNS,
+    corrections,
     design_of,
     exposed_sentences,
     exposure_sentences,
@@ -35,6 +36,7 @@ from mia_audit.report.text.statements import (
     no_guarantee_sentence,
     null_ceiling,
     null_sentence,
+    randomness_sentence,
     sampling_name,
     scope,
 )
@@ -63,7 +65,7 @@ def render(results: Results, findings: Findings, sources: Mapping[str, Any]) -> 
     return template.render(
         title=spec.title or spec.audit,
         version=sources["versions"].get("mia-audit", ""),
-        scope=f"{scope(results, findings)} {gap_sentences(spec.gaps)}".rstrip(),
+        scope=" ".join(filter(None, (scope(results, findings), *corrections(results), gap_sentences(spec.gaps)))),
         contents=_contents(
             {
                 **dict.fromkeys(("curves", "settings", "attacks"), bool(groups)),
@@ -236,6 +238,8 @@ def _metadata(results: Results, findings: Findings, sources: Mapping[str, Any]) 
             "Membership",
             f"{drawn[:1].upper()}{drawn[1:]} (design {design}); one draw, shared by all settings of a data set",
         )
+    if said := randomness_sentence(results.spec.explainers.get("randomness")):
+        yield "Random draws of explainers", said
     private = [finding for finding in findings.settings if finding.setting.private]
     if private:
         guarantees = "; ".join(dict.fromkeys(guarantee_sentence(finding, guarantee(finding)) for finding in private))
@@ -255,7 +259,7 @@ def _metadata(results: Results, findings: Findings, sources: Mapping[str, Any]) 
 
 READ_OUT = (
     "Exact ROC over all thresholds, ties as one vertex; TPR at an FPR is the largest at or below it; AUC with ties at ½; "
-    "means over targets with Student-t intervals; likelihood ratios with the {likelihood} likelihood."
+    "means over targets with intervals that count the shadow models which targets share; likelihood ratios with the {likelihood} likelihood."
 )
 
 

@@ -58,7 +58,7 @@ def null_control(results: Results, findings: Findings) -> pl.DataFrame:
 
 def level(results: Results) -> str:
     """Return how intervals were computed."""
-    return f"with {results.spec.confidence * 100:g} % Student-t intervals over targets in brackets"
+    return f"with {results.spec.confidence * 100:g} % intervals over targets in brackets"
 
 
 def _summarised(results: Results) -> pl.DataFrame:

@@ -177,7 +177,9 @@ def _strength(leak: Leak, confidence: float, names: Members) -> str:
     numbers = f"AUC {fixed(auc.mean)}, {confidence * 100:g}\u00a0% interval {interval(auc)}"
     if leak.beats_guessing:
         share = f"ranks {names.pair} {percent(auc.mean)} of the time ({numbers})"
-        return f"{subject} {share}. Guessing would be 50\u00a0%: this is a leak of {points(auc.mean - 0.5)} points."
+        amount = f"Guessing would be 50\u00a0%: this is a leak of {points(auc.mean - 0.5)} points."
+        low, high = auc.future
+        return f"{subject} {share}. {amount} The AUC of one further model would lie between {fixed(low)} and {fixed(high)}."
     if auc.high < 0.5:
         return f"{subject} is worse than guessing ({numbers}): its score points the wrong way, which is no protection."
     if auc.low > 0.5:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from mia_audit.attacks.design import SENTENCES
 from mia_audit.report.data.findings import Finding, Findings, Leak
 from mia_audit.report.data.provenance import guarantee, noise_mask
 from mia_audit.report.text.formatting import at_most, capital, count, fixed, joined, power, protected, rate, significant
@@ -45,6 +46,24 @@ def scope(results: Results, findings: Findings) -> str:
     how = DESIGNS.get(design, "").format(share=share)
     settings = f"{count(len(spec.settings), 'setting')}, " if len(spec.settings) > 1 else ""
     return f"{joined(named)}: {settings}{models}{', ' + how if how else ''}. {attacked}"
+
+
+def corrections(results: Results) -> list[str]:
+    """Say which membership designs were recognised and how attacks were corrected for them, a sentence for each."""
+    return [SENTENCES[kind] for kind in results.design_corrections]
+
+
+def randomness_sentence(randomness: str | None) -> str:
+    """Say whose random numbers stochastic explainers drew; empty where none was asked for."""
+    if randomness is None:
+        return ""
+    if randomness == "shared":
+        return "The same for every model, as if the adversary knew the service's random numbers (randomness: shared)."
+    own = "Every model's own: the adversary does not know the service's random numbers"
+    if randomness == "own":
+        return f"{own} (randomness: own)."
+    requests = randomness.partition(":")[2]
+    return f"{own}, and averages {requests} requests for each record (randomness: {randomness})."
 
 
 def _studied_scope(results: Results, findings: Findings) -> str:

@@ -1,0 +1,139 @@
+"""Membership designs in which the other models' members give the target's away, and the models to leave out against it.
+
+Where every record is in the same number of models (Carlini's `num_experiments`, LeakPro's assignments), the number of its
+members among the others says whether the target is one; where models come in complementary pairs (Privacy Meter), the
+partner says it. Leaving out one further model, a member where the target is none and a non-member where it is one, makes
+what is left of the others independent of the target's membership: the remaining counts are the same under both hypotheses.
+For pairs that model is the partner; else it is drawn uniformly, record by record.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from mia_audit.seeds import generator
+
+if TYPE_CHECKING:
+    from jaxtyping import Int
+
+    from mia_audit.signals.name import Member
+
+    Partners = Int[np.ndarray, "N K"]
+
+CHANCE = 1e-9
+"""A design is recognised where independent models would look like it with a smaller probability."""
+
+GLANCE = 64
+"""Records that are looked at first: nearly all independent memberships differ from every other design in so many."""
+
+NONE = -1
+"""Stands for no further model to leave out."""
+
+
+@dataclass(frozen=True)
+class Design:
+    """How memberships of one record in different models depend on each other.
+
+    `independent`, `balanced` (every record in the same number of models, or in one of two adjacent numbers where a model
+    of such a design is missing) or `pairs` (complementary columns).
+    """
+
+    kind: str
+    partner: tuple[int, ...] = ()
+    """Of `pairs`: every model's complement; NONE where that is missing."""
+
+    @property
+    def independent(self) -> bool:
+        """Whether the other models' memberships say nothing of the target's."""
+        return self.kind == "independent"
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """The fact `design_correction` of tables of scores and metrics; empty where nothing was corrected."""
+        return {} if self.independent else {CORRECTION: self.kind}
+
+
+CORRECTION = "design_correction"
+"""The key of the fact in the metadata of scores.parquet and metrics.parquet."""
+
+SENTENCES = {
+    "balanced": (
+        "Every record is in the same number of models, so the other models' memberships would give the target's away: "
+        "attacks leave out one further model per record and target, of the opposite membership."
+    ),
+    "pairs": (
+        "The models come in complementary pairs, so a target's partner would give its membership away: "
+        "attacks on a target leave out its partner."
+    ),
+}
+"""One line of the report by the kind of design."""
+
+
+def recognise(member: Member) -> Design:
+    """Return the design of a membership matrix, [N records, K models]."""
+    first = member[:GLANCE]
+    if not (_adjacent(first) or _partners(first)):
+        return Design("independent")
+    if (pairs := _partners(member)) and len(member) > -math.log2(CHANCE) + 2 * math.log2(member.shape[1]):
+        return Design("pairs", pairs)
+    return Design("balanced") if _balanced(member) else Design("independent")
+
+
+def left_out(member: Member) -> Partners | None:
+    """Return which further model every record's score of every target is to leave out (NONE: no model), or None for none at all.
+
+    The choice has its own fixed key, so that the same membership always loses the same models.
+    """
+    design = recognise(member)
+    if design.independent:
+        return None
+    records, models = member.shape
+    if design.partner:
+        return np.broadcast_to(np.array(design.partner, dtype=np.int32), (records, models))
+    random = generator("left out of a balanced design", records, models)
+    order = np.argsort(random.random(member.shape, dtype=np.float32) + member, axis=1).astype(np.int32)
+    inside = member.sum(axis=1, keepdims=True)
+    outside = models - inside
+    draws = random.random(member.shape)
+    place = np.where(member, (draws * outside).astype(np.intp), outside + (draws * inside).astype(np.intp))
+    opposite = np.where(member, outside, inside) > 0
+    partners: Partners = np.where(opposite, np.take_along_axis(order, np.minimum(place, models - 1), axis=1), NONE)
+    return partners
+
+
+def opposite_values(values: np.ndarray, partners: Partners) -> tuple[np.ndarray, np.ndarray]:
+    """Return the values of the further models that are left out, [B, K], and 1 where there is such a model; 0 elsewhere."""
+    exists = (partners != NONE).astype(np.float64)
+    return np.take_along_axis(values, np.maximum(partners, 0), axis=1) * exists, exists
+
+
+def _adjacent(member: Member) -> bool:
+    """Whether records are in the same number of models, or in one of two adjacent numbers."""
+    count = member.sum(axis=1)
+    return bool(count.max() - count.min() <= 1)
+
+
+def _balanced(member: Member) -> bool:
+    """Whether that is so, and would hardly be by chance where memberships were independent."""
+    from scipy.stats import binom
+
+    count = member.sum(axis=1)
+    low, high = int(count.min()), int(count.max())
+    models, share = member.shape[1], float(member.mean())
+    if high - low > 1 or not 0 < share < 1:
+        return False
+    chance = sum(float(binom.pmf(number, models, share)) for number in range(low, high + 1))
+    return len(member) * math.log(max(chance, 1e-300)) < math.log(CHANCE)
+
+
+def _partners(member: Member) -> tuple[int, ...]:
+    """Return every model's complement, NONE for those without one; empty where no model has any."""
+    packed = [np.packbits(column).tobytes() for column in member.T]
+    places = {column: model for model, column in enumerate(packed)}
+    complements = [np.packbits(~column).tobytes() for column in member.T]
+    partners = tuple(places.get(column, NONE) for column in complements)
+    return partners if any(partner != NONE for partner in partners) else ()

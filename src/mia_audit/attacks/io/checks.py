@@ -1,0 +1,69 @@
+"""Mistakes in what is given that leave every number in range: probabilities as losses, models for records, halves for coins."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from mia_audit.attacks.design import recognise
+from mia_audit.errors import UserError
+
+if TYPE_CHECKING:
+    from mia_audit.signals.name import Cells, Member
+
+SURE = 5.0
+"""Standard errors by which members' mean must exceed the others' for values to be no loss."""
+
+NEAR_ONE, PILED = 0.99, 0.25
+"""A softmax probability is often this large: more often than this share, a loss that never exceeds 1 hardly is one."""
+
+FEW = 100
+"""Records from which exact halves are no chance."""
+
+
+def check_loss(loss: Cells, member: Member, where: str) -> None:
+    """Raise UserError for a loss that looks like the softmax probability of the label: within [0, 1], and high in members or near 1."""
+    if loss.max() > 1 or loss.min() < 0:
+        return
+    inside, outside = loss[member], loss[~member]
+    if not (len(inside) and len(outside)):
+        return
+    error = np.sqrt(inside.var() / len(inside) + outside.var() / len(outside))
+    higher = inside.mean() - outside.mean() > SURE * error > 0
+    if higher or (loss > NEAR_ONE).mean() > PILED:
+        raise UserError(
+            f"{where}: within [0, 1] and {'higher in members' if higher else 'mostly near 1'}: that is the softmax probability "
+            "of the label, not its loss; give it as probability=FILE, or −log of it as loss"
+        )
+
+
+def check_orientation(member: Member, where: str) -> None:
+    """Raise UserError for a membership that is models × records: it says so where every row, and not every column, has one number of members.
+
+    With more models than records otherwise, a line on stderr asks.
+    """
+    records, models = member.shape
+    if models <= records:
+        return
+    rows, columns = (len(np.unique(member.sum(axis=axis))) == 1 for axis in (1, 0))
+    shape = f"{where}: {records} × {models} is read as {records} records of {models} models"
+    if rows and not columns and records > 1:
+        raise UserError(
+            f"{shape}, but every row has the same number of members, as a model has; expected records × models: transpose it"
+        )
+    print(f"mia-audit: {shape}; if it is models × records, transpose it and the signals", file=sys.stderr)
+
+
+def check_coins(member: Member, where: str) -> None:
+    """Raise UserError for a membership that is said to be fair coins where every model has exactly half of the records."""
+    records = len(member)
+    if records >= FEW and (member.sum(axis=0) == records // 2).all():
+        raise UserError(
+            f"{where}: every model has exactly {records // 2} of {records} records, which fair coins do not give; expected --design half"
+        )
+    if not recognise(member).independent:
+        raise UserError(
+            f"{where}: memberships in different models depend on each other; fair coins do not: expected --design half"
+        )

@@ -1,0 +1,279 @@
+"""Files of other audit tools, as they write them, read into one table of signals; nothing in them is executed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from mia_audit.attacks.io.logits import check_labels, confidence_of, loss_of, over_shifts
+from mia_audit.attacks.io.matrices import (
+    confidence_from_loss,
+    confidence_from_probability,
+    loss_from_probability,
+    read_matrix,
+)
+from mia_audit.attacks.io.object_streams import read_objects
+from mia_audit.attacks.io.parquet import LEAST_MODELS, QUERY, check_membership
+from mia_audit.attacks.io.published import Published, read_per_model_csv
+from mia_audit.errors import UserError
+
+if TYPE_CHECKING:
+    import polars as pl
+    from jaxtyping import Bool, Float
+
+    Layout = Callable[[Path, Mapping[str, str], Path | None], Published]
+
+
+def per_model_csv(root: Path, where: Mapping[str, str], labels: Path | None) -> Published:
+    """Read the layout of Huang et al. 2024; see `read_per_model_csv`."""
+    return read_per_model_csv(root, dict(where))
+
+
+def carlini(root: Path, where: Mapping[str, str], labels: Path | None) -> Published:
+    """Read Carlini et al. 2022's: `experiment-*/keep.npy` with `scores/*.npy` (the last epoch), or `logits/*.npy` and y_train.npy.
+
+    Scores are the confidence, [N, queries]. Logits are [N, C], [N, queries, C] or [N, shifts, queries, C]; probabilities are
+    averaged over shifts, as their score.py does.
+    """
+    folders = sorted((path.parent for path in root.glob("exp*/keep.npy")), key=lambda path: _natural(path.name))
+    _enough(folders, root, "experiment-*/keep.npy")
+    parts = [_last(folder / "scores") or _last(folder / "logits") for folder in folders]
+    if None in parts:
+        raise UserError(f"{folders[parts.index(None)]}: no .npy files in scores/ or logits/; expected one an epoch")
+    files = [part for part in parts if part is not None]
+    classes = None
+    if any(file.parent.name == "logits" for file in files):
+        classes = _array(labels or root / "y_train.npy")
+    values = [_carlini_confidence(file, classes) for file in files]
+    confidence = _stacked(values, files)
+    keep = [_array(folder / "keep.npy").astype(bool).ravel()[: len(confidence)] for folder in folders]
+    if short := [folder for folder, kept in zip(folders, keep, strict=True) if len(kept) < len(confidence)]:
+        raise UserError(f"{short[0] / 'keep.npy'}: fewer records than the {len(confidence)} that have scores")
+    return _published(np.stack(keep, axis=1), confidence=confidence, where=root)
+
+
+def privacy_meter(root: Path, where: Mapping[str, str], labels: Path | None) -> Published:
+    """Read Privacy Meter's: `models/memberships.npy` (models × records) and `signals/{algorithm}_signals.npy`.
+
+    RMIA's signals are probabilities of the label, LOSS's are losses. `*_pop.npy` are not read: z are the target's non-members.
+    """
+    places = [root / "memberships.npy", root / "models" / "memberships.npy"]
+    file = next((place for place in places if place.is_file()), None)
+    if file is None:
+        raise UserError(f"{root}: no memberships.npy, here or in models/; expected the log_dir of Privacy Meter")
+    found = sorted(path for path in (root / "signals").glob("*.npy") if not path.stem.endswith("_pop"))
+    signals: dict[str, np.ndarray] = {}
+    for path in found:
+        kind = next((name for word, name in METER.items() if path.stem.startswith(word)), None)
+        if kind is not None:
+            signals[kind] = _array(path)
+    if not signals:
+        raise UserError(f"{root / 'signals'}: no {' or '.join(f'{word}…signals.npy' for word in METER)}")
+    kind, values = next((name, signals[name]) for name in ("probability", "loss") if name in signals)
+    if values.ndim != 2:
+        raise UserError(f"{root / 'signals'}: {values.ndim} axes; expected records × models")
+    member = oriented(_array(file) == 1, values.shape, str(file))
+    return _derived(member, kind, values.astype(np.float64), root)
+
+
+METER = {"rmia": "probability", "softmax": "probability", "loss": "loss"}
+"""What Privacy Meter's files hold, by the beginning of their names."""
+
+
+def leakpro(root: Path, where: Mapping[str, str], labels: Path | None) -> Published:
+    """Read LeakPro's: `attack_cache/{target,sm_*}_logits.npy` and the `train_indices` of every model's metadata.
+
+    Rows are the target's `train_indices`, then its `test_indices`, from a `*metadata*.pkl` that has both. Metadata are
+    pickles, and only looked at. `labels` are those of all records, by index.
+    """
+    caches = sorted(root.rglob("*_logits.npy"), key=lambda path: _natural(path.name))
+    stored = {path: read_objects(path) for path in sorted(root.rglob("*metadata*.pkl"))}
+    target = next((one for one in stored.values() if {"train_indices", "test_indices"} <= set(one.names)), None)
+    if target is None:
+        raise UserError(
+            f"{root}: no *metadata*.pkl with train_indices and test_indices of the target; expected LeakPro's files"
+        )
+    if labels is None:
+        raise UserError(
+            "--labels: LeakPro keeps labels with its data; give them as a file, one for each record of its population"
+        )
+    rows = np.concatenate([target.integers("train_indices"), target.integers("test_indices")])
+    trained = {"target": target.integers("train_indices")}
+    for path, one in stored.items():
+        if match := re.fullmatch(r"metadata_(\d+)\.pkl", path.name):
+            trained[f"sm_{match[1]}"] = one.integers("train_indices")
+    files = {name: path for path in caches if (name := path.name.removesuffix("_logits.npy")) in trained}
+    _enough(list(files), root, "attack_cache/*_logits.npy with a metadata_*.pkl each")
+    every = _array(labels)
+    truth = check_labels(every, int(rows.max()) + 1, str(labels))[rows]
+    confidence = _stacked(
+        [_confidence(_array(path), truth, str(path)) for path in files.values()], list(files.values())
+    )
+    member = np.stack([np.isin(rows, trained[name]) for name in files], axis=1)
+    return _published(member, confidence=confidence, where=root)
+
+
+def privacyguard(root: Path, where: Mapping[str, str], labels: Path | None) -> Published:
+    """Read PrivacyGuard's frames of RMIA, as CSV or Parquet: `df_train_merge` and `df_test_merge`.
+
+    Columns `score_orig` of the target and `score_ref_{i}`, `member_ref_{i}` of the references; scores are probabilities.
+    """
+    frames = [_frame(root, name) for name in ("df_train_merge", "df_test_merge")]
+    numbers = sorted(int(match[1]) for name in frames[0].columns if (match := re.fullmatch(r"score_ref_(\d+)", name)))
+    _enough([0, *numbers], root, "score_orig and score_ref_{i}")
+    scores, members = ["score_orig", *(f"score_ref_{i}" for i in numbers)], [f"member_ref_{i}" for i in numbers]
+    for frame in frames:
+        if missing := [name for name in (*scores, *members) if name not in frame.columns]:
+            raise UserError(f"{root}: no column '{missing[0]}' in a frame; expected one for every score_ref_{{i}}")
+    target = np.repeat([True, False], [len(frame) for frame in frames])
+    member = np.concatenate([frame.select(members).to_numpy() for frame in frames]) == 1
+    values = np.concatenate([frame.select(scores).to_numpy() for frame in frames]).astype(np.float64)
+    return _derived(np.column_stack([target, member]), "probability", values, root)
+
+
+LAYOUTS: dict[str, Layout] = {
+    "per-model-csv": per_model_csv,
+    "carlini": carlini,
+    "privacy-meter": privacy_meter,
+    "leakpro": leakpro,
+    "privacyguard": privacyguard,
+}
+"""Readers of layouts by the name that the command line uses: from the folder, values of --where, and a file of labels."""
+
+
+def from_logits(logits: Path, labels: Path, membership: Path) -> Published:
+    """Return loss and confidence of logits, records × models (× queries) × classes or models × records × …, in float64."""
+    member, values = _array(membership), _array(logits)
+    if values.ndim not in (3, 4) or member.ndim != 2:
+        raise UserError(
+            f"{logits}: {values.ndim} axes; expected records × models (× queries) × classes, and a membership of two"
+        )
+    if values.shape[:2] == member.shape[::-1] != member.shape:
+        values = np.swapaxes(values, 0, 1)
+    if values.shape[:2] != member.shape:
+        raise UserError(
+            f"{logits}: {values.shape[:2]} where {membership} has {member.shape}; expected records × models alike"
+        )
+    truth = _array(labels)
+    if len(truth.ravel()) != len(member) and truth.size == member.shape[1]:
+        member, values = member.T, np.swapaxes(values, 0, 1)
+    queries = values[:, :, None] if values.ndim == 3 else values
+    whole = check_labels(truth, len(member), str(labels))
+    confidence = np.stack(
+        [confidence_of(queries[:, model], whole, str(logits)) for model in range(member.shape[1])], axis=1
+    )
+    return _published(member == 1, confidence=confidence, where=logits)
+
+
+def oriented(member: np.ndarray, shape: tuple[int, ...], where: str) -> Bool[np.ndarray, "N K"]:
+    """Return a membership as records × models, as `shape` has it, transposed where only that fits; else a UserError."""
+    if member.shape == shape:
+        return member
+    if member.T.shape == shape:
+        turned: np.ndarray = member.T
+        return turned
+    raise UserError(
+        f"{where}: {member.shape} where the signals have {shape}; expected one row a model, or one a record"
+    )
+
+
+def _published(member: np.ndarray, confidence: Float[np.ndarray, "N K Q"], where: Path) -> Published:
+    """Return confidence and loss, a column for each query."""
+    check_membership(member, str(where))
+    if not np.isfinite(confidence).all():
+        record, model, _ = np.argwhere(~np.isfinite(confidence))[0]
+        raise UserError(
+            f"{where}: the confidence at model {model}, record {record} is not finite; expected finite logits or scores"
+        )
+    signals = {}
+    for query in range(confidence.shape[2]):
+        name = f"{QUERY}{query + 1}" if query else ""
+        signals[f"loss{name}"] = loss_of(confidence[:, :, query])
+        signals[f"confidence{name}"] = confidence[:, :, query]
+    return Published(member, signals)
+
+
+def _derived(member: np.ndarray, kind: str, values: Float[np.ndarray, "N K"], where: Path) -> Published:
+    """Return loss and confidence from either or from probabilities."""
+    check_membership(member, str(where))
+    if not np.isfinite(values).all() or (kind == "probability" and not ((values >= 0) & (values <= 1)).all()):
+        raise UserError(f"{where}: the signals are no {'probabilities' if kind == 'probability' else 'finite numbers'}")
+    if kind == "probability":
+        return Published(
+            member, {"loss": loss_from_probability(values), "confidence": confidence_from_probability(values)}
+        )
+    return Published(member, {"loss": values, "confidence": confidence_from_loss(values)})
+
+
+def _carlini_confidence(file: Path, classes: np.ndarray | None) -> np.ndarray:
+    values = _array(file)
+    if file.parent.name == "scores":
+        return values.reshape(len(values), -1).astype(np.float64)
+    assert classes is not None
+    labels = check_labels(classes, len(values), "y_train.npy")
+    return over_shifts(values, labels, str(file)) if values.ndim == 4 else _confidence(values, labels, str(file))
+
+
+def _confidence(logits: np.ndarray, labels: np.ndarray, where: str) -> np.ndarray:
+    """Return the confidence of [N, C] or [N, queries, C], [N, queries]."""
+    if logits.ndim not in (2, 3) or len(logits) != len(labels):
+        raise UserError(
+            f"{where}: shape {logits.shape} for {len(labels)} records; expected records (× queries) × classes"
+        )
+    return confidence_of(logits[:, None] if logits.ndim == 2 else logits, labels, where)
+
+
+def _stacked(values: list[np.ndarray], files: list[Path]) -> np.ndarray:
+    """Return the matrices of all models as one, [N, K, queries]."""
+    for one, file in zip(values, files, strict=True):
+        if one.shape != values[0].shape:
+            raise UserError(f"{file}: {one.shape} records × queries where {files[0]} has {values[0].shape}")
+    return np.stack(values, axis=1)
+
+
+def _array(path: Path) -> np.ndarray:
+    """Read a .npy file, or a matrix of any other kind that is known; nothing is unpickled."""
+    if path.suffix != ".npy":
+        return np.asarray(read_matrix(str(path))[0])
+    if not path.is_file():
+        raise UserError(f"{path}: no such file")
+    try:
+        values: np.ndarray = np.load(path, allow_pickle=False)
+    except (ValueError, OSError, EOFError) as error:
+        raise UserError(f"{path}: damaged, or not an array of numbers ({' '.join(str(error).split())[:80]})") from None
+    if values.dtype.kind not in "buif":
+        raise UserError(f"{path}: holds {values.dtype}, not numbers")
+    return values
+
+
+def _frame(root: Path, name: str) -> pl.DataFrame:
+    import polars as pl
+
+    for suffix, read in ((".parquet", pl.read_parquet), (".csv", pl.read_csv)):
+        if (path := root / f"{name}{suffix}").is_file():
+            try:
+                return read(path)
+            except (OSError, pl.exceptions.PolarsError) as error:
+                raise UserError(f"{path}: damaged ({' '.join(str(error).split())[:100]})") from None
+    raise UserError(
+        f"{root}: no {name}.parquet or .csv; expected PrivacyGuard's frames df_train_merge and df_test_merge"
+    )
+
+
+def _last(folder: Path) -> Path | None:
+    files = sorted(folder.glob("*.npy"))
+    return files[-1] if files else None
+
+
+def _natural(name: str) -> list[str | int]:
+    """Sort names with numbers by their numbers: text and numbers take turns."""
+    return [int(word) if word.isdigit() else word for word in re.split(r"(\d+)", name)]
+
+
+def _enough(models: list[object] | list[Path] | list[str] | list[int], root: Path, what: str) -> None:
+    if len(models) < LEAST_MODELS:
+        raise UserError(f"{root}: {len(models)} models with {what}; attacks need at least {LEAST_MODELS}")

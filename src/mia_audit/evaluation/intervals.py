@@ -1,0 +1,200 @@
+"""Means over targets that are one another's shadow models: their intervals, a future target's, and a test of guessing.
+
+With h[t] the metric of target t and K targets, the variance of the mean is E[s²]/K + c: s² is the targets' variance, and c
+the covariance of two targets' metrics through the models that they share, which Student's t over targets leaves out. No
+function of h estimates c without bias (Bengio and Grandvalet 2004, of cross-validation). What a target loses without one of
+its shadow models does: errors that two targets share, both lose. With d[t, s] = h[t] − (h[t] without model s), less its mean
+over s, c = (K − 1)/(K − 2) times the mean of d[t, s] d[s, t] over pairs, from the few models that are left out in turn.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import polars as pl
+    from jaxtyping import Float, Int
+
+    Values = Float[np.ndarray, " K"]
+    Without = Float[np.ndarray, "K K"]
+
+FEWEST = 4
+"""Models that the estimate of c needs, and of them models that were left out."""
+
+ENOUGH = 8
+"""Models that are left out in turn: more make intervals no better (simulated up to 33 models)."""
+
+SILENT = 0.05
+"""The p from which an AUC cannot be told from guessing."""
+
+WITHOUT = "_without"
+"""Ends the names of the columns of metrics.parquet that hold a metric without each of the models left out."""
+
+
+@dataclass(frozen=True)
+class OverTargets:
+    """One metric of one attack on all targets, or the difference of two over the same targets."""
+
+    values: Values
+    without: Without | None = None
+    """In row t and column s: the metric of target t where s is not among its shadow models; NaN where that is not known."""
+    members: float = math.nan
+    non_members: float = math.nan
+    """Scored records of a target, the mean over targets."""
+    silent: bool = False
+    """Whether the attack's AUC cannot be told from guessing."""
+
+    @classmethod
+    def of(cls, metrics: pl.DataFrame, name: str) -> OverTargets:
+        """Return a metric of the rows of one attack in a metrics table; rows where it is null are left out.
+
+        The rows whose column `{name}_without` is not null are the models that were left out, in the order of its items.
+        """
+        known = metrics.filter(metrics[name].is_not_null()).sort("target", maintain_order=True)
+        members, non_members = (
+            float(known[side].to_numpy().mean()) if side in known.columns and len(known) else math.nan for side in SIDES
+        )
+        values = known[name].to_numpy().astype(np.float64)
+        found = cls(values, _square(known, f"{name}{WITHOUT}"), members, non_members)
+        aucs = known["auc"].drop_nulls().to_numpy().astype(np.float64) if "auc" in known.columns else values[:0]
+        return replace(found, silent=len(aucs) > 1 and replace(found, values=aucs).above_guessing() > SILENT)
+
+    @property
+    def count(self) -> int:
+        """The number of targets."""
+        return len(self.values)
+
+    @property
+    def mean(self) -> float:
+        """The mean over targets."""
+        return float(self.values.mean()) if self.count else math.nan
+
+    @property
+    def sd(self) -> float:
+        """The standard deviation over targets (n − 1); NaN for a single one."""
+        return float(self.values.std(ddof=1)) if self.count > 1 else math.nan
+
+    @cached_property
+    def shared(self) -> float:
+        """The covariance c of two targets' metrics, at least 0.
+
+        Where no models were left out, what it is without a leak: the variance of the mean is then 2 (K − 1)/(K − 2) times
+        as large as that of independent targets. It is no less where the attack cannot be told from guessing, unless no
+        target lost anything: what all targets learn alike (a shift's sign) hardly changes without one model.
+        """
+        noise = self.sd**2 / max(self.count - 2, 1)
+        found = _shared(self.without) if self.without is not None else None
+        if found is None:
+            return noise
+        return max(found, noise) if self.silent and found != 0 else max(found, 0.0)
+
+    @property
+    def error(self) -> float:
+        """The standard error of the mean."""
+        return math.sqrt(self.sd**2 / self.count + self.shared)
+
+    def interval(self, confidence: float, comparisons: int = 1) -> tuple[float, float]:
+        """Return the interval of the mean over targets, with Bonferroni's level for `comparisons`; NaN for a single target."""
+        return self._around(self.error, confidence, comparisons)
+
+    def future(self, confidence: float) -> tuple[float, float]:
+        """Return where the metric of one further target would lie, judged by these models; NaN for a single target."""
+        return self._around(math.sqrt(self.sd**2 * (1 + 1 / max(self.count, 1)) + 2 * self.shared), confidence)
+
+    def above_guessing(self) -> float:
+        """Return the one-sided p of an AUC above ½ where nothing leaks: the variance is then known, and needs no estimate.
+
+        Given the scores, an AUC's variance is (n + m + 1)/(12 n m) with n members and m non-members (Mann and Whitney
+        1947; less with ties), and every pair of targets has its common term twice. NaN for a single target.
+        """
+        from scipy.special import ndtr, stdtr
+
+        if self.count < 2:
+            return math.nan
+        if math.isnan(self.members * self.non_members):
+            return float(stdtr(self.count - 1, -self._t(0.5)))
+        pairs = self.members * self.non_members
+        variance = 2 * (self.members + self.non_members + 1) / (12 * pairs) / self.count
+        return float(ndtr((0.5 - self.mean) / math.sqrt(variance)))
+
+    def p_value(self) -> float:
+        """Return the two-sided p of a mean of 0, for differences; NaN for a single target."""
+        from scipy.special import stdtr
+
+        return float(2 * stdtr(self.count - 1, -abs(self._t(0.0)))) if self.count > 1 else math.nan
+
+    def t(self) -> float:
+        """Return the mean over its standard error."""
+        return self._t(0.0)
+
+    def only(self, places: Sequence[int] | Int[np.ndarray, " k"]) -> OverTargets:
+        """Return the metric of some of the targets, by their places."""
+        chosen_places = np.asarray(places)
+        without = None if self.without is None else self.without[np.ix_(chosen_places, chosen_places)]
+        return replace(self, values=self.values[chosen_places], without=without)
+
+    def minus(self, other: OverTargets) -> OverTargets:
+        """Return the difference over the same targets, in the same order."""
+        both = self.without is not None and other.without is not None
+        without = self.without - other.without if both else None  # type: ignore[operator]
+        return OverTargets(self.values - other.values, without, silent=self.silent and other.silent)
+
+    def _t(self, value: float) -> float:
+        gap, error = self.mean - value, self.error
+        return gap / error if error > 0 else math.copysign(math.inf, gap) if gap else 0.0
+
+    def _around(self, error: float, confidence: float, comparisons: int = 1) -> tuple[float, float]:
+        from scipy.special import stdtrit
+
+        if self.count < 2:
+            return math.nan, math.nan
+        half = float(stdtrit(self.count - 1, 1 - (1 - confidence) / comparisons / 2)) * error
+        return self.mean - half, self.mean + half
+
+
+SIDES = ("members", "non_members")
+
+
+def chosen(models: int) -> range:
+    """Return the places of the models that are left out in turn: the first few, models being exchangeable."""
+    return range(min(models, ENOUGH))
+
+
+def _square(metrics: pl.DataFrame, name: str) -> Without | None:
+    """Return the values without the models that were left out as a matrix over all targets; None where there are none."""
+    if name not in metrics.columns:
+        return None
+    lists = metrics[name].to_list()
+    places = [place for place, values in enumerate(lists) if values is not None]
+    if not places or any(len(lists[place]) != len(places) for place in places):
+        return None
+    square = np.full((len(lists), len(lists)), np.nan)
+    for place in places:
+        square[place, places] = [math.nan if value is None else value for value in lists[place]]
+    square[places, places] = metrics[name.removesuffix(WITHOUT)].to_numpy()[
+        places
+    ]  # a target is none of its own shadows
+    return square
+
+
+def _shared(without: Without) -> float | None:
+    """Return the estimate of c, which may be negative; None where too few models were left out, or a value is not known."""
+    count = len(without)
+    places = np.flatnonzero(~np.isnan(np.diagonal(without)))
+    left = len(places)
+    if count < FEWEST or left < FEWEST:
+        return None
+    square = without[np.ix_(places, places)]
+    loss = np.diagonal(square)[:, None] - square
+    if np.isnan(loss).any():
+        return None
+    loss -= loss.sum(axis=1, keepdims=True) / (left - 1)
+    np.fill_diagonal(loss, 0.0)
+    product = float((loss * loss.T).sum()) / (left * (left - 1))
+    return product * ((left - 1) / (left - 2)) ** 2 * (count - 2) / (count - 1)

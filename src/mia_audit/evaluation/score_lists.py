@@ -1,0 +1,66 @@
+"""Membership scores of one model, or of canaries: lists of the scores of members and of others, without an audit around them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from mia_audit.errors import UserError
+from mia_audit.evaluation.files import Scored
+from mia_audit.storage.contracts import CONTRACTS
+
+KEY = ("given", "scores", "none", False)
+"""Attack, signal, likelihood and null_control of lists that say nothing of it."""
+
+LONG, WIDE = {"member", "score"}, {"in", "out"}
+
+EXPECTED = "expected the columns `member` (0 or 1) and `score`, or `in` and `out`; higher scores mean members"
+
+
+def is_score_list(path: Path) -> bool:
+    """Return whether a file is a list of scores and not a scores table of an audit, by its ending and its columns."""
+    if path.suffix.lower() == ".csv":
+        return True
+    try:
+        names = set(pl.read_parquet_schema(path))
+    except (OSError, pl.exceptions.PolarsError):
+        return False  # what reads scores tables says what is wrong with it
+    return not set(CONTRACTS["scores"]) <= names and (names >= LONG or names >= WIDE)
+
+
+def read_score_list(path: Path) -> Scored:
+    """Return the scores of one target from a CSV or Parquet file: `member` and `score`, or `in` and `out` of any two lengths."""
+    if not path.is_file():
+        raise UserError(f"{path}: no such file; {EXPECTED}")
+    try:
+        frame = pl.read_csv(path) if path.suffix.lower() == ".csv" else pl.read_parquet(path)
+    except (OSError, pl.exceptions.PolarsError) as error:
+        raise UserError(f"{path}: damaged or empty ({' '.join(str(error).split())[:120]}); {EXPECTED}") from None
+    frame = frame.rename({name: name.strip().lower() for name in frame.columns})
+    if set(frame.columns) >= LONG:
+        score, member = _numbers(frame, "score", path), _numbers(frame, "member", path)
+        if len(score) != len(frame) or len(member) != len(frame) or not np.isin(member, (0, 1)).all():
+            raise UserError(f"{path}: empty cells, or memberships other than 0 and 1; {EXPECTED}")
+    elif set(frame.columns) >= WIDE:
+        inside, outside = _numbers(frame, "in", path), _numbers(frame, "out", path)
+        score = np.concatenate([inside, outside])
+        member = np.repeat([1, 0], [len(inside), len(outside)])
+    else:
+        raise UserError(f"{path}: the columns are {', '.join(frame.columns)}; {EXPECTED}")
+    if not np.isfinite(score).all():
+        raise UserError(f"{path}: a score is no finite number; {EXPECTED}")
+    here = member == 1
+    if here.all() or not here.any():
+        raise UserError(f"{path}: no scores of {'non-' if here.any() else ''}members; {EXPECTED}")
+    return Scored(KEY, np.zeros(1, dtype=np.int32), np.arange(len(score)), here[:, None], score[:, None])
+
+
+def _numbers(frame: pl.DataFrame, name: str, path: Path) -> np.ndarray:
+    """Return the cells of a column that are not empty, as float64."""
+    column = frame[name].drop_nulls()
+    if not (column.dtype.is_numeric() or column.dtype == pl.Boolean):
+        raise UserError(f"{path}: column '{name}' holds {str(column.dtype).lower()}, not numbers; {EXPECTED}")
+    values: np.ndarray = column.cast(pl.Float64).to_numpy()
+    return values

@@ -1,0 +1,54 @@
+"""Whose random numbers a stochastic explainer draws: those of each model, those of all, or the mean over several requests."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import wraps
+from typing import TYPE_CHECKING, Any
+
+from pydantic import Field
+
+from mia_audit.sections import Section
+from mia_audit.seeds import seed_for
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from mia_audit.explain.batch import Batch
+
+    Attribute = Callable[[Batch, Mapping[str, Any]], dict[str, Tensor]]
+
+PATTERN = r"own|shared|averaged:[1-9][0-9]*"
+
+
+class Randomness(Section):
+    """The key of explainers that draw random numbers."""
+
+    randomness: str = Field("own", pattern=f"^({PATTERN})$")
+    """Draws of a record: `own` of every model; `shared` by all, as by an adversary who knows them; `averaged:r`, the mean of r requests."""
+
+
+def draw_seeds(seed: int, model: int | None, randomness: str) -> list[int]:
+    """Return the seed of every request whose attributions are averaged; of a model without a number, the audit's seed alone."""
+    if randomness == "shared" or model is None:
+        return [seed]
+    averaged = re.fullmatch(r"averaged:(\d+)", randomness)
+    return [
+        seed_for(seed, "explainer of model", model, request) for request in range(int(averaged[1]) if averaged else 1)
+    ]
+
+
+def with_draws(attribute: Attribute) -> Attribute:
+    """Make an explainer, whose draws are keyed by `Batch.seed` and the record, draw what `randomness` says."""
+
+    @wraps(attribute)
+    def drawn(batch: Batch, options: Mapping[str, Any]) -> dict[str, Tensor]:
+        seeds = draw_seeds(batch.seed, batch.number, options.get("randomness", "own"))
+        parts = [attribute(replace(batch, seed=seed), options) for seed in seeds]
+        if len(parts) == 1:
+            return parts[0]
+        return {quantity: sum(part[quantity] for part in parts) / len(parts) for quantity in parts[0]}  # type: ignore[misc]
+
+    return drawn

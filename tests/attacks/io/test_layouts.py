@@ -1,0 +1,210 @@
+"""Files as other tools write them, byte for byte: arrays of numpy.save, pickles of pickle.dump, frames as CSV and Parquet."""
+
+import json
+import pickle
+
+import numpy as np
+import polars as pl
+import pytest
+
+from mia_audit.attacks.io.layouts import LAYOUTS, from_logits, oriented
+from mia_audit.cli import main
+from mia_audit.errors import UserError
+
+RECORDS, MODELS, CLASSES = 60, 6, 4
+
+
+class Drawn:
+    """Logits of models that know their members a little, and what follows from them by definition."""
+
+    def __init__(self, queries=1):
+        random = np.random.default_rng(0)
+        self.member = np.stack([random.permutation(RECORDS) < RECORDS // 2 for _ in range(MODELS)], axis=1)
+        self.labels = random.integers(0, CLASSES, RECORDS)
+        logits = random.normal(size=(RECORDS, MODELS, queries, CLASSES))
+        logits[np.arange(RECORDS), :, :, self.labels] += 1 + self.member[:, :, None]
+        self.logits = logits.astype(np.float32)
+        exact = self.logits.astype(np.float64)
+        p = np.exp(exact) / np.exp(exact).sum(axis=-1, keepdims=True)
+        self.probability = p[np.arange(RECORDS), :, :, self.labels]
+        self.confidence = np.log(self.probability) - np.log1p(-self.probability)
+
+
+def agrees(published, drawn, rows=slice(None)):
+    np.testing.assert_array_equal(published.member, drawn.member[rows])
+    for query in range(drawn.confidence.shape[2]):
+        name = f"@{query + 1}" if query else ""
+        np.testing.assert_allclose(published.signals[f"confidence{name}"], drawn.confidence[rows, :, query], rtol=1e-6)
+        np.testing.assert_allclose(
+            published.signals[f"loss{name}"], -np.log(drawn.probability[rows, :, query]), rtol=1e-5
+        )
+
+
+def write_carlini(root, drawn, kind="logits"):
+    """train.py's and inference.py's files, and those of score.py."""
+    root.mkdir()
+    np.save(root / "y_train.npy", drawn.labels)
+    for model in range(MODELS):
+        folder = root / f"experiment-{model}_{MODELS}"
+        (folder / kind).mkdir(parents=True)
+        np.save(folder / "keep.npy", drawn.member[:, model])
+        (folder / "hparams.json").write_text("{}")
+        values = drawn.logits[:, model] if kind == "logits" else drawn.confidence[:, model]
+        np.save(folder / kind / "0000000010.npy", values * 0)
+        np.save(folder / kind / "0000000100.npy", values)
+
+
+def write_privacy_meter(root, drawn, algorithm="rmia"):
+    """run_mia.py's log_dir: the membership of the models, signals of records × models, and those of the population."""
+    (root / "models").mkdir(parents=True)
+    (root / "signals").mkdir()
+    np.save(root / "models" / "memberships.npy", drawn.member.T)
+    values = drawn.probability[:, :, 0] if algorithm == "rmia" else -np.log(drawn.probability[:, :, 0])
+    np.save(root / "signals" / f"{algorithm}_signals.npy", values)
+    np.save(root / "signals" / f"{algorithm}_signals_pop.npy", values[:5])
+
+
+class Metadata:
+    """Stands for a pydantic model: an object whose state is a dictionary."""
+
+    def __init__(self, **values):
+        self.__dict__.update(values)
+
+
+def write_leakpro(root, drawn, protocol):
+    """Logits in the order of the target's train_indices and test_indices, and pickled metadata."""
+    (root / "attack_cache").mkdir(parents=True)
+    (root / "attack_objects" / "shadow_model").mkdir(parents=True)
+    train, test = (np.flatnonzero(side) for side in (drawn.member[:, 0], ~drawn.member[:, 0]))
+    rows = np.concatenate([train, test])
+    with (root / "model_metadata.pkl").open("wb") as file:
+        pickle.dump(Metadata(train_indices=train.tolist(), test_indices=test.tolist(), epochs=3), file, protocol)
+    for model in range(MODELS):
+        name = f"sm_{model - 1}" if model else "target"
+        np.save(root / "attack_cache" / f"{name}_logits.npy", drawn.logits[rows, model, 0])
+        if model:
+            path = root / "attack_objects" / "shadow_model" / f"metadata_{model - 1}.pkl"
+            given = {"init_params": {"width": 3}, "train_indices": np.flatnonzero(drawn.member[:, model]), "epochs": 3}
+            with path.open("wb") as file:
+                pickle.dump(Metadata(**given), file, protocol)
+    np.save(root / "labels.npy", drawn.labels)
+    return rows
+
+
+def write_privacyguard(root, drawn, kind):
+    """df_train_merge and df_test_merge as RmiaAttack takes them."""
+    root.mkdir()
+    for name, side in (("df_train_merge", drawn.member[:, 0]), ("df_test_merge", ~drawn.member[:, 0])):
+        values = drawn.probability[side, :, 0]
+        frame = pl.DataFrame({"user_id": np.flatnonzero(side), "score_orig": values[:, 0]}).with_columns(
+            *(pl.Series(f"score_ref_{k - 1}", values[:, k]) for k in range(1, MODELS)),
+            *(pl.Series(f"member_ref_{k - 1}", drawn.member[side, k].astype(int)) for k in range(1, MODELS)),
+        )
+        frame.write_csv(root / f"{name}.csv") if kind == "csv" else frame.write_parquet(root / f"{name}.parquet")
+    return np.concatenate([np.flatnonzero(drawn.member[:, 0]), np.flatnonzero(~drawn.member[:, 0])])
+
+
+@pytest.mark.parametrize("queries", [1, 3])
+@pytest.mark.parametrize("kind", ["logits", "scores"])
+def test_carlini(tmp_path, kind, queries):
+    drawn = Drawn(queries)
+    write_carlini(tmp_path / "exp", drawn, kind)
+    agrees(LAYOUTS["carlini"](tmp_path / "exp", {}, None), drawn)
+
+
+def test_carlini_averages_probabilities_over_shifts(tmp_path):
+    drawn = Drawn(4)
+    shifted = Drawn(4)
+    shifted.logits = drawn.logits[:, :, :, None]  # records × models × shifts × queries × classes
+    write_carlini(tmp_path / "exp", shifted)
+    found = LAYOUTS["carlini"](tmp_path / "exp", {}, None).signals["confidence"]
+    mean = drawn.probability.mean(axis=2)
+    np.testing.assert_allclose(found, np.log(mean) - np.log1p(-mean), rtol=1e-6)
+
+
+@pytest.mark.parametrize("algorithm", ["rmia", "loss"])
+def test_privacy_meter(tmp_path, algorithm):
+    drawn = Drawn()
+    write_privacy_meter(tmp_path / "log", drawn, algorithm)
+    agrees(LAYOUTS["privacy-meter"](tmp_path / "log", {}, None), drawn)
+
+
+@pytest.mark.parametrize("protocol", [2, 4, 5])
+def test_leakpro(tmp_path, protocol):
+    drawn = Drawn()
+    rows = write_leakpro(tmp_path / "out", drawn, protocol)
+    found = LAYOUTS["leakpro"](tmp_path / "out", {}, tmp_path / "out" / "labels.npy")
+    order = [*range(1, MODELS), 0]  # sm_0 … come before target
+    drawn.member, drawn.probability, drawn.confidence = (
+        matrix[:, order] for matrix in (drawn.member, drawn.probability, drawn.confidence)
+    )
+    agrees(found, drawn, rows)
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_privacyguard(tmp_path, kind):
+    drawn = Drawn()
+    rows = write_privacyguard(tmp_path / "frames", drawn, kind)
+    agrees(LAYOUTS["privacyguard"](tmp_path / "frames", {}, None), drawn, rows)
+
+
+@pytest.mark.parametrize("turned", ["neither", "logits", "both"])
+@pytest.mark.parametrize("queries", [1, 2])
+def test_logits_in_either_orientation(tmp_path, turned, queries):
+    drawn = Drawn(queries)
+    logits = drawn.logits if queries > 1 else drawn.logits[:, :, 0]
+    np.save(tmp_path / "logits.npy", logits if turned == "neither" else np.swapaxes(logits, 0, 1))
+    np.save(tmp_path / "member.npy", drawn.member.T if turned == "both" else drawn.member)
+    np.save(tmp_path / "labels.npy", drawn.labels)
+    agrees(from_logits(tmp_path / "logits.npy", tmp_path / "labels.npy", tmp_path / "member.npy"), drawn)
+
+
+WRITERS = {
+    "carlini": lambda root, drawn: write_carlini(root, drawn),
+    "privacy-meter": lambda root, drawn: write_privacy_meter(root, drawn),
+    "leakpro": lambda root, drawn: write_leakpro(root, drawn, 4),
+    "privacyguard": lambda root, drawn: write_privacyguard(root, drawn, "parquet"),
+}
+
+
+@pytest.mark.parametrize("layout", WRITERS)
+def test_a_layout_goes_from_its_files_to_metrics(tmp_path, layout):
+    WRITERS[layout](tmp_path / "in", Drawn())
+    labels = ["--labels", str(tmp_path / "in" / "labels.npy")] if layout == "leakpro" else []
+    signals, scores, metrics = (str(tmp_path / f"{name}.parquet") for name in ("signals", "scores", "metrics"))
+    assert main(["import", str(tmp_path / "in"), "--layout", layout, *labels, "--out", signals]) == 0
+    methods = {"methods": ["loss-lira", "rmia"], "likelihoods": ["pooled"]}
+    for name, spec in (("a", {"seed": 0, "dataset": "d", "attacks": methods}), ("e", {"evaluation": {"fprs": [0.1]}})):
+        (tmp_path / f"{name}.json").write_text(json.dumps(spec))
+    assert main(["attack", "--signals", signals, "--spec", str(tmp_path / "a.json"), "--out", scores]) == 0
+    more = ["--scores", scores, "--signals", signals, "--spec", str(tmp_path / "e.json"), "--out", metrics]
+    assert main(["evaluate", *more]) == 0
+    assert pl.read_parquet(metrics).filter(~pl.col("null_control"))["auc"].mean() > 0.6
+
+
+@pytest.mark.parametrize("layout", WRITERS)
+def test_an_empty_folder_is_one_line(tmp_path, layout):
+    with pytest.raises(UserError, match=r"expected|attacks need"):
+        LAYOUTS[layout](tmp_path, {}, None)
+
+
+def test_what_does_not_fit_is_named(tmp_path):
+    drawn = Drawn()
+    np.save(tmp_path / "logits.npy", drawn.logits[:, :, 0])
+    np.save(tmp_path / "member.npy", drawn.member[:-1])
+    np.save(tmp_path / "labels.npy", drawn.labels)
+    with pytest.raises(UserError, match="expected records × models alike"):
+        from_logits(tmp_path / "logits.npy", tmp_path / "labels.npy", tmp_path / "member.npy")
+    np.save(tmp_path / "member.npy", drawn.member)
+    np.save(tmp_path / "labels.npy", drawn.labels + 1)
+    with pytest.raises(UserError, match="4 classes, but a label is 4; expected labels from 0 to 3"):
+        from_logits(tmp_path / "logits.npy", tmp_path / "labels.npy", tmp_path / "member.npy")
+    with pytest.raises(UserError, match="one row a model, or one a record"):
+        oriented(drawn.member, (5, 5), "m.npy")
+
+
+def test_the_command_says_what_belongs_together(tmp_path, capsys):
+    out = ["--out", str(tmp_path / "s.parquet")]
+    for wrong in (["--logits", "l.npy"], [str(tmp_path)], []):
+        assert main(["import", *wrong, *out]) == 2
+        assert capsys.readouterr().err.count("\n") == 1

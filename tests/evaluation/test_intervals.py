@@ -1,0 +1,159 @@
+"""Intervals over targets that are one another's shadow models, simulated: coverage, a future target, and the test of guessing."""
+
+import numpy as np
+import polars as pl
+import pytest
+from scipy import stats
+
+from mia_audit.attacks.run import plan, scores_of
+from mia_audit.evaluation.files import Scored, flat, metric_rows, metrics_table
+from mia_audit.evaluation.intervals import OverTargets
+from mia_audit.evaluation.leave_outs import without_each
+from mia_audit.signals.name import Reading, read_signal
+
+
+def loop(values, without):
+    """The formula of METHODS in loops: c from losses d[t, s] less their mean over s."""
+    count = len(values)
+    loss = [[values[t] - without[t][s] if s != t else 0.0 for s in range(count)] for t in range(count)]
+    centred = [[loss[t][s] - sum(loss[t]) / (count - 1) for s in range(count)] for t in range(count)]
+    pairs = [centred[t][s] * centred[s][t] for t in range(count) for s in range(count) if s != t]
+    factor = (count - 1) / (count - 2)  # every model was left out
+    return factor**2 * (count - 2) / (count - 1) * np.mean(pairs)
+
+
+def draw(seed, models, leak, records=200, design="half"):
+    random = np.random.default_rng([seed, models])
+    if design == "pairs":
+        first = np.stack([random.permutation(records) < records // 2 for _ in range(models // 2)], axis=1)
+        member = np.stack([first, ~first], axis=2).reshape(records, models)
+    else:
+        member = np.stack([random.permutation(records) < records // 2 for _ in range(models)], axis=1)
+    shift = leak * np.exp(0.5 * np.random.default_rng(0).normal(size=(records, 1)))  # intervals speak of these records
+    return random.normal(size=member.shape) + shift * member, member
+
+
+def scored(method, likelihood, signal, member, fprs=(0.1,)):
+    """The rows of metrics.parquet of one attack."""
+    (run, *_) = plan([method], [read_signal("confidence"), read_signal("loss")], [likelihood])
+    values = {"confidence": signal, "loss": np.logaddexp(0, -signal)}
+    (found,) = scores_of([run], lambda one: [values[one.name]], member, member)
+    without = without_each(run, found.readings, member, fprs)
+    key = (run.attack, run.signal, run.likelihood, False)
+    rows = Scored(key, np.arange(member.shape[1]), np.arange(len(member)), member, found.scores.astype(np.float32))
+    return metrics_table(metric_rows(rows, fprs, 0.95, without))
+
+
+def over(method, likelihood, signal, member, name="auc"):
+    return OverTargets.of(scored(method, likelihood, signal, member), name)
+
+
+def test_the_covariance_is_its_formula():
+    random = np.random.default_rng(0)
+    values, without = random.random(6), random.random((6, 6))
+    np.fill_diagonal(without, values)
+    found = OverTargets(values, without).shared
+    assert found == pytest.approx(max(loop(values, without), 0))
+    error = np.sqrt(values.var(ddof=1) / 6 + found)
+    half = stats.t.ppf(0.95, 5) * error
+    assert OverTargets(values, without).interval(0.9) == pytest.approx((values.mean() - half, values.mean() + half))
+    spread = stats.t.ppf(0.95, 5) * np.sqrt(values.var(ddof=1) * 7 / 6 + 2 * found)
+    assert OverTargets(values, without).future(0.9) == pytest.approx((values.mean() - spread, values.mean() + spread))
+    corrected = stats.t.ppf(1 - 0.1 / 8, 5) * error
+    assert OverTargets(values, without).interval(0.9, 4)[0] == pytest.approx(values.mean() - corrected)
+
+
+def test_a_single_target_has_no_interval():
+    one = OverTargets(np.array([0.9]), None, 50, 50)
+    assert np.isnan([*one.interval(0.95), *one.future(0.95), one.above_guessing(), one.p_value()]).all()
+
+
+def test_each_further_scoring_is_the_audit_without_that_model():
+    signal, member = draw(0, 10, 0.5)
+    table = scored("loss-lira", "hierarchical", signal, member)
+    lists = table["auc_without"].to_list()
+    assert [one is not None for one in lists] == [True] * 8 + [False] * 2
+    for left in (0, 3):
+        kept = np.delete(np.arange(10), left)
+        alone = scored("loss-lira", "hierarchical", signal[:, kept], member[:, kept])["auc"].to_list()
+        expected = {int(target): value for target, value in zip(kept, alone, strict=True)}
+        assert [lists[t][left] for t in range(8) if t != left] == [expected[t] for t in range(8) if t != left]
+        assert lists[left][left] is None
+    assert "auc_without" not in flat(table).columns and len(flat(table).write_csv().splitlines()) == 11
+
+
+def test_attacks_that_take_too_long_and_null_controls_have_none():
+    signal, member = draw(0, 6, 0.5)
+    assert scored("shadow-classifier", "none", signal, member)["auc_without"].null_count() == 6
+    run = next(one for one in plan(["loss-lira"], [read_signal("confidence")], ["pooled"]) if one.null_control)
+    assert without_each(run, [Reading(read_signal("confidence"), [signal])], member, (0.1,)) == {}
+
+
+def test_an_attack_that_reads_no_other_model_shares_nothing():
+    signal, member = draw(0, 9, 0.5)
+    one = over("threshold", "none", signal, member)
+    assert one.shared == 0
+    expected = stats.t.interval(0.95, 8, one.mean, stats.sem(one.values))
+    assert one.interval(0.95) == pytest.approx(expected)
+
+
+def test_likelihoods_that_cannot_score_fewer_models_fall_back():
+    signal, member = draw(0, 6, 0.5, records=40)
+    member[:, :2] = member[:, :1] ^ [[False, True]]
+    table = scored("loss-lira", "per-record", signal, member)
+    assert OverTargets.of(table, "auc").error > 0
+
+
+CASES = [
+    ("hierarchical", 9, 0.0, "half"),
+    ("pooled", 9, 0.6, "half"),
+    ("hierarchical", 17, 0.6, "half"),
+    ("pooled", 8, 0.0, "pairs"),
+]
+
+
+@pytest.mark.parametrize(("likelihood", "models", "leak", "design"), CASES)
+def test_intervals_hold_the_mean_as_often_as_they_say(likelihood, models, leak, design):
+    """Student's t over targets holds it in 80 to 90 of 100 audits."""
+    found = [over("loss-lira", likelihood, *draw(seed, models, leak, 120, design)) for seed in range(150)]
+    truth = np.mean([one.mean for one in found])
+    held = sum(low <= truth <= high for low, high in (one.interval(0.95) for one in found))
+    plain = sum(abs(one.mean - truth) <= stats.t.ppf(0.975, models - 1) * stats.sem(one.values) for one in found)
+    assert plain < held and 0.9 * 150 <= held <= (150 if design == "pairs" else 0.99 * 150)
+
+
+def test_a_future_target_lies_where_it_is_said():
+    held = []
+    for seed in range(80):
+        signal, member = draw(seed, 10, 0.6, 120)
+        low, high = over("loss-lira", "pooled", signal[:, :9], member[:, :9]).future(0.9)
+        held.append(low <= over("loss-lira", "pooled", signal, member).values[9] <= high)
+    assert 0.82 <= np.mean(held) <= 0.98
+
+
+def test_guessing_is_told_from_a_leak_at_its_level():
+    """The variance is known where nothing leaks: twice that of independent targets."""
+    p = {
+        leak: [over("loss-lira", "pooled", *draw(seed, 9, leak, 120)).above_guessing() for seed in range(150)]
+        for leak in (0.0, 0.35)
+    }
+    assert np.mean(np.array(p[0.0]) < 0.025) <= 0.06
+    assert np.mean(np.array(p[0.35]) < 0.025) > 0.5
+
+
+def test_differences_of_settings_are_paired():
+    """Two settings on the same membership: what both share with the other models cancels."""
+    signal, member = draw(1, 9, 0.5)
+    noisy = signal + 0.3 * np.random.default_rng(5).normal(size=signal.shape)
+    first, second = (over("loss-lira", "pooled", values, member) for values in (signal, noisy))
+    gap = first.minus(second)
+    assert gap.mean == pytest.approx(first.mean - second.mean)
+    assert gap.error < first.error
+    assert first.minus(first).interval(0.95) == (0, 0) and first.minus(first).p_value() == 1
+    np.testing.assert_array_equal(gap.only([1, 2, 4]).values, gap.values[[1, 2, 4]])
+
+
+def test_a_table_without_further_scorings_is_read_all_the_same():
+    table = pl.DataFrame({"target": [1, 0], "auc": [0.6, 0.5]})
+    one = OverTargets.of(table, "auc")
+    assert one.values.tolist() == [0.5, 0.6] and one.without is None and np.isnan(one.members)
