@@ -110,6 +110,12 @@ def test_no_value_of_a_record_makes_itself_known(value: float) -> None:
     assert all(np.isfinite(part).all() for part in (released(records, 1.0).mean, released(records, 1.0).sd))
 
 
+def test_a_record_of_nan_adds_nothing() -> None:
+    records = np.tile(BOUNDS.low, (5, 1))
+    records[0] = math.nan
+    np.testing.assert_array_equal(sums([records], BOUNDS), sums([records[1:]], BOUNDS))
+
+
 def test_chunks_make_no_difference() -> None:
     records: Any = np.random.default_rng(0).uniform(LOW, HIGH, (90, 3))
     np.testing.assert_allclose(sums(np.split(records, 9), BOUNDS), sums([records], BOUNDS), rtol=1e-12)

@@ -36,10 +36,9 @@ class Bounds:
         return np.asarray((self.high - self.low) / 2)
 
     def places(self, values: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n d"]:
-        """Return where values lie between the bounds: −1 at or below the low one, 1 at or above the high one, 0 for NaN."""
+        """Return where values lie between the bounds: −1 at or below the low one, 1 at or above the high one, NaN for NaN."""
         with np.errstate(over="ignore", invalid="ignore"):
-            places = np.clip((values.astype(np.float64) - self.centre) / self.reach, -1, 1)
-        return np.asarray(np.nan_to_num(places, nan=0.0))
+            return np.asarray(np.clip((values.astype(np.float64) - self.centre) / self.reach, -1, 1))
 
 
 @dataclass(frozen=True)
@@ -63,11 +62,11 @@ def sensitivity(columns: int) -> float:
 
 
 def sums(chunks: Iterable[Float[np.ndarray, "n d"]], bounds: Bounds) -> Float[np.ndarray, "2 d"]:
-    """Return Σ u and Σ (1 − u²) over all records."""
+    """Return Σ u and Σ (1 − u²) over all records; a value that is NaN adds nothing to either of its column."""
     total = np.zeros((2, len(bounds.low)))
     for chunk in chunks:
         places = bounds.places(chunk)
-        total += np.stack([places.sum(axis=0), (1 - places**2).sum(axis=0)])
+        total += np.stack([np.nansum(places, axis=0), np.nansum(1 - places**2, axis=0)])
     return total
 
 
