@@ -6,14 +6,20 @@ of their means alone: second moments cost nothing (Kalinin et al. 2025 find the 
 differ by one record, added or removed; n is public, as it is for training.
 """
 
+from __future__ import annotations
+
+import hashlib
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Bool, Float
 
 from mia_audit.privacy.gaussian import multiplier_for
+
+Secret = tuple[int | str, ...]
+"""The seed, and the names of what is released."""
 
 Column = Float[np.ndarray, " d"]
 
@@ -76,16 +82,32 @@ def release(
     bounds: Bounds,
     epsilon: float,
     delta: float,
-    random: np.random.Generator,
+    secret: Secret,
 ) -> Moments:
     """Release the moments of n records' columns by one Gaussian mechanism with the least noise for (ε, δ).
+
+    The noise is keyed, as that of a training, by the secret, all terms and the records' content: a release on other terms or
+    of other records has other noise. It is added in float64 and the sum rounded to float32.
 
     What follows the noise costs nothing: means are put back between the bounds, and no variance is believed that is
     below the noise of its second moment. Raises UserError for an ε that needs no noise worth the name.
     """
+    import torch
+
+    from mia_audit.privacy.noise import Stream, training_key
+
     moved = sensitivity(len(bounds.low))
     multiplier = multiplier_for(epsilon, 1, delta)
-    noisy = sums(chunks, bounds) + random.normal(0.0, multiplier * moved, (2, len(bounds.low)))
+    digest = hashlib.sha256()
+    total = sums(_digested(chunks, digest), bounds)
+    terms = {
+        "records": records,
+        "bounds": [bounds.low.tolist(), bounds.high.tolist()],
+        "epsilon": epsilon,
+        "delta": delta,
+    }
+    noise_source = Stream(training_key(secret, terms, digest.digest()), "moments")
+    noisy = noise_source.add_noise(torch.from_numpy(total.ravel()), multiplier * moved).double().numpy().reshape(2, -1)
     noise = multiplier * moved / records
     mean = np.clip(noisy[0] / records, -1, 1)
     variance = 1 - noisy[1] / records - mean**2
@@ -94,13 +116,20 @@ def release(
     return Moments(bounds.centre + bounds.reach * mean, bounds.reach * sd, variance < least, multiplier, moved, noise)
 
 
+def _digested(chunks: Iterable[Float[np.ndarray, "n d"]], digest: hashlib._Hash) -> Iterator[Float[np.ndarray, "n d"]]:
+    for chunk in chunks:
+        digest.update(f"{chunk.dtype} {chunk.shape}".encode())
+        digest.update(np.ascontiguousarray(chunk).tobytes())
+        yield chunk
+
+
 def release_between(
     chunks: Iterable[Float[np.ndarray, "n d"]],
     records: int,
     bounds: tuple[Column, Column],
     epsilon: float,
     delta: float,
-    random: np.random.Generator,
+    secret: Secret,
 ) -> Moments:
     """Release moments as `release` does, between the low and the high of every column."""
-    return release(chunks, records, Bounds(*bounds), epsilon, delta, random)
+    return release(chunks, records, Bounds(*bounds), epsilon, delta, secret)

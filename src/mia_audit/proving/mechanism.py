@@ -52,7 +52,7 @@ class Mechanism:
     terms: Sequence[Mapping[str, Any]] = ()
     other: Any = None
     probes: Sequence[Probe] = ()
-    secret_seed: bool = True
+    secret_seed: bool = False
     """Whether its promise rests on the seed that it is given, so that all bits of it have to count."""
 
 

@@ -116,6 +116,9 @@ def _flatten(name: str, value: Any, numbers: list[np.ndarray], facts: set[str]) 
         return
     array = array.astype(np.float64)
     facts.add(f"{name} has the shape {list(array.shape)}")
+    if np.isfinite(array).all():
+        numbers.append(array)
+        return
     for word, where in (("NaN", np.isnan(array)), ("infinite numbers", np.isinf(array))):
         if where.any():
             facts.add(f"{name} has {where.sum()} {word}")

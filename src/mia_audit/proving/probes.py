@@ -57,8 +57,6 @@ def seed_bits(mechanism: Mechanism) -> Finding:
         return Finding(mechanism.name, "seed bits", "held", f"all {SEED_BITS} bits of the seed change the output")
     if not effective:
         return Finding(mechanism.name, "seed bits", "skipped", "the output depends on no seed")
-    if not mechanism.secret_seed:
-        return Finding(mechanism.name, "seed bits", "skipped", f"{len(effective)} bits count, and none need be secret")
     bits = min(PLANTED, len(effective), max(4, int(math.log2(SEARCH_SECONDS / (2 * max(cost, 1e-7))))))
     told = _searched(released, pair, bases[0], effective[:bits])
     detail = (

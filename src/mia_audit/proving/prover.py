@@ -34,7 +34,7 @@ class Limits:
     """Trials on each input of a game at most, of its pilot, the level of all claims together, seconds at most, and a seed."""
 
     trials: int = 20_000
-    pilot: int = 150
+    pilot: int = 200
     alpha: float = 0.01
     seconds: float = 240.0
     seed: int = 0
@@ -46,6 +46,8 @@ class Round:
 
     event: Event
     evidence: Evidence = field(default_factory=Evidence)
+    hopeless: bool = False
+    """Whether this event can be shown to refute nothing."""
 
 
 @dataclass
@@ -60,7 +62,6 @@ class Game:
     alpha: float = 0.01
     rounds: list[Round] = field(default_factory=list)
     seen: tuple[list[Observation], list[Observation]] = field(default_factory=lambda: ([], []))
-    hopeless: bool = False
 
     @property
     def _level(self) -> float:
@@ -84,8 +85,8 @@ class Game:
             self._trial(limits)
             if time.monotonic() > deadline and len(self.seen[0]) >= CHUNK:
                 break
-        while len(self.seen[0]) < limits.pilot + trials and not self.hopeless and time.monotonic() < deadline:
-            if not self.rounds or self._outgrown():
+        while len(self.seen[0]) < limits.pilot + trials and time.monotonic() < deadline:
+            if not self.rounds or self._wants_another():
                 self.rounds.append(Round(best_event(*self.seen, self.claim)))
             current = self.rounds[-1]
             for _ in range(CHUNK):
@@ -94,13 +95,15 @@ class Game:
             if self.refuted:
                 return
             against = current.evidence.log_wealth_for(self.claim.epsilon, self.claim.delta)
-            self.hopeless = against >= -math.log(self._level) and len(self.rounds) == ROUNDS
+            current.hopeless = against >= -math.log(self._level)
+            if current.hopeless:
+                return
 
-    def _outgrown(self) -> bool:
-        """Return whether a better event may be learned from what was seen since the last choice."""
-        return len(self.rounds) < ROUNDS and len(self.seen[0]) >= GROWTH * (
-            len(self.seen[0]) - self.rounds[-1].evidence.trials
-        )
+    def _wants_another(self) -> bool:
+        """Return whether the event can refute nothing, or a better one may be learned from what was seen since it was chosen."""
+        current, seen = self.rounds[-1], len(self.seen[0])
+        grown = seen >= GROWTH * (seen - current.evidence.trials)
+        return len(self.rounds) < ROUNDS and (current.hopeless or grown)
 
     def _trial(self, limits: Limits) -> list[Observation]:
         """Run once on each input, with 128 random bits of its own."""
@@ -190,7 +193,7 @@ def prove(name: str, mechanisms: Sequence[Mechanism], limits: Limits | None = No
 
     with scratch_folder():
         for mechanism in mechanisms:
-            for probe in (*mechanism.probes, seed_bits):
+            for probe in (*mechanism.probes, *([seed_bits] if mechanism.secret_seed else [])):
                 if found(probe(mechanism)):
                     return verdict()
         for played, game in enumerate(listed):
