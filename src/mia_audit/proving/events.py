@@ -93,7 +93,8 @@ def _better(
 
 def _facts(first: Sequence[Observation], second: Sequence[Observation], claim: Claim) -> Iterator[Event]:
     known = Counter(fact for one in (*first, *second) for fact in one.facts)
-    for fact, _ in sorted(known.items(), key=lambda item: (-item[1], item[0]))[:FACTS]:
+    # of facts that are worth the same, the first is the one to tell: what was raised rather than the outputs that are missing
+    for fact, _ in sorted(known.items(), key=lambda item: (item[0].startswith("output"), -item[1], item[0]))[:FACTS]:
         yield from _better(fact, lambda one, fact=fact: fact in one.facts, first, second, claim)  # type: ignore[misc]
 
 

@@ -69,7 +69,7 @@ def pairs(
         bases["no"] = ordinary[:0]
     least = canaries(wide, "bounded")["zero"]
     for kind, base in bases.items():
-        known = canaries(wide, domain)
+        known = {**canaries(wide, domain), **({"equal": base[0]} if len(base) else {})}
         if kind != "ordinary":
             known = {name: known[name] for name in ("aligned", "large", "NaN") if name in known}
         for name, canary in known.items():

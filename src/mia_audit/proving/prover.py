@@ -15,7 +15,7 @@ from mia_audit.proving.observation import Observation, observe, scratch_folder
 from mia_audit.proving.probes import seed_bits
 from mia_audit.proving.sequential import Evidence
 
-FIRST = 400
+FIRST = 200
 """Trials of every game before the most promising ones get the rest."""
 PROMISING = 3
 """Games that are played to the end."""
@@ -34,7 +34,7 @@ class Limits:
     """Trials on each input of a game at most, of its pilot, the level of all claims together, seconds at most, and a seed."""
 
     trials: int = 20_000
-    pilot: int = 200
+    pilot: int = 100
     alpha: float = 0.01
     seconds: float = 240.0
     seed: int = 0
@@ -79,8 +79,11 @@ class Game:
         """What games are ranked by: the share of the claim that is proved, then the pilot's promise."""
         return self.finding().share or 0.0, max((one.event.worth for one in self.rounds), default=-math.inf)
 
-    def play(self, trials: int, limits: Limits, deadline: float) -> None:
-        """Go on until so many trials, a decision, or the deadline; a round's event comes from all that was seen before it."""
+    def play(self, trials: int, limits: Limits, deadline: float, to_the_end: bool = False) -> None:
+        """Go on until so many trials, a decision, or the deadline; a round's event comes from all that was seen before it.
+
+        An event that can be shown to refute nothing is a decision, unless the game is played to the end for its bound.
+        """
         while len(self.seen[0]) < limits.pilot:
             self._trial(limits)
             if time.monotonic() > deadline and len(self.seen[0]) >= CHUNK:
@@ -96,7 +99,7 @@ class Game:
                 return
             against = current.evidence.log_wealth_for(self.claim.epsilon, self.claim.delta)
             current.hopeless = against >= -math.log(self._level)
-            if current.hopeless:
+            if current.hopeless and not to_the_end:
                 return
 
     def _wants_another(self) -> bool:
@@ -203,8 +206,9 @@ def prove(name: str, mechanisms: Sequence[Mechanism], limits: Limits | None = No
             if game.refuted:
                 found(game.finding())
                 return verdict()
-        for game in sorted(listed, key=lambda game: game.promise, reverse=True)[:PROMISING]:
-            game.play(limits.trials, limits, deadline)
+        promising = sorted(listed, key=lambda game: game.promise, reverse=True)[:PROMISING]
+        for place, game in enumerate(promising):
+            game.play(limits.trials, limits, deadline, to_the_end=place == 0)
             if game.refuted:
                 found(game.finding())
                 return verdict()
