@@ -2,12 +2,15 @@
 
 import math
 import os
+import re
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 
+from mia_audit.errors import UserError
 from mia_audit.explain.private_local import records, service
 from mia_audit.models.architectures.locally_linear_maps import LocallyLinearMaps
 from mia_audit.privacy import moments, noise, per_record
@@ -33,10 +36,14 @@ def keyed_by_the_seed_alone(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("target", "name", "pair"), [("dp-sgd", "one step", "orthogonal"), ("private-moments", "private-moments", "at two")]
+    ("target", "name", "pair"),
+    [
+        pytest.param("dp-sgd", "one step", "orthogonal", marks=pytest.mark.slow),
+        ("private-moments", "private-moments", "at two"),
+    ],
 )
 def test_1_noise_that_other_terms_or_records_share(monkeypatch, target, name, pair):
-    limits = Limits(trials=60, pilot=60, seconds=100)
+    limits = Limits(trials=20, pilot=60, seconds=100)
     assert not judged(target, name, [pair], check="seed", limits=limits).refuted
     keyed_by_the_seed_alone(monkeypatch)
     found = judged(target, name, [pair], check="seed", limits=replace(limits, trials=300)).counterexample
@@ -48,8 +55,7 @@ class LowBits(noise.Stream):
 
     def _drawn(self, count):
         self.counter += 1
-        seed = int.from_bytes(self._key[:8], "little") >> 1
-        return torch.Generator().manual_seed(seed + self.counter)
+        return torch.Generator().manual_seed(int.from_bytes(self._key[:4], "little") + (self.counter << 32))
 
     def uniform(self, count):
         return torch.rand(count, generator=self._drawn(count), dtype=torch.float64)
@@ -73,7 +79,7 @@ def test_2_noise_of_32_bits_of_the_seed(monkeypatch, planted):
     monkeypatch.setattr(LowBits, "__init__", lambda self, key, purpose: vars(self).update(_key=key, counter=0))
     found = judged("private-moments", "private-moments", pair, probing=True).counterexample
     assert found.check == "seed bits"
-    assert f"of 2^{planted} planted seeds a search finds 100.0%" in found.detail
+    assert re.search(rf"32 of 128 bits .* of 2\^{planted} planted seeds a search finds (99|100)\.", found.detail)
 
 
 def about_a_common_centre(explained, queries, values, classes, terms):
@@ -93,8 +99,10 @@ def about_a_common_centre(explained, queries, values, classes, terms):
 
 def test_4_a_far_query_in_the_same_call(monkeypatch):
     name = "with a companion at 1e+08"
-    assert not judged("private-explainer", name).refuted
+    with pytest.raises(UserError, match="nothing was tested: every run raises UserError: queries: query 1 has"):
+        judged("private-explainer", name)
     monkeypatch.setattr(records, "DOMAIN", math.inf)
+    assert not judged("private-explainer", name).refuted
     monkeypatch.setattr(records, "_moments", about_a_common_centre)
     assert judged("private-explainer", name).counterexample is not None
 
@@ -134,7 +142,7 @@ def test_6_a_row_of_nan_in_released_moments(monkeypatch):
 
 def test_6_a_loss_that_stops_a_private_training(monkeypatch):
     words = ["NaN", "beyond float32"]
-    assert not judged("dp-sgd", "one step", words).refuted
+    assert not judged("dp-sgd", "one step", words, limits=replace(QUICK, pilot=20, trials=20)).refuted
     honest = per_record.ClippedSum._summed
 
     def telling(self, inputs, labels, size):
@@ -153,18 +161,43 @@ def test_6_a_loss_that_stops_a_private_training(monkeypatch):
         return losses
 
     monkeypatch.setattr(dp_sgd.DPSGD, "backward", stopping)
-    assert "its mean loss is nan" in judged("dp-sgd", "one step", words).counterexample.detail
+    found = judged("dp-sgd", "one step", ["NaN"], limits=replace(QUICK, pilot=20)).counterexample
+    assert "its mean loss is nan" in found.detail
+
+
+def in_the_precision_of_the_model(self, inputs, labels, factors):
+    """The closed form as it was, under autocast: norms and sum in bf16."""
+    projected = self.projected(inputs)
+    scores = self.scores(projected)
+    shares = self.shares(scores)
+    logits = (shares * scores).sum(dim=1)
+    losses = F.cross_entropy(logits, labels, reduction="none")
+    errors = logits.softmax(dim=1) - F.one_hot(labels, logits.shape[1])
+    signals = errors[:, None] * shares * (1 + self.beta * (scores - logits[:, None]))
+    lengths = 1 + projected.square().sum(dim=-1)
+    norms = (signals.square().sum(dim=2) * lengths.reshape(len(inputs), -1)).sum(dim=1).sqrt()
+    clipped = signals * factors(norms, losses)[:, None, None]
+    return [(clipped.flatten(1).T @ projected).double(), clipped.sum(dim=0).double()], losses.double()
 
 
 def test_7_a_closed_form_that_exceeds_its_sensitivity_in_bf16(monkeypatch):
+    mechanism = next(one for one in targets["dp-sgd"](Options(4.0, 1e-5)) if one.name == "locally linear maps in bf16")
+    in_bf16, in_float32 = mechanism.probes
+    assert in_bf16(mechanism).verdict == in_float32(mechanism).verdict == "held"
+    monkeypatch.setattr(LocallyLinearMaps, "clipped_gradients", torch.no_grad()(in_the_precision_of_the_model))
+    found = in_bf16(mechanism)
+    assert found.verdict == "refuted"
+    assert "in bf16" in found.detail
+    assert in_float32(mechanism).verdict == "held"
+
+
+def test_a_clipping_norm_that_is_not_kept_is_caught_by_the_game(monkeypatch):
     name, words = "locally linear maps in bf16", ["orthogonal"]
-    assert not judged("dp-sgd", name, words, epsilon=4.0).refuted
     honest = LocallyLinearMaps.clipped_gradients
 
-    def rounded(self, inputs, labels, factors):
-        """The sum's rounding adds to what one record moves: 1.7 times the clipping norm and more."""
+    def longer(self, inputs, labels, factors):
         sums, losses = honest(self, inputs, labels, factors)
-        return [1.7 * 2 * value for value in sums], losses
+        return [8 * value for value in sums], losses
 
-    monkeypatch.setattr(LocallyLinearMaps, "clipped_gradients", rounded)
-    assert judged("dp-sgd", name, words, epsilon=4.0, limits=replace(QUICK, trials=1500)).refuted
+    monkeypatch.setattr(LocallyLinearMaps, "clipped_gradients", longer)
+    assert judged("dp-sgd", name, words, epsilon=2.0).refuted

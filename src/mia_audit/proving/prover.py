@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from mia_audit.errors import UserError
 from mia_audit.proving.events import Event, best_event
 from mia_audit.proving.mechanism import Claim, Finding, Mechanism, Pair, Verdict
 from mia_audit.proving.observation import Observation, observe, scratch_folder
@@ -118,11 +119,18 @@ class Game:
             seen.append(observed[-1])
         return observed
 
+    def _raised(self) -> str:
+        """Return what every run raised; empty where one ended well."""
+        raised = [[fact for fact in one.facts if fact.startswith("raises")] for side in self.seen for one in side]
+        return raised[0][0] if raised and all(raised) and len({one[0] for one in raised}) == 1 else ""
+
     def finding(self) -> Finding:
         """Return what the round with the largest bound says."""
         name = f"{self.check}: {self.pair.name}"
         if not self.rounds:
             return Finding(self.mechanism.name, name, "skipped", "no time left")
+        if raised := self._raised():
+            return Finding(self.mechanism.name, name, "skipped", f"every run {raised}")
         bounds = [one.evidence.lower_bound(self._level, self.claim.delta) for one in self.rounds]
         bound, best = max(zip(bounds, self.rounds, strict=True), key=lambda pair: (pair[0], pair[1].evidence.trials))
         counts = (best.evidence.on_first, best.evidence.on_second)
@@ -213,4 +221,6 @@ def prove(name: str, mechanisms: Sequence[Mechanism], limits: Limits | None = No
                 found(game.finding())
                 return verdict()
     findings += [game.finding() for game in listed]
+    if listed and all(finding.verdict == "skipped" for finding in findings):
+        raise UserError(f"target '{name}': nothing was tested: {findings[-1].detail}")
     return verdict()

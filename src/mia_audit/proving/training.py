@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -14,7 +14,8 @@ from torch import Tensor, nn
 
 from mia_audit.privacy import noise
 from mia_audit.privacy.catalogue import Job, Mechanism, Protection
-from mia_audit.proving.mechanism import Pair
+from mia_audit.proving.mechanism import Finding, Pair, Probe
+from mia_audit.proving.mechanism import Mechanism as Tested
 from mia_audit.proving.neighbours import HUGE
 from mia_audit.runtime.precision import computing
 from mia_audit.sections import Precision
@@ -172,3 +173,35 @@ def canary_pairs(records: int) -> list[Pair]:
         "an equal record": [0.0, 1.0, 0.0],
     }
     return [Pair(name, np.vstack([others, canary]), others) for name, canary in known.items()]
+
+
+MANY = 400
+"""Records of a sum whose rounding may exceed what one record may move."""
+TOLERANCE = 1e-3
+"""Relative rounding error of a record's share that the noise's calibration forgives."""
+
+
+def sensitivity(scene: Scene) -> Probe:
+    """Return the check that no record moves the clipped sum by more than the sensitivity, without noise: by rounding it might."""
+
+    def probe(mechanism: Tested) -> Finding:
+        torch.manual_seed(0)
+        model = scene.model()
+        inputs, labels = torch.randn(MANY, FEATURES), torch.zeros(MANY, dtype=torch.long)
+        inputs[: MANY // 2] = torch.tensor([1.0, LONG])  # aligned, so that the sum is large
+        section = Mechanism(**scene.section)
+        training = Training(epochs=1, batch=MANY, precision=scene.precision)
+        job = Job(model, MANY, scene.epsilon, training, MANY, bytes(32), scene.public)
+        protection: Any = section.kind(section, job)
+        moved = 0.0
+        with computing(model, scene.precision):
+            total = protection.clipped_sum(inputs, labels)[0]
+            for gone in range(0, MANY, MANY // 20):
+                kept = torch.arange(MANY) != gone
+                moved = max(moved, float((total - protection.clipped_sum(inputs[kept], labels[kept])[0]).norm()))
+        share = moved / protection.clipped_sum.clipping.sensitivity
+        verdict: Literal["refuted", "held"] = "held" if share <= 1 + TOLERANCE else "refuted"
+        detail = f"one of {MANY} records moves the clipped sum by {share:.6g} of its sensitivity in {scene.precision}"
+        return Finding(mechanism.name, "sensitivity", verdict, detail, mechanism.claim)
+
+    return probe

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -15,7 +16,16 @@ RECORDS = 8
 @targets.register("dp-sgd")
 def dp_sgd(options: Options) -> Sequence[Mechanism]:
     """Return one step and several, sampled and not, in float32 and bf16, killed and resumed; n is public."""
-    from mia_audit.proving.training import LONG, Scene, canary_pairs, linear, locally_linear_maps, perceptron, rows
+    from mia_audit.proving.training import (
+        LONG,
+        Scene,
+        canary_pairs,
+        linear,
+        locally_linear_maps,
+        perceptron,
+        rows,
+        sensitivity,
+    )
 
     claim = options.claim("add-remove")
     section = {"mechanism": "dp-sgd", "delta": claim.delta}
@@ -39,4 +49,12 @@ def dp_sgd(options: Options) -> Sequence[Mechanism]:
     }
     step = Scene(linear, section, claim.epsilon, RECORDS)
     listed = [Mechanism("one step", step.train, claim, pairs, terms, other, secret_seed=True)]
-    return listed + [Mechanism(name, scene.train, claim, tried) for name, (scene, tried) in scenes.items()]
+    exact = replace(scenes["locally linear maps in bf16"][0], precision="float32")
+    probed = {
+        "perceptron in bf16": [sensitivity(scenes["perceptron in bf16"][0])],
+        "locally linear maps in bf16": [sensitivity(scenes["locally linear maps in bf16"][0]), sensitivity(exact)],
+    }
+    return listed + [
+        Mechanism(name, scene.train, claim, tried, probes=probed.get(name, ()))
+        for name, (scene, tried) in scenes.items()
+    ]

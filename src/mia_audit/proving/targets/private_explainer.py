@@ -81,8 +81,7 @@ def private_explainer(options: Options) -> Sequence[Mechanism]:
         queries = np.repeat(query, 4, axis=0) + (np.arange(4) * 0.3)[:, None]
         listed.append(Mechanism(f"four queries, {protocol}", service(several, queries, protocol), claim, longest))
     for far in FAR:
-        beside = service(one, np.concatenate([query, np.full((1, 2), far)]))
-        # two queries are asked for and the budget allows one: the other is answered from the history
+        beside = service(replace(several, steps=20), np.concatenate([query, np.full((1, 2), far)]))
         listed.append(Mechanism(f"with a companion at {far:g}", beside, claim, longest))
     return listed
 
