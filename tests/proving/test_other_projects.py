@@ -2,6 +2,7 @@
 
 import math
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -22,7 +23,11 @@ with_diffprivlib = pytest.mark.skipif(not PYTHON, reason="MIA_AUDIT_DIFFPRIVLIB 
 def judged(target, epsilon, delta):
     """One record replaced: the number of records is public, and each class always has some."""
     options = Options(epsilon, delta, "replace", 8, 3, classes=2, domain="bounded", empty=False)
-    return prove(target, resolve(target, options), LIMITS)
+    mechanisms = [
+        replace(mechanism, pairs=[pair for pair in mechanism.pairs if pair.name.startswith(("aligned", "orthogonal"))])
+        for mechanism in resolve(target, options)
+    ]
+    return prove(target, mechanisms, LIMITS)
 
 
 def opacus_claim():
@@ -39,7 +44,8 @@ def beside(monkeypatch):
 
 
 def test_opacus_with_its_own_sampler_is_sound():
-    assert not judged(f"{HERE / 'opacus_loop.py'}:train", *opacus_claim()).refuted
+    verdict = judged(f"{HERE / 'opacus_loop.py'}:train", *opacus_claim())
+    assert not verdict.refuted, verdict.counterexample
 
 
 def test_opacus_without_noise_is_refuted():

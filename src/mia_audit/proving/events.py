@@ -27,8 +27,10 @@ QUADRATIC = 64
 """Up to so many numbers, their squares are features too."""
 FAR = 1e4
 """Features are cut at so many deviations from the median."""
-CAUTION = 0.01
-"""Level of the bounds by which events are compared: those that few trials speak for lose."""
+CAUTION, HOPE = 0.01, 0.3
+"""Levels of the bounds by which events are compared: those that few trials speak for lose."""
+MARGIN = 10.0
+"""Taken from the worth of events that nothing but hope speaks for."""
 
 FIRST_OF_ALL = 1000.0
 """Added to the worth of events that speak against the claim."""
@@ -58,12 +60,9 @@ def _worth(on_first: np.ndarray, on_second: np.ndarray, trials: int, claim: Clai
     """Return what events are worth that occurred so often on either side, by cautious bounds p and q of their probabilities.
 
     Where they speak against the claim, how fast the wealth of betting against it grows (such events come first); otherwise
-    log((p − δ)/q).
+    log((p − δ)/q), less cautiously where that is not above 0.
     """
-    from scipy.special import betaincinv
-
-    p = np.where(on_first > 0, betaincinv(np.maximum(on_first, 1), trials - on_first + 1, CAUTION), 0.0)
-    q = np.where(on_second < trials, betaincinv(on_second + 1, np.maximum(trials - on_second, 1), 1 - CAUTION), 1.0)
+    p, q = _bounds(on_first, on_second, trials, CAUTION)
     ratio = math.exp(min(claim.epsilon, RANGE))
     growth = np.full(p.shape, -np.inf)
     for share in SHARES:
@@ -71,8 +70,19 @@ def _worth(on_first: np.ndarray, on_second: np.ndarray, trials: int, claim: Clai
         logs = [math.log1p(bet * (x - ratio * y - claim.delta)) for x, y in ((1, 1), (1, 0), (0, 1), (0, 0))]
         mean = p * q * logs[0] + p * (1 - q) * logs[1] + (1 - p) * q * logs[2] + (1 - p) * (1 - q) * logs[3]
         growth = np.maximum(growth, mean)
-    ratios = np.log(np.maximum(p - claim.delta, 1e-9) / q)
-    return np.asarray(np.where(growth > 0, FIRST_OF_ALL + growth, ratios))
+    cautious = np.log(np.maximum(p - claim.delta, 1e-9) / q)
+    p, q = _bounds(on_first, on_second, trials, HOPE)
+    hopeful = np.log(np.maximum(p - claim.delta, 1e-9) / q) - MARGIN
+    return np.asarray(np.where(growth > 0, FIRST_OF_ALL + growth, np.where(cautious > 0, cautious, hopeful)))
+
+
+def _bounds(on_first: np.ndarray, on_second: np.ndarray, trials: int, level: float) -> tuple[np.ndarray, np.ndarray]:
+    """Return a lower bound of the first probability and an upper one of the second (Clopper and Pearson)."""
+    from scipy.special import betaincinv
+
+    p = np.where(on_first > 0, betaincinv(np.maximum(on_first, 1), trials - on_first + 1, level), 0.0)
+    q = np.where(on_second < trials, betaincinv(on_second + 1, np.maximum(trials - on_second, 1), 1 - level), 1.0)
+    return p, q
 
 
 def _better(

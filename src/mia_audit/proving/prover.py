@@ -24,6 +24,8 @@ ROUNDS = 3
 """Times that an event is chosen, the later ones from all trials before."""
 GROWTH = 4
 """Trials of a round, over those before it."""
+PILOT_SHARE = 0.5
+"""Share of a game's time that a slow mechanism's pilot may take."""
 CHUNK = 20
 """Trials between two looks at the evidence."""
 JOINT = 3
@@ -85,9 +87,10 @@ class Game:
 
         An event that can be shown to refute nothing is a decision, unless the game is played to the end for its bound.
         """
+        started = time.monotonic()
         while len(self.seen[0]) < limits.pilot:
             self._trial(limits)
-            if time.monotonic() > deadline and len(self.seen[0]) >= CHUNK:
+            if time.monotonic() - started > PILOT_SHARE * (deadline - started) and len(self.seen[0]) >= CHUNK:
                 break
         while len(self.seen[0]) < limits.pilot + trials and time.monotonic() < deadline:
             if not self.rounds or self._wants_another():
