@@ -13,7 +13,7 @@ from mia_audit.proving.prover import Limits, prove
 
 HERE = Path(__file__).parent
 DELTA = 1e-5
-LIMITS = Limits(trials=1000, pilot=100, seconds=50)
+LIMITS = Limits(trials=1000, pilot=100, seconds=100)
 PYTHON = os.environ.get("MIA_AUDIT_DIFFPRIVLIB", "")
 
 pytestmark = pytest.mark.slow

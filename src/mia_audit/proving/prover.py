@@ -24,10 +24,14 @@ ROUNDS = 3
 """Times that an event is chosen, the later ones from all trials before."""
 GROWTH = 4
 """Trials of a round, over those before it."""
+FIRST_SHARE = 0.6
+"""Share of the time that all games together may take before the most promising ones get the rest."""
 PILOT_SHARE = 0.5
 """Share of a game's time that a slow mechanism's pilot may take."""
 CHUNK = 20
 """Trials between two looks at the evidence."""
+SINGLE = "one release"
+"""The check that every pair is put to."""
 JOINT = 3
 """Pairs on which two releases under one seed are tried."""
 
@@ -53,7 +57,7 @@ class Round:
     """Whether this event can be shown to refute nothing."""
 
 
-@dataclass
+@dataclass(eq=False)
 class Game:
     """A mechanism (or several releases of it) on two neighbouring inputs, and what was seen so far."""
 
@@ -79,8 +83,8 @@ class Game:
 
     @property
     def promise(self) -> tuple[float, float]:
-        """What games are ranked by: the share of the claim that is proved, then the pilot's promise."""
-        return self.finding().share or 0.0, max((one.event.worth for one in self.rounds), default=-math.inf)
+        """What games are ranked by: the share of the claim that is proved, then the promise of all that was seen."""
+        return self.finding().share or 0.0, best_event(*self.seen, self.claim).worth if self.seen[0] else -math.inf
 
     def play(self, trials: int, limits: Limits, deadline: float, to_the_end: bool = False) -> None:
         """Go on until so many trials, a decision, or the deadline; a round's event comes from all that was seen before it.
@@ -154,7 +158,7 @@ class Game:
 def games(mechanism: Mechanism) -> Iterator[Game]:
     """Yield the games of a mechanism: one release of every pair; and of some, two under one seed."""
     for pair in mechanism.pairs:
-        yield Game(mechanism, "one release", pair, mechanism.claim, mechanism.run)
+        yield Game(mechanism, SINGLE, pair, mechanism.claim, mechanism.run)
     for pair in mechanism.pairs[:JOINT]:
         if mechanism.other is not None:
             # the other release is of an input that says nothing about the pair, so that it costs nothing
@@ -210,14 +214,15 @@ def prove(name: str, mechanisms: Sequence[Mechanism], limits: Limits | None = No
             for probe in (*mechanism.probes, *([seed_bits] if mechanism.secret_seed else [])):
                 if found(probe(mechanism)):
                     return verdict()
-        for played, game in enumerate(listed):
-            now = time.monotonic()
-            share = max(1.0, 2 * (deadline - now) / (len(listed) - played))
-            game.play(min(FIRST, limits.trials), limits, now + share)
+        share = FIRST_SHARE * limits.seconds / max(1, len(listed))
+        for game in listed:
+            game.play(min(FIRST, limits.trials), limits, min(deadline, time.monotonic() + share))
             if game.refuted:
                 found(game.finding())
                 return verdict()
         promising = sorted(listed, key=lambda game: game.promise, reverse=True)[:PROMISING]
+        single = [game for game in listed if game.check == SINGLE]
+        promising = list(dict.fromkeys([max(single, key=lambda game: game.promise), *promising]))
         for place, game in enumerate(promising):
             game.play(limits.trials, limits, deadline, to_the_end=place == 0)
             if game.refuted:
