@@ -28,7 +28,10 @@ def compare(before: Path, after: Path, renamed: dict[str, str]) -> str:
         assert_frame_equal(text(one), text(two), check_exact=True)
     except AssertionError as error:
         return " ".join(str(error).split())
-    print(f"  {len(one):,} rows of {len(shared)} columns equal" + (f"; on one side only: {', '.join(single)}" * bool(single)))
+    print(
+        f"  {len(one):,} rows of {len(shared)} columns equal"
+        + (f"; on one side only: {', '.join(single)}" * bool(single))
+    )
     return ""
 
 

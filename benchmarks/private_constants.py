@@ -35,10 +35,7 @@ def main() -> None:
     bounds = Bounds(np.zeros(len(mean)), np.array([above(value) for value in records.max(axis=0)]))
     print("ε     noise   mean off by (sd)   scale/sd (median)   at floor   accuracy")
     for epsilon in (0.5, 1.0, 2.0, 4.0, 8.0):
-        drawn = [
-            release([records], len(records), bounds, epsilon, DELTA, np.random.default_rng(seed))
-            for seed in range(DRAWS)
-        ]
+        drawn = [release([records], len(records), bounds, epsilon, DELTA, (seed,)) for seed in range(DRAWS)]
         off = np.mean([np.abs(one.mean - mean) / sd for one in drawn])
         ratio = np.median([one.sd / sd for one in drawn])
         floored = np.mean([one.floored.sum() for one in drawn])

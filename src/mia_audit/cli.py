@@ -20,6 +20,7 @@ FOR_PEOPLE = {
     "compare": "compare two attacks on the same targets",
     "epsilon": "compute the ε of a noise multiplier, or the noise multiplier of an ε",
     "epsilon-bound": "compute lower bounds on ε from membership scores",
+    "prove": "try to refute a claim of differential privacy, of a mechanism here or of your own",
     "reproduce": "compare the paper's Table 3 with its published score matrices",
     "sample-images": "write synthetic images to try an audit of images on",
     "schema": "write config/schema.json and the key table of config/README.md",
@@ -53,7 +54,7 @@ COMMANDS = FOR_PEOPLE | STAGES
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one subcommand; a user's mistake is one line on stderr and exit code 2."""
+    """Run one subcommand and return its exit code; a user's mistake is one line on stderr and exit code 2."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     name = next((word for word in arguments if not word.startswith("-")), None)
     parser = argparse.ArgumentParser(
@@ -73,14 +74,14 @@ def main(argv: Sequence[str] | None = None) -> int:
             _module(command).add_arguments(subparser)
     options = parser.parse_args(arguments)
     try:
-        _module(options.command).run(options)
+        code: int | None = _module(options.command).run(options)
     except UserError as error:
         print(f"mia-audit: {error}", file=sys.stderr)
         return 2
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
-    return 0
+    return code or 0
 
 
 def _listed(commands: Mapping[str, str]) -> Iterator[str]:

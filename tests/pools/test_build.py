@@ -1,6 +1,7 @@
 """Pools: duplicates, disjoint public records, label noise, and constants that are never those of the audited records."""
 
 import hashlib
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ def build(source: Source, seed: int = 0, **section: Any) -> Pool:
 def test_all_but_one_of_equal_records_are_dropped_and_counted() -> None:
     source = table()
     source.records[[7, 20]] = source.records[3]
+    source.labels[[7, 20]] = source.labels[3]
     pool = build(source)
     assert pool.metadata["duplicates"] == 2
     kept = set(pool.audited.source.tolist())
@@ -32,6 +34,49 @@ def test_all_but_one_of_equal_records_are_dropped_and_counted() -> None:
     assert len(kept & {3, 7, 20}) == 1
     assert pool.audited.source.tolist() == sorted(kept)
     assert len(set(pool.audited.sha256)) == 48
+
+
+def test_a_record_of_another_label_takes_nobodys_place() -> None:
+    source = table()
+    source.records[7] = source.records[3]
+    assert source.labels[7] != source.labels[3]
+    for take in ("sample", "first"):
+        pool = build(source, take=take)
+        assert pool.metadata["duplicates"] == 0
+        assert {3, 7} <= set(pool.audited.source.tolist())
+
+
+class Decoded:
+    """Records that are read one by one, as images from files are."""
+
+    def __init__(self, records: Any) -> None:
+        self.records, self.shape = records, records.shape
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+    def __getitem__(self, row: int) -> Any:
+        return self.records[row]
+
+
+@pytest.mark.parametrize("decoded", [False, True])
+@pytest.mark.parametrize("place", [0, 17, 50])
+def test_a_record_more_displaces_at_most_one(decoded: bool, place: int) -> None:
+    """It reshuffled everybody, since the permutation was one of the number of records."""
+    if decoded and place < 50:
+        pytest.skip("rows that are decoded are known by their place")
+    source, changed = table(), 0
+    start = replace(source, records=Decoded(source.records)) if decoded else source
+    before = set(build(start, public=10, records=20).audited.source.tolist())
+    for value in range(5):
+        records = np.insert(source.records, place, np.full(4, value, np.float32), axis=0)
+        labels = np.insert(source.labels, place, 0)
+        rows = Decoded(records) if decoded else records
+        pool = build(replace(source, records=rows, labels=labels), public=10, records=20)
+        after = {row - (row > place) for row in pool.audited.source.tolist() if row != place}
+        assert len(before - after) <= 1
+        changed += before != after
+    assert changed <= 5
 
 
 def test_public_and_audited_records_are_disjoint_draws_keyed_by_the_seed() -> None:

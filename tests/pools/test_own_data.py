@@ -60,7 +60,7 @@ def test_a_folder_of_images_goes_through_an_audits_stages(photos: Path, tmp_path
 
 
 def test_copies_of_an_image_are_dropped(photos: Path) -> None:
-    copied = photos / "dog" / "copy.bmp"
+    copied = photos / "cat" / "copy.bmp"
     Image.open(photos / "cat" / "00.png").save(copied)
     pool = build("images", photos)
     assert (pool.metadata["duplicates"], len(pool.audited.labels)) == (1, COUNT)

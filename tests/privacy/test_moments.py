@@ -21,7 +21,7 @@ BOUNDS = Bounds(LOW, HIGH)
 
 
 def released(records: np.ndarray, epsilon: float, seed: int = 0, bounds: Bounds = BOUNDS) -> Moments:
-    return release([records], len(records), bounds, epsilon, 1e-5, np.random.default_rng(seed))
+    return release([records], len(records), bounds, epsilon, 1e-5, (seed,))
 
 
 @given(records=arrays(np.float32, (4, 3), elements=ANYWHERE), gone=st.integers(0, 3))
@@ -71,8 +71,7 @@ def test_a_large_budget_gives_the_moments_themselves() -> None:
 def test_values_beyond_the_bounds_count_as_the_bounds() -> None:
     inside = np.where(np.arange(20_000)[:, None] % 2, LOW, HIGH)
     outside = np.where(np.arange(20_000)[:, None] % 2, LOW - 7, HIGH + 1e9)
-    for name in ("mean", "sd"):
-        np.testing.assert_array_equal(getattr(released(outside, 1.0), name), getattr(released(inside, 1.0), name))
+    np.testing.assert_array_equal(sums([outside], BOUNDS), sums([inside], BOUNDS))
 
 
 @settings(max_examples=50, deadline=None)
@@ -110,6 +109,12 @@ def test_no_value_of_a_record_makes_itself_known(value: float) -> None:
     assert all(np.isfinite(part).all() for part in (released(records, 1.0).mean, released(records, 1.0).sd))
 
 
+def test_a_record_of_nan_adds_nothing() -> None:
+    records = np.tile(BOUNDS.low, (5, 1))
+    records[0] = math.nan
+    np.testing.assert_array_equal(sums([records], BOUNDS), sums([records[1:]], BOUNDS))
+
+
 def test_chunks_make_no_difference() -> None:
     records: Any = np.random.default_rng(0).uniform(LOW, HIGH, (90, 3))
     np.testing.assert_allclose(sums(np.split(records, 9), BOUNDS), sums([records], BOUNDS), rtol=1e-12)
@@ -119,12 +124,11 @@ def shown(epsilon: float, trials: int = 4000) -> float:
     """Bound ε from below by whether a record at the bounds is in the pool, for whoever knows all others and sees what is released."""
     others = np.tile(BOUNDS.centre, (50, 1))
     pools = (others, np.concatenate([others, HIGH[None]]))
-    random = np.random.default_rng(7)
     scores = np.array(
         [
-            ((release([pool], 50, BOUNDS, epsilon, 1e-5, random).mean - BOUNDS.centre) / BOUNDS.reach).sum()
+            ((release([pool], 50, BOUNDS, epsilon, 1e-5, (trial,)).mean - BOUNDS.centre) / BOUNDS.reach).sum()
             for pool in pools
-            for _ in range(trials)
+            for trial in range(trials)
         ]
     ).reshape(2, trials)
     middle = 3 / 50 / 2  # the record moves the means' places by 1/50 each

@@ -142,7 +142,7 @@ def model_named(
 @pytest.mark.parametrize(
     ("name", "precision"),
     [(name, "float32") for name in ("vit", "beit", "mlp", "cnn", "maps", "maps-projected")]
-    + [(name, "bf16") for name in ("vit", "beit", "cnn", "maps", "maps-projected")],
+    + [(name, "bf16") for name in ("vit", "beit", "mlp", "cnn", "maps", "maps-projected")],
 )
 def test_one_record_moves_the_sum_by_no_more_than_the_sensitivity(
     models: Mapping[str, Callable[[], tuple[nn.Module, tuple[int, ...]]]], name: str, precision: Any

@@ -1,5 +1,7 @@
 """From a source to a pool: duplicates dropped, public records set aside, audited records drawn, labels made noisy."""
 
+import hashlib
+import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -88,8 +90,9 @@ def build_pool(
 
     `release` releases the moments that `standardise: private` scales by (`mia_audit.privacy.moments`).
 
-    Records with equal bytes make membership ambiguous: all but the first are dropped and counted. Only as many are read
-    as are asked for. Raises UserError when there are fewer, or when a record cannot be read or its label has no class.
+    Records with equal bytes and labels make membership ambiguous: all but the first are dropped and counted. Only as many
+    are read as are asked for, besides what `take` needs. Raises UserError when there are fewer, or when a record cannot be
+    read or its label has no class.
     """
     where = f"datasets.{name}"
     _check_labels(source, where)
@@ -100,8 +103,8 @@ def build_pool(
     _check_enough(section, where, count)
     with reporter() as report:
         report.begin(f"reading {name}", 1, wanted)
-        order = ORDERS[section.take](count, seed, name)
-        distinct = distinct_records(source.records, order, wanted, where, folder, threads, report)
+        order = ORDERS[section.take](source, seed, name)
+        distinct = distinct_records(source.records, source.labels, order, wanted, where, folder, threads, report)
         report.end(f"{len(distinct.rows)} distinct records, {distinct.duplicates} duplicates dropped")
     if section.records is None:
         wanted = len(distinct.rows)
@@ -133,9 +136,25 @@ def build_pool(
     return Pool(side(audited, section.label_noise), side(public, 0.0), metadata)
 
 
-ORDERS: dict[str, Callable[[int, int, str], Int[np.ndarray, " n"]]] = {
-    "sample": lambda count, seed, name: generator(seed, "pool", name).permutation(np.arange(count)),
-    "first": lambda count, seed, name: np.arange(count),
+def _by_hash(source: Source, seed: int, name: str) -> Int[np.ndarray, " n"]:
+    """Order records by a hash under the seed, so that one more of them displaces at most one of the first n.
+
+    The hash is of content and label where the records are in memory, and of the row in the source where they have to be
+    decoded: there, a record that is added at the end displaces at most one.
+    """
+    key = hashlib.blake2b(json.dumps([seed, "pool", name]).encode()).digest()
+    rows = range(len(source.records))
+    if isinstance(source.records, np.ndarray):
+        contents = (np.ascontiguousarray(source.records[row]).tobytes() + b"%d" % source.labels[row] for row in rows)
+    else:
+        contents = (b"%d" % row for row in rows)
+    hashes = [hashlib.blake2b(content, key=key, digest_size=16).digest() for content in contents]
+    return np.array(sorted(rows, key=hashes.__getitem__), dtype=np.int64)
+
+
+ORDERS: dict[str, Callable[[Source, int, str], Int[np.ndarray, " n"]]] = {
+    "sample": _by_hash,
+    "first": lambda source, seed, name: np.arange(len(source.records)),
 }
 """The order in which records are read, by the value of `take`."""
 

@@ -57,6 +57,7 @@ class Distinct:
 
 def distinct_records(
     records: Rows,
+    labels: Int[np.ndarray, " n"],
     order: Int[np.ndarray, " n"],
     wanted: int,
     where: str,
@@ -66,13 +67,14 @@ def distinct_records(
 ) -> Distinct:
     """Read records in an order until `wanted` distinct ones are found, or all are read, and keep the first of equals.
 
-    Equal are records with the same content as it is stored. Raises UserError that names every record that cannot be read.
+    Equal are records with the same content, as it is stored, and the same label: one of another label takes nobody's place.
+    Raises UserError that names every record that cannot be read.
     """
     store: Store | None = None
     rows: list[int] = []
     hashes: list[str] = []
     bad: list[str] = []
-    read, seen = 0, set[str]()
+    read, seen = 0, set[tuple[str, int]]()
     for outcome in _outcomes(records, order, threads):
         if len(rows) == wanted:
             break
@@ -82,9 +84,9 @@ def distinct_records(
             bad.append(str(outcome))
             continue
         row, record, digest = outcome
-        if digest in seen:
+        if (digest, label := int(labels[row])) in seen:
             continue
-        seen.add(digest)
+        seen.add((digest, label))
         store = store or Store(record.shape, record.dtype, folder)
         store.add(record)
         rows.append(row)

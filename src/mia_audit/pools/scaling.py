@@ -10,7 +10,6 @@ from jaxtyping import Bool, Float
 from mia_audit.errors import UserError, suggest
 from mia_audit.pools.catalogue import Source
 from mia_audit.pools.section import Dataset
-from mia_audit.seeds import generator
 
 Table = Float[np.ndarray, "n d"]
 
@@ -66,8 +65,8 @@ class Moments(Protocol):
 Bounds = tuple[Float[np.ndarray, " d"], Float[np.ndarray, " d"]]
 """Low and high of every column."""
 
-Release = Callable[[Iterable[Table], int, Bounds, float, float, np.random.Generator], Moments]
-"""Releases moments of so many records between bounds at ε and δ: what a pool is given for `standardise: private`."""
+Release = Callable[[Iterable[Table], int, Bounds, float, float, tuple[int | str, ...]], Moments]
+"""Releases moments of so many records between bounds at ε and δ, with noise keyed by a secret: what a pool is given for `standardise: private`."""
 
 
 @dataclass(frozen=True)
@@ -114,13 +113,11 @@ def _private(task: Standardisation) -> Constants:
     chosen = [column for column, name in enumerate(features) if name in bounds]
     low, high = np.array([bounds[features[column]] for column in chosen], dtype=np.float64).T
     epsilon, delta = section.standardise_epsilon or 0.0, section.standardise_delta
-    # other terms get other noise: the same one under two budgets would subtract away
-    noise_key = [repr(value) for value in (epsilon, delta, sorted(bounds.items()))]
-    random = generator(task.seed, "standardise", task.name, *noise_key)
+    secret: tuple[int | str, ...] = (task.seed, "standardise", task.name, *(features[column] for column in chosen))
 
     def constants(audited: Side, public: Side) -> Scaling:
         columns = (chunk[:, chosen] for chunk in audited.chunks())
-        moments = release(columns, len(audited), (low, high), epsilon, delta, random)
+        moments = release(columns, len(audited), (low, high), epsilon, delta, secret)
         centre, scale = np.zeros(len(features)), np.ones(len(features))
         centre[chosen], scale[chosen] = moments.mean, moments.sd
         terms = {

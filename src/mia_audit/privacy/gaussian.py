@@ -59,6 +59,20 @@ def epsilon_of_steps(multiplier: float, steps: int, delta: float) -> float:
 
 
 @cache
+def mu_for(epsilon: float, delta: float) -> float:
+    """Return the largest μ with which μ-GDP is (ε, δ)-DP."""
+    check_privacy(epsilon, delta)
+    low, high = 0.0, 1.0
+    while epsilon_of_gdp(high, delta) < epsilon:
+        low, high = high, 2 * high
+    for _ in range(SEARCH):
+        middle = (low + high) / 2
+        if middle in (low, high):
+            break
+        low, high = (middle, high) if epsilon_of_gdp(middle, delta) <= epsilon else (low, middle)
+    return low
+
+
 def multiplier_for(epsilon: float, steps: int, delta: float) -> float:
     """Return the least noise multiplier with which `steps` Gaussian steps are (ε, δ)-DP."""
     check_privacy(epsilon, delta)
@@ -66,10 +80,4 @@ def multiplier_for(epsilon: float, steps: int, delta: float) -> float:
         raise UserError(
             f"epsilon {epsilon:g}: noise is calibrated below {CALIBRATED:g} only; an ε that large promises nothing"
         )
-    low, high = 0.0, 1.0
-    while epsilon_of_gdp(high, delta) < epsilon:
-        low, high = high, 2 * high
-    for _ in range(SEARCH):
-        middle = (low + high) / 2
-        low, high = (middle, high) if epsilon_of_gdp(middle, delta) <= epsilon else (low, middle)
-    return math.sqrt(steps) / low
+    return math.sqrt(steps) / mu_for(epsilon, delta)

@@ -6,14 +6,20 @@ of their means alone: second moments cost nothing (Kalinin et al. 2025 find the 
 differ by one record, added or removed; n is public, as it is for training.
 """
 
+from __future__ import annotations
+
+import hashlib
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Bool, Float
 
 from mia_audit.privacy.gaussian import multiplier_for
+
+Secret = tuple[int | str, ...]
+"""The seed, and the names of what is released."""
 
 Column = Float[np.ndarray, " d"]
 
@@ -36,10 +42,9 @@ class Bounds:
         return np.asarray((self.high - self.low) / 2)
 
     def places(self, values: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n d"]:
-        """Return where values lie between the bounds: −1 at or below the low one, 1 at or above the high one, 0 for NaN."""
+        """Return where values lie between the bounds: −1 at or below the low one, 1 at or above the high one, NaN for NaN."""
         with np.errstate(over="ignore", invalid="ignore"):
-            places = np.clip((values.astype(np.float64) - self.centre) / self.reach, -1, 1)
-        return np.asarray(np.nan_to_num(places, nan=0.0))
+            return np.asarray(np.clip((values.astype(np.float64) - self.centre) / self.reach, -1, 1))
 
 
 @dataclass(frozen=True)
@@ -63,11 +68,11 @@ def sensitivity(columns: int) -> float:
 
 
 def sums(chunks: Iterable[Float[np.ndarray, "n d"]], bounds: Bounds) -> Float[np.ndarray, "2 d"]:
-    """Return Σ u and Σ (1 − u²) over all records."""
+    """Return Σ u and Σ (1 − u²) over all records; a value that is NaN adds nothing to either of its column."""
     total = np.zeros((2, len(bounds.low)))
     for chunk in chunks:
         places = bounds.places(chunk)
-        total += np.stack([places.sum(axis=0), (1 - places**2).sum(axis=0)])
+        total += np.stack([np.nansum(places, axis=0), np.nansum(1 - places**2, axis=0)])
     return total
 
 
@@ -77,16 +82,32 @@ def release(
     bounds: Bounds,
     epsilon: float,
     delta: float,
-    random: np.random.Generator,
+    secret: Secret,
 ) -> Moments:
     """Release the moments of n records' columns by one Gaussian mechanism with the least noise for (ε, δ).
+
+    The noise is keyed, as that of a training, by the secret, all terms and the records' content: a release on other terms or
+    of other records has other noise. It is added in float64 and the sum rounded to float32.
 
     What follows the noise costs nothing: means are put back between the bounds, and no variance is believed that is
     below the noise of its second moment. Raises UserError for an ε that needs no noise worth the name.
     """
+    import torch
+
+    from mia_audit.privacy.noise import Stream, training_key
+
     moved = sensitivity(len(bounds.low))
     multiplier = multiplier_for(epsilon, 1, delta)
-    noisy = sums(chunks, bounds) + random.normal(0.0, multiplier * moved, (2, len(bounds.low)))
+    digest = hashlib.sha256()
+    total = sums(_digested(chunks, digest), bounds)
+    terms = {
+        "records": records,
+        "bounds": [bounds.low.tolist(), bounds.high.tolist()],
+        "epsilon": epsilon,
+        "delta": delta,
+    }
+    noise_source = Stream(training_key(secret, terms, digest.digest()), "moments")
+    noisy = noise_source.add_noise(torch.from_numpy(total.ravel()), multiplier * moved).double().numpy().reshape(2, -1)
     noise = multiplier * moved / records
     mean = np.clip(noisy[0] / records, -1, 1)
     variance = 1 - noisy[1] / records - mean**2
@@ -95,13 +116,20 @@ def release(
     return Moments(bounds.centre + bounds.reach * mean, bounds.reach * sd, variance < least, multiplier, moved, noise)
 
 
+def _digested(chunks: Iterable[Float[np.ndarray, "n d"]], digest: hashlib._Hash) -> Iterator[Float[np.ndarray, "n d"]]:
+    for chunk in chunks:
+        digest.update(f"{chunk.dtype} {chunk.shape}".encode())
+        digest.update(np.ascontiguousarray(chunk).tobytes())
+        yield chunk
+
+
 def release_between(
     chunks: Iterable[Float[np.ndarray, "n d"]],
     records: int,
     bounds: tuple[Column, Column],
     epsilon: float,
     delta: float,
-    random: np.random.Generator,
+    secret: Secret,
 ) -> Moments:
     """Release moments as `release` does, between the low and the high of every column."""
-    return release(chunks, records, Bounds(*bounds), epsilon, delta, random)
+    return release(chunks, records, Bounds(*bounds), epsilon, delta, secret)

@@ -1,7 +1,7 @@
 """Operations that vmap batches badly, replaced by equal ones that it batches well."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -18,6 +18,7 @@ class Batchable(TorchFunctionMode):
 
     vmap has no rule for the fused attention kernels (it loops over records, with a warning a call), and takes per-record
     gradients of a convolution by a grouped one, several times slower than the matrix product that patches amount to.
+    Layer normalisation is computed in float32, whatever the precision of the pass.
     Of one record `alone`, torch's group norm takes an image's layout for another than it is, and stops: it gets a copy.
     """
 
@@ -61,7 +62,15 @@ def copied_group_norm(
     return F.group_norm(images.clone(memory_format=torch.contiguous_format), groups, weight, bias, eps)
 
 
+def float32_layer_norm(
+    inputs: Tensor, shape: Sequence[int], weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
+) -> Tensor:
+    """Layer normalisation in float32: under vmap, torch's own mixes bfloat16 gradients with float32 weights, and stops."""
+    return F.layer_norm(inputs.float(), shape, weight, bias, eps)
+
+
 REPLACEMENTS: dict[Callable[..., Any], Callable[..., Any]] = {
     F.scaled_dot_product_attention: attention,
     F.conv2d: patches,
+    F.layer_norm: float32_layer_norm,
 }

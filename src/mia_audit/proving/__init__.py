@@ -1,1 +1,1 @@
-"""Attacks on a mechanism's claim: canaries and neighbouring inputs."""
+"""Attacks on a mechanism's claim: canaries, neighbouring inputs, and a tester that tries to refute (ε, δ)-DP."""

@@ -6,6 +6,7 @@ for the explanation of the record's nearest neighbour, and measures how well tha
 
 from __future__ import annotations
 
+import hashlib
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -58,7 +59,9 @@ def membership_signals(
     problems = list(inside.problems(points[queries], values[queries, kinds], kinds, terms))
     if noisy:
         deviation, features = terms.multiplier * terms.sensitivity / len(inside.records), inside.features
-        noise = [generator(*key, int(query)).standard_normal((terms.steps, features)) for query in queries]
+        # other terms, or another explanation set, have other noise: equal noise could be subtracted
+        own = (*key, repr(terms), hashlib.sha256(member.tobytes()).hexdigest())
+        noise = [generator(*own, int(query)).standard_normal((terms.steps, features)) for query in queries]
         rate = learning_rate(terms.c, deviation, features)
         explanations = descend(problems, np.zeros((len(queries), features)), deviation * np.stack(noise), rate)
     else:

@@ -12,6 +12,7 @@ import pytest
 from mia_audit.errors import UserError
 from mia_audit.explain.private_local import PrivateExplainer, ledger
 from mia_audit.explain.private_local.ledger import Ledger
+from mia_audit.privacy.gdp import limit_for
 
 
 def service(table, terms, path, protocol="adaptive"):
@@ -26,7 +27,7 @@ def test_a_restart_takes_up_budget_and_history(table, terms, tmp_path):
     before = first.answer(queries[:7])
     first.ledger.close()
     again = service(table, terms, tmp_path / "ledger.arrow")
-    assert again.ledger.rho == first.ledger.rho
+    assert again.ledger.mu_squared == first.ledger.mu_squared
     assert again.epsilon == first.epsilon
     after = again.answer(queries[7:])
     assert before.source + after.source == expected.source
@@ -47,7 +48,7 @@ def test_the_file_is_an_arrow_stream_that_anything_reads(table, terms, tmp_path)
         rows = stream.read_all()
     assert rows.equals(one.ledger.table())
     assert rows["source"].to_pylist() == answers.source
-    np.testing.assert_allclose(np.cumsum(answers.spent), rows["rho_spent"].to_numpy())
+    np.testing.assert_allclose(np.cumsum(answers.spent), rows["mu_squared_spent"].to_numpy())
     assert rows["epsilon"][-1].as_py() == one.epsilon
 
 
@@ -59,7 +60,7 @@ def test_a_file_cut_anywhere_never_forgets_what_was_released(table, terms, tmp_p
     for index in (0, 100, 200, 300):
         one.answer(table.records[index : index + 2])
         sizes.append(path.stat().st_size)
-        totals.append(one.ledger.rho)
+        totals.append(one.ledger.mu_squared)
     one.ledger.close()
     content = path.read_bytes()
     cuts = {
@@ -72,14 +73,14 @@ def test_a_file_cut_anywhere_never_forgets_what_was_released(table, terms, tmp_p
         path.write_bytes(content[:cut])
         again = service(table, terms, path)
         written = max(index for index, size in enumerate(sizes) if size <= cut)
-        assert again.ledger.rho == pytest.approx(totals[written])
+        assert again.ledger.mu_squared == pytest.approx(totals[written])
         assert path.stat().st_size == sizes[written]
         if cut != sizes[written]:
             again.answer(table.records[400:401])  # appended where the torn row stood
-            after = again.ledger.rho
+            after = again.ledger.mu_squared
             again.ledger.close()
             again = service(table, terms, path)
-            assert again.ledger.rho == pytest.approx(after)
+            assert again.ledger.mu_squared == pytest.approx(after)
         again.ledger.close()
 
 
@@ -115,7 +116,7 @@ def test_a_kill_between_charge_and_release_over_counts_at_most(tmp_path: Path, c
     released = [float(line) for line in result.stdout.split()]
     assert len(released) == 1
     with pa.ipc.open_stream(str(path)) as stream:
-        charged = stream.read_all()["rho"].to_pylist()
+        charged = stream.read_all()["mu_squared"].to_pylist()
     assert len(charged) == rows
     assert sum(charged) >= sum(released)
 
@@ -123,7 +124,7 @@ def test_a_kill_between_charge_and_release_over_counts_at_most(tmp_path: Path, c
 def test_a_full_disk_keeps_the_charge_and_releases_nothing(table, terms, tmp_path, monkeypatch):
     one = service(table, terms, tmp_path / "ledger.arrow", "non-adaptive")
     one.answer(table.records[:1])
-    spent = one.ledger.rho
+    spent = one.ledger.mu_squared
 
     def full(descriptor: int) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -132,10 +133,10 @@ def test_a_full_disk_keeps_the_charge_and_releases_nothing(table, terms, tmp_pat
     with pytest.raises(UserError, match="No space left on device; the answer was not released and stays charged"):
         one.answer(table.records[300:301])
     monkeypatch.undo()
-    assert one.ledger.rho > spent
+    assert one.ledger.mu_squared > spent
     with pytest.raises(UserError, match="closed; nothing was released"):
         one.answer(table.records[301:302])
-    assert service(table, terms, tmp_path / "ledger.arrow").ledger.rho >= spent
+    assert service(table, terms, tmp_path / "ledger.arrow").ledger.mu_squared >= spent
 
 
 def test_two_processes_cannot_share_a_ledger(table, terms, tmp_path):
@@ -158,10 +159,10 @@ def test_of_two_processes_that_begin_a_ledger_at_once_one_is_refused(table, term
     monkeypatch.setattr(ledger, "_sync", meanwhile)
     with pytest.raises(UserError, match="another process answers from this ledger"):
         service(table, terms, path)
-    spent = others[0].ledger.rho
+    spent = others[0].ledger.mu_squared
     others[0].ledger.close()
     again = service(table, terms, path)
-    assert again.ledger.rho == spent > 0
+    assert again.ledger.mu_squared == spent > 0
     again.ledger.close()
 
 
@@ -193,3 +194,96 @@ def test_a_ledger_without_a_path_is_kept_in_memory():
     kept.append([])
     assert kept.table().num_rows == 0
     assert kept.epsilon == 0
+
+
+FORKED = """
+import os, sys
+from pathlib import Path
+import numpy as np
+from mia_audit.errors import UserError
+from mia_audit.explain.private_local import ExplanationSet, PrivateExplainer, Terms
+
+records = np.random.default_rng(0).standard_normal((200, 3))
+explained = ExplanationSet.of(records, np.tanh(records[:, 0]))
+terms = Terms(epsilon=0.5, delta=1e-6, budget=0.6, steps=20)
+path = Path(sys.argv[1]) if len(sys.argv) > 1 else None
+service = PrivateExplainer(explained, terms, "non-adaptive", lambda q: np.tanh(q[:, :1]), ledger=path)
+for number in range(4):
+    if os.fork() == 0:
+        try:
+            service.answer(records[number : number + 1])
+            print("answered", flush=True)
+        except UserError as error:
+            print(f"refused: {error}", flush=True)
+        try:
+            service.ledger.append(service.ledger.entries)
+        except UserError as error:
+            print(f"refused: {error}", flush=True)
+        os._exit(0)
+    os.wait()
+print(*service.answer(records[:1]).source, flush=True)
+"""
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_a_fork_does_not_spend_the_budget_again(tmp_path, kept):
+    """Four workers of a preloaded service; the noise of their first answers was one vector."""
+    path = [str(tmp_path / "ledger.arrow")] if kept else []
+    result = subprocess.run([sys.executable, "-c", FORKED, *path], capture_output=True, text=True, check=True)
+    lines = result.stdout.splitlines()
+    assert len(lines) == 9
+    assert all(line.startswith("refused: private explanations: ") and "fork" in line for line in lines[:8])
+    assert lines[8] == "scratch"
+    if kept:
+        with pa.ipc.open_stream(path[0]) as stream:
+            assert stream.read_all().num_rows == 1
+
+
+SHARED = """
+import sys
+from pathlib import Path
+import numpy as np
+from mia_audit.errors import UserError
+from mia_audit.explain.private_local import ExplanationSet, PrivateExplainer, Terms
+
+records = np.random.default_rng(0).standard_normal((200, 3))
+explained = ExplanationSet.of(records, np.tanh(records[:, 0]))
+terms = Terms(epsilon=0.1, delta=1e-6, budget=0.35, steps=20)
+spent, refused = 0.0, 0
+for number in range(200):
+    try:
+        service = PrivateExplainer(explained, terms, "non-adaptive", lambda q: np.tanh(q[:, :1]), ledger=Path(sys.argv[1]))
+    except UserError:
+        refused += 1
+        continue
+    spent += sum(service.answer(records[number : number + 1]).spent)
+    service.ledger.close()
+print(spent)
+"""
+
+
+def test_two_processes_together_spend_one_budget(tmp_path):
+    path = tmp_path / "ledger.arrow"
+    command = [sys.executable, "-c", SHARED, str(path)]
+    processes = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    spent = sum(float(process.communicate(timeout=120)[0]) for process in processes)
+    assert all(process.returncode == 0 for process in processes)
+    limit = limit_for(0.35, 1e-6)
+    assert 0.7 * limit < spent <= limit * (1 + 1e-9)
+    with pa.ipc.open_stream(str(path)) as stream:
+        assert sum(stream.read_all()["mu_squared"].to_pylist()) == pytest.approx(spent)
+
+
+def test_a_ledger_that_was_moved_away_takes_no_more(table, terms, tmp_path):
+    """Another process may have begun a new one in its place."""
+    path = tmp_path / "ledger.arrow"
+    one = service(table, terms, path, "non-adaptive")
+    one.answer(table.records[:1])
+    path.rename(tmp_path / "elsewhere.arrow")
+    other = service(table, terms, path, "non-adaptive")
+    spent = one.ledger.mu_squared
+    with pytest.raises(UserError, match="moved or replaced while it was in use; nothing was released"):
+        one.answer(table.records[300:301])
+    assert one.ledger.mu_squared == spent
+    one.ledger.close()
+    other.ledger.close()

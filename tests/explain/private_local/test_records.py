@@ -27,12 +27,11 @@ def brute(explained, queries, values, classes, terms):
     return phi, found
 
 
-@pytest.mark.parametrize("packed", [True, False])
 @pytest.mark.parametrize("published", [(), ("uncentred",), ("weight", "uncentred")])
 @pytest.mark.parametrize("kernel", kernels.names())
-def test_the_moments_are_those_of_the_loss(clustered, monkeypatch, packed, published, kernel):
-    monkeypatch.setattr(records, "PACKED", 128 if packed else 0)
-    monkeypatch.setattr(records, "BLOCK", 8 * 3 * 40)  # a few queries and some dozens of records at a time
+def test_the_moments_are_those_of_the_loss(clustered, monkeypatch, published, kernel):
+    monkeypatch.setattr(records, "BLOCK", 8 * 3 * 25)  # three queries and some dozens of records at a time
+    monkeypatch.setattr(records, "NUMBERS", 5 * 40)
     random = np.random.default_rng(0)
     explained = ExplanationSet.of(clustered(150, 5).records, random.uniform(-1, 1, (150, 3)))
     terms = replace(TERMS, kernel=kernel, as_published=published)
@@ -55,32 +54,81 @@ def test_far_from_the_origin_no_digits_are_lost(clustered):
     np.testing.assert_allclose(*solved, atol=1e-8)
 
 
-def test_memory_maps_and_pixels_are_read_as_they_are(tmp_path):
+def test_memory_maps_and_pixels_are_read_as_they_are(tmp_path, monkeypatch):
+    monkeypatch.setattr(records, "NUMBERS", 9 * 7)
     pixels = np.random.default_rng(0).integers(256, size=(30, 1, 3, 3)).astype(np.uint8)
     np.save(tmp_path / "pixels.npy", pixels)
     mapped = np.load(tmp_path / "pixels.npy", mmap_mode="r")
     explained = ExplanationSet.of(mapped, np.zeros(30))
     assert explained.scale == 255 * 3
     np.testing.assert_allclose(explained.points(pixels[:2]), pixels[:2].reshape(2, 9) / 765)
-    parts = list(explained.blocks(7))
-    np.testing.assert_array_equal(np.concatenate([points for points, _ in parts]), pixels.reshape(30, 9) / 765)
+    parts = list(explained.blocks())
+    assert len(parts) == 5
+    np.testing.assert_array_equal(np.concatenate([points for points, _, _ in parts]), pixels.reshape(30, 9) / 765)
 
 
-@pytest.mark.parametrize(
-    ("values", "words"),
-    [
-        ([0.0, 1.5, 0.0], r"a value of \[1.5\] at record 1 is outside \[−1, 1\]"),
-        ([0.0, np.nan, 0.0], r"a value of \[nan\] at record 1"),
-        ([0.0, 0.0], r"values of shape \[2, 1\] for 3 records"),
-    ],
-)
-def test_values_of_a_black_box_are_checked(values, words):
-    with pytest.raises(UserError, match=words):
-        ExplanationSet.of(np.zeros((3, 2)), np.array(values))
+def test_values_of_a_black_box_are_one_row_a_record():
+    with pytest.raises(UserError, match=r"values of shape \[2, 1\] for 3 records"):
+        ExplanationSet.of(np.zeros((3, 2)), np.zeros(2))
+
+
+def solved(explained, queries):
+    values, classes = np.zeros(len(queries)), np.zeros(len(queries), int)
+    return list(explained.problems(explained.points(queries), values, classes, TERMS))
+
+
+@pytest.mark.parametrize("feature", [np.nan, np.inf, -np.inf, 1e160, -1e160, 3e6])
+def test_a_record_outside_the_domain_contributes_nothing(clustered, feature):
+    """Its term is 0, as that of a record that is the query itself with the query's value."""
+    table = clustered(50, 4)
+    points, labels = table.records.astype(np.float64), table.black_box(table.records)
+    query = points[3:4].copy()
+    points[7], labels[7] = query, 0.0
+    without = solved(ExplanationSet.of(points, labels), query)[0]
+    points[7, 2] = feature
+    for value in (0.3, np.nan, np.inf):
+        labels[7] = value
+        with_it = solved(ExplanationSet.of(points, labels), query)[0]
+        np.testing.assert_array_equal(with_it.gram, without.gram)
+        np.testing.assert_array_equal(with_it.moment, without.moment)
+        assert (with_it.square, with_it.records) == (without.square, 50)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, 1.5, -1e160])
+def test_a_record_whose_value_is_none_contributes_nothing(clustered, value):
+    table = clustered(50, 4)
+    labels = table.black_box(table.records)
+    labels[7] = value
+    problem = solved(ExplanationSet.of(table.records, labels), table.records[:1])[0]
+    kept = np.arange(50) != 7
+    other = solved(ExplanationSet.of(table.records[kept], labels[kept]), table.records[:1])[0]
+    np.testing.assert_allclose(problem.gram, other.gram, rtol=1e-12)
+    np.testing.assert_allclose(problem.moment, other.moment, rtol=1e-12)
+
+
+@pytest.mark.parametrize("companion", [1e6, -2e5, 0.0])
+def test_another_query_of_the_call_changes_no_bit(clustered, companion):
+    table = clustered(400, 4)
+    query = table.records[:1]
+    alone = solved(table.explained, query)[0]
+    far = np.full((1, 4), companion, dtype=query.dtype)
+    for queries, place in ((np.concatenate([query, far]), 0), (np.concatenate([far, far, query]), 2)):
+        beside = solved(table.explained, queries)[place]
+        assert beside.gram.tobytes() == alone.gram.tobytes()
+        assert beside.moment.tobytes() == alone.moment.tobytes()
+        assert beside.square == alone.square
+
+
+@pytest.mark.parametrize("feature", [np.nan, np.inf, 3e6, 1e160])
+def test_a_query_outside_the_domain_is_refused(clustered, feature):
+    queries = clustered(3, 4).records.astype(np.float64)
+    queries[1, 2] = feature
+    with pytest.raises(UserError, match="query 1 has a feature that is not a number between −1e\\+06 and 1e\\+06"):
+        clustered(3, 4).explained.points(queries)
 
 
 def test_a_probabilitys_rounding_is_forgiven():
-    assert ExplanationSet.of(np.zeros((1, 2)), np.array([1 + 1e-7])).values.max() == 1
+    assert next(ExplanationSet.of(np.zeros((1, 2)), np.array([1 + 1e-7])).blocks())[1].max() == 1
 
 
 @pytest.mark.parametrize(

@@ -1,3 +1,4 @@
+import math
 import threading
 from dataclasses import replace
 
@@ -7,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mia_audit.errors import UserError
-from mia_audit.explain.private_local import PROTOCOLS, PrivateExplainer, Terms
+from mia_audit.explain.private_local import PROTOCOLS, ExplanationSet, PrivateExplainer, Terms
 from mia_audit.explain.private_local.ledger import Entry
 from mia_audit.explain.private_local.solver import minimum
-from mia_audit.privacy.zcdp import epsilon_of_rho
+from mia_audit.privacy.gaussian import epsilon_of_gdp
 
 
 def explainer(table, terms, protocol="non-adaptive", **options):
@@ -35,8 +36,8 @@ def test_a_query_from_scratch_costs_its_epsilon(table, terms):
     service = explainer(table, terms)
     answers = service.answer(table.records[:3])
     assert answers.source == ["scratch"] * 3
-    assert answers.spent == [pytest.approx(terms.steps / (2 * terms.multiplier**2))] * 3
-    assert service.epsilon == pytest.approx(epsilon_of_rho(sum(answers.spent), terms.delta))
+    assert answers.spent == [pytest.approx(terms.steps / terms.multiplier**2)] * 3
+    assert service.epsilon == pytest.approx(epsilon_of_gdp(math.sqrt(sum(answers.spent)), terms.delta))
 
 
 def test_with_a_large_budget_explanations_are_the_minima(clustered):
@@ -99,8 +100,8 @@ def test_when_the_budget_is_spent_the_history_answers(table, terms, protocol):
     answers = explainer(table, small, protocol).answer(table.records[::6])
     free = [source == "history" for source in answers.source]
     assert any(free)
-    assert all(rho == 0 for rho, is_free in zip(answers.spent, free, strict=True) if is_free)
-    assert epsilon_of_rho(sum(answers.spent), terms.delta) <= 0.8
+    assert all(cost == 0 for cost, is_free in zip(answers.spent, free, strict=True) if is_free)
+    assert epsilon_of_gdp(math.sqrt(sum(answers.spent)), terms.delta) <= 0.8
     assert (np.linalg.norm(answers.explanations, axis=1) <= 1 + 1e-9).all()
 
 
@@ -135,16 +136,16 @@ def test_no_order_of_queries_overspends(clustered_table, batches, protocol, budg
     service = explainer(clustered_table, terms, protocol)
     released = 0.0
     for batch in batches:
-        before = (service.ledger.rho, len(service.ledger.entries))
+        before = (service.ledger.mu_squared, len(service.ledger.entries))
         try:
             answers = service.answer(clustered_table.records[batch])
         except UserError as error:
             assert "nothing was spent" in str(error)
-            assert before == (service.ledger.rho, len(service.ledger.entries))
+            assert before == (service.ledger.mu_squared, len(service.ledger.entries))
             continue
         released += sum(answers.spent)
-    assert service.ledger.rho == pytest.approx(released)
-    assert service.ledger.rho <= terms.rho * (1 + 1e-12)
+    assert service.ledger.mu_squared == pytest.approx(released)
+    assert service.ledger.mu_squared <= terms.mu_squared * (1 + 1e-12)
     assert service.epsilon <= budget * (1 + 1e-9)
 
 
@@ -170,11 +171,11 @@ def test_concurrent_callers_share_one_budget(table, terms, protocol, tmp_path):
     for thread in threads:
         thread.join()
     assert len(spent) == len(service.ledger.entries) == 120
-    assert sum(spent) == pytest.approx(service.ledger.rho)
-    assert service.ledger.rho <= service.terms.rho
+    assert sum(spent) == pytest.approx(service.ledger.mu_squared)
+    assert service.ledger.mu_squared <= service.terms.mu_squared
     rows = service.ledger.table()
     assert rows["number"].to_pylist() == list(range(120))
-    assert rows["rho_spent"][-1].as_py() == pytest.approx(service.ledger.rho)
+    assert rows["mu_squared_spent"][-1].as_py() == pytest.approx(service.ledger.mu_squared)
     service.ledger.close()
 
 
@@ -193,7 +194,7 @@ def bad(name, table, service):
     ("name", "words"),
     [
         ("columns", r"queries of shape \[5\]: the explanation set's records have shape \[4\]; nothing was spent"),
-        ("finite", "a feature is not a finite number; nothing was spent"),
+        ("finite", "query 0 has a feature that is not a number between .*; nothing was spent"),
         ("values", r"the black box at the queries: a value of \[1.2\] at record 0 is outside"),
         ("count", "for 2 records"),
         ("classes", "3 values each, where the explanation set has 1; nothing was spent"),
@@ -204,7 +205,7 @@ def test_bad_queries_cost_nothing(table, terms, name, words):
     with pytest.raises(UserError, match=words) as caught:
         bad(name, table, service)()
     assert "\n" not in str(caught.value)
-    assert service.ledger.rho == 0
+    assert service.ledger.mu_squared == 0
     assert service.ledger.entries == []
 
 
@@ -227,7 +228,7 @@ def test_an_exhausted_budget_without_a_history_is_named(table, terms):
     service = explainer(table, replace(terms, budget=0.01))
     with pytest.raises(UserError, match=r"the budget \(ε = 0.01 at δ = 1e-06\) leaves nothing .* nothing was spent"):
         service.answer(table.records[:2])
-    assert service.ledger.rho == 0
+    assert service.ledger.mu_squared == 0
 
 
 @pytest.mark.parametrize(
@@ -257,7 +258,30 @@ def test_an_unknown_protocol_is_named(table, terms):
 def test_what_is_published_is_charged_at_its_real_cost(terms):
     honest = Terms(epsilon=0.1, delta=1e-6, budget=1.0, steps=300)
     sigma = replace(honest, as_published=("sigma",))
-    assert epsilon_of_rho(300 * sigma.step_cost, 1e-6) < 0.006
+    assert epsilon_of_gdp(math.sqrt(300 * sigma.step_cost), 1e-6) < 0.006
     weight = replace(honest, as_published=("weight", "uncentred"))
     assert weight.step_cost == pytest.approx(1.527**2 * honest.step_cost, rel=1e-3)
     assert not replace(honest, as_published=("beta",)).guaranteed
+
+
+def test_without_a_seed_every_answer_has_noise_of_its_own(table, terms):
+    services = [explainer(table, terms, seed=None) for _ in range(2)]
+    answers = [service.answer(np.repeat(table.records[:1], 2, axis=0)).explanations for service in services]
+    assert len({row.tobytes() for rows in answers for row in rows}) == 4
+
+
+def test_under_one_seed_other_terms_or_records_have_other_noise(clustered):
+    """Equal noise at two scales could be subtracted; the explanations of f = 0 are noise alone."""
+    records = clustered(4000, 64).records
+    changed = records.copy()
+    changed[17, 3] += 1e-3
+    one = Terms(epsilon=1.0, delta=1e-6, budget=1000.0, steps=1)
+
+    def released(terms, records=records, protocol="non-adaptive"):
+        service = PrivateExplainer(ExplanationSet.of(records, np.zeros(4000)), terms, protocol, seed=3)
+        return service.answer(records[:1], np.zeros(1)).explanations[0]
+
+    others = [released(replace(one, **change)) for change in ({"epsilon": 2.0}, {"delta": 1e-7}, {"budget": 9.0})]
+    all_of_them = [released(one), *others, released(one, changed), released(one, protocol="adaptive")]
+    assert np.abs(np.corrcoef(all_of_them) - np.eye(6)).max() < 0.55
+    np.testing.assert_array_equal(released(one), all_of_them[0])

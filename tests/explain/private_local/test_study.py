@@ -1,10 +1,12 @@
+import math
+
 import numpy as np
 import polars as pl
 import pytest
 
 from mia_audit.explain.private_local.study import Remembering, Study
 from mia_audit.explain.private_section import PrivateExplanations
-from mia_audit.privacy.zcdp import epsilon_of_rho
+from mia_audit.privacy.gaussian import epsilon_of_gdp
 
 SECTION = PrivateExplanations(queries=60, epsilons=(0.1, 10.0), epsilon=1.0, steps=40)
 
@@ -34,9 +36,10 @@ def test_the_published_noise_loses_more_at_the_same_claim(answers):
 
 def test_on_a_clustered_table_adapting_spends_less_at_no_greater_loss(answers):
     spent = {
-        name: of(answers, "protocols", name)["rho_spent"].max() for name in ("non-adaptive", "adaptive", "enhanced")
+        name: of(answers, "protocols", name)["mu_squared_spent"].max()
+        for name in ("non-adaptive", "adaptive", "enhanced")
     }
-    epsilons = {name: epsilon_of_rho(rho, SECTION.delta) for name, rho in spent.items()}
+    epsilons = {name: epsilon_of_gdp(math.sqrt(cost), SECTION.delta) for name, cost in spent.items()}
     assert epsilons["enhanced"] <= epsilons["adaptive"] < 0.6 * epsilons["non-adaptive"]
     losses = {name: of(answers, "protocols", name)["excess_loss"].mean() for name in ("non-adaptive", "adaptive")}
     assert losses["adaptive"] <= 1.1 * losses["non-adaptive"]
@@ -47,12 +50,12 @@ def test_the_history_answers_other_queries_for_free(answers):
     asked = set(of(answers, "protocols")["record"])
     assert len(free) == 30
     assert set(free["source"]) == {"history"}
-    assert free["rho"].sum() == 0
+    assert free["mu_squared"].sum() == 0
     assert not asked & set(free["record"])
 
 
 def test_dense_queries_cost_less_than_sparse_ones(answers):
-    dense, sparse = (of(answers, name, "adaptive")["rho_spent"].max() for name in ("dense", "sparse"))
+    dense, sparse = (of(answers, name, "adaptive")["mu_squared_spent"].max() for name in ("dense", "sparse"))
     assert dense < sparse
 
 

@@ -32,7 +32,7 @@ def answers(distance):
     rows = [
         {"experiment": experiment, "protocol": protocol, "as_published": published, "epsilon": epsilon,
          "number": number, "record": number, "class": 0, "source": "history" if protocol == "non-interactive" else "scratch",
-         "steps": 20, "rho": 0.01 * epsilon, "rho_spent": 0.01 * epsilon * (number + 1),
+         "steps": 20, "mu_squared": 0.01 * epsilon, "mu_squared_spent": 0.01 * epsilon * (number + 1),
          "excess_loss": 0.1 / epsilon * (9 if published else 1), "excess_loss_of_zero": 0.4, "distance": distance,
          "explanation": [0.5, -0.5]}
         for experiment, protocol, published, epsilon in RUNS

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -74,7 +75,9 @@ def private_local(epsilon: float) -> Explainer:
         problems = _problems(batch, terms)
         records, features = problems[0].records, len(problems[0].moment)
         deviation = terms.multiplier * terms.sensitivity / records
-        keys = [(batch.seed, "private_local", f"{epsilon:g}", shadow, record) for record in batch.records]
+        # other terms, or other training records, have other noise: equal noise could be subtracted
+        inside = hashlib.sha256(batch.members.member.tobytes()).hexdigest() if batch.members else ""
+        keys = [(batch.seed, "private_local", repr(terms), inside, shadow, record) for record in batch.records]
         noise = np.stack([generator(*key).standard_normal((terms.steps, features)) for key in keys])
         starts, rate = np.zeros((len(problems), features)), learning_rate(terms.c, deviation, features)
         return _shaped(batch, descend(problems, starts, deviation * noise, rate))

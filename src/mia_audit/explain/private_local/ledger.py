@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import math
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from mia_audit.errors import UserError, first_line
-from mia_audit.privacy.zcdp import epsilon_of_rho
+from mia_audit.privacy.gaussian import epsilon_of_gdp
 from mia_audit.storage import SCHEMA_VERSION, create_once
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ class Entry(NamedTuple):
     explained_class: int
     source: str
     steps: int
-    rho: float
+    mu_squared: float
     explanation: Float[np.ndarray, " n"]
 
 
@@ -48,8 +49,8 @@ class Ledger:
     def __init__(self, path: Path | None, features: int, delta: float, metadata: dict[str, Any]) -> None:
         self.path, self.delta = path, delta
         self.entries: list[Entry] = []
-        self.rho = 0.0
-        self._file = -1
+        self.mu_squared = 0.0
+        self._file, self._process = -1, os.getpid()
         self._schema = _schema(features, metadata)
         if path is not None:
             self._open(path, metadata)
@@ -57,20 +58,26 @@ class Ledger:
     @property
     def epsilon(self) -> float:
         """ε at δ of everything charged so far."""
-        return epsilon_of_rho(self.rho, self.delta)
+        return epsilon_of_gdp(math.sqrt(self.mu_squared), self.delta)
 
     def append(self, entries: list[Entry]) -> None:
         """Charge for entries and keep them; only when this has returned may their explanations be released.
 
         Where the disk fails they stay charged, and the ledger takes no more until it is opened again.
         """
+        if os.getpid() != self._process:
+            raise UserError(
+                "private explanations: a fork may not spend the budget of the process that holds the ledger"
+            )
         batch = self._batch(entries) if self.path is not None and entries else None
+        if batch is not None and self._file < 0:
+            raise UserError(f"{self.path}: closed; nothing was released")
+        if batch is not None:
+            self._refuse_replaced()
         self.entries += entries
-        self.rho += sum(entry.rho for entry in entries)
+        self.mu_squared += sum(entry.mu_squared for entry in entries)
         if batch is None:
             return
-        if self._file < 0:
-            raise UserError(f"{self.path}: closed; nothing was released")
         try:
             _write_all(self._file, batch.serialize())
             os.fsync(self._file)
@@ -79,6 +86,19 @@ class Ledger:
             raise UserError(
                 f"{self.path}: {error.strerror or error}; the answer was not released and stays charged. Make room and start again"
             ) from None
+
+    def _refuse_replaced(self) -> None:
+        """Refuse to write to a file that is no longer the one at the path, from which another process may answer."""
+        assert self.path is not None
+        mine = os.fstat(self._file)
+        try:
+            there = self.path.stat()
+        except OSError:
+            there = None
+        if there is None or (there.st_dev, there.st_ino) != (mine.st_dev, mine.st_ino):
+            raise UserError(
+                f"{self.path}: moved or replaced while it was in use; nothing was released. Put it back and start again"
+            )
 
     def close(self) -> None:
         """Let go of the file; another process may then open it."""
@@ -93,12 +113,12 @@ class Ledger:
         self.close()
 
     def table(self) -> pa.Table:
-        """Return all entries: number, query, value, class, source, steps, rho, rho_spent and epsilon (at δ), explanation."""
+        """Return all entries: number, query, value, class, source, steps, mu_squared, mu_squared_spent and epsilon (at δ), explanation."""
         return pa.Table.from_batches([self._batch(self.entries, whole=True)])
 
     def _batch(self, entries: list[Entry], whole: bool = False) -> pa.RecordBatch:
-        first, spent = (0, 0.0) if whole else (len(self.entries), self.rho)
-        totals = spent + np.cumsum([entry.rho for entry in entries])
+        first, spent = (0, 0.0) if whole else (len(self.entries), self.mu_squared)
+        totals = spent + np.cumsum([entry.mu_squared for entry in entries])
         columns: dict[str, Sequence[Any] | np.ndarray] = {
             "number": np.arange(first, first + len(entries)),
             "query": [entry.query for entry in entries],
@@ -106,9 +126,9 @@ class Ledger:
             "class": [entry.explained_class for entry in entries],
             "source": [entry.source for entry in entries],
             "steps": [entry.steps for entry in entries],
-            "rho": [entry.rho for entry in entries],
-            "rho_spent": totals,
-            "epsilon": [epsilon_of_rho(total, self.delta) for total in totals.tolist()],
+            "mu_squared": [entry.mu_squared for entry in entries],
+            "mu_squared_spent": totals,
+            "epsilon": [epsilon_of_gdp(math.sqrt(total), self.delta) for total in totals.tolist()],
             "explanation": [entry.explanation for entry in entries],
         }
         arrays = [
@@ -162,14 +182,14 @@ class Ledger:
         rows = batch.to_pydict()
         numbers = list(range(len(self.entries), len(self.entries) + len(batch)))
         if rows["number"] != numbers or not np.allclose(
-            rows["rho_spent"], self.rho + np.cumsum(rows["rho"]), rtol=1e-9
+            rows["mu_squared_spent"], self.mu_squared + np.cumsum(rows["mu_squared"]), rtol=1e-9
         ):
             raise UserError(f"{path}: damaged: entry {numbers[0]} does not follow from those before it")
         for row in batch.to_pylist():
             query, explanation = np.array(row["query"]), np.array(row["explanation"])
-            told = (row["value"], row["class"], row["source"], row["steps"], row["rho"])
+            told = (row["value"], row["class"], row["source"], row["steps"], row["mu_squared"])
             self.entries.append(Entry(query, *told, explanation))
-            self.rho += row["rho"]
+            self.mu_squared += row["mu_squared"]
 
 
 def _schema(features: int, metadata: dict[str, Any]) -> pa.Schema:
@@ -186,8 +206,8 @@ def _schema(features: int, metadata: dict[str, Any]) -> pa.Schema:
         "class": pa.int32(),
         "source": pa.string(),
         "steps": pa.int32(),
-        "rho": pa.float64(),
-        "rho_spent": pa.float64(),
+        "mu_squared": pa.float64(),
+        "mu_squared_spent": pa.float64(),
         "epsilon": pa.float64(),
         "explanation": vector,
     }

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,14 +15,17 @@ from mia_audit.explain.private_local.solver import Problem
 from mia_audit.explain.weights import capped, kernels
 
 if TYPE_CHECKING:
-    from jaxtyping import Float, Int, Num
+    from jaxtyping import Bool, Float, Int, Num
 
     from mia_audit.explain.private_local.terms import Terms
 
 BLOCK = 1 << 25
-"""Bytes of an array that is held for one block of records and queries; a handful of such arrays are held at once."""
-PACKED = 128
-"""Up to so many features all queries' moments come out of one matrix product; beyond, a product per query is quicker."""
+"""Bytes of the matrices of the queries that are answered in one pass over the records."""
+NUMBERS = 1 << 17
+"""Numbers of a block of records: what a processor's cache holds. It depends on nothing else, so that no query changes how sums over
+records are rounded for another."""
+DOMAIN = 1e6
+"""Largest absolute value of a feature, in units of the scale."""
 SLACK = 1e-6
 """|f| may exceed 1 by the rounding of 32-bit probabilities; it is clipped then."""
 
@@ -29,8 +34,9 @@ SLACK = 1e-6
 class ExplanationSet:
     """m records [m, …] (an array, possibly memory-mapped), the black box's values [m, C] on them, and the unit of distance.
 
-    Records are flattened, offset and divided by `scale`: a number that must not depend on the records themselves. The
-    default makes distances between standardised records about 1. Raises UserError where a value is not in [−1, 1].
+    Records are flattened and divided by `scale`: a number that must not depend on the records themselves. The default
+    makes distances between standardised records about 1. A record with a feature that is not finite or beyond `DOMAIN`, or
+    with a value that is not in [−1, 1], counts among the m but contributes nothing to any loss.
     """
 
     records: Num[np.ndarray, "m ..."]
@@ -41,10 +47,13 @@ class ExplanationSet:
     def of(
         cls, records: Num[np.ndarray, "m ..."], values: Float[np.ndarray, "m C"], scale: float | None = None
     ) -> ExplanationSet:
-        """Check the values, and take the usual scale where none is given: √n, and 255√n for pixels."""
+        """Take the usual scale where none is given: √n, and 255√n for pixels.
+
+        Raises UserError without records, and where values are not one row a record; no single value raises anything.
+        """
         if not len(records):
             raise UserError("the explanation set has no records")
-        values = checked_values(values, len(records), "the black box on the explanation set")
+        values = _one_row_each(values, len(records), "the black box on the explanation set")
         if scale is None:
             features = int(np.prod(records.shape[1:]))
             scale = float(np.sqrt(features)) * (255.0 if records.dtype == np.uint8 else 1.0)
@@ -57,6 +66,19 @@ class ExplanationSet:
         """The number of features n."""
         return int(np.prod(self.records.shape[1:]))
 
+    @cached_property
+    def digest(self) -> bytes:
+        """The SHA-256 of records, values and scale, stored nowhere: what seeded noise is keyed by."""
+        digest = hashlib.sha256(
+            f"{self.records.dtype} {self.records.shape} {self.values.shape} {self.scale!r}".encode()
+        )
+        digest.update(self.values.tobytes())
+        for first in range(0, len(self.records), max(1, NUMBERS // self.features)):
+            digest.update(
+                np.ascontiguousarray(self.records[first : first + max(1, NUMBERS // self.features)]).tobytes()
+            )
+        return digest.digest()
+
     def points(self, records: Num[np.ndarray, "q ..."]) -> Float[np.ndarray, "q n"]:
         """Return records as rows of features in units of the scale; UserError where they are not of this set's feature space."""
         records = np.asarray(records)
@@ -66,9 +88,14 @@ class ExplanationSet:
                 f" {list(self.records.shape[1:])}; nothing was spent"
             )
         points = records.reshape(len(records), self.features).astype(np.float64)
-        if not np.isfinite(points.sum()):
-            raise UserError("queries: a feature is not a finite number; nothing was spent")
-        return points / self.scale
+        points /= self.scale
+        if not (np.abs(points) <= DOMAIN).all():
+            row = int(np.argmin((np.abs(points) <= DOMAIN).all(axis=1)))
+            raise UserError(
+                f"queries: query {row} has a feature that is not a number between −{DOMAIN:g} and {DOMAIN:g} in units of the scale"
+                f" ({self.scale:g}); nothing was spent"
+            )
+        return points
 
     def problems(
         self,
@@ -81,30 +108,38 @@ class ExplanationSet:
 
         One pass over the records serves as many queries as fit in memory; the records are read block by block.
         """
-        features, kinds = self.features, self.values.shape[1]
-        packed = features <= PACKED
-        columns = (features * (features + 1) // 2 + features * (kinds + 1) + 2 * kinds + 1) if packed else features**2
-        batch = max(1, BLOCK // (8 * columns))
+        batch = max(1, BLOCK // (8 * self.features**2))
         for first in range(0, len(queries), batch):
             part = slice(first, first + batch)
-            moments = _packed_moments if packed else _moments
-            yield from moments(self, queries[part], values[part], classes[part], terms, columns)
+            yield from _moments(self, queries[part], values[part], classes[part], terms)
 
-    def blocks(self, rows: int) -> Iterator[tuple[Float[np.ndarray, "b n"], Float[np.ndarray, "b C"]]]:
-        """Yield points and values of `rows` records at a time."""
+    def blocks(
+        self,
+    ) -> Iterator[tuple[Float[np.ndarray, "b n"], Float[np.ndarray, "b C"], Bool[np.ndarray, " b"]]]:
+        """Yield points, values, and which records contribute, some records at a time; the others' points and values are 0."""
+        rows = max(1, NUMBERS // self.features)
         for first in range(0, len(self.records), rows):
             part = slice(first, first + rows)
-            block = np.asarray(self.records[part]).reshape(-1, self.features).astype(np.float64)
-            block /= self.scale
-            yield block, self.values[part]
+            points = np.asarray(self.records[part]).reshape(-1, self.features).astype(np.float64)
+            points /= self.scale
+            values = self.values[part]
+            kept = (np.abs(points) <= DOMAIN).all(axis=1) & (np.abs(values) <= 1 + SLACK).all(axis=1)
+            if not kept.all():
+                points, values = np.where(kept[:, None], points, 0.0), np.where(kept[:, None], values, 0.0)
+            yield points, np.clip(values, -1, 1), kept
 
 
-def checked_values(values: Float[np.ndarray, "q C"], count: int, what: str) -> Float[np.ndarray, "q C"]:
-    """Return values as float64 [count, C], clipped to [−1, 1]; UserError where they are not there by more than rounding."""
+def _one_row_each(values: Float[np.ndarray, "q C"], count: int, what: str) -> Float[np.ndarray, "q C"]:
     values = np.asarray(values, dtype=np.float64)
     values = values[:, None] if values.ndim == 1 else values
     if values.ndim != 2 or len(values) != count:
         raise UserError(f"{what}: values of shape {list(values.shape)} for {count} records; expected one row a record")
+    return values
+
+
+def checked_values(values: Float[np.ndarray, "q C"], count: int, what: str) -> Float[np.ndarray, "q C"]:
+    """Return values as float64 [count, C], clipped to [−1, 1]; UserError where they are not there by more than rounding."""
+    values = _one_row_each(values, count, what)
     if not (np.abs(values) <= 1 + SLACK).all():
         row = int(np.argmin((np.abs(values) <= 1 + SLACK).all(axis=1)))
         raise UserError(
@@ -114,55 +149,11 @@ def checked_values(values: Float[np.ndarray, "q C"], count: int, what: str) -> F
     return np.asarray(np.clip(values, -1, 1))
 
 
-def _weights(
-    points: Float[np.ndarray, "b n"], queries: Float[np.ndarray, "q n"], terms: Terms
-) -> Float[np.ndarray, "q b"]:
-    distance: Float[np.ndarray, "q b"] = queries @ points.T
-    distance *= -2
-    distance += np.square(points).sum(axis=1)
-    distance += np.square(queries).sum(axis=1)[:, None]
-    distance = np.sqrt(np.maximum(distance, 0, out=distance), out=distance)
+def _weights(away: Float[np.ndarray, "b n"], terms: Terms) -> Float[np.ndarray, " b"]:
+    distance = np.linalg.norm(away, axis=1)
     if "weight" in terms.as_published:
         return kernels["gaussian"](distance)
     return capped(kernels[terms.kernel], distance, terms.c, terms.span)
-
-
-def _packed_moments(
-    explained: ExplanationSet,
-    queries: Float[np.ndarray, "q n"],
-    values: Float[np.ndarray, " q"],
-    classes: Int[np.ndarray, " q"],
-    terms: Terms,
-    columns: int,
-) -> Iterator[Problem]:
-    """Weighted moments about a common centre by one matrix product, then moved to every query.
-
-    The centre is the queries' mean: any would do, one near them loses the fewest digits.
-    """
-    n, kinds = explained.features, explained.values.shape[1]
-    centre = queries.mean(axis=0)
-    shifted = queries - centre
-    upper = np.triu_indices(n)
-    total = np.zeros((len(queries), columns))
-    for points, labels in explained.blocks(max(64, BLOCK // (8 * max(columns, len(queries))))):
-        points -= centre
-        parts = [points[:, [row]] * points[:, row:] for row in range(n)]
-        parts += [points, np.ones((len(points), 1)), labels, labels**2]
-        parts += [points * labels[:, [kind]] for kind in range(kinds)]
-        total += _weights(points, shifted, terms) @ np.concatenate(parts, axis=1)
-    cuts = np.cumsum([len(upper[0]), n, 1, kinds, kinds])
-    second, first, weight, label, square, mixed = np.split(total, cuts, axis=1)
-    fitted = values if terms.centred else np.zeros_like(values)
-    for row, (point, kind, value) in enumerate(zip(shifted, classes, fitted, strict=True)):
-        gram = np.zeros((n, n))
-        gram[upper] = second[row]
-        gram += np.triu(gram, 1).T
-        moved = np.outer(point, first[row])
-        gram += weight[row] * np.outer(point, point) - moved - moved.T
-        moment = mixed[row, kind * n : (kind + 1) * n] - value * first[row]
-        moment = moment - point * (label[row, kind] - value * weight[row, 0])
-        spread = square[row, kind] - 2 * value * label[row, kind] + value**2 * weight[row, 0]
-        yield Problem(gram, moment, float(spread), len(explained.records))
 
 
 def _moments(
@@ -171,19 +162,23 @@ def _moments(
     values: Float[np.ndarray, " q"],
     classes: Int[np.ndarray, " q"],
     terms: Terms,
-    columns: int,
 ) -> Iterator[Problem]:
-    """The same, with a product for every query."""
+    """Sum every query's weighted moments about that query itself, a product each.
+
+    Moments about a point that queries share would lose the digits of all that are far from it, by a rounding error that
+    depends on the records and that the noise does not cover.
+    """
     n = explained.features
     grams, moments, squares = np.zeros((len(queries), n, n)), np.zeros((len(queries), n)), np.zeros(len(queries))
     fitted = values if terms.centred else np.zeros_like(values)
-    for points, labels in explained.blocks(max(1, BLOCK // (8 * n))):
-        weights = _weights(points, queries, terms)
+    for points, labels, kept in explained.blocks():
         for row, (query, kind, value) in enumerate(zip(queries, classes, fitted, strict=True)):
             away, target = points - query, labels[:, kind] - value
-            weighted = away * weights[row][:, None]
-            grams[row] += weighted.T @ away
-            moments[row] += weighted.T @ target
-            squares[row] += weights[row] @ target**2
+            roots = np.sqrt(_weights(away, terms) * kept)
+            away *= roots[:, None]
+            target *= roots
+            grams[row] += away.T @ away
+            moments[row] += away.T @ target
+            squares[row] += target @ target
     for gram, moment, square in zip(grams, moments, squares, strict=True):
         yield Problem(gram, moment, float(square), len(explained.records))

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import hmac
+import json
 import math
+import os
 import secrets
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from itertools import repeat
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -19,7 +22,7 @@ from mia_audit.explain.private_local.records import ExplanationSet, checked_valu
 from mia_audit.explain.private_local.solver import Problem, descend, learning_rate, minimum
 from mia_audit.explain.private_local.terms import Terms
 from mia_audit.explain.weights import capped, kernels, radius
-from mia_audit.seeds import generator
+from mia_audit.privacy.gdp import allows
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Num
@@ -52,7 +55,7 @@ PROTOCOLS = {
 
 
 class Answers(NamedTuple):
-    """Explanations [q, n] in units of 1/scale, and for each what it cost (ρ), where it came from and its noisy steps."""
+    """Explanations [q, n] in units of 1/scale, and for each what it cost (μ²), where it came from and its noisy steps."""
 
     explanations: Float[np.ndarray, "q n"]
     spent: list[float]
@@ -64,9 +67,12 @@ class PrivateExplainer:
     """Explains queries so that everything it ever says is (budget, δ)-DP with respect to the explanation set, f being fixed.
 
     `black_box` maps records to values [q, C] in [−1, 1], and the largest value's class is explained; without one the
-    values at the queries are given to `answer`. A zCDP filter is asked before anything is spent (Feldman and Zrnic 2021;
-    Whitehouse et al. 2023); when it refuses, answers come from what was released (algorithm 4) and cost nothing. Threads
-    may share an explainer; processes may not share a ledger. Without a `seed` the noise is unpredictable, as a service needs.
+    values at the queries are given to `answer`. A Gaussian-DP filter is asked before anything is spent (Smith and
+    Thakurta 2022); when it refuses, answers come from what was released (algorithm 4) and cost nothing. Threads
+    may share an explainer; processes may not: a fork is refused, and so is a ledger that is in use.
+
+    Without a `seed` every answer has 128 fresh bits from the operating system, as a service needs. With one the noise is a
+    function of seed, records, terms, protocol and the number of the answer, so that a study can be repeated, and protects nobody.
     """
 
     def __init__(
@@ -82,10 +88,11 @@ class PrivateExplainer:
             raise UserError(f"unknown protocol '{protocol}': {suggest(protocol, PROTOCOLS)}")
         self.explained, self.terms, self.black_box = explained, terms, black_box
         self.protocol = PROTOCOLS[protocol]
-        self._seed = secrets.randbits(63) if seed is None else seed
+        self._process = os.getpid()
         self._lock = threading.Lock()
         features, records = explained.features, len(explained.records)
         metadata = {"records": records, "features": features, "scale": explained.scale, "terms": _plain(terms)}
+        self._secret = None if seed is None else _secret(seed, protocol, metadata, explained)
         self.ledger = Ledger(ledger, features, terms.delta, metadata)
         self.deviation = terms.multiplier * terms.sensitivity / records
         self._rate = learning_rate(terms.c, self.deviation, features)
@@ -103,6 +110,7 @@ class PrivateExplainer:
         Raises UserError for queries of another feature space, values outside [−1, 1], and an exhausted budget without any
         history: then nothing has been spent.
         """
+        self._refuse_fork()
         points = self.explained.points(queries)
         outputs = self._values(queries, values)
         classes = outputs.argmax(axis=1) if outputs.shape[1] > 1 else np.zeros(len(outputs), dtype=np.int64)
@@ -111,6 +119,7 @@ class PrivateExplainer:
         if self.protocol.interactive:
             problems = self.explained.problems(points, at_queries, classes, self.terms)
         with self._lock:
+            self._refuse_fork()
             entries: list[Entry] = []
             for point, value, explained_class, problem in zip(points, at_queries, classes, problems, strict=True):
                 entries.append(self._one(point, float(value), int(explained_class), problem, entries))
@@ -118,7 +127,7 @@ class PrivateExplainer:
         explanations = np.array([entry.explanation for entry in entries]).reshape(points.shape)
         return Answers(
             explanations,
-            [entry.rho for entry in entries],
+            [entry.mu_squared for entry in entries],
             [entry.source for entry in entries],
             [entry.steps for entry in entries],
         )
@@ -152,7 +161,11 @@ class PrivateExplainer:
         """Answer one query, given what this call has answered before it; what it charges fits the budget."""
         past = self.ledger.entries + before
         alike = [entry for entry in past if entry.explained_class == explained_class]
-        left = self.terms.rho - self.ledger.rho - sum(entry.rho for entry in before)
+        spent = self.ledger.mu_squared + sum(entry.mu_squared for entry in before)
+
+        def allowed(cost: float) -> bool:
+            return allows(self.terms.mu_squared, spent, cost)
+
         made = Entry(point, value, explained_class, HISTORY, 0, 0.0, point)
         if problem is None:
             return made._replace(explanation=self._from_history(point, alike))
@@ -161,27 +174,39 @@ class PrivateExplainer:
             distances = [float(np.linalg.norm(entry.query - point)) for entry in computed]
             if min(distances) <= self._near:
                 return made._replace(source=REUSED, explanation=computed[int(np.argmin(distances))].explanation)
-        random = generator(self._seed, "private explanation", len(past))
-        start, steps, rho, source = np.zeros_like(point), self.terms.steps, 0.0, SCRATCH
+        random = self._random(len(past))
+        start, steps, choice, source = np.zeros_like(point), self.terms.steps, 0.0, SCRATCH
         if self.protocol.reuse and computed:
-            rho = self._selection_cost
-            if rho + self.terms.step_cost > left:
+            choice = self._selection_cost
+            if not allowed(choice + self.terms.step_cost):
                 return made._replace(explanation=self._from_history(point, alike))
             start, steps = self._start(problem, computed, random)
             source = WARM
-        cost = rho + steps * self.terms.step_cost
-        if cost > left:
-            if rho == 0.0:
+        cost = choice + steps * self.terms.step_cost
+        if not allowed(cost):
+            if choice == 0.0:
                 return made._replace(explanation=self._from_history(point, alike))
             # the choice of a start has been paid for, and is all that this query gets
-            return made._replace(source=REUSED, rho=rho, explanation=start)
+            return made._replace(source=REUSED, mu_squared=choice, explanation=start)
         noise = random.standard_normal((1, steps, len(point))) * self.deviation
         explanation = descend([problem], start[None], noise, self._rate)[0]
-        return made._replace(source=source, steps=steps, rho=cost, explanation=explanation)
+        return made._replace(source=source, steps=steps, mu_squared=cost, explanation=explanation)
+
+    def _refuse_fork(self) -> None:
+        if os.getpid() != self._process:
+            raise UserError(
+                "private explanations: this process is a fork of the one that holds the budget, and would spend it again;"
+                " nothing was spent. Make the explainer after the fork, in one process"
+            )
+
+    def _random(self, number: int) -> np.random.Generator:
+        """Return the generator of answer `number`: Philox with a key of 128 bits, fresh ones where there is no seed."""
+        key = secrets.token_bytes(16) if self._secret is None else hmac.digest(self._secret, b"%d" % number, "sha256")
+        return np.random.Generator(np.random.Philox(key=int.from_bytes(key[:16], "big")))
 
     @property
     def _selection_cost(self) -> float:
-        """ρ of choosing a start and of measuring its gradient's norm, each of which costs what a step costs."""
+        """μ² of choosing a start and of measuring its gradient's norm, each of which costs what a step costs."""
         return self.terms.step_cost * (2 if self.terms.guaranteed else 1)
 
     def _start(
@@ -232,3 +257,9 @@ class PrivateExplainer:
 def _plain(terms: Terms) -> dict[str, object]:
     """The terms as JSON gives them back."""
     return asdict(terms) | {"as_published": list(terms.as_published)}
+
+
+def _secret(seed: int, protocol: str, metadata: dict[str, Any], explained: ExplanationSet) -> bytes:
+    """Return what seeded noise is keyed by: the seed, the protocol, the terms, and the records and their values."""
+    terms = json.dumps([seed, protocol, metadata], sort_keys=True)
+    return hmac.digest(terms.encode(), explained.digest, "sha256")

@@ -121,7 +121,7 @@ class Study:
         classes = np.array([entry.explained_class for entry in entries])
         problems = explained.problems(points, values, classes, terms)
         exact = self._exact(points, classes, queries, terms)
-        spent = np.cumsum([entry.rho for entry in service.ledger.entries])[len(before) :]
+        spent = np.cumsum([entry.mu_squared for entry in service.ledger.entries])[len(before) :]
         rows = []
         for number, (problem, phi) in enumerate(zip(problems, answers.explanations, strict=True)):
             best = minimum(problem)
@@ -137,8 +137,8 @@ class Study:
                     "class": int(classes[number]),
                     "source": answers.source[number],
                     "steps": answers.steps[number],
-                    "rho": answers.spent[number],
-                    "rho_spent": float(spent[number]),
+                    "mu_squared": answers.spent[number],
+                    "mu_squared_spent": float(spent[number]),
                     "excess_loss": problem.loss(phi) - least,
                     "excess_loss_of_zero": problem.loss(np.zeros_like(phi)) - least,
                     "distance": float(np.linalg.norm(phi - exact[number])) if exact is not None else None,

@@ -8,8 +8,8 @@ from functools import cached_property
 
 from mia_audit.errors import UserError, suggest
 from mia_audit.explain.weights import kernels, published_excess
+from mia_audit.privacy import gdp
 from mia_audit.privacy.gaussian import check_privacy, multiplier_for
-from mia_audit.privacy.zcdp import published_multiplier, rho_for, step_cost
 
 PUBLISHED = ("sigma", "weight", "uncentred", "beta")
 """What `as_published` may bring back: the paper's σ, its uncapped exp(−d²), its fit without centring, its β without noise."""
@@ -80,20 +80,20 @@ class Terms:
     @cached_property
     def multiplier(self) -> float:
         """The noise of one step in units of the sensitivity."""
-        calibrate = published_multiplier if "sigma" in self.as_published else multiplier_for
+        calibrate = gdp.published_multiplier if "sigma" in self.as_published else multiplier_for
         return calibrate(self.epsilon, self.steps, self.delta)
 
     @cached_property
     def step_cost(self) -> float:
-        """ρ of one step, what one record really moves being `excess` times what the noise is scaled to."""
-        return step_cost(self.multiplier / self.excess)
+        """μ² of one step, what one record really moves being `excess` times what the noise is scaled to."""
+        return gdp.step_cost(self.multiplier / self.excess)
 
     @cached_property
     def selection_epsilon(self) -> float:
         """ε of the choice of a start, such that it costs what one step costs."""
-        return 2 / self.multiplier  # ε²/8 = 1/(2z²)
+        return gdp.selection_epsilon(gdp.step_cost(self.multiplier))
 
     @cached_property
-    def rho(self) -> float:
-        """The whole budget as ρ of concentrated DP, the unit of the filter."""
-        return rho_for(self.budget, self.delta)
+    def mu_squared(self) -> float:
+        """The whole budget as μ² of Gaussian DP, the unit of the filter."""
+        return gdp.limit_for(self.budget, self.delta)

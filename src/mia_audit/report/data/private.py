@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 
 from mia_audit.explain.private_local.terms import Terms
-from mia_audit.privacy.zcdp import epsilon_of_rho
+from mia_audit.privacy.gaussian import epsilon_of_gdp
 from mia_audit.storage import read_frame
 
 ROUNDING = 1e-12
@@ -53,7 +53,7 @@ class Studied:
 
     def epsilon_of(self, rows: pl.DataFrame) -> float:
         """Return the total ε of these answers."""
-        return epsilon_of_rho(float(rows["rho_spent"].to_numpy().max()), self.study["delta"])
+        return epsilon_of_gdp(math.sqrt(rows["mu_squared_spent"].to_numpy().max()), self.study["delta"])
 
     def scratch_at_equal_loss(self, rows: pl.DataFrame) -> float | None:
         """Return the ε that as many queries from scratch spend at the mean loss of these; None outside the measured range.
@@ -68,7 +68,7 @@ class Studied:
             return None
         epsilon = math.exp(float(np.interp(wanted, [loss for loss, _ in known], [at for _, at in known])))
         terms = terms_at(self.study, epsilon)
-        return epsilon_of_rho(len(rows) * terms.steps * terms.step_cost, terms.delta)
+        return epsilon_of_gdp(math.sqrt(len(rows) * terms.steps * terms.step_cost), terms.delta)
 
 
 def studied(root: Path, studies: Mapping[str, Any]) -> Iterator[Studied]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -200,9 +201,9 @@ def draw_pictures(results: Results, dataset: str) -> Figure:
 
 
 def _epsilons(rows: pl.DataFrame, one: Studied) -> list[float]:
-    from mia_audit.privacy.zcdp import epsilon_of_rho
+    from mia_audit.privacy.gaussian import epsilon_of_gdp
 
-    return [epsilon_of_rho(rho, one.study["delta"]) for rho in rows["rho_spent"]]
+    return [epsilon_of_gdp(math.sqrt(spent), one.study["delta"]) for spent in rows["mu_squared_spent"]]
 
 
 def _stairs(column: str, protocols: Mapping[str, tuple[str, str]], scale: str) -> Callable[[Axes, Studied], None]:

@@ -31,7 +31,7 @@ def private_explanations(results: Results, findings: Findings) -> pl.DataFrame:
     """Return a row per black box, experiment, protocol and ε: losses, steps, ε spent and sources of the answers."""
     import polars as pl
 
-    from mia_audit.privacy.zcdp import epsilon_of_rho
+    from mia_audit.privacy.gaussian import epsilon_of_gdp
 
     frames = []
     for one in results.studied:
@@ -45,9 +45,9 @@ def private_explanations(results: Results, findings: Findings) -> pl.DataFrame:
             pl.col("distance").mean(),
             pl.col("steps").mean(),
             *((pl.col("source") == source).mean().alias(f"share_{name}") for source, name in SOURCES.items()),
-            pl.col("rho_spent").max().alias("rho_spent"),
+            pl.col("mu_squared_spent").max(),
         )
-        spent = [epsilon_of_rho(rho, delta) for rho in table["rho_spent"]]
+        spent = [epsilon_of_gdp(math.sqrt(spent), delta) for spent in table["mu_squared_spent"]]
         compared = zip(table["experiment"], table["protocol"], strict=True)
         instead = [
             one.scratch_at_equal_loss(one.protocol(protocol))

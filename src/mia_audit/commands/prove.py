@@ -1,0 +1,127 @@
+"""`mia-audit prove`: try to refute a claim of differential privacy."""
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+from mia_audit.errors import UserError
+from mia_audit.proving.catalogue import Options, resolve, targets
+from mia_audit.proving.mechanism import ADJACENCIES, Finding, Verdict
+from mia_audit.proving.neighbours import DOMAINS
+
+REFUTED = 3
+"""Exit code where there is a counterexample."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    parser.add_argument(
+        "target", help=f"{', '.join(targets.names())}; file.py:function; or 'command:COMMAND', which answers JSON lines"
+    )
+    parser.add_argument("--epsilon", type=float, help="ε claimed (own mechanisms: 1)")
+    parser.add_argument("--delta", type=float, help="δ claimed (own mechanisms: 1e-5)")
+    parser.add_argument("--adjacency", choices=ADJACENCIES[:2], help="how neighbouring inputs of a function differ")
+    parser.add_argument("--records", type=int, default=8, help="records that a function is given at most (8)")
+    parser.add_argument("--features", type=int, default=2, help="columns of its records (2)")
+    parser.add_argument("--classes", type=int, default=0, help="classes, where the last column is a label (0: none)")
+    parser.add_argument("--domain", choices=DOMAINS, default="any", help="records that the claim is for (any)")
+    parser.add_argument("--no-empty", action="store_true", help="leave out inputs of no record and of one")
+    parser.add_argument(
+        "--secret-seed",
+        action="store_true",
+        help="the claim rests on the seed that the function is given, which several releases share",
+    )
+    parser.add_argument(
+        "--terms",
+        action="append",
+        default=[],
+        help="other keyword arguments under the same seed, JSON; may be repeated",
+    )
+    parser.add_argument("--trials", type=int, default=20_000, help="trials of a game on each input at most (20000)")
+    parser.add_argument("--seconds", type=float, default=240.0, help="seconds to decide in (240)")
+    parser.add_argument("--confidence", type=float, default=0.99, help="of all findings together (0.99)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the trials (0)")
+    parser.add_argument("--out", type=Path, help="JSON file of all findings")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print the findings; return 3 where the claim is refuted, and 0 where it is not."""
+    from mia_audit.proving.prover import Limits, prove
+
+    if options.trials < 1 or not options.seconds > 0 or not 0 < options.confidence < 1:
+        raise UserError("--trials, --seconds, --confidence: expected positive numbers, and a confidence below 1")
+    given = Options(
+        options.epsilon,
+        options.delta,
+        options.adjacency,
+        options.records,
+        options.features,
+        options.classes,
+        options.domain,
+        not options.no_empty,
+        options.secret_seed or bool(options.terms),
+        tuple(map(_terms, options.terms)),
+    )
+    out = options.out.resolve() if options.out else None
+    limits = Limits(options.trials, alpha=1 - options.confidence, seconds=options.seconds, seed=options.seed)
+    verdict = prove(options.target, resolve(options.target, given), limits)
+    for line in lines(verdict):
+        print(line)
+    if out is not None:
+        from mia_audit.storage import atomic_write
+
+        with atomic_write(out) as partial:
+            partial.write_text(json.dumps(verdict.as_json(), ensure_ascii=False, indent=1) + "\n")
+    return REFUTED if verdict.refuted else 0
+
+
+def lines(verdict: Verdict) -> list[str]:
+    """Return the verdict as text: the counterexample where there is one, and the largest bounds."""
+    claim = verdict.claim
+    said = [f"{verdict.target}: ε = {claim.epsilon:g} at δ = {claim.delta:g}, adjacency {claim.adjacency}"]
+    bounded = [finding for finding in verdict.findings if finding.share is not None]
+    rest = [finding for finding in verdict.findings if finding.share is None]
+    said += [f"  {one.verdict:8} {one.mechanism}, {one.check}: {one.detail}" for one in rest]
+    ranked = sorted(bounded, key=lambda one: -(one.share or 0.0))
+    said += [f"  {one.verdict:8} {one.mechanism}, {one.check}: {_bound(one)}" for one in ranked[:8]]
+    if len(ranked) > 8:
+        said.append(f"  … and {len(ranked) - 8} more, which reached less")
+    if (found := verdict.counterexample) is not None:
+        said.append(f"refuted by {found.mechanism}, {found.check}")
+        said.append(f"  event: {found.detail}")
+        if found.counts is not None and found.lower_bound is not None and found.confidence is not None:
+            said.append(
+                f"  it occurred {found.counts[0]} and {found.counts[1]} times in {found.trials} trials on each input: at"
+                f" confidence {found.confidence:.5g}, ε ≥ {found.lower_bound:.3g}"
+            )
+        if found.inputs is not None:
+            said += [f"  input {number}: {_short(one)}" for number, one in enumerate(found.inputs, 1)]
+    else:
+        best = verdict.best
+        reached = f": the best bound is ε ≥ {best.lower_bound:.3g}, {best.share:.0%} of its claim" if best else ""
+        said.append(f"not refuted in {verdict.seconds:.0f} s{reached}")
+    return said
+
+
+def _bound(one: Finding) -> str:
+    assert one.claim is not None and one.counts is not None
+    return (
+        f"ε ≥ {one.lower_bound:.3g} ({one.share:.0%} of {one.claim.epsilon:g}; {one.trials} trials, event {one.counts[0]}"
+        f" and {one.counts[1]} times)"
+    )
+
+
+def _short(value: Any, width: int = 300) -> str:
+    text = " ".join(str(value).split())
+    return text if len(text) <= width else f"{text[:width]}…"
+
+
+def _terms(text: str) -> dict[str, Any]:
+    try:
+        terms = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise UserError(f"--terms {text}: not JSON ({error})") from None
+    if not isinstance(terms, dict):
+        raise UserError(f'--terms {text}: expected keyword arguments, such as {{"epsilon": 2}}')
+    return terms

@@ -1,0 +1,204 @@
+"""Which event tells two neighbouring inputs apart best, learned from a pilot that no decision rests on."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from mia_audit.proving.mechanism import Claim
+from mia_audit.proving.observation import Observation
+from mia_audit.proving.sequential import RANGE, SHARES
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+
+FACTS = 200
+"""Most facts, and most repeated values, that are tried as events."""
+REPEATED = 3
+"""A value that occurs so often in the pilot is tried as an event of its own."""
+RIDGES = (1.0, 1e-2, 1e-4, 1e-8)
+"""Ridges of linear discriminants: the smaller, the more directions without noise count, and the more a small pilot errs."""
+QUADRATIC = 64
+"""Up to so many numbers, their squares are features too."""
+FAR = 1e4
+"""Features are cut at so many deviations from the median."""
+CAUTION, HOPE = 0.01, 0.3
+"""Levels of the bounds by which events are compared: those that few trials speak for lose."""
+MARGIN = 10.0
+"""Taken from the worth of events that nothing but hope speaks for."""
+
+FIRST_OF_ALL = 1000.0
+"""Added to the worth of events that speak against the claim."""
+
+Features = Callable[[np.ndarray], np.ndarray]
+"""Maps numbers [t, p] to one score [t]."""
+
+
+@dataclass(frozen=True)
+class Event:
+    """A set of outputs, and on which of the two inputs it is the likelier one."""
+
+    description: str
+    occurs: Callable[[Observation], bool]
+    on_first: bool
+    worth: float
+    """What the pilot promises (see `_worth`)."""
+
+
+def best_event(first: Sequence[Observation], second: Sequence[Observation], claim: Claim) -> Event:
+    """Return the event that speaks most against the claim; directions come from one half of the pilot, thresholds from the other."""
+    found = [*_facts(first, second, claim), *_values(first, second, claim), *_numbers(first, second, claim)]
+    return max(found, key=lambda event: event.worth)
+
+
+def _worth(on_first: np.ndarray, on_second: np.ndarray, trials: int, claim: Claim) -> Float[np.ndarray, " k"]:
+    """Return what events are worth that occurred so often on either side, by cautious bounds p and q of their probabilities.
+
+    Where they speak against the claim, how fast the wealth of betting against it grows (such events come first); otherwise
+    log((p − δ)/q), less cautiously where that is not above 0.
+    """
+    p, q = _bounds(on_first, on_second, trials, CAUTION)
+    ratio = math.exp(min(claim.epsilon, RANGE))
+    growth = np.full(p.shape, -np.inf)
+    for share in SHARES:
+        bet = share / (ratio + claim.delta)
+        logs = [math.log1p(bet * (x - ratio * y - claim.delta)) for x, y in ((1, 1), (1, 0), (0, 1), (0, 0))]
+        mean = p * q * logs[0] + p * (1 - q) * logs[1] + (1 - p) * q * logs[2] + (1 - p) * (1 - q) * logs[3]
+        growth = np.maximum(growth, mean)
+    cautious = np.log(np.maximum(p - claim.delta, 1e-9) / q)
+    p, q = _bounds(on_first, on_second, trials, HOPE)
+    hopeful = np.log(np.maximum(p - claim.delta, 1e-9) / q) - MARGIN
+    return np.asarray(np.where(growth > 0, FIRST_OF_ALL + growth, np.where(cautious > 0, cautious, hopeful)))
+
+
+def _bounds(on_first: np.ndarray, on_second: np.ndarray, trials: int, level: float) -> tuple[np.ndarray, np.ndarray]:
+    """Return a lower bound of the first probability and an upper one of the second (Clopper and Pearson)."""
+    from scipy.special import betaincinv
+
+    p = np.where(on_first > 0, betaincinv(np.maximum(on_first, 1), trials - on_first + 1, level), 0.0)
+    q = np.where(on_second < trials, betaincinv(on_second + 1, np.maximum(trials - on_second, 1), 1 - level), 1.0)
+    return p, q
+
+
+def _better(
+    description: str,
+    occurs: Callable[[Observation], bool],
+    first: Sequence[Observation],
+    second: Sequence[Observation],
+    claim: Claim,
+) -> Iterator[Event]:
+    counts = np.array([sum(map(occurs, side)) for side in (first, second)])
+    trials = len(first)
+    for sign, counted in ((True, counts), (False, trials - counts)):
+        happens = occurs if sign else (lambda one: not occurs(one))
+        text = description if sign else f"not: {description}"
+        for on_first, (a, b) in ((True, counted), (False, counted[::-1])):
+            yield Event(text, happens, on_first, float(_worth(np.array(a), np.array(b), trials, claim)))
+
+
+def _facts(first: Sequence[Observation], second: Sequence[Observation], claim: Claim) -> Iterator[Event]:
+    known = Counter(fact for one in (*first, *second) for fact in one.facts)
+    # of facts that are worth the same, the first is the one to tell: what was raised rather than the outputs that are missing
+    for fact, _ in sorted(known.items(), key=lambda item: (item[0].startswith("output"), -item[1], item[0]))[:FACTS]:
+        yield from _better(fact, lambda one, fact=fact: fact in one.facts, first, second, claim)  # type: ignore[misc]
+
+
+def _values(first: Sequence[Observation], second: Sequence[Observation], claim: Claim) -> Iterator[Event]:
+    known = Counter(one.value for one in (*first, *second))
+    for value, count in known.most_common(FACTS):
+        if count >= REPEATED:
+            text = f"the numbers are {_short(np.frombuffer(value))}"
+            yield from _better(text, lambda one, value=value: one.value == value, first, second, claim)  # type: ignore[misc]
+
+
+def _numbers(first: Sequence[Observation], second: Sequence[Observation], claim: Claim) -> Iterator[Event]:
+    """Yield the best threshold of every score of the numbers; outputs of another length are in none of these events."""
+    size = Counter(len(one.numbers) for one in (*first, *second)).most_common(1)[0][0]
+    if size == 0:
+        return
+    half = len(first) // 2
+    learned = [_matrix(side[:half], size) for side in (first, second)]
+    tried = [_matrix(side[half:], size) for side in (first, second)]
+    if not all(map(len, learned)) or not all(map(len, tried)):
+        return
+    trials = len(first) - half
+    for name, score in _scores(*learned):
+        scores = [score(side) for side in tried]
+        cuts = np.unique(np.concatenate(scores))
+        cuts = cuts[:-1] / 2 + cuts[1:] / 2
+        if not len(cuts):
+            continue
+        above = [len(side) - np.searchsorted(np.sort(side), cuts, side="right") for side in scores]
+        for on_first, (a, b) in ((True, above), (False, above[::-1])):
+            worth = _worth(a, b, trials, claim)
+            best = int(np.argmax(worth))
+            yield Event(
+                f"{name} above {cuts[best]:.6g}", _Above(score, float(cuts[best]), size), on_first, float(worth[best])
+            )
+
+
+@dataclass(frozen=True)
+class _Above:
+    score: Features
+    threshold: float
+    size: int
+
+    def __call__(self, observation: Observation) -> bool:
+        if len(observation.numbers) != self.size:
+            return False
+        return bool(self.score(observation.numbers[None])[0] > self.threshold)
+
+
+def _matrix(side: Sequence[Observation], size: int) -> Float[np.ndarray, "t p"]:
+    return np.array([one.numbers for one in side if len(one.numbers) == size]).reshape(-1, size)
+
+
+def _scores(first: Float[np.ndarray, "t p"], second: Float[np.ndarray, "t p"]) -> Iterator[tuple[str, Features]]:
+    """Yield scores that are larger on the first input, and their negatives: discriminants, single numbers, lengths."""
+    both = np.concatenate([first, second])
+    middle = np.median(both, axis=0)
+    spread = np.median(np.abs(both - middle), axis=0)
+    with np.errstate(over="ignore"):
+        deviation = np.minimum(both.std(axis=0), 1e300)
+    spread = np.where(spread > 0, spread, np.where(deviation > 0, deviation, 1.0))
+
+    def standard(numbers: np.ndarray) -> np.ndarray:
+        with np.errstate(over="ignore"):
+            return np.asarray(np.clip((numbers - middle) / spread, -FAR, FAR))
+
+    def squared(numbers: np.ndarray) -> np.ndarray:
+        scaled = standard(numbers)
+        return np.concatenate([scaled, scaled**2], axis=1)
+
+    maps = [("a linear score", standard)] + ([("a quadratic score", squared)] if first.shape[1] <= QUADRATIC else [])
+    for name, features in maps:
+        for direction in _directions(features(first), features(second)):
+            yield name, lambda numbers, f=features, d=direction: f(numbers) @ d  # type: ignore[misc]
+    apart = np.abs(standard(first).mean(axis=0) - standard(second).mean(axis=0))
+    for column in np.argsort(-apart)[:3]:
+        for sign in (1, -1):
+            yield f"{'' if sign > 0 else 'minus '}number {column}", lambda x, c=column, s=sign: s * x[:, c]  # type: ignore[misc]
+    for sign in (1, -1):
+        yield "a length", lambda x, s=sign: s * np.linalg.norm(standard(x), axis=1)  # type: ignore[misc]
+
+
+def _directions(first: Float[np.ndarray, "t f"], second: Float[np.ndarray, "t f"]) -> Iterator[Float[np.ndarray, " f"]]:
+    """Yield the difference of the means, and Fisher's discriminants by ridge."""
+    difference = first.mean(axis=0) - second.mean(axis=0)
+    yield difference
+    centred = np.concatenate([first - first.mean(axis=0), second - second.mean(axis=0)])
+    values, vectors = np.linalg.eigh(centred.T @ centred / len(centred))
+    largest = max(float(values[-1]), 1e-12)
+    turned = vectors.T @ difference
+    for ridge in RIDGES:
+        yield vectors @ (turned / (np.maximum(values, 0) + ridge * largest))
+
+
+def _short(numbers: Float[np.ndarray, " p"]) -> str:
+    shown = ", ".join(f"{value:.6g}" for value in numbers[:4])
+    return f"[{shown}{', …' if len(numbers) > 4 else ''}]"

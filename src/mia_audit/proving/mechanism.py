@@ -1,0 +1,141 @@
+"""A mechanism with its claim, as the tester takes it, and what the tester says of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+
+ADJACENCIES = ("add-remove", "replace", "zero-out")
+"""How neighbouring inputs differ: by a record more, by one replaced, or by one whose term is taken out, their number being public."""
+
+Adjacency = Literal["add-remove", "replace", "zero-out"]
+
+
+@dataclass(frozen=True)
+class Claim:
+    """(ε, δ)-DP for inputs that are adjacent."""
+
+    epsilon: float
+    delta: float
+    adjacency: str
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two neighbouring inputs, in whatever form the mechanism takes."""
+
+    name: str
+    first: Any
+    second: Any
+
+
+Run = Callable[..., Any]
+"""Takes an input and 128 secret random bits (None: entropy of its own), and terms by name; returns what is released."""
+
+
+@dataclass(frozen=True)
+class Mechanism:
+    """A mechanism under fixed terms: how it is run, what it claims, and the neighbouring inputs to try.
+
+    `terms` are several sets of terms on which it runs under one secret seed; `other` is an input that is adjacent to none
+    and is released under the same seed. Where they are left out the mechanism makes no claim about a seed that is used
+    again. `probes` are checks of its own.
+    """
+
+    name: str
+    run: Run
+    claim: Claim
+    pairs: Sequence[Pair]
+    terms: Sequence[Mapping[str, Any]] = ()
+    other: Any = None
+    probes: Sequence[Probe] = ()
+    secret_seed: bool = False
+    """Whether its promise rests on the seed that it is given, so that all bits of it have to count."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What one check found: `refuted`, `held`, or `skipped` and why; a lower bound on ε with its claim where there is one."""
+
+    mechanism: str
+    check: str
+    verdict: Literal["refuted", "held", "skipped"]
+    detail: str
+    claim: Claim | None = None
+    lower_bound: float | None = None
+    confidence: float | None = None
+    trials: int = 0
+    counts: tuple[int, int] | None = None
+    """Occurrences of the event on the first and on the second input."""
+    inputs: tuple[Any, Any] | None = field(default=None, repr=False)
+
+    @property
+    def share(self) -> float | None:
+        """The lower bound as a share of the claimed ε."""
+        return None if self.lower_bound is None or self.claim is None else self.lower_bound / self.claim.epsilon
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the finding as JSON takes it; the inputs of a counterexample alone are written out."""
+        written = {**asdict(self), "share": self.share, "inputs": None}
+        if self.verdict == "refuted" and self.inputs is not None:
+            written["inputs"] = [plain(one) for one in self.inputs]
+        return written
+
+
+Probe = Callable[[Mechanism], Finding]
+"""A check that is no game of two inputs."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """All findings about a target."""
+
+    target: str
+    claim: Claim
+    findings: Sequence[Finding]
+    seconds: float
+
+    @property
+    def refuted(self) -> bool:
+        """Whether there is a counterexample."""
+        return any(finding.verdict == "refuted" for finding in self.findings)
+
+    @property
+    def counterexample(self) -> Finding | None:
+        """The first finding that refutes the claim."""
+        return next((finding for finding in self.findings if finding.verdict == "refuted"), None)
+
+    @property
+    def best(self) -> Finding | None:
+        """The finding that reached the largest share of its claim."""
+        bounded = [finding for finding in self.findings if finding.share is not None]
+        return max(bounded, key=lambda finding: finding.share or 0.0, default=None)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the verdict as JSON takes it."""
+        best = self.best
+        return {
+            "target": self.target,
+            "claim": asdict(self.claim),
+            "verdict": "refuted" if self.refuted else "held",
+            "lower_bound": best.lower_bound if best else None,
+            "share": best.share if best else None,
+            "seconds": round(self.seconds, 1),
+            "findings": [finding.as_json() for finding in self.findings],
+        }
+
+
+def plain(value: Any) -> Any:
+    """Return an input as JSON takes it; numbers that JSON has not are strings."""
+    if isinstance(value, Mapping):
+        return {str(key): plain(part) for key, part in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(part) for part in value]
+    if hasattr(value, "tolist"):
+        return plain(value.tolist())
+    if isinstance(value, float) and not np.isfinite(value):
+        return str(value)
+    return value if isinstance(value, (str, int, float, bool, type(None))) else repr(value)

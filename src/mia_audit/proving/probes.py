@@ -1,0 +1,125 @@
+"""Checks that are no game of two inputs: how many bits of a seed count, and what a fork and a kill do to a service."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import os
+import pickle
+import time
+from collections.abc import Callable
+from typing import Any, Literal
+
+from mia_audit.proving.mechanism import Finding, Mechanism, Pair
+from mia_audit.proving.observation import observe
+
+SEED_BITS = 128
+"""Bits of a seed that have to count: fewer can be searched."""
+PLANTED = 16
+"""Bits of a seed that a search is made over, the others being given away."""
+BASES, FEW = 64, 4
+"""Seeds whose bits are flipped; of a mechanism that hardly ever repeats an output, fewer."""
+SEARCH_SECONDS = 60.0
+"""A slow mechanism's search is made over fewer bits, to take about so long."""
+
+
+def seed_bits(mechanism: Mechanism) -> Finding:
+    """Flip every bit of a 128-bit seed: bits that change no output protect nothing, and what is left is searched.
+
+    The search plants a seed among 2¹⁶ that differ in bits which do count (or in fewer bits, of a slow mechanism) and asks
+    whether a release tells which of two neighbouring inputs it came from, by exact enumeration.
+    """
+    pair = mechanism.pairs[0]
+    bases = [int.from_bytes(hashlib.blake2b(b"%d" % number, digest_size=16).digest(), "big") for number in range(BASES)]
+
+    def released(records: Any, seed: int) -> bytes:
+        return observe(lambda: mechanism.run(records, seed)).value
+
+    started = time.monotonic()
+    few = bases[:FEW]
+    originals = [released(pair.first, base) for base in few]
+    if [released(pair.first, base) for base in few] != originals:
+        return Finding(mechanism.name, "seed bits", "skipped", "the same seed gives other outputs: entropy of its own")
+    if len(set(originals)) < FEW:  # few outputs, which are often equal by chance
+        originals += [released(pair.first, base) for base in bases[FEW:]]
+    else:
+        originals = originals[:2]
+    count = 2 * FEW
+    effective = []
+    for bit in range(SEED_BITS):
+        for base, original in zip(bases, originals, strict=False):
+            count += 1
+            if released(pair.first, base ^ (1 << bit)) != original:
+                effective.append(bit)
+                break
+    cost = (time.monotonic() - started) / count
+    if len(effective) == SEED_BITS:
+        return Finding(mechanism.name, "seed bits", "held", f"all {SEED_BITS} bits of the seed change the output")
+    if not effective:
+        return Finding(mechanism.name, "seed bits", "skipped", "the output depends on no seed")
+    bits = min(PLANTED, len(effective), max(4, int(math.log2(SEARCH_SECONDS / (2 * max(cost, 1e-7))))))
+    told = _searched(released, pair, bases[0], effective[:bits])
+    detail = (
+        f"{len(effective)} of {SEED_BITS} bits of the seed change the output; of 2^{bits} planted seeds a search finds"
+        f" {told:.1%}, which tells the input"
+    )
+    verdict: Literal["refuted", "held"] = "refuted" if told > 0.5 else "held"
+    inputs = (pair.first, pair.second)
+    return Finding(mechanism.name, "seed bits", verdict, detail, mechanism.claim, trials=2 ** (bits + 1), inputs=inputs)
+
+
+def _searched(released: Callable[[Any, int], bytes], pair: Pair, base: int, bits: list[int]) -> float:
+    """Return the share of planted seeds whose release from the first input is none that the second one has under any of them."""
+    outputs: list[set[bytes]] = []
+    for records in (pair.first, pair.second):
+        table = set()
+        for candidate in range(2 ** len(bits)):
+            seed = base
+            for place, bit in enumerate(bits):
+                if candidate >> place & 1:
+                    seed ^= 1 << bit
+            table.add(released(records, seed))
+        outputs.append(table)
+    return len(outputs[0] - outputs[1]) / len(outputs[0])
+
+
+def in_fork(call: Callable[[], Any]) -> Any:
+    """Run a call in a fork of this process and return its result, or the exception that it raised; None where it was killed."""
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(read)
+        try:
+            try:
+                result = call()
+            except Exception as error:  # any: the parent judges it
+                result = error
+            with os.fdopen(write, "wb") as pipe:
+                pickle.dump(result, pipe)
+        finally:
+            os._exit(0)
+    os.close(write)
+    with os.fdopen(read, "rb") as pipe:
+        content = pipe.read()
+    os.waitpid(child, 0)
+    return pickle.loads(content) if content else None
+
+
+def forked_service(serve: Callable[[], Callable[[], float]], budget: float) -> Callable[[Mechanism], Finding]:
+    """Return the check of a service: `serve` starts it and returns what answers once and says the cost of the answer.
+
+    The service is started once and forked three times, as a server that loads it before its workers does. Together they may
+    spend no more than the budget.
+    """
+
+    def probe(mechanism: Mechanism) -> Finding:
+        answer = serve()
+        results = [in_fork(answer) for _ in range(3)]
+        spent = sum(result for result in results if isinstance(result, float))
+        refused = sum(isinstance(result, Exception) for result in results)
+        if spent > budget * (1 + 1e-9):
+            detail = f"three forks of one service spent {spent / budget:.3g} times its budget"
+            return Finding(mechanism.name, "fork", "refuted", detail, mechanism.claim)
+        return Finding(mechanism.name, "fork", "held", f"of three forks {refused} refuse, and none overspends")
+
+    return probe

@@ -1,0 +1,234 @@
+"""The tester: plays a game on every pair of neighbouring inputs, and returns a counterexample or the best bound."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from mia_audit.errors import UserError
+from mia_audit.proving.events import Event, best_event
+from mia_audit.proving.mechanism import Claim, Finding, Mechanism, Pair, Verdict
+from mia_audit.proving.observation import Observation, observe, scratch_folder
+from mia_audit.proving.probes import seed_bits
+from mia_audit.proving.sequential import Evidence
+
+FIRST = 200
+"""Trials of every game before the most promising ones get the rest."""
+PROMISING = 3
+"""Games that are played to the end."""
+ROUNDS = 3
+"""Times that an event is chosen, the later ones from all trials before."""
+GROWTH = 4
+"""Trials of a round, over those before it."""
+FIRST_SHARE = 0.6
+"""Share of the time that all games together may take before the most promising ones get the rest."""
+PILOT_SHARE = 0.5
+"""Share of a game's time that a slow mechanism's pilot may take."""
+CHUNK = 20
+"""Trials between two looks at the evidence."""
+SINGLE = "one release"
+"""The check that every pair is put to."""
+JOINT = 3
+"""Pairs on which two releases under one seed are tried."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Trials on each input of a game at most, of its pilot, the level of all claims together, seconds at most, and a seed."""
+
+    trials: int = 20_000
+    pilot: int = 100
+    alpha: float = 0.01
+    seconds: float = 240.0
+    seed: int = 0
+
+
+@dataclass
+class Round:
+    """An event, chosen before the trials that count for it, and what they said."""
+
+    event: Event
+    evidence: Evidence = field(default_factory=Evidence)
+    hopeless: bool = False
+    """Whether this event can be shown to refute nothing."""
+
+
+@dataclass(eq=False)
+class Game:
+    """A mechanism (or several releases of it) on two neighbouring inputs, and what was seen so far."""
+
+    mechanism: Mechanism
+    check: str
+    pair: Pair
+    claim: Claim
+    release: Callable[[Any, int], Any]
+    alpha: float = 0.01
+    rounds: list[Round] = field(default_factory=list)
+    seen: tuple[list[Observation], list[Observation]] = field(default_factory=lambda: ([], []))
+
+    @property
+    def _level(self) -> float:
+        """α of a round: they share that of the game."""
+        return self.alpha / ROUNDS
+
+    @property
+    def refuted(self) -> bool:
+        """Whether one of the rounds refutes the claim."""
+        threshold = -math.log(self._level)
+        return any(one.evidence.log_wealth(self.claim.epsilon, self.claim.delta) >= threshold for one in self.rounds)
+
+    @property
+    def promise(self) -> tuple[float, float]:
+        """What games are ranked by: the share of the claim that is proved, then the promise of all that was seen."""
+        return self.finding().share or 0.0, best_event(*self.seen, self.claim).worth if self.seen[0] else -math.inf
+
+    def play(self, trials: int, limits: Limits, deadline: float, to_the_end: bool = False) -> None:
+        """Go on until so many trials, a decision, or the deadline; a round's event comes from all that was seen before it.
+
+        An event that can be shown to refute nothing is a decision, unless the game is played to the end for its bound.
+        """
+        started = time.monotonic()
+        while len(self.seen[0]) < limits.pilot:
+            self._trial(limits)
+            if time.monotonic() - started > PILOT_SHARE * (deadline - started) and len(self.seen[0]) >= CHUNK:
+                break
+        while len(self.seen[0]) < limits.pilot + trials and time.monotonic() < deadline:
+            if not self.rounds or self._wants_another():
+                self.rounds.append(Round(best_event(*self.seen, self.claim)))
+            current = self.rounds[-1]
+            for _ in range(CHUNK):
+                occurred = [current.event.occurs(one) for one in self._trial(limits)]
+                current.evidence.add(*(occurred if current.event.on_first else occurred[::-1]))
+            if self.refuted:
+                return
+            against = current.evidence.log_wealth_for(self.claim.epsilon, self.claim.delta)
+            current.hopeless = against >= -math.log(self._level)
+            if current.hopeless and not to_the_end:
+                return
+
+    def _wants_another(self) -> bool:
+        """Return whether the event can refute nothing, or a better one may be learned from what was seen since it was chosen."""
+        current, seen = self.rounds[-1], len(self.seen[0])
+        grown = seen >= GROWTH * (seen - current.evidence.trials)
+        return len(self.rounds) < ROUNDS and (current.hopeless or grown)
+
+    def _trial(self, limits: Limits) -> list[Observation]:
+        """Run once on each input, with 128 random bits of its own."""
+        observed = []
+        for side, (records, seen) in enumerate(zip((self.pair.first, self.pair.second), self.seen, strict=True)):
+            key = f"{limits.seed}/{self.mechanism.name}/{self.check}/{self.pair.name}/{side}/{len(seen)}"
+            secret = int.from_bytes(hashlib.blake2b(key.encode(), digest_size=16).digest(), "big")
+            observed.append(observe(lambda records=records, secret=secret: self.release(records, secret)))  # type: ignore[misc]
+            seen.append(observed[-1])
+        return observed
+
+    def _raised(self) -> str:
+        """Return what every run raised; empty where one ended well."""
+        raised = [[fact for fact in one.facts if fact.startswith("raises")] for side in self.seen for one in side]
+        return raised[0][0] if raised and all(raised) and len({one[0] for one in raised}) == 1 else ""
+
+    def finding(self) -> Finding:
+        """Return what the round with the largest bound says."""
+        name = f"{self.check}: {self.pair.name}"
+        if not self.rounds:
+            return Finding(self.mechanism.name, name, "skipped", "no time left")
+        if raised := self._raised():
+            return Finding(self.mechanism.name, name, "skipped", f"every run {raised}")
+        bounds = [one.evidence.lower_bound(self._level, self.claim.delta) for one in self.rounds]
+        bound, best = max(zip(bounds, self.rounds, strict=True), key=lambda pair: (pair[0], pair[1].evidence.trials))
+        counts = (best.evidence.on_first, best.evidence.on_second)
+        return Finding(
+            self.mechanism.name,
+            name,
+            "refuted" if self.refuted else "held",
+            best.event.description,
+            self.claim,
+            bound,
+            1 - self.alpha,
+            best.evidence.trials,
+            counts if best.event.on_first else counts[::-1],
+            (self.pair.first, self.pair.second),
+        )
+
+
+def games(mechanism: Mechanism) -> Iterator[Game]:
+    """Yield the games of a mechanism: one release of every pair; and of some, two under one seed."""
+    for pair in mechanism.pairs:
+        yield Game(mechanism, SINGLE, pair, mechanism.claim, mechanism.run)
+    for pair in mechanism.pairs[:JOINT]:
+        if mechanism.other is not None:
+            # the other release is of an input that says nothing about the pair, so that it costs nothing
+            yield Game(mechanism, "two releases under one seed", pair, mechanism.claim, _beside(mechanism))
+        if mechanism.terms:
+            together = mechanism.claim
+            for _ in mechanism.terms:
+                together = Claim(
+                    together.epsilon + mechanism.claim.epsilon,
+                    together.delta + mechanism.claim.delta,
+                    together.adjacency,
+                )
+            yield Game(mechanism, "other terms under one seed", pair, together, _on_all_terms(mechanism))
+
+
+def _beside(mechanism: Mechanism) -> Callable[[Any, int], Any]:
+    def release(records: Any, secret: int) -> Any:
+        return [mechanism.run(records, secret), mechanism.run(mechanism.other, secret)]
+
+    return release
+
+
+def _on_all_terms(mechanism: Mechanism) -> Callable[[Any, int], Any]:
+    def release(records: Any, secret: int) -> Any:
+        return [mechanism.run(records, secret), *(mechanism.run(records, secret, **terms) for terms in mechanism.terms)]
+
+    return release
+
+
+def prove(name: str, mechanisms: Sequence[Mechanism], limits: Limits | None = None) -> Verdict:
+    """Try to refute the claims of a target's mechanisms; stop at the first counterexample.
+
+    Every game has an equal share of the level, so that all findings hold together at 1 − α. First every game is played
+    for a few hundred trials, then those of the largest bounds to the end.
+    """
+    limits = limits or Limits()
+    started = time.monotonic()
+    deadline = started + limits.seconds
+    listed = [game for mechanism in mechanisms for game in games(mechanism)]
+    for game in listed:
+        game.alpha = limits.alpha / len(listed)
+    findings: list[Finding] = []
+
+    def found(finding: Finding) -> bool:
+        findings.append(finding)
+        return finding.verdict == "refuted"
+
+    def verdict() -> Verdict:
+        return Verdict(name, mechanisms[0].claim, findings, time.monotonic() - started)
+
+    with scratch_folder():
+        for mechanism in mechanisms:
+            for probe in (*mechanism.probes, *([seed_bits] if mechanism.secret_seed else [])):
+                if found(probe(mechanism)):
+                    return verdict()
+        share = FIRST_SHARE * limits.seconds / max(1, len(listed))
+        for game in listed:
+            game.play(min(FIRST, limits.trials), limits, min(deadline, time.monotonic() + share))
+            if game.refuted:
+                found(game.finding())
+                return verdict()
+        promising = sorted(listed, key=lambda game: game.promise, reverse=True)[:PROMISING]
+        single = [game for game in listed if game.check == SINGLE]
+        promising = list(dict.fromkeys([max(single, key=lambda game: game.promise), *promising]))
+        for place, game in enumerate(promising):
+            game.play(limits.trials, limits, deadline, to_the_end=place == 0)
+            if game.refuted:
+                found(game.finding())
+                return verdict()
+    findings += [game.finding() for game in listed]
+    if listed and all(finding.verdict == "skipped" for finding in findings):
+        raise UserError(f"target '{name}': nothing was tested: {findings[-1].detail}")
+    return verdict()

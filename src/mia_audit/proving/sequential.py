@@ -1,0 +1,80 @@
+"""Anytime-valid tests of what (ε, δ)-DP says of one event: P(S | D) ≤ e^ε P(S | D′) + δ.
+
+A trial runs the mechanism once on each of the two inputs. With X and Y for "the event occurred", the claim says that
+E[X − e^ε Y − δ] ≤ 0. Betting a share λ of one's wealth on X − e^ε Y − δ then multiplies it by 1 + λ(X − e^ε Y − δ), a
+supermartingale: the probability that the wealth ever reaches 1/α is at most α, whenever one stops (Ville 1939; Waudby-Smith
+and Ramdas 2024). The wealth here is the mean over several λ, which is one too.
+"""
+
+import math
+from dataclasses import dataclass
+
+SHARES = (*(2.0**-k for k in range(10, 0, -1)), 0.75, 0.9, 0.97)
+"""Bets, as shares of the largest λ that cannot lose everything."""
+
+RANGE = 200.0
+"""No bound is looked for above this ε."""
+
+
+@dataclass
+class Evidence:
+    """How often an event occurred in pairs of trials: in both, on the first input only, on the second only, in neither."""
+
+    both: int = 0
+    first: int = 0
+    second: int = 0
+    neither: int = 0
+
+    @property
+    def trials(self) -> int:
+        """Pairs of trials so far."""
+        return self.both + self.first + self.second + self.neither
+
+    @property
+    def on_first(self) -> int:
+        """Occurrences on the first input."""
+        return self.both + self.first
+
+    @property
+    def on_second(self) -> int:
+        """Occurrences on the second input."""
+        return self.both + self.second
+
+    def add(self, on_first: bool, on_second: bool) -> None:
+        """Count one pair of trials."""
+        if on_first:
+            self.both, self.first = self.both + on_second, self.first + (not on_second)
+        else:
+            self.second, self.neither = self.second + on_second, self.neither + (not on_second)
+
+    def log_wealth(self, epsilon: float, delta: float) -> float:
+        """Return the log of the wealth of betting against (ε, δ)-DP: at least log 1/α with probability at most α where it holds."""
+        ratio = math.exp(epsilon)
+        gains = (1 - ratio - delta, 1 - delta, -ratio - delta, -delta)
+        return self._mixed(gains, 1 / (ratio + delta))
+
+    def log_wealth_for(self, epsilon: float, delta: float) -> float:
+        """Return the log of the wealth of betting that this event can never refute (ε, δ)-DP."""
+        ratio = math.exp(epsilon)
+        gains = (ratio + delta - 1, delta - 1, ratio + delta, delta)
+        return self._mixed(gains, 1 / max(1 - delta, 1e-12))
+
+    def lower_bound(self, alpha: float, delta: float) -> float:
+        """Return the largest ε at which (ε, δ)-DP is rejected at level α: a lower bound on the mechanism's, whenever one stops."""
+        threshold = -math.log(alpha)
+        if self.log_wealth(0.0, delta) < threshold:
+            return 0.0
+        low, high = 0.0, RANGE
+        while high - low > 1e-6:
+            middle = (low + high) / 2
+            low, high = (middle, high) if self.log_wealth(middle, delta) >= threshold else (low, middle)
+        return low
+
+    def _mixed(self, gains: tuple[float, float, float, float], largest: float) -> float:
+        counts = (self.both, self.first, self.second, self.neither)
+        logs = [
+            sum(count * math.log1p(share * largest * gain) for count, gain in zip(counts, gains, strict=True) if count)
+            for share in SHARES
+        ]
+        top = max(logs)
+        return top + math.log(sum(math.exp(value - top) for value in logs) / len(logs))

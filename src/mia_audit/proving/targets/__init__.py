@@ -1,0 +1,1 @@
+"""This package's own mechanisms, as the tester takes them."""

@@ -1,0 +1,207 @@
+"""Tiny private trainings for the tester: the real loop and the real mechanism, on a handful of records."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from mia_audit.privacy import noise
+from mia_audit.privacy.catalogue import Job, Mechanism, Protection
+from mia_audit.proving.mechanism import Finding, Pair, Probe
+from mia_audit.proving.mechanism import Mechanism as Tested
+from mia_audit.proving.neighbours import HUGE
+from mia_audit.runtime.precision import computing
+from mia_audit.sections import Precision
+from mia_audit.training.checkpoints import Checkpoint
+from mia_audit.training.loop import fit
+from mia_audit.training.section import Training
+
+FEATURES, LONG = 2, 1000.0
+
+
+@dataclass
+class Seen:
+    """A protection whose noisy gradients are kept, step by step: what its guarantee covers besides the weights."""
+
+    protection: Protection
+    model: nn.Module
+    present: int
+    gradients: list[Tensor] = field(default_factory=list)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.protection, name)
+
+    def batches(self) -> Iterator[Tensor]:
+        """Draw batches of all records that there could be, and leave out those that are not there."""
+        for batch in self.protection.batches():
+            yield batch[batch < self.present]
+
+    def backward(self, inputs: Tensor, labels: Tensor) -> Tensor:
+        losses = self.protection.backward(inputs, labels)
+        parts = [value.grad.flatten() for value in self.model.parameters() if value.grad is not None]
+        self.gradients.append(torch.cat(parts).detach().clone())
+        return losses
+
+
+class Killed(BaseException):
+    """Stands for the signal that ends a training."""
+
+
+class KilledOnce(Checkpoint):
+    """A checkpoint in memory, during the writing of whose first state the training is killed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._state: dict[str, Tensor] = {}
+
+    def resume(self) -> dict[str, Tensor]:
+        """Return the state that was kept."""
+        return {name: value.clone() for name, value in self._state.items()}
+
+    def offer(self, capture: Callable[[], dict[str, Tensor]]) -> None:
+        """Keep the first state, and be killed."""
+        if not self._state:
+            self._state = {name: value.clone() for name, value in capture().items()}
+            raise Killed
+
+
+@dataclass(frozen=True)
+class Scene:
+    """What is trained: a model, sections of the mechanism and of the training, the number of records that is public, and ε.
+
+    With `killed` the training is killed after its first epoch and resumed from a checkpoint, by a protection of its own.
+    """
+
+    model: Callable[[], nn.Module]
+    section: Mapping[str, Any]
+    epsilon: float
+    records: int = 8
+    epochs: int = 1
+    batch: int | None = None
+    precision: Precision = "float32"
+    killed: bool = False
+    public: tuple[Tensor, Tensor] | None = None
+
+    def train(self, data: Any, randomness: int, **terms: Any) -> Any:
+        """Train on records and return the noisy gradients and the weights: rows whose last column is the label, or inputs and labels.
+
+        The key is made as that of an audit's trainings: of all terms, and of the records' content, under the secret.
+        """
+        epsilon = terms.pop("epsilon", self.epsilon)
+        section = Mechanism(**{**self.section, **terms})
+        training = Training(
+            epochs=self.epochs, batch=self.batch or self.records, optimizer="sgd", precision=self.precision
+        )
+        if isinstance(data, Mapping):
+            features, labels = data["inputs"], data["labels"]
+        else:
+            features, labels = torch.from_numpy(data[:, :-1]).float(), torch.from_numpy(data[:, -1]).long()
+        stated = {
+            "mechanism": section.model_dump(mode="json"),
+            "training": training.model_dump(mode="json"),
+            "epsilon": epsilon,
+        }
+        content = noise.content_digest(features, labels, torch.arange(len(labels)))
+        key = noise.training_key((randomness, "prove"), stated, content)
+
+        def protected() -> tuple[Job, Seen]:
+            torch.manual_seed(0)  # initial weights are public
+            model = self.model()
+            job = Job(model, self.records, epsilon, training, self.records, key, self.public)
+            return job, Seen(section.kind(section, job), model, len(labels))
+
+        seen: list[Tensor] = []
+        checkpoint = KilledOnce() if self.killed else Checkpoint()
+        job, protection = protected()
+        if self.killed:
+            with computing(job.model, self.precision), suppress(Killed):
+                fit(job, protection, features, labels, checkpoint=checkpoint)
+            seen += protection.gradients
+            job, protection = protected()
+        with computing(job.model, self.precision):
+            fit(job, protection, features, labels, checkpoint=checkpoint)
+        seen += protection.gradients
+        return {"gradients": seen, "weights": [value.detach() for value in job.model.parameters()]}
+
+
+def linear() -> nn.Module:
+    """Return a linear model of two classes, all zero: one record's gradient lies in the weights or in the bias."""
+    model = nn.Linear(FEATURES, 2)
+    for parameter in model.parameters():
+        nn.init.zeros_(parameter)
+    return model
+
+
+def perceptron() -> nn.Module:
+    """Return a small perceptron."""
+    return nn.Sequential(nn.Linear(FEATURES, 4), nn.ReLU(), nn.Linear(4, 2))
+
+
+def locally_linear_maps() -> nn.Module:
+    """Return locally linear maps, which know their clipped sum in closed form."""
+    from mia_audit.models.architectures.locally_linear_maps import LocallyLinearMaps
+
+    return LocallyLinearMaps(FEATURES, 2, maps=2, beta=1.0, projected=None, deviation=1.0)
+
+
+def rows(records: int, features: int = FEATURES) -> np.ndarray:
+    """Return `records` equal records [n, d + 1], whose gradients lie along the last feature, with their label."""
+    return np.tile([*[0.0] * (features - 1), 1.0, 0.0], (records, 1))
+
+
+def canary_pairs(records: int) -> list[Pair]:
+    """Return training sets with a canary and without, by the canary: long, short, of another class, and of no number."""
+    others = rows(records - 1)
+    nan, inf = math.nan, math.inf
+    known = {
+        "an orthogonal record": [LONG, 0.0, 0.0],
+        "a short record": [0.0, 0.0, 0.0],
+        "an aligned record": [0.0, LONG, 0.0],
+        "an opposite record": [0.0, LONG, 1.0],
+        "a huge record": [1e38, -1e38, 1.0],
+        "a record beyond float32": [HUGE, 0.0, 1.0],
+        "a record of NaN": [nan, nan, 0.0],
+        "an infinite record": [inf, -inf, 0.0],
+        "a denormal record": [1e-40, 0.0, 0.0],
+        "an equal record": [0.0, 1.0, 0.0],
+    }
+    return [Pair(name, np.vstack([others, canary]), others) for name, canary in known.items()]
+
+
+MANY = 400
+"""Records of a sum whose rounding may exceed what one record may move."""
+TOLERANCE = 1e-3
+"""Relative rounding error of a record's share that the noise's calibration forgives."""
+
+
+def sensitivity(scene: Scene) -> Probe:
+    """Return the check that no record moves the clipped sum by more than the sensitivity, without noise: by rounding it might."""
+
+    def probe(mechanism: Tested) -> Finding:
+        torch.manual_seed(0)
+        model = scene.model()
+        inputs, labels = torch.randn(MANY, FEATURES), torch.zeros(MANY, dtype=torch.long)
+        inputs[: MANY // 2] = torch.tensor([1.0, LONG])  # aligned, so that the sum is large
+        section = Mechanism(**scene.section)
+        training = Training(epochs=1, batch=MANY, precision=scene.precision)
+        job = Job(model, MANY, scene.epsilon, training, MANY, bytes(32), scene.public)
+        protection: Any = section.kind(section, job)
+        moved = 0.0
+        with computing(model, scene.precision):
+            total = protection.clipped_sum(inputs, labels)[0]
+            for gone in range(0, MANY, MANY // 20):
+                kept = torch.arange(MANY) != gone
+                moved = max(moved, float((total - protection.clipped_sum(inputs[kept], labels[kept])[0]).norm()))
+        share = moved / protection.clipped_sum.clipping.sensitivity
+        verdict: Literal["refuted", "held"] = "held" if share <= 1 + TOLERANCE else "refuted"
+        detail = f"one of {MANY} records moves the clipped sum by {share:.6g} of its sensitivity in {scene.precision}"
+        return Finding(mechanism.name, "sensitivity", verdict, detail, mechanism.claim)
+
+    return probe

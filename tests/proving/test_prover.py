@@ -1,0 +1,123 @@
+"""Sound mechanisms are held and broken ones refuted, by whatever they show."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from mia_audit.cli import main
+from mia_audit.proving import probes
+from mia_audit.proving.catalogue import Options, resolve
+from mia_audit.proving.prover import Limits, prove
+
+FILE = Path(__file__).parent / "mechanisms.py"
+QUICK = Limits(trials=600, seconds=60)
+
+
+def judged(function, delta=1e-5, adjacency="add-remove", limits=QUICK, **options):
+    target = f"{FILE}:{function}"
+    given = Options(epsilon=1.0, delta=delta, adjacency=adjacency, records=4, **options)
+    return prove(target, resolve(target, given), limits)
+
+
+@pytest.mark.parametrize(("function", "delta"), [("gaussian", 1e-5), ("laplace", 0.0), ("randomized_response", 0.0)])
+def test_sound_mechanisms_are_held(function, delta):
+    # of one record the response may be about a record that is there or not: one is replaced
+    adjacency = "replace" if function == "randomized_response" else "add-remove"
+    verdict = judged(function, delta, adjacency)
+    assert not verdict.refuted, verdict.counterexample
+    assert verdict.best.lower_bound <= 1
+
+
+def test_what_is_tight_is_nearly_reached():
+    verdict = judged("laplace", 0.0, limits=Limits(trials=4000, seconds=60), domain="bounded")
+    assert 0.6 < verdict.best.share <= 1
+
+
+@pytest.mark.parametrize(
+    ("function", "event"),
+    [
+        ("gaussian_with_a_fifth_of_the_noise", "above"),
+        ("gaussian_that_passes_nan_on", "NaN"),
+        ("gaussian_that_raises", "raises ValueError: a record is too large"),
+        ("gaussian_that_warns", "warns RuntimeWarning: divide by zero"),
+        ("gaussian_that_writes_a_file", "file duplicates.txt of 4 bytes"),
+        ("gaussian_that_says_how_many", ""),
+        ("laplace_of_the_mean", "above"),
+    ],
+)
+def test_broken_mechanisms_are_refuted(function, event):
+    verdict = judged(function)
+    found = verdict.counterexample
+    assert found is not None
+    assert event in found.detail
+    assert found.lower_bound > 1
+    assert found.confidence > 0.999
+
+
+@pytest.mark.parametrize("planted", [10, pytest.param(16, marks=pytest.mark.slow)])
+def test_a_seed_of_32_bits_is_refuted_where_it_has_to_be_secret(monkeypatch, planted):
+    monkeypatch.setattr(probes, "PLANTED", planted)
+    assert not judged("gaussian_of_32_bits").refuted
+    found = judged("gaussian_of_32_bits", secret_seed=True).counterexample
+    assert found.check == "seed bits"
+    assert "32 of 128 bits" in found.detail
+    assert f"of 2^{planted} planted seeds a search finds 100.0%" in found.detail
+
+
+def test_noise_by_the_seed_alone_is_refuted_where_a_seed_is_used_again():
+    found = judged("gaussian", secret_seed=True).counterexample
+    assert found.check.startswith("two releases under one seed")
+    terms = ({"delta": 1e-6},)
+    target = f"{FILE}:gaussian"
+    mechanism = resolve(target, Options(1.0, 1e-5, "add-remove", 4, terms=terms))[0]
+    found = prove(target, [mechanism], QUICK).counterexample
+    assert found.check.startswith("other terms under one seed")
+    assert found.claim.epsilon == 2
+
+
+COMMAND = """
+import json, math, random, sys
+for line in sys.stdin:
+    firsts = [record[0] for record in json.loads(line)["records"]]
+    if sys.argv[1] == "breaks" and any(map(math.isnan, firsts)):
+        sys.exit(7)
+    total = sum(max(-1, min(1, first)) for first in firsts if math.isfinite(first))
+    print(json.dumps({"total": total + random.choice([-1, 1]) * random.expovariate(1)}), flush=True)
+"""
+
+
+@pytest.mark.parametrize(("word", "code"), [("holds", 0), ("breaks", 3)])
+def test_a_command_is_judged_and_its_verdict_written(tmp_path, capsys, word, code):
+    (tmp_path / "mechanism.py").write_text(COMMAND)
+    line = f"command:python {tmp_path / 'mechanism.py'} {word}"
+    terms = ["--epsilon", "1", "--delta", "0", "--adjacency", "add-remove", "--records", "3", "--trials", "200"]
+    assert main(["prove", line, *terms, "--out", str(tmp_path / "verdict.json")]) == code
+    written = json.loads((tmp_path / "verdict.json").read_text())
+    assert written["verdict"] == ("refuted" if code else "held")
+    told = capsys.readouterr().out
+    if code:
+        assert "event: raises RuntimeError: the command ended with exit code 7" in told
+        refuting = next(finding for finding in written["findings"] if finding["verdict"] == "refuted")
+        assert refuting["inputs"][0][-1] == ["nan", "nan"]
+        assert refuting["lower_bound"] > 1
+    else:
+        assert "not refuted in" in told and "of its claim" in told
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["dp-sdg"], "unknown target 'dp-sdg': did you mean 'dp-sgd'?"),
+        ([f"{FILE}:gaussian"], "its claim is needed: --epsilon, --delta and --adjacency"),
+        ([f"{FILE}:gausian", "--epsilon", "1"], "has no function 'gausian': did you mean 'gaussian'?"),
+        (["dp-sgd", "--adjacency", "replace"], "--adjacency: that of this target is add-remove"),
+        (["dp-sgd", "--trials", "0"], "--trials, --seconds, --confidence: expected positive numbers"),
+        (["dp-sgd", "--terms", "{"], "--terms {: not JSON"),
+    ],
+)
+def test_mistakes_are_one_line(arguments, words, capsys):
+    assert main(["prove", *arguments]) == 2
+    told = capsys.readouterr().err
+    assert words in told
+    assert told.count("\n") == 1
