@@ -5,7 +5,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from mia_audit.commands._arguments import add_batch, add_device, add_pool, add_spec, compute_of
+from mia_audit.commands._arguments import add_batch, add_device, add_minutes, add_pool, add_spec, compute_of
 from mia_audit.config.specs import SignalsSpec
 from mia_audit.errors import UserError
 from mia_audit.runtime.gpus import acquire_gpu
@@ -28,6 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_device(parser)
     add_batch(parser)
+    add_minutes(parser)
     parser.add_argument("--out", required=True, type=Path, help="the signals, Parquet")
 
 

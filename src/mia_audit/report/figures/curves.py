@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def _groups(spec: Spec) -> dict[str, tuple[str, str]]:
-    groups = spec.groups if spec.interpreted and spec.curved else []
+    groups = spec.measured_groups if spec.curved else []
     return {f"curves_{dataset}_{architecture}": (dataset, architecture) for dataset, architecture in groups}
 
 

@@ -33,7 +33,7 @@ CELL = 0.56
 
 
 def _groups(spec: Spec) -> dict[str, tuple[str, str]]:
-    groups = spec.groups if spec.interpreted and spec.shown else []
+    groups = spec.measured_groups if spec.shown else []
     return {f"explanations_{dataset}_{architecture}": (dataset, architecture) for dataset, architecture in groups}
 
 
