@@ -59,7 +59,7 @@ def logits_of(answer: object, outputs: Outputs, records: Records, votes: float, 
     if not finite.all():
         row = int(finite.argmin())
         raise UserError(
-            f"{where}: the output for record {records.numbers[row]} is not finite ({_shown(values[row])}):"
+            f"{where}: the output for record {records.numbers[row]} is not finite, {_shown(values[row])}:"
             " the training diverged, or the input has missing values"
         )
     return values if outputs == "logits" else np.asarray(np.log(smoothed(_checked(values, records, where), votes)))
@@ -101,7 +101,7 @@ def _checked(values: np.ndarray, records: Records, where: str) -> np.ndarray:
     if wrong.any():
         row = int(wrong.argmax())
         raise UserError(
-            f"{where}: the output for record {records.numbers[row]} is no probability of each class ({_shown(values[row])});"
+            f"{where}: the output for record {records.numbers[row]} is no probability of each class, {_shown(values[row])};"
             " outputs: logits is for scores before the softmax"
         )
     return np.asarray(values / sums[:, None])

@@ -18,7 +18,7 @@ from mia_audit.learners.naming import CLASS, Outputs, packages_of, script_and_fu
 from mia_audit.learners.protocol import Compute, ModelSection
 from mia_audit.learners.stored_estimator import INSTALL, load_estimator, save_estimator
 from mia_audit.learners.user_code import user_code
-from mia_audit.registry import load_file
+from mia_audit.registry import IN_FILE, load_file
 from mia_audit.seeds import seed_for
 from mia_audit.training.task import Records, TrainingTask
 
@@ -165,7 +165,7 @@ def constructor(model: str) -> tuple[Any, set[str]]:
 
     Raises UserError where the package is missing or has no such class.
     """
-    if match := CLASS.fullmatch(model):
+    if not IN_FILE.fullmatch(model) and (match := CLASS.fullmatch(model)):
         package = match["module"].partition(".")[0]
         try:
             made = getattr(importlib.import_module(match["module"]), match["name"], None)
@@ -194,7 +194,7 @@ def prepared(estimator: Any, threads: int | None, *key: int | str) -> Any:
     jobs = {
         name: threads
         for name, value in parameters.items()
-        if threads and value is None and name.rpartition("__")[2] == "n_jobs"
+        if threads and threads > 1 and value is None and name.rpartition("__")[2] == "n_jobs"
     }
     return estimator.set_params(**seeds, **jobs) if seeds or jobs else estimator
 
