@@ -58,5 +58,5 @@ def test_records_are_asked_again_in_another_order() -> None:
     logits = random.normal(size=(40, 2))
     check_order(lambda part: logits[part.numbers - 10] + 1e-4, many, logits, "mine")
     check_order(lambda part: logits[:0], many[:0], logits[:0], "mine")
-    with pytest.raises(UserError, match="mine: record .* in the order given"):
+    with pytest.raises(UserError, match=r"mine: record .* in the order given"):
         check_order(lambda part: logits[np.sort(part.numbers - 10)], many, logits, "mine")

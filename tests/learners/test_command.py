@@ -111,13 +111,23 @@ def test_a_pools_own_file_is_handed_over_as_it_is(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("file", "before", "after", "message"),
     [
-        ("my train.py", "print(", "raise RuntimeError('no data')\nprint(", "ended with exit code 1: RuntimeError: no data .its output"),
+        (
+            "my train.py",
+            "print(",
+            "raise RuntimeError('no data')\nprint(",
+            "ended with exit code 1: RuntimeError: no data .its output",
+        ),
         ("my train.py", "print(", "import os\nos.kill(os.getpid(), 9)\nprint(", "was ended by SIGKILL"),
-        ("my train.py", "out, \"w\"", "out + '1', \"w\"", r"wrote neither a file nor a folder \{model\}"),
+        ("my train.py", 'out, "w"', "out + '1', \"w\"", r"wrote neither a file nor a folder \{model\}"),
         ("my train.py", "print(", "import time\ntime.sleep(60)\nprint(", "is it an endless loop"),
         ("predict.py", "np.save(out", "np.save(out + '.else'", r"wrote no file \{out\}"),
         ("predict.py", "np.save(out, ", "open(out, 'w').write('x') or (", r"\{out\} is no NumPy array"),
-        ("predict.py", "np.save(out, (powers", "np.save(out, np.sort(powers, axis=0) / (powers", "no probability|in the order"),
+        (
+            "predict.py",
+            "np.save(out, (powers",
+            "np.save(out, np.sort(powers, axis=0) / (powers",
+            "no probability|in the order",
+        ),
         ("predict.py", "np.load(records)[", "np.load(records)[::-1][", "record .* was answered by"),
         ("predict.py", "np.save(out, (powers", "np.save(out, 2 * (powers", "no probability of each class"),
         ("predict.py", "np.save(out, (", "np.save(out, np.argmax(", "outputs of|exit code"),
@@ -137,7 +147,9 @@ def test_commands_that_do_wrong_are_one_line(
 
 
 def test_lost_models_and_missing_programs_are_named(programs: Write, described: Described, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"model: no such file; expected what the train command of architectures\.mine wrote"):
+    with pytest.raises(
+        UserError, match=r"model: no such file; expected what the train command of architectures\.mine wrote"
+    ):
         learner_of(described).load(tmp_path)
     with pytest.raises(UserError, match=r"architectures\.mine\.train: no program 'no-such-program' on the PATH"):
         learner_of(described, train="no-such-program {records} {members} {model}")

@@ -17,12 +17,22 @@ def test_values_are_filled_in_after_the_words_were_split() -> None:
 @pytest.mark.parametrize(
     ("train", "predict", "outputs", "message"),
     [
-        ("t {records} {members} {model}", "", "logits", "predict: missing; train and predict are commands that go together"),
+        (
+            "t {records} {members} {model}",
+            "",
+            "logits",
+            "predict: missing; train and predict are commands that go together",
+        ),
         ("", PREDICT, "logits", "train: missing"),
         ("t {records} {members} {modle}", PREDICT, "logits", "unknown placeholder {modle}: did you mean 'model'?"),
         ("t {records} {model}", PREDICT, "logits", "train: the command does not mention {members}"),
         ("t {records} {members}", PREDICT, "logits", "train: the command does not mention {model} or {out}"),
-        ("t {records} {members} {model}", "p {records} {out}", "logits", "predict: the command does not mention {model}"),
+        (
+            "t {records} {members} {model}",
+            "p {records} {out}",
+            "logits",
+            "predict: the command does not mention {model}",
+        ),
         ("t {records} {members} {model}", PREDICT + " {labels}", "logits", "predict: unknown placeholder {labels}"),
         ("t '{records} {members} {model}", PREDICT, "logits", "train: not a command line: No closing quotation"),
         ("{records} {members} {model}", PREDICT, "logits", "train: the command has to begin with a program"),

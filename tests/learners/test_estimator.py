@@ -73,14 +73,19 @@ def test_an_estimator_is_trained_stored_and_asked(
     assert [path.name for path in (tmp_path / "model").iterdir()] == [FILE]
     opened = EstimatorLearner(architecture, Compute(batch=60)).load(tmp_path / "model")
     np.testing.assert_allclose(opened.logits(table), logits, rtol=1e-5)
-    signals = model_signals(opened, table, Task("gradient", {"explainers": [], "explain": [], "explained_class": "true"}, 0))
+    signals = model_signals(
+        opened, table, Task("gradient", {"explainers": [], "explain": [], "explained_class": "true"}, 0)
+    )
     assert list(signals) == ["label", "predicted", "loss", "confidence"] and np.isfinite(signals["confidence"]).all()
 
 
 def test_boosting_libraries_are_stored_alike(table: Records, task: Made, described: Described, tmp_path: Path) -> None:
     pytest.importorskip("lightgbm")
     pytest.importorskip("xgboost")
-    models = {"lightgbm:LGBMClassifier": {"n_estimators": 5, "verbose": -1}, "xgboost:XGBClassifier": {"n_estimators": 5}}
+    models = {
+        "lightgbm:LGBMClassifier": {"n_estimators": 5, "verbose": -1},
+        "xgboost:XGBClassifier": {"n_estimators": 5},
+    }
     for number, (model, parameters) in enumerate(models.items()):
         learner = EstimatorLearner(described(EstimatorLearner, model, parameters=parameters), Compute())
         trained, folder = learner.train(task()), tmp_path / str(number)
@@ -138,9 +143,7 @@ def test_a_class_without_training_records_is_unlikely(table: Records, task: Made
 
 
 @pytest.mark.parametrize("outputs", ["logits", "labels"])
-def test_declared_outputs_are_what_is_asked(
-    outputs: str, table: Records, task: Made, described: Described
-) -> None:
+def test_declared_outputs_are_what_is_asked(outputs: str, table: Records, task: Made, described: Described) -> None:
     model = "sklearn.svm:LinearSVC" if outputs == "logits" else "sklearn.neighbors:NearestCentroid"
     learner = EstimatorLearner(described(EstimatorLearner, model, outputs=outputs), Compute())
     trained = learner.train(task())
@@ -176,9 +179,9 @@ def test_what_cannot_be_used_is_one_line(
 
 def test_types_of_other_packages_are_not_loaded(task: Made, described: Described, tmp_path: Path) -> None:
     """A file that names a type of a package that neither the config nor the file's own library has is refused."""
-    import skops.io
     from fractions import Fraction
 
+    import skops.io
     from sklearn.dummy import DummyClassifier
 
     odd = DummyClassifier(strategy="constant", constant=Fraction(1, 2))
@@ -194,5 +197,7 @@ def test_types_of_other_packages_are_not_loaded(task: Made, described: Described
 def test_a_crash_names_what_crashed(task: Made, described: Described, table: Records) -> None:
     learner = EstimatorLearner(described(EstimatorLearner, "sklearn.linear_model:LogisticRegression"), Compute())
     broken = Records(np.full_like(table.values, np.nan), table.labels, table.metadata, table.numbers)
-    with pytest.raises(UserError, match=r"architectures\.mine: sklearn\.linear_model:LogisticRegression: ValueError: Input X"):
+    with pytest.raises(
+        UserError, match=r"architectures\.mine: sklearn\.linear_model:LogisticRegression: ValueError: Input X"
+    ):
         learner.train(task(broken))

@@ -112,8 +112,12 @@ def test_a_model_of_its_own_kind_is_trained_stored_asked_and_explained(
     np.testing.assert_allclose(found["own:difference_l1"], expected, rtol=1e-5)
 
 
-def test_a_script_knows_its_task(script: Write, described: Described, task: Made, table: Records, tmp_path: Path) -> None:
-    text = FOREST.replace("    model =", "    assert told(task)\n    model =", 1) + """
+def test_a_script_knows_its_task(
+    script: Write, described: Described, task: Made, table: Records, tmp_path: Path
+) -> None:
+    text = (
+        FOREST.replace("    model =", "    assert told(task)\n    model =", 1)
+        + """
 
 def told(task):
     (task.checkpoints / "seen").touch()
@@ -121,6 +125,7 @@ def told(task):
     assert task.public_records.shape == (5, 4) and task.public_labels.shape == (5,)
     return True
 """
+    )
     learner = learner_of(described, f"{script(text)}:fit", parameters={"depth": 2})  # type: ignore[arg-type]
     checkpoint = Checkpoint(tmp_path / "kept", "0123456789abcdef0123")
     one = task(epsilon=2.0, public=table[:5], checkpoint=checkpoint)
@@ -164,7 +169,7 @@ from mia_audit.privacy.catalogue import Mechanism
 from mia_audit.training.shadow import Recipe, train_shadow
 import torch
 
-METADATA = {"kind": "image", "classes": ["a", "b", "c"]}
+METADATA = {"kind": "image", "shape": [1, 8, 8], "classes": ["a", "b", "c"]}
 VIT = {"img_size": 8, "patch_size": 4, "embed_dim": 8, "depth": 1, "num_heads": 2}
 
 
@@ -249,7 +254,11 @@ def test_hostile_code_gets_a_clear_word(
     ("text", "section", "message"),
     [
         ("def fit(task): ...", {}, r"train\.py has no function 'train\(task\)': known: fit"),
-        ("def train(task): ...\ndef predict(model, records): ...", {}, "outputs: missing; say what predict of train.py returns"),
+        (
+            "def train(task): ...\ndef predict(model, records): ...",
+            {},
+            "outputs: missing; say what predict of train.py returns",
+        ),
         ("def train(task): ...\ndef explain(model, records, classes): ...", {}, "no predict"),
         ("import nothing_like_it\ndef train(task): ...", {}, r"train\.py, line 1: ModuleNotFoundError"),
         ("def train(task:", {}, r"train\.py, line 1: SyntaxError"),
