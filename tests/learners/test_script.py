@@ -289,7 +289,9 @@ def test_explanations_are_checked(script: Write, described: Described, task: Mad
     options = {"explain": ["logit"], "explained_class": "true"}
     with pytest.raises(UserError, match=r"attributions 'difference' of shape \[59, 4\]"):
         model.attributions(table, ExplanationRequest(["own:difference"], options, 0))
-    with pytest.raises(UserError, match="no attributions 'shap', which explainers.methods asks for: known: difference"):
+    with pytest.raises(
+        UserError, match=r"no attributions 'shap', which explainers.methods asks for: known: difference"
+    ):
         model.attributions(table, ExplanationRequest(["own:shap"], options, 0))
     assert Attribution("own:difference", "logit").quantity == "logit"
 

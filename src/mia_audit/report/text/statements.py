@@ -133,10 +133,11 @@ def bound_sentences(findings: Findings) -> list[str]:
 
 def refuted_sentence(setting: Setting, bound: LowerBound, level: str) -> str:
     """Say that a claimed guarantee is refuted by a proven lower bound, or contradicted by an estimated one."""
+    least = at_least(bound.epsilon).removeprefix("≥ ")
     verdict, found = ("refuted", "proves") if bound.method == "one-run" else ("contradicted", "estimates")
     return (
         f"The claim of ε = {setting.epsilon} by {setting.mechanism} on {setting.dataset} ({setting.architecture}) is {verdict}: the audit"
-        f" {found} an ε of at least {at_least(bound.epsilon)} at δ = {power(bound.delta)}, with {level}. The code that makes the"
+        f" {found} an ε of at least {least} at δ = {power(bound.delta)}, with {level}. The code that makes the"
         " claim protects less than it says."
     )
 
