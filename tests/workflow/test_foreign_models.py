@@ -95,7 +95,7 @@ def test_an_audit_of_a_forest_a_script_and_a_command_ends_in_a_report(foreign: A
     assert found["mine", "own"]["accountant"] == "claimed" and found["mine", "own"]["delta"] == 1e-3
     assert found["mine", "none"]["explanation_attack"] == "l1-lrt"
     page = (foreign.results / "report.html").read_text()
-    assert "with own at a claimed ε = 2" in page.replace("\u00a0", " ")
+    assert "own at a claimed ε = 2" in page and "what the user's own code claims" in page.replace("&#39;", "'")
     signals = read_frame(foreign.results / "breast_cancer/forest/none-epsinf/signals.parquet", "signals")
     assert signals["confidence"].is_finite().all() and "ixg_l1" not in signals.columns
     claimed = read_frame(foreign.results / "breast_cancer/mine/own-eps2/training.parquet", "training")
