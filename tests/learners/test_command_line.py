@@ -24,7 +24,7 @@ def test_values_are_filled_in_after_the_words_were_split() -> None:
             "predict: missing; train and predict are commands that go together",
         ),
         ("", PREDICT, "logits", "train: missing"),
-        ("t {records} {members} {modle}", PREDICT, "logits", "unknown placeholder {modle}: did you mean 'model'?"),
+        ("t {records} {members} {weights}", PREDICT, "logits", "unknown placeholder {weights}: known: "),
         ("t {records} {model}", PREDICT, "logits", "train: the command does not mention {members}"),
         ("t {records} {members}", PREDICT, "logits", "train: the command does not mention {model} or {out}"),
         (
