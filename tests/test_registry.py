@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -10,7 +11,7 @@ from mia_audit.errors import UserError, suggest
 from mia_audit.explain import explainers
 from mia_audit.pools import pools
 from mia_audit.privacy.catalogue import mechanisms
-from mia_audit.registry import Registry
+from mia_audit.registry import Registry, code_files
 
 
 @pytest.mark.parametrize("registry", [attacks, explainers, mechanisms, pools], ids=lambda registry: registry.kind)
@@ -45,3 +46,13 @@ def test_a_name_is_registered_once() -> None:
 def test_suggestions_name_the_nearest_word_or_all() -> None:
     assert suggest("digts", ["digits", "mnist"]) == "did you mean 'digits'? (known: digits, mnist)"
     assert suggest("zzz", ["digits", "mnist"]) == "known: digits, mnist"
+
+
+def test_files_of_code_are_found_in_names_and_in_command_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("fit.py", "ask.R", "run.sh"):
+        Path(name).touch()
+    assert code_files("train.py") == ["train.py"]
+    assert code_files(["a/train.py:fit", "threshold"]) == ["a/train.py"]
+    assert code_files("bash run.sh && python -u fit.py --out {model} missing.py") == ["fit.py", "run.sh"]
+    assert code_files({"predict": "Rscript ask.R {records}"}) == ["ask.R"]

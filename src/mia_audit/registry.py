@@ -22,6 +22,12 @@ Member = TypeVar("Member")
 IN_FILE = re.compile(r"(?P<path>[^:]+\.py):(?P<function>\w+)")
 """A member in a file of the user's own: `file.py:function`, relative to where the audit is started."""
 
+FILE = re.compile(r"(?P<path>[^:\s]+\.py)")
+"""A file of the user's own."""
+
+SCRIPT = re.compile(r"(?<!\S)[^\s:{}'\"]+\.(?:py|R|jl|sh|js|rb|pl|m)(?!\S)")
+"""A word of a command line that may name a script."""
+
 MODULE = "mia_audit_file_"
 """Begins the names of the modules that such files are loaded as."""
 
@@ -144,11 +150,12 @@ class Registry(Generic[Member]):
 def code_files(value: Any) -> list[str]:
     """Return the files that names of members in a section, a mapping, a sequence or a string give, sorted.
 
+    These are `file.py:function`, `file.py`, and scripts that a command line names (`python train.py --out …`), if they exist.
     What depends on the section depends on these files too.
     """
     if isinstance(value, str):
-        match = re.match(rf"{IN_FILE.pattern}(?=:|$)", value)
-        return [match["path"]] if match else []
+        match = re.match(rf"{IN_FILE.pattern}(?=:|$)", value) or FILE.fullmatch(value)
+        return [match["path"]] if match else sorted({word for word in SCRIPT.findall(value) if Path(word).is_file()})
     parts: Iterable[Any]
     if isinstance(value, Mapping):
         parts = value.values()
@@ -187,12 +194,12 @@ def load_file(path: Path, where: str) -> ModuleType:
     except Exception as error:  # whatever the user's file raises
         del sys.modules[name]
         raise UserError(
-            f"{where}: {path}, line {_line(error, resolved)}: {type(error).__name__}: {first_line(error)}"
+            f"{where}: {path}, line {line_in(error, resolved)}: {type(error).__name__}: {first_line(error)}"
         ) from None
     return module
 
 
-def _line(error: Exception, path: Path) -> int:
+def line_in(error: Exception, path: Path) -> int:
     """Return the line of the file in which an error was raised: the innermost of its lines, or that of the syntax error."""
     if isinstance(error, SyntaxError) and error.filename == str(path):
         return error.lineno or 0

@@ -8,7 +8,7 @@ import pytest
 from mia_audit.config.load import parse
 from mia_audit.config.schema import Audit
 from mia_audit.explain.private_section import PrivateExplanations
-from mia_audit.planning.estimate import HELD, PROCESS_BYTES, SHOWN_BYTES, Model, Plan, estimate
+from mia_audit.planning.estimate import HELD, PROCESS_BYTES, SHOWN_BYTES, Model, Plan, estimate, models_of
 from mia_audit.planning.jobs import advice
 from mia_audit.planning.linear import Linear
 from mia_audit.planning.sizes import Size
@@ -143,3 +143,13 @@ def test_blocks_too_small_to_be_worth_their_start_are_named_with_the_size_that_m
     (sentence,) = advice(Plan(seconds={"train none": 1.0}), audit, {"train": 40})
     assert "compute.shadows_per_job: 40 is the largest possible" in sentence
     assert list(advice(Plan(seconds={"train none": 2000.0}), audit, {"train": 40})) == []
+
+
+def test_models_that_somebody_else_trains_are_counted_and_not_timed() -> None:
+    forest = {"forest": {"model": "sklearn.ensemble:RandomForestClassifier"}}
+    audit = parse(Audit, CONFIG | {"architectures": forest, "mechanisms": {"none": {}}, "explainers": {}}, "tiny.yaml")
+    sizes = {"digits": Size(1000, 100, (64,), 10)}
+    assert models_of(audit, sizes) == {}
+    plan = estimate(audit, sizes, {}, FixedCosts(), {"train": 3})
+    assert (plan.models, plan.untimed) == (10, ["forest"])
+    assert set(plan.seconds) == {"attacks", "report", "start-up"}

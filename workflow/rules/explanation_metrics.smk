@@ -20,6 +20,7 @@ rule explanation_metrics:
     threads: AUDIT.compute.threads
     resources:
         **requests.model_job(AUDIT),
+        minutes_per_model=str(AUDIT.compute.minutes_per_model),
     params:
         spec=lambda w: spec(specs.ExplanationMetricsSpec.of, w.dataset, w.architecture),
         pool=subpath(input.records, parent=True),
@@ -27,4 +28,4 @@ rule explanation_metrics:
     shell:
         "mia-audit explanation-metrics --pool {params.pool} --architecture {input.architecture} --spec {params.spec}"
         " --threads {threads} --device {resources.device} --batch {params.batch} --maps {output.maps} --curves {output.curves}"
-        " --out {output.measures} >{log} 2>&1"
+        " --minutes-per-model {resources.minutes_per_model} --out {output.measures} >{log} 2>&1"

@@ -7,8 +7,9 @@ def public_weights(wildcards):
 
 
 def public_records(wildcards):
-    mechanism = audits.resolved_mechanism(AUDIT, wildcards.mechanism)
-    reads = mechanism.kind.reads_public_records(mechanism)
+    reads = audits.reads_public_records(
+        AUDIT, wildcards.architecture, wildcards.mechanism
+    )
     return ["<pool>/public.npy", "<pool>/public.parquet"] if reads else []
 
 
@@ -108,6 +109,7 @@ rule train:
         # resources, since params that change would train again
         checkpoint_seconds=AUDIT.compute.checkpoint_seconds,
         keep_going=int(AUDIT.compute.keep_going),
+        minutes_per_model=str(AUDIT.compute.minutes_per_model),
     params:
         spec=lambda w: spec(
             specs.TrainingSpec.of, w.dataset, w.architecture, w.mechanism, w.eps
@@ -120,7 +122,7 @@ rule train:
         "mia-audit train --pool $(dirname {input.records}) --architecture {input.architecture} --public {input.public} --spec {params.spec}"
         " --shadows {wildcards.block} --threads {threads} --device {resources.device} --batch {params.batch}"
         " --checkpoints $(dirname {output})/.checkpoints --checkpoint-seconds {resources.checkpoint_seconds}"
-        " --keep-going {resources.keep_going} --step-times {params.step_times} --out {output} >{log} 2>&1"
+        " --keep-going {resources.keep_going} --minutes-per-model {resources.minutes_per_model} --step-times {params.step_times} --out {output} >{log} 2>&1"
 
 
 rule training:

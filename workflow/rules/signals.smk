@@ -22,6 +22,7 @@ rule signals:
     threads: AUDIT.compute.threads
     resources:
         **requests.model_job(AUDIT),
+        minutes_per_model=str(AUDIT.compute.minutes_per_model),
     params:
         spec=lambda w: spec(
             specs.SignalsSpec.of, w.dataset, w.architecture, w.family, w.block
@@ -31,7 +32,7 @@ rule signals:
     shell:
         "mia-audit signals --pool $(dirname {input.records}) --architecture {input.architecture}"
         " --models $(dirname {input.models[0]}) --spec {params.spec} --membership {input.membership} --threads {threads}"
-        " --device {resources.device} --batch {params.batch} --out {output} >{log} 2>&1"
+        " --device {resources.device} --batch {params.batch} --minutes-per-model {resources.minutes_per_model} --out {output} >{log} 2>&1"
 
 
 rule merge:

@@ -49,6 +49,16 @@ def add_checkpoints(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_minutes(parser: argparse.ArgumentParser) -> None:
+    """Declare --minutes-per-model."""
+    parser.add_argument(
+        "--minutes-per-model",
+        type=float,
+        default=0.0,
+        help="minutes that a user's code may take to train a model, or to answer once (0: no limit)",
+    )
+
+
 def compute_of(options: argparse.Namespace) -> Compute:
-    """Return what --device, --threads and --batch say."""
-    return Compute(options.device, options.threads, options.batch)
+    """Return what --device, --threads, --batch and, where it is declared, --minutes-per-model say."""
+    return Compute(options.device, options.threads, options.batch, getattr(options, "minutes_per_model", 0.0))

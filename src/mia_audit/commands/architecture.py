@@ -6,6 +6,7 @@ from pathlib import Path
 from mia_audit.commands._arguments import add_pool, add_spec
 from mia_audit.config.specs import ArchitectureSpec
 from mia_audit.errors import UserError
+from mia_audit.registry import code_files, file_digest
 from mia_audit.storage import table_metadata, write_json
 
 
@@ -18,22 +19,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Build the model once on the pool's shape and write its metadata."""
-    from mia_audit.models import describe, own_normalisation
+    """Let the model's learner check it on the pool's shape, and write its metadata."""
+    from mia_audit.learners import ModelSection, learners
 
     spec = ArchitectureSpec.read(options.spec)
     name, section = spec.name, spec.architecture
     pool = table_metadata(options.pool / "records.parquet", "records")
-    metadata = describe(name, section.model or name, section.parameters, tuple(pool["shape"]), len(pool["classes"]))
-    if section.pretrained not in ("none", "public") and pool["kind"] == "image":
-        metadata["normalisation"] = own_normalisation(metadata["model"], metadata["input_shape"][0])
-    layers = metadata["batch_norm_layers"]
+    values = section.model_dump(include={"parameters", "pretrained", "train", "predict", "votes"})
+    code = {file: file_digest(file) for file in code_files(section)}
+    asked = ModelSection(name=name, model=section.model or name, code=code, outputs=section.outputs or "", **values)
+    metadata = learners[section.learner].describe(asked, pool)
+    layers = metadata.get("batch_norm_layers")
     if options.private and layers:
         raise UserError(
             f"architectures.{name}: layer '{layers[0]}' of '{metadata['model']}' ({len(layers)} in all) is a BatchNorm, which mixes"
             " the records of a batch and cannot be trained under dp-sgd: choose a model with LayerNorm or GroupNorm"
         )
     write_json(options.out, metadata)
+    size = f", {metadata['parameters']:,} parameters" if "parameters" in metadata else ""
     print(
-        f"{name}: {metadata['model']}, {metadata['parameters']:,} parameters, input {metadata['input_shape']}, {metadata['classes']} classes"
+        f"{name}: {metadata['learner']} {metadata['model']}{size}, input {metadata['input_shape']}, {metadata['classes']} classes"
     )

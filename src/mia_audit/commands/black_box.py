@@ -56,17 +56,10 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _model_values(options: argparse.Namespace, pool: "StoredRecords", quantity: str) -> "np.ndarray":
-    import numpy as np
-    import torch
-
-    from mia_audit.explain.black_boxes.values import of_model
-    from mia_audit.models import Inputs, load, read_architecture
-    from mia_audit.models.weights import WEIGHTS
+    from mia_audit.explain.black_boxes.values import of_logits
+    from mia_audit.learners import Compute, Records, open_learner
     from mia_audit.training.block import shadow_folders
 
-    torch.set_num_threads(options.threads)
-    architecture = read_architecture(options.architecture)
-    inputs = Inputs(pool.data, pool.metadata, architecture["input_shape"])
-    model = load(architecture, next(iter(shadow_folders(options.models).values())) / WEIGHTS)
-    says = of_model(model, lambda rows: inputs[torch.from_numpy(rows)], quantity)
-    return np.concatenate([says(rows) for rows in np.array_split(np.arange(len(inputs)), -(-len(inputs) // 256))])
+    _, learner = open_learner(options.architecture, Compute("cpu", options.threads))
+    model = learner.load(next(iter(shadow_folders(options.models).values())))
+    return of_logits(model.logits(Records.of(pool)), quantity)

@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Iterator
 from pathlib import Path
 
-from mia_audit.commands._arguments import add_batch, add_device, add_pool, add_spec, compute_of
+from mia_audit.commands._arguments import add_batch, add_device, add_minutes, add_pool, add_spec, compute_of
 from mia_audit.config.specs import ExplanationMetricsSpec
 from mia_audit.runtime.gpus import acquire_gpu
 
@@ -18,6 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_device(parser)
     add_batch(parser)
+    add_minutes(parser)
     parser.add_argument("--maps", required=True, type=Path, help="the maps that are shown, Parquet")
     parser.add_argument("--curves", required=True, type=Path, help="the curves among the measures, Parquet")
     parser.add_argument("--out", required=True, type=Path, help="the measures, Parquet")

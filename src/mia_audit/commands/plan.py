@@ -70,6 +70,7 @@ def _metadata(plan: "Plan", jobs: dict[str, int], source: str) -> dict[str, Any]
         "dominant": plan.dominant,
         "disk_bytes": plan.disk,
         "memory_bytes": plan.memory,
+        "untimed": plan.untimed,
     }
 
 
@@ -94,6 +95,10 @@ def _print(plan: "Plan", jobs: dict[str, int], title: str, advice: list[str]) ->
         whole = f"{human(sum(sizes.values()))}: " if what == "disk" else ""
         console.print(f"{what}: {whole}{parts}", highlight=False)
     console.print(f"{plan.dominant} takes longest; n jobs at a time divide the hours by n", highlight=False)
+    if plan.untimed:
+        console.print(
+            f"not timed, since the built-in loop does not train them: {', '.join(plan.untimed)}", highlight=False
+        )
     for sentence in advice:
         console.print(sentence, highlight=False)
 

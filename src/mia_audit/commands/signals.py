@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from mia_audit.commands._arguments import add_batch, add_device, add_pool, add_spec, compute_of
+from mia_audit.commands._arguments import add_batch, add_device, add_minutes, add_pool, add_spec, compute_of
 from mia_audit.config.specs import SignalsSpec
 from mia_audit.errors import UserError
 from mia_audit.runtime.gpus import acquire_gpu
@@ -29,6 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_device(parser)
     add_batch(parser)
+    add_minutes(parser)
     parser.add_argument("--out", required=True, type=Path, help="the signals, Parquet")
 
 

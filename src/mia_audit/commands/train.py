@@ -3,7 +3,15 @@
 import argparse
 from pathlib import Path
 
-from mia_audit.commands._arguments import add_batch, add_checkpoints, add_device, add_pool, add_spec, compute_of
+from mia_audit.commands._arguments import (
+    add_batch,
+    add_checkpoints,
+    add_device,
+    add_minutes,
+    add_pool,
+    add_spec,
+    compute_of,
+)
 from mia_audit.config.specs import TrainingSpec
 from mia_audit.errors import UserError
 from mia_audit.pools.store import read_membership, read_records
@@ -20,6 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--shadows", required=True, help="first and last shadow model, such as 0-8")
     add_device(parser)
     add_batch(parser)
+    add_minutes(parser)
     add_checkpoints(parser)
     parser.add_argument(
         "--keep-going",
@@ -44,10 +53,10 @@ def run(options: argparse.Namespace) -> None:
 
     spec = TrainingSpec.read(options.spec)
     shadows = _range(options.shadows)
-    _, learner = open_learner(options.architecture, compute_of(options))
+    architecture, learner = open_learner(options.architecture, compute_of(options))
     records = Records.of(read_records(options.pool))
-    # read only where the mechanism needs them: the rule of other mechanisms does not name them as inputs
-    reads_public = spec.mechanism.kind.reads_public_records(spec.mechanism)
+    # read only where mechanism or learner need them: the rule of others does not name them as inputs
+    reads_public = architecture.get("reads_public", False) or spec.mechanism.kind.reads_public_records(spec.mechanism)
     block = Block(
         spec.seed,
         spec.dataset,

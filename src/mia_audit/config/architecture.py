@@ -7,6 +7,9 @@ from typing import Annotated, Self
 
 from pydantic import Field, PrivateAttr, field_validator, model_validator
 
+from mia_audit.errors import UserError
+from mia_audit.learners.command_line import check_commands
+from mia_audit.learners.naming import BUILT_IN, Outputs, check_script, described_as, learner_of, script_and_function
 from mia_audit.sections import Epsilon, Section, folder_name
 from mia_audit.training.section import Training, TrainingOverrides
 
@@ -34,9 +37,18 @@ class Architecture(Section):
     """A model and what it starts from."""
 
     model: str = ""
-    """`mlp`, or any timm model by name, or `file.py:function`; the architecture's own name when left out."""
+    """`mlp`, any timm model, `package.module:Class` of scikit-learn's interface, or `file.py` or `file.py:function` of your own;
+    the architecture's own name when left out."""
     parameters: dict[str, Parameter] = Field({})
     """Arguments of the model's constructor."""
+    train: str = ""
+    """A command that trains a model, with placeholders such as `{records}`, `{members}` and `{model}`, instead of a model."""
+    predict: str = ""
+    """A command that writes what the model answers about `{records}` to the .npy file `{out}`."""
+    outputs: Outputs | None = None
+    """What `predict` of a command or a script returns; of an estimator, which of its methods is asked (`probabilities`)."""
+    votes: int = Field(0, ge=0)
+    """Votes that a probability is the mean of, such as trees, which decides how it is kept from 0 and 1; 0: not votes, or known."""
     sweep: dict[str, Annotated[tuple[Parameter, ...], Field(min_length=1)]] = Field({})
     """Parameters that take several values: each combination becomes an architecture of its own, named `{name}-{key}{value}`."""
     pretrained: str = "none"
@@ -51,6 +63,11 @@ class Architecture(Section):
     _swept: Swept | None = PrivateAttr(None)
 
     @property
+    def learner(self) -> str:
+        """What trains the model: `torch-module`, `estimator`, `script` or `command`; UserError where its file cannot be read."""
+        return learner_of(self.model, self.train)
+
+    @property
     def swept(self) -> Swept | None:
         """The sweep that the architecture came from, if any."""
         return self._swept
@@ -63,6 +80,29 @@ class Architecture(Section):
                 f"none, public, hub, or a file that ends in .safetensors or .pth was expected, got '{value}'"
             )
         return value
+
+    @model_validator(mode="after")
+    def _foreign(self) -> Self:
+        try:
+            learner = self.learner
+            if self.train or self.predict:
+                check_commands(self.train, self.predict, self.outputs or "")
+            if learner == "script":
+                check_script(*script_and_function(self.model), self.outputs or "")
+        except UserError as error:
+            raise ValueError(str(error)) from None
+        if learner == BUILT_IN and (self.outputs or self.votes):
+            key = "outputs" if self.outputs else "votes"
+            raise ValueError(
+                f"{key}: says what somebody else's model answers, but '{self.model}' is built in; leave it out"
+            )
+        if learner != BUILT_IN and self.pretrained != "none":
+            raise ValueError(
+                f"pretrained: weights to start from are for built-in models, but this one is trained by {described_as(learner)}"
+            )
+        if learner == "command" and self.parameters:
+            raise ValueError("parameters: a command has none; write them into train and predict")
+        return self
 
     @model_validator(mode="after")
     def _sweep(self) -> Self:

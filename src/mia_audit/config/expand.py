@@ -11,7 +11,7 @@ from mia_audit.explain import explainers
 from mia_audit.explain.catalogue import EXPLANATION_SETS, private_epsilon
 from mia_audit.explanation_metrics import measures
 from mia_audit.privacy.catalogue import Mechanism
-from mia_audit.signals.families import families
+from mia_audit.signals.families import families, methods_of
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,31 @@ def pool_files(audit: Audit, dataset: str) -> list[str]:
 
 def families_of(audit: Audit) -> dict[str, dict[str, dict[str, Any]]]:
     """Return every trained architecture's families of signals, each with its options."""
-    return {name: families(audit.explainers, section.model or name) for name, section in audit.architectures.items()}
+    return {
+        name: families(audit.explainers, section.model or name, section.learner)
+        for name, section in audit.architectures.items()
+    }
+
+
+def compared_explainers(audit: Audit, architecture: str) -> list[str]:
+    """Return the explainers that are measured on an architecture's models: those that explain them, without training records."""
+    section = audit.architectures[architecture]
+    named = audit.explanation_metrics.explainers
+    asked = audit.explainers.model_copy(update={"methods": named}) if named else audit.explainers
+    if named:
+        asked.model_fields_set.add("methods")
+    return [
+        name
+        for name in methods_of(asked, section.model or architecture, section.learner)
+        if not explainers[name].needs_training_records
+    ]
+
+
+def reads_public_records(audit: Audit, architecture: str, mechanism: str) -> bool:
+    """Return whether training an architecture under a mechanism reads the pool's public records."""
+    section, protection = audit.architectures[architecture], resolved_mechanism(audit, mechanism)
+    told = section.learner == "script" or "{public" in section.train
+    return told or protection.kind.reads_public_records(protection)
 
 
 def needs_training_records(names: Iterable[str]) -> bool:
@@ -135,7 +159,8 @@ def compared_settings(audit: Audit) -> dict[str, list[Setting]]:
     """Group the trained settings whose explanations are measured and compared, by the folder of their architecture."""
     groups: dict[str, list[Setting]] = {}
     for setting in _trained(audit) if audit.explanation_metrics.records else ():
-        groups.setdefault(setting.group, []).append(setting)
+        if compared_explainers(audit, setting.architecture):
+            groups.setdefault(setting.group, []).append(setting)
     return groups
 
 

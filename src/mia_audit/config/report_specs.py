@@ -75,6 +75,8 @@ class ReportedSetting(Section):
     parameters: dict[str, Parameter] = Field(default_factory=dict)
     swept: dict[str, Parameter] = Field(default_factory=dict)
     explained: ExplanationSets | None = None
+    measured: bool = True
+    """Whether explanations of its models are measured, where the audit measures any."""
     folder: str = ""
     """Below the results; {dataset}/{architecture}/{mechanism}-eps{epsilon} when left out."""
 
@@ -106,9 +108,10 @@ def _reported(audit: Audit, setting: expand.Setting) -> ReportedSetting:
         private=private,
         no_guarantee=no_guarantee,
         delta=mechanism.delta if private else None,
-        accountant=noise.get("accountant") if private else None,
+        accountant=("claimed" if mechanism.kind.claimed else noise.get("accountant")) if private else None,
         clipping=noise.get("clipping") if private else None,
         model=architecture.model,
+        measured=bool(expand.compared_explainers(audit, setting.architecture)),
         parameters=architecture.parameters,
         swept=dict(architecture.swept.values) if architecture.swept else {},
     )

@@ -15,6 +15,7 @@ from mia_audit.explain.catalogue import explainers
 from mia_audit.explain.private_section import PrivateExplanations
 from mia_audit.explain.section import Explainers
 from mia_audit.explanation_metrics.section import ExplanationMetrics
+from mia_audit.learners.naming import BUILT_IN, described_as
 from mia_audit.pools.catalogue import pools
 from mia_audit.pools.section import Dataset, Membership
 from mia_audit.privacy import catalogue as privacy
@@ -65,6 +66,8 @@ class Compute(Section):
     """`auto`: a GPU where there is one; `cuda`: any free GPU, and an error without; `cuda:N`: that GPU; `cpu`."""
     checkpoint_seconds: int = Field(60, ge=0)
     """Least time between two checkpoints of a model's training, which a killed job goes on from."""
+    minutes_per_model: float = Field(0.0, ge=0)
+    """Minutes that somebody else's code may take to train one model, or to answer once; 0: no limit."""
     keep_going: bool = False
     """`true`: a model whose training diverges is left out, and listed in the report; otherwise it stops the audit."""
 
@@ -195,11 +198,40 @@ class Audit(Section):
 
     @model_validator(mode="after")
     def _explained(self) -> Self:
-        models = [section.model for section in self.architectures.values()]
-        for name in self.explainers.methods:
-            if models and not any(explainers[name].explains(model) for model in models):
-                alone = " and ".join(explainers[name].models)
-                raise ValueError(f"explainers.methods: {name} explains {alone} alone, and no architecture is one")
+        models = [(section.model, section.learner) for section in self.architectures.values()]
+        named = "methods" in self.explainers.model_fields_set
+        foreign = all(learner != BUILT_IN for _, learner in models)
+        for name in self.explainers.methods if named or not foreign else ():
+            if models and not any(explainers[name].explains(*model) for model in models):
+                alone = " and ".join(explainers[name].models or explainers[name].learners or ("torch modules",))
+                raise ValueError(
+                    f"explainers.methods: {name} explains {alone} alone, and no architecture is one; leave it out"
+                    + (" (methods: [] asks for outputs alone)" if foreign else "")
+                )
+        return self
+
+    @model_validator(mode="after")
+    def _protected(self) -> Self:
+        for architecture, section in self.architectures.items():
+            learner = section.learner
+            for name in self.budgets(architecture):
+                kind, where = self.mechanisms[name].kind, f"mechanisms.{name}"
+                if learner != BUILT_IN and kind.steps:
+                    raise ValueError(
+                        f"{where}: '{self.mechanisms[name].mechanism}' acts on the steps of the built-in loop, but architectures.{architecture}"
+                        f" is trained by {described_as(learner)}: pass ε on to it (mechanism: own), or give the architecture"
+                        " mechanisms that apply (architectures.NAME.mechanisms)"
+                    )
+                if learner == BUILT_IN and kind.claimed:
+                    raise ValueError(
+                        f"{where}: 'own' leaves the guarantee to your own code, but architectures.{architecture} is trained by"
+                        f" {described_as(learner)}: choose dp-sgd, or give the architecture mechanisms that apply"
+                    )
+                if learner == "estimator" and kind.claimed:
+                    raise ValueError(
+                        f"{where}: ε does not reach architectures.{architecture}: its parameters are those of the config;"
+                        " write a script, whose train(task) reads task.epsilon"
+                    )
         return self
 
     def budgets(self, architecture: str) -> dict[str, tuple[str, ...]]:

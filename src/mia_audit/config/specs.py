@@ -17,7 +17,6 @@ from mia_audit.config.load import parse
 from mia_audit.config.schema import Audit
 from mia_audit.errors import UserError
 from mia_audit.evaluation.section import Evaluation
-from mia_audit.explain import explainers
 from mia_audit.explain.methods.llm import Top
 from mia_audit.explain.private_section import PrivateExplanations
 from mia_audit.explanation_metrics import measures
@@ -176,7 +175,9 @@ class TrainingSpec(Spec):
 
     @classmethod
     def of(cls, audit: Audit, dataset: str, architecture: str, mechanism: str, epsilon: str) -> Self:
-        """Specify the training of a setting's shadow models."""
+        """Specify the training of a setting's shadow models; estimators and commands read nothing of `training`."""
+        reads = audit.architectures[architecture].learner not in ("estimator", "command")
+        section = audit.training_of(architecture, mechanism) if reads else Training(epochs=1)
         return cls(
             seed=audit.seed,
             dataset=dataset,
@@ -184,7 +185,7 @@ class TrainingSpec(Spec):
             mechanism_name=mechanism,
             mechanism=expand.resolved_mechanism(audit, mechanism),
             epsilon=epsilon,
-            training=Training(**audit.training_of(architecture, mechanism).model_dump(exclude_none=True)),
+            training=Training(**section.model_dump(exclude_none=True, exclude_unset=not reads)),
         )
 
 
@@ -285,12 +286,7 @@ class ExplanationMetricsSpec(Spec):
     def of(cls, audit: Audit, dataset: str, architecture: str) -> Self:
         """Specify the measures of an architecture on a data set."""
         section, compared = audit.explanation_metrics, expand.group_of(audit, dataset, architecture)
-        model = expand.resolved_architecture(audit, architecture).model
-        names = [
-            name
-            for name in dict.fromkeys(section.explainers or audit.explainers.methods)
-            if explainers[name].explains(model) and not explainers[name].needs_training_records
-        ]
+        names = expand.compared_explainers(audit, architecture)
         options = {option for name in section.measures for option in measures[name].options()}
         bare = (one for one in compared if not audit.mechanisms[one.mechanism].kind.private)
         return cls(

@@ -23,8 +23,11 @@ GRADIENT = "gradient"
 EXPLANATION_SETS = "-explained"
 """Suffix of a data set's name where membership of explanation sets is attacked, not of training sets."""
 
-EXPLANATION_SETS = "-explained"
-"""Suffix of a data set's name where membership of explanation sets is attacked, not of training sets."""
+OWN = "own:"
+"""Begins the names of explanations that a user's script gives of its own models."""
+
+WITH_MODULES = ("torch-module", "script")
+"""Learners whose models are torch modules, or may be."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +41,8 @@ class Explainer:
     `models` names the only models that it explains, and `quantities` the only quantities; left out, it explains all.
     One that `needs_training_records` is fitted to the records that the model was trained on: it reads `Batch.members`;
     `epsilon` is that of each explanation with respect to them, if it is private.
-    One that does not `needs_torch_module` is answered by the model itself, whatever kind of model it is.
+    One that does not `needs_torch_module` is answered by the model itself, whatever kind of model it is, or by those of some
+    `learners` alone.
     """
 
     attribute: Attribute
@@ -52,10 +56,12 @@ class Explainer:
     label: str = ""
     epsilon: float | None = None
     needs_torch_module: bool = True
+    learners: tuple[str, ...] = ()
 
-    def explains(self, model: str) -> bool:
-        """Return whether it explains models of that name."""
-        return not self.models or model in self.models
+    def explains(self, model: str, learner: str = "torch-module") -> bool:
+        """Return whether it can explain models of that name, which that learner trains."""
+        able = WITH_MODULES if self.needs_torch_module else self.learners
+        return (not self.models or model in self.models) and (not able or learner in able)
 
 
 explainers: Registry[Explainer] = Registry("explainer", "mia_audit.explain.methods", "_", eager=True)

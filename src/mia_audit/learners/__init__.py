@@ -1,12 +1,14 @@
 """Learners: whatever trains a model on members and answers for it; the built-in torch loop is one of them."""
 
-from mia_audit.learners.catalogue import learners, open_learner
+from mia_audit.learners.catalogue import estimator, learners, open_learner
 from mia_audit.learners.protocol import (
     Attribution,
     Compute,
     ExplainedModel,
     ExplanationRequest,
     Learner,
+    LearnerFactory,
+    ModelSection,
     Summaries,
     SummarisingModel,
     TorchBackedModel,
@@ -21,6 +23,8 @@ __all__ = [
     "ExplainedModel",
     "ExplanationRequest",
     "Learner",
+    "LearnerFactory",
+    "ModelSection",
     "Records",
     "Summaries",
     "SummarisingModel",
@@ -28,6 +32,7 @@ __all__ = [
     "TrainedModel",
     "TrainedOn",
     "TrainingTask",
+    "estimator",
     "learners",
     "open_learner",
 ]

@@ -3,14 +3,11 @@
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from mia_audit.errors import UserError
-from mia_audit.learners.protocol import Compute, Learner
-from mia_audit.registry import Registry
-
-LearnerFactory = Callable[[Mapping[str, Any], Compute], Learner]
-"""Opens a learner for an architecture; raises UserError, which names a key, where the architecture is not one of its own."""
+from mia_audit.learners.protocol import Compute, Learner, LearnerFactory, ModelSection
+from mia_audit.registry import Registry, file_digest
 
 learners: Registry[LearnerFactory] = Registry("learner", "mia_audit.learners.kinds", "-")
 
@@ -28,7 +25,40 @@ def open_learner(path: Path, compute: Compute) -> tuple[dict[str, Any], Learner]
         raise UserError(f"{path}: not JSON ({error}); expected what `mia-audit architecture` writes") from None
     if not isinstance(architecture, dict) or "learner" not in architecture:
         raise UserError(f"{path}: the key 'learner' is missing; expected what `mia-audit architecture` writes")
+    for file, digest in architecture.get("code", {}).items():
+        if digest != file_digest(file):
+            raise UserError(f"{file}: changed since {path} was written; start the workflow again")
     try:
         return architecture, learners[architecture["learner"]](architecture, compute)
     except UserError as error:
         raise UserError(f"{path}: {error}") from None
+
+
+def described(learner: str, section: ModelSection, pool: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what every architecture.json of a foreign learner has; the learner adds what its own kind needs."""
+    return {
+        "name": section.name,
+        "learner": learner,
+        "model": section.model,
+        "arguments": dict(section.parameters),
+        "shape": list(pool["shape"]),
+        "input_shape": list(pool["shape"]),
+        "classes": len(pool["classes"]),
+        "outputs": section.outputs,
+        "votes": section.votes,
+        "code": dict(section.code),
+        "reads_public": False,
+    }
+
+
+MakesEstimator = TypeVar("MakesEstimator", bound=Callable[..., Any])
+
+
+def estimator() -> Callable[[MakesEstimator], MakesEstimator]:
+    """Declare the decorated function `make(**parameters)`, which returns an unfitted estimator, as a model.
+
+    A config names it as `file.py:function`, and the decorator is read from the file's text (`learners.naming`): that tells it
+    from a function that trains.
+    """
+
+    return lambda make: make

@@ -8,7 +8,7 @@ and a torch module (`TorchBackedModel`).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
@@ -28,6 +28,24 @@ class Compute:
     device: str = "cpu"
     threads: int = 1
     batch: int = 256
+    minutes: float = 0.0
+    """How long a user's code may take to train a model, or to answer once; 0: no limit."""
+
+
+@dataclass(frozen=True)
+class ModelSection:
+    """What a config says of an architecture: its name, its model, and what trains and asks it; see the key table of configs."""
+
+    name: str
+    model: str
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    pretrained: str = "none"
+    train: str = ""
+    predict: str = ""
+    outputs: str = ""
+    votes: int = 0
+    code: Mapping[str, str] = field(default_factory=dict)
+    """The SHA-256 of every file of the user's own that the section names."""
 
 
 @dataclass(frozen=True)
@@ -123,6 +141,20 @@ class TorchBackedModel(Protocol):
         request: ExplanationRequest,
     ) -> Mapping[Attribution, Float[Tensor, "n ..."]]:
         """Return attributions at inputs of the module, on its device; random draws are keyed by the records' numbers."""
+
+
+class LearnerFactory(Protocol):
+    """A class of learners."""
+
+    def __call__(self, architecture: Mapping[str, Any], compute: Compute) -> Learner:
+        """Open a learner for an architecture.json; UserError, which names a key, where the architecture is not one of its own."""
+
+    def describe(self, section: ModelSection, pool: Mapping[str, Any]) -> dict[str, Any]:
+        """Check that a model fits a pool, whose metadata are given, and return its architecture.json.
+
+        It has the keys name, learner, model, classes and input_shape, and all that opening the learner takes. Raises UserError,
+        which names the config's key, where the model cannot be built or asked.
+        """
 
 
 class Learner(Protocol):

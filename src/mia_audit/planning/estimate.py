@@ -19,6 +19,7 @@ from mia_audit.config.expand import (
 )
 from mia_audit.config.schema import Audit
 from mia_audit.config.specs import ExplanationMetricsSpec
+from mia_audit.learners.naming import BUILT_IN
 from mia_audit.models import describe as described
 from mia_audit.models.memory import activation_bytes
 from mia_audit.planning.linear import Linear
@@ -79,6 +80,8 @@ class Plan:
     seconds: dict[str, float] = field(default_factory=dict)
     disk: dict[str, int] = field(default_factory=dict)
     memory: dict[str, int] = field(default_factory=dict)
+    untimed: list[str] = field(default_factory=list)
+    """Architectures whose training and signals are left out, because somebody else's code computes them."""
 
     @property
     def total(self) -> float:
@@ -101,10 +104,12 @@ class Plan:
 
 
 def models_of(audit: Audit, sizes: Mapping[str, Size]) -> Models:
-    """Build every model once on every pool's shape; raises UserError for one that does not fit."""
+    """Build every built-in model once on every pool's shape; raises UserError for one that does not fit."""
     models = {}
     for dataset, size in sizes.items():
         for name in audit.architectures:
+            if audit.architectures[name].learner != BUILT_IN:
+                continue
             section = resolved_architecture(audit, name)
             metadata = described(name, section.model, section.parameters, size.shape, size.classes)
             models[dataset, name] = Model(metadata, activation_bytes(metadata))
@@ -132,8 +137,11 @@ def estimate(
                 plan.add("pretrain", _training(cost, steps, section.pretraining.epochs * count))
                 plan.store("weights", 4 * models[key].metadata["parameters"])
     for setting in settings(audit):
-        if setting.trained:
-            _setting(plan, audit, setting, sizes[setting.dataset], models[setting.dataset, setting.architecture], costs)
+        model = models.get((setting.dataset, setting.architecture))
+        if setting.trained and model:
+            _setting(plan, audit, setting, sizes[setting.dataset], model, costs)
+        elif setting.trained:
+            _foreign(plan, audit, setting, sizes[setting.dataset])
     for dataset in audit.private_explanations:
         _study(plan, audit, dataset, sizes[dataset], models, costs)
     plan.add("report", sum(PER_SETTING.values()) * len(settings(audit)))
@@ -176,6 +184,16 @@ def _setting(plan: Plan, audit: Audit, setting: Setting, size: Size, model: Mode
     _attacks(plan, audit, every, count * size.records)
 
 
+def _foreign(plan: Plan, audit: Audit, setting: Setting, size: Size) -> None:
+    """Add a setting whose models somebody else's code trains: how long that takes is not known before it has run."""
+    plan.models += audit.membership.models
+    if setting.architecture not in plan.untimed:
+        plan.untimed.append(setting.architecture)
+    of_model = families_of(audit)[setting.architecture]
+    every = [name for family, options in of_model.items() for name in columns(family, options)]
+    _attacks(plan, audit, every, audit.membership.models * size.records)
+
+
 def _study(plan: Plan, audit: Audit, dataset: str, size: Size, models: Models, costs: Costs) -> None:
     """Add a study of private explanations of a data set's black boxes, and attacks on their explanation sets."""
     study, count = audit.private_explanations[dataset], audit.membership.models
@@ -188,7 +206,8 @@ def _study(plan: Plan, audit: Audit, dataset: str, size: Size, models: Models, c
             plan.add("private explanations", timed.attacked(epsilon, count))
             _attacks(plan, audit, [FIT_ERROR, *(f"{STEM}_{summary}" for summary in SUMMARIES)], count * size.records)
     for one in explained_settings(audit, dataset).values():
-        labelling = size.records * costs.forward(models[dataset, one.architecture].metadata)
+        model = models.get((dataset, one.architecture))
+        labelling = size.records * costs.forward(model.metadata) if model else 0.0
         beside = any("inf" in budgets for budgets in audit.budgets(one.architecture).values())
         plan.add("private explanations", labelling + timed.answers(reference=beside))
 

@@ -126,8 +126,9 @@ class MechanismKind:
 
     One that is not `private` has no budget. `no_guarantee` says, of a mechanism whose settings are named by an ε, why
     that ε is nominal and nothing is promised; its section has to acknowledge that. `per_record` mechanisms compute a
-    gradient for every record, which not every model has. `reads_public_records` says of a section whether the pool's public
-    records are read.
+    gradient for every record, which not every model has. One that `steps` acts on the steps of the built-in loop, so that it
+    protects the models of no other learner; one whose guarantee is `claimed` leaves it to such a learner.
+    `reads_public_records` says of a section whether the pool's public records are read.
     """
 
     protect: Factory
@@ -136,6 +137,8 @@ class MechanismKind:
     no_guarantee: str = ""
     per_record: bool = True
     reads_public_records: Callable[[Mechanism], bool] = lambda section: False
+    steps: bool = True
+    claimed: bool = False
 
     def __call__(self, section: Mechanism, job: Job) -> Protection:
         """Set the mechanism up for one model."""
@@ -160,12 +163,14 @@ def mechanism(
     no_guarantee: str = "",
     per_record: bool = True,
     reads_public_records: Callable[[Mechanism], bool] = lambda section: False,
+    steps: bool = True,
+    claimed: bool = False,
 ) -> Callable[[FactoryOf], FactoryOf]:
     """Register the decorated class, or function, as a mechanism; see `MechanismKind`."""
 
     def decorate(protect: FactoryOf) -> FactoryOf:
         declared: Options = (*options, Acknowledgement) if no_guarantee else options
-        kind = MechanismKind(protect, declared, private, no_guarantee, per_record, reads_public_records)
+        kind = MechanismKind(protect, declared, private, no_guarantee, per_record, reads_public_records, steps, claimed)
         mechanisms.register(name, protect)(kind)
         return protect
 

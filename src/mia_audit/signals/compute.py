@@ -81,35 +81,42 @@ def explainers_of(model: TrainedModel, task: Task) -> list[str]:
 def summaries_of(
     model: TrainedModel, records: Records, request: ExplanationRequest, with_outputs: bool, batch: int
 ) -> Summaries:
-    """Return summaries of attributions and, if asked for, of outputs, a batch of records at a time."""
-    parts = [
-        _part(model, records[start : start + batch], request, with_outputs) for start in range(0, len(records), batch)
-    ]
-    return Summaries(
-        {name: np.concatenate([part.outputs[name] for part in parts]) for name in parts[0].outputs},
-        {key: np.concatenate([part.explanations[key] for part in parts]) for key in parts[0].explanations},
-    )
+    """Return summaries of attributions, a batch of records at a time, and, if asked for, of outputs.
 
-
-def _part(model: TrainedModel, records: Records, request: ExplanationRequest, with_outputs: bool) -> Summaries:
-    values: dict[str, np.ndarray] = {}
-    if with_outputs:
-        logits = model.logits(records)
-        if not (finite := np.isfinite(logits).all(axis=1)).all():
-            raise UserError(f"the model's output for record {records.numbers[finite.argmin()]} is not finite")
-        values["predicted"] = logits.argmax(axis=1).astype(np.int32)
-        values["loss"] = outputs.loss(logits, records.labels).astype(np.float32)
-        values["confidence"] = outputs.confidence(logits, records.labels).astype(np.float32)
-    explanations: dict[tuple[Attribution, str], np.ndarray] = {}
+    Outputs are asked for all at once: a model bounds its own memory, and for some every question has a price.
+    """
+    scalars = _outputs(model, records) if with_outputs else {}
+    parts: list[dict[tuple[Attribution, str], np.ndarray]] = []
     if request.explainers:
         assert isinstance(model, ExplainedModel)
-        answers = model.attributions(records, request)
-        if missing := set(request.explainers) - {attribution.explainer for attribution in answers}:
-            raise UserError(f"the model returned no attributions of explainer '{min(missing)}', which it was asked for")
-        for attribution, attributions in answers.items():
-            for summary, numbers in summarise(attributions).items():
-                explanations[attribution, summary] = numbers.astype(np.float32)
-    return Summaries(values, explanations)
+        starts = range(0, len(records), batch)
+        parts = [_explanations(model, records[start : start + batch], request) for start in starts]
+    keys = parts[0] if parts else ()
+    return Summaries(scalars, {key: np.concatenate([part[key] for part in parts]) for key in keys})
+
+
+def _outputs(model: TrainedModel, records: Records) -> dict[str, np.ndarray]:
+    logits = model.logits(records)
+    if not (finite := np.isfinite(logits).all(axis=1)).all():
+        raise UserError(f"the model's output for record {records.numbers[finite.argmin()]} is not finite")
+    return {
+        "predicted": logits.argmax(axis=1).astype(np.int32),
+        "loss": outputs.loss(logits, records.labels).astype(np.float32),
+        "confidence": outputs.confidence(logits, records.labels).astype(np.float32),
+    }
+
+
+def _explanations(
+    model: ExplainedModel, records: Records, request: ExplanationRequest
+) -> dict[tuple[Attribution, str], np.ndarray]:
+    answers = model.attributions(records, request)
+    if missing := set(request.explainers) - {attribution.explainer for attribution in answers}:
+        raise UserError(f"the model returned no attributions of explainer '{min(missing)}', which it was asked for")
+    return {
+        (attribution, summary): numbers.astype(np.float32)
+        for attribution, attributions in answers.items()
+        for summary, numbers in summarise(attributions).items()
+    }
 
 
 def summarise(attributions: Float[np.ndarray, "n ..."]) -> dict[str, Float[np.ndarray, " n"]]:

@@ -7,26 +7,40 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from mia_audit.explain.catalogue import GRADIENT, explainers
+from mia_audit.learners.naming import BUILT_IN
 from mia_audit.signals.name import DECISIONS, DIAGNOSTIC, OUTPUTS, SUMMARIES, stem
 
 if TYPE_CHECKING:
     from mia_audit.explain.section import Explainers
 
 
-def families(section: Explainers, model: str) -> dict[str, dict[str, Any]]:
+def families(section: Explainers, model: str, learner: str = BUILT_IN) -> dict[str, dict[str, Any]]:
     """Return every family of explainers of a model that the config asks for, with the options that it depends on and no others.
 
     `gradient` comes first and is always there: it has the outputs, and input × gradient and saliency come from the same
     pass. Explainers that do not explain the model are left out. Names are safe as file names.
     """
-    of_family: dict[str, list[str]] = {GRADIENT: shared()}
-    for name in dict.fromkeys(section.methods):
-        if not explainers[name].explains(model):
-            continue
+    of_family: dict[str, list[str]] = {
+        GRADIENT: [name for name in shared() if explainers[name].explains(model, learner)]
+    }
+    for name in methods_of(section, model, learner):
         family = explainers[name].family or _safe(name)
         if family != GRADIENT:
             of_family.setdefault(family, []).append(name)
     return {family: {"explainers": names} | options_of(section, names) for family, names in of_family.items()}
+
+
+def methods_of(section: Explainers, model: str, learner: str = BUILT_IN) -> list[str]:
+    """Return which of the section's explainers explain a model that some learner trains.
+
+    Where the config names none, a script's models, which may be no torch modules, are explained by none.
+    """
+    named = "methods" in section.model_fields_set
+    return [
+        name
+        for name in dict.fromkeys(section.methods)
+        if explainers[name].explains(model, learner) and (named or learner == BUILT_IN)
+    ]
 
 
 def shared() -> list[str]:

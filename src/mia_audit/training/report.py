@@ -78,14 +78,22 @@ class ReportsTraining(Protocol):
 
 
 def report_from_logits(logits: Float[np.ndarray, "n C"], task: TrainingTask) -> TrainingReport:
-    """Return the report of a model that keeps none: one epoch of unknown loss, no steps, and no guarantee."""
+    """Return the report of a model that keeps none: one epoch of unknown loss, no steps, and the guarantee that is claimed, if any."""
+    claimed = task.mechanism.kind.claimed
     labels, members = task.records.labels, task.members
     hits, losses = logits.argmax(axis=1) == labels, outputs.loss(logits, labels)
     return TrainingReport(
         records=int(members.sum()),
         epochs=[Epoch(math.nan, 0)],
-        terms=Terms(0.0, 0.0, 1.0, accountant="none", sampling="unknown", clipping="none"),
-        epsilon=math.inf,
+        terms=Terms(
+            task.mechanism.delta if claimed else 0.0,
+            0.0,
+            1.0,
+            accountant="claimed" if claimed else "none",
+            sampling="unknown",
+            clipping="unknown" if claimed else "none",
+        ),
+        epsilon=task.epsilon if claimed else math.inf,
         epsilon_rdp=math.inf,
         train_accuracy=mean(hits[members]),
         test_accuracy=mean(hits[~members]),

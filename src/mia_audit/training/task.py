@@ -10,17 +10,23 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from mia_audit.seeds import seed_for
-from mia_audit.training.checkpoints import Checkpoint
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Int, Num
 
     from mia_audit.pools.store import StoredRecords
     from mia_audit.privacy.catalogue import Mechanism
+    from mia_audit.training.checkpoints import Checkpoint
     from mia_audit.training.section import Training
 
 Progress = Callable[[int, int], None]
 """Called after every step with the number of its records and of its epoch (from 1)."""
+
+
+def _nothing_kept() -> Checkpoint:
+    from mia_audit.training.checkpoints import Checkpoint  # configs are read without pyarrow
+
+    return Checkpoint()
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,7 +75,7 @@ class TrainingTask:
     shadow: int = 0
     public: Records | None = None
     start: Path | None = None
-    checkpoint: Checkpoint = field(default_factory=Checkpoint)
+    checkpoint: Checkpoint = field(default_factory=_nothing_kept)
     progress: Progress = lambda *_: None
 
     @property

@@ -80,19 +80,23 @@ def test_without_models_images_are_shown_without_maps(with_pool):
 
 
 def test_maps_are_of_a_model_that_trained_on_the_record_and_one_that_did_not(with_pool, monkeypatch):
-    from mia_audit.explain import attribute as module
+    import torch
+
+    from mia_audit.explain.attribute import attribute
+    from mia_audit.learners.kinds.torch_module import TorchModel
     from mia_audit.models import load, to_input
 
     train(with_pool, "image")
     asked = []
-    original = module.attribute
+    original = TorchModel.attributions
 
-    def attribute(model, inputs, labels, records, explainer, options, seed):
-        found = original(model, inputs, labels, records, explainer, options, seed)
-        asked.append((model, list(records), explainer, tuple(options["explain"]), seed, found["probability"]))
+    def attributions(model, records, request):
+        found = original(model, records, request)
+        ((key, values),) = found.items()
+        asked.append((records.numbers.tolist(), *key, request.seed, torch.from_numpy(values)))
         return found
 
-    monkeypatch.setattr(module, "attribute", attribute)
+    monkeypatch.setattr(TorchModel, "attributions", attributions)
     _, records = listed(with_pool)
     assert all(len(one.maps) == 2 and one.maps[0] != one.maps[1] for one in records)
     member = pl.read_parquet(with_pool.root / "pools/toy/membership.parquet").row(EXPOSED)[1:]
@@ -103,17 +107,12 @@ def test_maps_are_of_a_model_that_trained_on_the_record_and_one_that_did_not(wit
         shadow = member.index(inside)
         (weights,) = (with_pool.root / "toy/net/none-epsinf/models").glob(f"*/shadow-{shadow}/weights.safetensors")
         model = load(architecture, weights)
-        import torch
-
         options = dict(with_pool.spec["explainers"], explain=["probability"])
-        expected = original(model, to_input(image, metadata), torch.tensor([2]), [EXPOSED], "ig", options, 3)[
-            "probability"
-        ][0]
-        shown = [found[rows.index(EXPOSED)] for _, rows, *_, found in asked if EXPOSED in rows]
+        given = (model, to_input(image, metadata), torch.tensor([2]), [EXPOSED], "ig", options, 3)
+        expected = attribute(*given)["probability"][0]
+        shown = [found[rows.index(EXPOSED)] for rows, *_, found in asked if EXPOSED in rows]
         assert any(torch.allclose(expected, one) for one in shown)
-    assert {(explainer, quantities, seed) for _, _, explainer, quantities, seed, _ in asked} == {
-        ("ig", ("probability",), 3)
-    }
+    assert {tuple(one) for _, *one, _ in asked} == {("ig", "probability", 3)}
 
 
 def test_a_row_of_a_table_is_shown_by_its_features(with_pool):

@@ -67,3 +67,23 @@ def test_whose_random_numbers_explainers_drew_is_said():
     assert "as if the adversary knew" in randomness_sentence("shared")
     assert randomness_sentence("own").endswith("(randomness: own).")
     assert "averages 8 requests" in randomness_sentence("averaged:8")
+
+
+def test_a_claim_is_called_one_and_a_refuted_claim_refuted(findings):
+    private = findings.settings[1]
+    claim = replace(private, setting=replace(private.setting, mechanism="own", accountant="claimed"))
+    assert guarantee(claim) == {
+        "epsilon_claimed": guarantee(private)["epsilon_spent"],
+        "records": guarantee(private)["records"],
+    }
+    told = guarantee_sentence(claim, guarantee(claim))
+    assert "with own at a claimed ε = 8" in told and "what the user's own code claims" in told and "PRV" not in told
+    proved = replace(claim.bound, epsilon=8.1, method="one-run")
+    _, refuted = bound_sentences(replace(findings, settings=[replace(claim, bound=proved)]))
+    assert refuted.startswith("The claim of ε = 8 by own") and "is refuted: the audit proves" in refuted
+    assert "at least 8.10 at δ = " in refuted and "95\u00a0% confidence" in refuted
+    estimated = replace(claim.bound, epsilon=8.1, method="clopper-pearson")
+    _, doubted = bound_sentences(replace(findings, settings=[replace(claim, bound=estimated)]))
+    assert "is contradicted: the audit estimates" in doubted
+    below = replace(claim.bound, epsilon=7.9, method="one-run")
+    assert len(bound_sentences(replace(findings, settings=[replace(claim, bound=below)]))) == 1

@@ -9,7 +9,6 @@ import numpy as np
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int, Num
-    from torch import Tensor, nn
 
 
 def of_probabilities(probabilities: Float[np.ndarray, "q K"]) -> Float[np.ndarray, "q C"]:
@@ -50,20 +49,10 @@ def of_estimator(estimator: Any, quantity: str = "probability") -> Callable[[Num
     return values
 
 
-def of_model(
-    model: nn.Module, to_input: Callable[[np.ndarray], Tensor], quantity: str = "probability"
-) -> Callable[[np.ndarray], np.ndarray]:
-    """Return one of the workflow's models as a black box; `to_input` turns stored records into what it takes."""
-    import torch
-
-    convert = QUANTITIES[quantity]
-
-    def values(records: np.ndarray) -> np.ndarray:
-        with torch.no_grad():
-            logits = model(to_input(records))
-        return convert(logits.double().softmax(dim=1).cpu().numpy())
-
-    return values
+def of_logits(logits: Float[np.ndarray, "q K"], quantity: str = "probability") -> Float[np.ndarray, "q C"]:
+    """Return the values of a model with these logits."""
+    shifted = np.exp(logits.astype(np.float64) - logits.max(axis=1, keepdims=True))
+    return QUANTITIES[quantity](shifted / shifted.sum(axis=1, keepdims=True))
 
 
 def forest_values(

@@ -15,9 +15,25 @@ from mia_audit.explain.batch import explained_batch
 from mia_audit.explain.catalogue import GRADIENT, explainers
 from mia_audit.explain.training_records import Members
 from mia_audit.learners.catalogue import learners
-from mia_audit.learners.protocol import Attribution, Compute, ExplanationRequest, Summaries, TrainedOn
+from mia_audit.learners.protocol import (
+    Attribution,
+    Compute,
+    ExplanationRequest,
+    ModelSection,
+    Summaries,
+    TrainedOn,
+)
 from mia_audit.learners.torch_signals import module_summaries
-from mia_audit.models import Inputs, check_architecture, load, read_start, save_weights, taken_by
+from mia_audit.models import (
+    Inputs,
+    check_architecture,
+    describe,
+    load,
+    own_normalisation,
+    read_start,
+    save_weights,
+    taken_by,
+)
 from mia_audit.models.memory import batch_for
 from mia_audit.models.weights import WEIGHTS
 from mia_audit.privacy.masks import Masks, save_masks
@@ -158,6 +174,14 @@ class TorchLearner:
         }
         self._prepared: list[tuple[Records, Inputs]] = []
         self._start: tuple[Path, dict[str, Tensor]] | None = None
+
+    @classmethod
+    def describe(cls, section: ModelSection, pool: Mapping[str, Any]) -> dict[str, Any]:
+        """Build the model once on the pool's shape and return the metadata that rebuild it; see `models.describe`."""
+        metadata = describe(section.name, section.model, section.parameters, tuple(pool["shape"]), len(pool["classes"]))
+        if section.pretrained not in ("none", "public") and pool["kind"] == "image":
+            metadata["normalisation"] = own_normalisation(metadata["model"], metadata["input_shape"][0])
+        return metadata | ({"code": dict(section.code)} if section.code else {})
 
     def train(self, task: TrainingTask) -> TrainedTorchModel:
         """Train a model by the built-in loop."""

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-@mechanism("none", private=False, per_record=False)
+@mechanism("none", private=False, per_record=False, steps=False)
 class Unprotected:
     """Shuffled mini-batches, the mean of their gradients."""
 

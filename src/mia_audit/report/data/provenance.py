@@ -89,6 +89,8 @@ def guarantee(finding: Finding) -> dict[str, Any]:
     if finding.shadows is None or not finding.setting.private:
         return {}
     worst = finding.shadows.sort("epsilon", descending=True).row(0, named=True)
+    if finding.setting.claimed:
+        return {"epsilon_claimed": worst["epsilon"], "records": worst["records"]}
     return {
         "epsilon_spent": worst["epsilon"],
         "epsilon_spent_rdp": worst["epsilon_rdp"],

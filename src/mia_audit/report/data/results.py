@@ -86,8 +86,7 @@ class Results:
             group: per_model(
                 read_frame(self.root.joinpath(*group, "explanation_metrics.parquet"), "explanation_metrics")
             )
-            for group in self.spec.groups
-            if self.spec.explanation_metrics
+            for group in self.spec.measured_groups
         }
 
     @cached_property
@@ -143,9 +142,8 @@ class Results:
         }
         paths |= {
             self.root.joinpath(*group, f"{name}.parquet")
-            for group in self.spec.groups
+            for group in self.spec.measured_groups
             for name in ("explanation_metrics", "explanations", *(["curves"] if self.spec.curves else []))
-            if self.spec.explanation_metrics
         }
         for dataset, study in self.spec.studies.items():
             boxes = (*study["black_boxes"], *(setting["name"] for setting in study["settings"]))

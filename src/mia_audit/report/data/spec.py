@@ -26,6 +26,8 @@ class Setting:
     delta: float | None = None
     accountant: str | None = None
     clipping: str | None = None
+    measured: bool = True
+    """Whether explanations of its models are measured, where the audit measures any."""
     trained: bool = True
     """False where the signals were imported: there is no training.parquet."""
     design: str = ""
@@ -41,6 +43,11 @@ class Setting:
     """Folder below the results; {dataset}/{architecture}/{mechanism}-eps{epsilon} by default."""
     no_guarantee: str = ""
     """Why the mechanism guarantees nothing, so that ε is nominal; empty for all others."""
+
+    @property
+    def claimed(self) -> bool:
+        """Whether the guarantee is claimed by the user's own code, which nothing here has accounted for."""
+        return self.accountant == "claimed"
 
     @property
     def reported_epsilon(self) -> str:
@@ -115,6 +122,12 @@ class Spec:
     def groups(self) -> list[tuple[str, str]]:
         """Dataset × architecture of all models that were trained, in the order of the settings."""
         return list(dict.fromkeys(setting.group for setting in self.trained))
+
+    @property
+    def measured_groups(self) -> list[tuple[str, str]]:
+        """The groups whose explanations are measured."""
+        measured = (setting.group for setting in self.trained if setting.measured)
+        return list(dict.fromkeys(measured)) if self.explanation_metrics else []
 
     @property
     def attacks_private_explainers(self) -> bool:

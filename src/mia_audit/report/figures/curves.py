@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def _groups(spec: Spec) -> dict[str, tuple[str, str]]:
-    groups = spec.groups if spec.explanation_metrics and spec.curves else []
+    groups = spec.measured_groups if spec.curves else []
     return {f"curves_{dataset}_{architecture}": (dataset, architecture) for dataset, architecture in groups}
 
 

@@ -33,7 +33,7 @@ CELL = 0.56
 
 
 def _groups(spec: Spec) -> dict[str, tuple[str, str]]:
-    groups = spec.groups if spec.explanation_metrics and spec.explanation_maps else []
+    groups = spec.measured_groups if spec.explanation_maps else []
     return {f"explanations_{dataset}_{architecture}": (dataset, architecture) for dataset, architecture in groups}
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -118,8 +117,9 @@ def _illustrate(
     architecture = results.root / setting.dataset / setting.architecture / "architecture.json"
     if shown is None or not architecture.exists():
         return
-    built = json.loads(architecture.read_text(encoding="utf-8"))
-    pairs = _attributions(results, finding, built, metadata, records, labels[numbers], numbers, membership, shown)
+    pairs = _attributions(
+        results, finding, architecture, metadata, records, labels[numbers], numbers, membership, shown
+    )
     for one, record, pair in zip(exposed, records, pairs, strict=True):
         if len(pair) == 2:
             _show(one, record, pair, metadata)
@@ -159,7 +159,7 @@ def _shown_signal(results: Results, finding: Finding) -> Signal | None:
 def _attributions(
     results: Results,
     finding: Finding,
-    architecture: Mapping[str, Any],
+    architecture: Path,
     metadata: Mapping[str, Any],
     records: np.ndarray,
     labels: np.ndarray,
@@ -171,10 +171,7 @@ def _attributions(
 
     The lists are shorter where a model is no longer on disk.
     """
-    import torch
-
-    from mia_audit.explain.attribute import attribute
-    from mia_audit.models import load, taken_by, to_input
+    from mia_audit.learners import Attribution, Compute, ExplainedModel, ExplanationRequest, Records, open_learner
 
     folder = results.root / finding.setting.path / "models"
     wanted: dict[int, list[tuple[int, int]]] = {}
@@ -184,23 +181,23 @@ def _attributions(
             if models:
                 wanted.setdefault(models[0], []).append((i, position))
     pairs: list[dict[int, np.ndarray]] = [{} for _ in numbers]
-    inputs = to_input(records, taken_by(architecture, metadata), architecture.get("input_shape"))
+    asked = Records(records, np.asarray(labels), metadata, np.asarray(numbers))
+    _, learner = open_learner(architecture, Compute("cpu"))
     options = {**results.spec.explainers, "explain": [shown.quantity]}
     methods = results.spec.explainers.get("methods", ())
     explainer = next((name for name in methods if name.replace("+", "-") == shown.explainer), str(shown.explainer))
+    request = ExplanationRequest([explainer], options, int(results.spec.config.get("seed", 0)))
     for shadow, cells in sorted(wanted.items()):
-        weights = _weights(folder, shadow)
-        if weights is None:
+        model_folder = _folder(folder, shadow)
+        model = learner.load(model_folder) if model_folder else None
+        if not isinstance(model, ExplainedModel):
             continue
-        model = load(architecture, weights)
         rows = [i for i, _ in cells]
-        given = (inputs[rows], torch.as_tensor(labels[rows]).long(), [numbers[i] for i in rows])
-        seed = int(results.spec.config.get("seed", 0))
-        attributions = attribute(model, *given, explainer, options, seed)[str(shown.quantity)]
-        for (i, position), attribution in zip(cells, attributions.double().numpy(), strict=True):
+        attributions = model.attributions(asked[rows], request)[Attribution(explainer, str(shown.quantity))]
+        for (i, position), attribution in zip(cells, attributions.astype(np.float64), strict=True):
             pairs[i][position] = attribution
     return [[pair[position] for position in sorted(pair)] for pair in pairs]
 
 
-def _weights(folder: Path, shadow: int) -> Path | None:
-    return min(folder.glob(f"*/shadow-{shadow}/weights.safetensors"), default=None)
+def _folder(folder: Path, shadow: int) -> Path | None:
+    return min(folder.glob(f"*/shadow-{shadow}"), default=None)

@@ -81,7 +81,7 @@ def render(results: Results, findings: Findings, sources: Mapping[str, Any]) -> 
         channels={channel for finding in findings.settings for channel in finding.strongest},
         private=bool(private),
         trained_with_noise=any(finding.setting.trained for finding in private),
-        sampling=joined(sorted({sampling_name(metadata) for finding in private if (metadata := guarantee(finding))})),
+        sampling=joined(sorted({sampling_name(known) for one in private if "sampling" in (known := guarantee(one))})),
         groups=groups,
         settings=settings_layout(results, findings, page=True) if groups else None,
         released=bool(results.releases),

@@ -153,6 +153,8 @@ def _training_cells(finding: Finding, confidence: float) -> list[Cell]:
     cells = [Cell("none" if setting.no_guarantee else "∞", ("no guarantee",))]
     if spent is not None and not setting.no_guarantee:
         cells = [Cell(at_most(spent), (delta,))]
+    if setting.claimed:
+        cells = [Cell(f"{setting.epsilon} claimed", (delta,))]
     for phase, accuracy in (("train", finding.train_accuracy), ("test", finding.test_accuracy)):
         loss = shadow_estimate(finding.shadows, f"{phase}_loss", confidence)
         losses = [f"loss {fixed(loss.mean)}"] if loss else []

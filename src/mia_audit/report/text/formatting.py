@@ -99,7 +99,7 @@ def protection(setting: Setting) -> str:
     if setting.explained:
         return f"ε = {setting.epsilon} each" if setting.private else "no noise"
     if setting.private:
-        return f"{setting.mechanism}, ε = {setting.epsilon}"
+        return f"{setting.mechanism}, {'claimed ' if setting.claimed else ''}ε = {setting.epsilon}"
     if setting.no_guarantee:
         return f"{setting.mechanism}, ε none (nominal {setting.epsilon})"
     if not setting.trained:
@@ -114,7 +114,7 @@ def protected(setting: Setting) -> str:
             f"with explanations at ε = {setting.epsilon} each" if setting.private else "with explanations without noise"
         )
     if setting.private:
-        return f"with {setting.mechanism} at ε = {setting.epsilon}"
+        return f"with {setting.mechanism} at {'a claimed ' if setting.claimed else ''}ε = {setting.epsilon}"
     if setting.no_guarantee:
         return f"with {setting.mechanism}, which guarantees nothing (its ε = {setting.epsilon} is nominal)"
     if not setting.trained:

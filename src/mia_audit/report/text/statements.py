@@ -7,15 +7,27 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from mia_audit.attacks.design import SENTENCES
-from mia_audit.report.data.findings import Finding, Findings, Leak
+from mia_audit.report.data.findings import Finding, Findings, Leak, LowerBound
 from mia_audit.report.data.provenance import guarantee, noise_mask
-from mia_audit.report.text.formatting import at_most, capital, count, fixed, joined, power, protected, rate, significant
+from mia_audit.report.text.formatting import (
+    at_least,
+    at_most,
+    capital,
+    count,
+    fixed,
+    joined,
+    power,
+    protected,
+    rate,
+    significant,
+)
 from mia_audit.report.text.scaling_release import Releases, release_notes
 from mia_audit.seeds import AUDIT_ONLY
 from mia_audit.signals.name import read_signal
 
 if TYPE_CHECKING:
     from mia_audit.report.data.results import Results
+    from mia_audit.report.data.spec import Setting
 
 DESIGNS = {
     "half": "each model trained on its own random half of the pool",
@@ -129,12 +141,24 @@ def bound_sentences(findings: Findings) -> list[str]:
     methods = dict.fromkeys(bound.method for _, bound in bounds)
     sentences = [" ".join([meaning, *(BOUND_METHODS[method] for method in methods)])]
     private = [(finding.setting, bound) for finding, bound in bounds if finding.setting.private]
-    broken = [protected(setting) for setting, bound in private if bound.epsilon > float(setting.epsilon)]
-    if broken:
+    exceeded = [(setting, bound) for setting, bound in private if bound.epsilon > float(setting.epsilon)]
+    sentences += [refuted_sentence(setting, bound, level) for setting, bound in exceeded if setting.claimed]
+    if broken := [protected(setting) for setting, _ in exceeded if not setting.claimed]:
         sentences.append(
             f"The lower bound exceeds the guarantee {joined(broken)}: either the guarantee does not hold, or the audit is wrong."
         )
     return sentences
+
+
+def refuted_sentence(setting: Setting, bound: LowerBound, level: str) -> str:
+    """Say that a claimed guarantee is refuted by a proven lower bound, or contradicted by an estimated one."""
+    least = at_least(bound.epsilon).removeprefix("≥ ")
+    verdict, found = ("refuted", "proves") if bound.method == "one-run" else ("contradicted", "estimates")
+    return (
+        f"The claim of ε = {setting.epsilon} by {setting.mechanism} on {setting.dataset} ({setting.architecture}) is {verdict}: the audit"
+        f" {found} an ε of at least {least} at δ = {power(bound.delta)}, with {level}. The code that makes the"
+        " claim protects less than it says."
+    )
 
 
 def setting_notes(findings: Findings, releases: Releases) -> list[str]:
@@ -191,6 +215,9 @@ def guarantee_sentence(finding: Finding, metadata: Mapping[str, Any]) -> str:
     if terms := setting.explained:
         noise = f"{count(terms['steps'], 'noisy step')}, exact Gaussian DP"
         return f"with explanations at the ε of each: δ = {delta}, for {ADJACENCY[terms['adjacency']]}, {noise}; the costs of several add up"
+    if setting.claimed:
+        text = f"{protected(setting)}: ε = {setting.epsilon} at δ = {delta} is what the user's own code claims"
+        return f"{text}; this audit has not accounted for it, and only sets a lower bound beside it"
     if not metadata:
         return f"{protected(setting)}, δ = {delta}; the amount spent is unknown"
     spent = f"at most ε = {at_most(metadata['epsilon_spent'])} spent at δ = {delta}"

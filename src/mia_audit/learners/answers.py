@@ -1,0 +1,131 @@
+"""What foreign models answer with: checked, and turned into logits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from mia_audit.errors import UserError
+from mia_audit.seeds import generator
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+
+    from mia_audit.learners.naming import Outputs
+    from mia_audit.training.task import Records
+
+UNKNOWN_VOTES = 1e9
+"""Votes of probabilities that are no means of votes: they are kept away from 0 and 1 by 5e-10."""
+
+ASKED_TWICE = 8
+"""Records that are asked for a second time, in another order."""
+
+TOLERANCE = 0.05
+"""By how much a second answer may differ from the first, in standard deviations of all outputs: rounding, in any precision."""
+
+
+def smoothed(probabilities: Float[np.ndarray, "n C"], votes: float) -> Float[np.ndarray, "n C"]:
+    """Return (T·p + ½) / (T + C/2), which is never 0 or 1, for probabilities p that are means of T votes.
+
+    It is the Krichevsky–Trofimov estimate of the probabilities behind T votes: half a vote is added to every class.
+    """
+    probabilities = probabilities.astype(np.float64)
+    return np.asarray((votes * probabilities + 0.5) / (votes + probabilities.shape[1] / 2))
+
+
+def logits_of(answer: object, outputs: Outputs, records: Records, votes: float, where: str) -> Float[np.ndarray, "n C"]:
+    """Return the logits of what a model answered about records: its logits, or logarithms of smoothed probabilities.
+
+    Labels count as one vote for their class. Raises UserError, which begins with `where`, for an answer of another shape or
+    kind than was declared, and for numbers that are not finite.
+    """
+    values = _as_array(answer, where)
+    count, classes = len(records), records.classes
+    if outputs == "labels":
+        return np.asarray(np.log(smoothed(np.eye(classes)[_labels(values, records, where)], 1)))
+    if values.shape != (count, classes):
+        hint = "; outputs: labels is for models that return classes" if values.shape in ((count,), (count, 1)) else ""
+        raise UserError(
+            f"{where}: outputs of shape {list(values.shape)}, but {[count, classes]} was expected: a row for each of {count} records,"
+            f" a number for each of {classes} classes{hint}"
+        )
+    if not np.issubdtype(values.dtype, np.floating):
+        raise UserError(
+            f"{where}: outputs of type {values.dtype}, but {outputs} are floating-point numbers; outputs: labels is for classes"
+        )
+    finite = np.isfinite(values).all(axis=1)
+    if not finite.all():
+        row = int(finite.argmin())
+        raise UserError(
+            f"{where}: the output for record {records.numbers[row]} is not finite, {_shown(values[row])}:"
+            " the training diverged, or the input has missing values"
+        )
+    return values if outputs == "logits" else np.asarray(np.log(smoothed(_checked(values, records, where), votes)))
+
+
+def _as_array(answer: object, where: str) -> np.ndarray:
+    detached = getattr(answer, "detach", None)  # a tensor, perhaps on a GPU
+    try:
+        values = np.asarray(detached().cpu() if detached else answer)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise UserError(f"{where}: outputs of type {type(answer).__name__} are no array: {error}") from None
+    if values.dtype.kind not in "fiub":
+        raise UserError(
+            f"{where}: outputs of type {type(answer).__name__} ({values.dtype}); an array of numbers was expected"
+        )
+    return values
+
+
+def _labels(values: np.ndarray, records: Records, where: str) -> np.ndarray:
+    count, classes = len(records), records.classes
+    labels = values[:, 0] if values.shape == (count, 1) else values
+    if labels.shape != (count,):
+        raise UserError(
+            f"{where}: labels of shape {list(values.shape)}, but [{count}] was expected: a class for each record"
+        )
+    wrong = np.flatnonzero(~((labels >= 0) & (labels < classes) & (labels == np.floor(labels))))
+    if len(wrong):
+        raise UserError(
+            f"{where}: the label of record {records.numbers[wrong[0]]} is {labels[wrong[0]]:g}, but classes are numbered from 0"
+            f" to {classes - 1}"
+        )
+    return labels.astype(np.int64)
+
+
+def _checked(values: np.ndarray, records: Records, where: str) -> np.ndarray:
+    """Return probabilities, which are not negative, divided by their sums, which are 1 but for rounding."""
+    sums = values.astype(np.float64).sum(axis=1)
+    wrong = (values < 0).any(axis=1) | (np.abs(sums - 1) > 1e-2)
+    if wrong.any():
+        row = int(wrong.argmax())
+        raise UserError(
+            f"{where}: the output for record {records.numbers[row]} is no probability of each class, {_shown(values[row])};"
+            " outputs: logits is for scores before the softmax"
+        )
+    return np.asarray(values / sums[:, None])
+
+
+def check_order(
+    ask: Callable[[Records], Float[np.ndarray, "m C"]], records: Records, logits: Float[np.ndarray, "n C"], where: str
+) -> None:
+    """Ask for a few of the records again, in another order; UserError where an answer is not the same but for rounding.
+
+    That finds models that answer in an order of their own, that see the other records of a batch, or that draw at random.
+    """
+    rows = generator("asked twice", len(records)).permutation(len(records))[:ASKED_TWICE]
+    again = ask(records[rows])
+    apart = np.abs(again - logits[rows]).max(axis=1, initial=0)
+    worst = int(apart.argmax()) if len(rows) else 0
+    if len(rows) and apart[worst] > TOLERANCE * logits.std() + 1e-6:
+        row = rows[worst]
+        raise UserError(
+            f"{where}: record {records.numbers[row]} was answered by {_shown(logits[row])} among {len(records)} records and by"
+            f" {_shown(again[worst])} among {len(rows)} of them in another order: answer every record by itself and in the order"
+            " given, without shuffling, dropout or statistics of the batch"
+        )
+
+
+def _shown(row: np.ndarray) -> str:
+    return "(" + ", ".join(f"{value:.3g}" for value in row[:3]) + (", …)" if len(row) > 3 else ")")

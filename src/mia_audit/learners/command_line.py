@@ -1,0 +1,130 @@
+"""Command lines with placeholders: checked when a config is read, filled in and run without a shell."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+
+from mia_audit.errors import UserError, suggest
+from mia_audit.learners.user_code import overrun
+
+TRAIN = (
+    "records", "labels", "members", "public", "public_labels", "epsilon", "delta", "seed", "device", "threads", "checkpoints",
+    "classes", "model", "out",
+)  # fmt: skip
+"""Placeholders of the command that trains; `model` and `out` are the file or folder that it writes."""
+
+PREDICT = ("records", "model", "device", "threads", "classes", "out")
+"""Placeholders of the command that predicts; `model` is what training wrote, `out` the .npy file that it writes."""
+
+PLACEHOLDER = re.compile(r"\{(\w+)\}")
+
+
+def check_commands(train: str, predict: str, outputs: str) -> None:
+    """Raise UserError, which names the key, unless a command that trains and one that predicts go together."""
+    if not (train and predict):
+        raise UserError(f"{'predict' if train else 'train'}: missing; train and predict are commands that go together")
+    _check("train", train, TRAIN, [("records",), ("members",), ("model", "out")])
+    _check("predict", predict, PREDICT, [("records",), ("model",), ("out",)])
+    if not outputs:
+        raise UserError("outputs: missing; say what predict writes: logits, probabilities or labels")
+
+
+def _check(key: str, command: str, known: Collection[str], needed: list[tuple[str, ...]]) -> None:
+    try:
+        words = shlex.split(command)
+    except ValueError as error:
+        raise UserError(f"{key}: not a command line: {error}") from None
+    named = PLACEHOLDER.findall(_unescaped(command))
+    if unknown := [name for name in named if name not in known]:
+        raise UserError(
+            f"{key}: unknown placeholder {{{unknown[0]}}}: {suggest(unknown[0], known)}; a brace that is none is written twice"
+        )
+    for choice in needed:
+        if not set(choice) & set(named):
+            raise UserError(f"{key}: the command does not mention {' or '.join(f'{{{name}}}' for name in choice)}")
+    if not words or PLACEHOLDER.search(words[0]):
+        raise UserError(f"{key}: the command has to begin with a program")
+
+
+def _unescaped(text: str) -> str:
+    """Return a text without its doubled braces."""
+    return text.replace("{{", "").replace("}}", "")
+
+
+def filled(command: str, values: Mapping[str, object]) -> list[str]:
+    """Split a command into words as a shell would, and fill placeholders in afterwards, so that no value is ever split or run."""
+    return [_fill(word, values) for word in shlex.split(command)]
+
+
+def _fill(word: str, values: Mapping[str, object]) -> str:
+    parts = re.split(r"(\{\{|\}\}|\{\w+\})", word)
+    braces = {"{{": "{", "}}": "}"}
+    return "".join(
+        braces.get(part) or (str(values[part[1:-1]]) if PLACEHOLDER.fullmatch(part) else part) for part in parts
+    )
+
+
+def check_program(key: str, command: str) -> None:
+    """Raise UserError unless the program that a command begins with is there."""
+    program = shlex.split(command)[0]
+    if shutil.which(program) is None:
+        raise UserError(f"{key}: no program '{program}' on the PATH of this machine, or it is not executable")
+
+
+def run_command(words: list[str], where: str, minutes: float, environment: Mapping[str, str]) -> None:
+    """Run a command for at most so many minutes (0: no limit) and pass on what it prints, on stderr.
+
+    UserError, which begins with `where` and quotes the last line printed, where it cannot start, fails or takes longer.
+    """
+    try:
+        process = subprocess.Popen(
+            words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=dict(environment),
+            text=True, errors="replace",
+        )  # fmt: skip
+    except OSError as error:
+        raise UserError(f"{where}: '{words[0]}' cannot be started: {error.strerror}") from None
+    late = threading.Event()
+
+    def stop() -> None:
+        late.set()
+        _kill(process.pid)
+
+    timer = threading.Timer(60 * minutes, stop) if minutes else None
+    last = ""
+    try:
+        if timer:
+            timer.start()
+        assert process.stdout is not None
+        for line in process.stdout:
+            print(line, end="", file=sys.stderr, flush=True)
+            last = line.strip() or last
+        code = process.wait()
+    finally:
+        if timer:
+            timer.cancel()
+        if process.poll() is None:
+            _kill(process.pid)
+    if late.is_set():
+        raise UserError(overrun(where, minutes))
+    if code:
+        ended = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+        raise UserError(f"{where}: '{words[0]}' {ended}" + (f": {last} (its output is above)" if last else ""))
+
+
+def _kill(number: int) -> None:
+    """End a process and all that it started; they stay in this process's group, so that what ends the job ends them too."""
+    import psutil
+
+    with suppress(psutil.NoSuchProcess):
+        process = psutil.Process(number)
+        for one in [*process.children(recursive=True), process]:
+            with suppress(psutil.NoSuchProcess):
+                one.kill()

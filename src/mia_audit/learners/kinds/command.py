@@ -1,0 +1,159 @@
+"""`command`: models that a command line trains and another one asks, in any language: files in, files out."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from shutil import copy2, copytree
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from mia_audit.errors import UserError
+from mia_audit.learners.answers import UNKNOWN_VOTES, check_order, logits_of
+from mia_audit.learners.catalogue import described, learners
+from mia_audit.learners.command_line import check_commands, check_program, filled, run_command
+from mia_audit.learners.naming import Outputs
+from mia_audit.learners.protocol import Compute, ModelSection
+from mia_audit.learners.script_task import device_name, own_checkpoints
+from mia_audit.storage import atomic_write
+from mia_audit.training.task import Records, TrainingTask
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+
+MODEL = "model"
+"""The file or folder that the command wrote, in the folder of a shadow model."""
+
+
+class CommandModel:
+    """A model in a file or folder of its own, which a command is asked about."""
+
+    def __init__(self, learner: CommandLearner, path: Path, temporary: TemporaryDirectory[str] | None = None) -> None:
+        self._learner = learner
+        self._path = path
+        self._temporary = temporary  # a folder that lives as long as the model
+
+    def logits(self, records: Records) -> Float[np.ndarray, "n C"]:
+        """Return the logits that follow from the file that the command writes about all records."""
+        logits = self._asked(records)
+        if not self._learner.checked:  # one command more, so only for a job's first model
+            check_order(self._asked, records, logits, f"{self._learner.where}: predict")
+            self._learner.checked = True
+        return logits
+
+    def _asked(self, records: Records) -> Float[np.ndarray, "n C"]:
+        learner, where = self._learner, f"{self._learner.where}: predict"
+        with TemporaryDirectory() as folder:
+            out = Path(folder, "outputs.npy")
+            values = {
+                "records": array_file(records.values, Path(folder, "records.npy")),
+                "model": self._path.resolve(),
+                "out": out,
+            }
+            learner.run("predict", values | learner.machine())
+            if not out.exists():
+                raise UserError(f"{where}: the command ended well, but wrote no file {{out}}")
+            try:
+                answer = np.load(out, allow_pickle=False)
+            except (ValueError, OSError, EOFError) as error:
+                raise UserError(f"{where}: {{out}} is no NumPy array (.npy): {error}") from None
+        outputs = cast(Outputs, learner.architecture["outputs"])
+        return logits_of(answer, outputs, records, learner.architecture["votes"] or UNKNOWN_VOTES, where)
+
+    def save(self, folder: Path) -> None:
+        """Copy what the command wrote."""
+        if self._path.is_dir():
+            copytree(self._path, folder / MODEL)
+        else:
+            with atomic_write(folder / MODEL) as partial:
+                copy2(self._path, partial)
+
+
+class CommandLearner:
+    """Trains models by one command and asks them by another."""
+
+    def __init__(self, architecture: Mapping[str, Any], compute: Compute) -> None:
+        missing = [key for key in ("train", "predict", "outputs", "votes", "classes") if key not in architecture]
+        if missing:
+            raise UserError(f"the key '{missing[0]}' is missing; expected the architecture of a command")
+        check_commands(architecture["train"], architecture["predict"], architecture["outputs"])
+        self.architecture = architecture
+        self.where = f"architectures.{architecture.get('name', '')}"
+        self.checked = False
+        self._compute = compute
+        self.environment = {"device": compute.device, "threads": compute.threads}
+
+    @classmethod
+    def describe(cls, section: ModelSection, pool: Mapping[str, Any]) -> dict[str, Any]:
+        """Check that the commands' programs are there, and return the architecture.json."""
+        for key, command in (("train", section.train), ("predict", section.predict)):
+            check_program(f"architectures.{section.name}.{key}", command)
+        commands = {"train": section.train, "predict": section.predict}
+        metadata = described("command", section, pool)
+        return metadata | commands | {"reads_public": "{public}" in section.train or "{public_labels}" in section.train}
+
+    def train(self, task: TrainingTask) -> CommandModel:
+        """Run the command that trains, and check that it wrote a model."""
+        temporary = TemporaryDirectory()
+        folder = Path(temporary.name)
+        files = {
+            "records": array_file(task.records.values, folder / "records.npy"),
+            "labels": array_file(np.asarray(task.records.labels, dtype=np.int64), folder / "labels.npy"),
+            "members": array_file(np.flatnonzero(task.members).astype(np.int64), folder / "members.npy"),
+        }
+        if self.architecture.get("reads_public"):
+            public = task.public if task.public is not None else task.records[:0]
+            files["public"] = array_file(public.values, folder / "public.npy")
+            files["public_labels"] = array_file(np.asarray(public.labels, dtype=np.int64), folder / "public_labels.npy")
+        model = folder / MODEL
+        private = math.isfinite(task.epsilon)
+        values = {
+            "epsilon": repr(task.epsilon) if private else "inf",
+            "delta": repr(task.mechanism.delta) if private else "0",
+            "seed": task.seed % 2**31,
+            "checkpoints": own_checkpoints(task, folder).resolve(),
+            "model": model,
+            "out": model,
+        }
+        self.run("train", values | files | self.machine())
+        if not model.exists():
+            raise UserError(
+                f"{self.where}: train: the command ended well, but wrote neither a file nor a folder {{model}}"
+            )
+        return CommandModel(self, model, temporary)
+
+    def load(self, folder: Path) -> CommandModel:
+        """Open what the command wrote."""
+        if not (folder / MODEL).exists():
+            raise UserError(f"{folder / MODEL}: no such file; expected what the train command of {self.where} wrote")
+        return CommandModel(self, folder / MODEL)
+
+    def machine(self) -> dict[str, object]:
+        """Return the placeholders that every command may have."""
+        return {
+            "device": device_name(self._compute.device),
+            "threads": self._compute.threads,
+            "classes": self.architecture["classes"],
+        }
+
+    def run(self, key: str, values: Mapping[str, object]) -> None:
+        """Run one of the two commands."""
+        threads = {"OMP_NUM_THREADS": str(self._compute.threads)}
+        words = filled(self.architecture[key], values)
+        run_command(words, f"{self.where}: {key}", self._compute.minutes, {**os.environ, **threads})
+
+
+def array_file(values: np.ndarray, path: Path) -> Path:
+    """Return a .npy file that holds an array: its own, where it is a whole memory-mapped file, otherwise one that is written."""
+    name = getattr(values, "filename", None)
+    if name and np.load(name, mmap_mode="r").shape == values.shape:
+        return Path(name).resolve()
+    np.save(path, values)
+    return path
+
+
+learners.register("command")(CommandLearner)

@@ -1,0 +1,249 @@
+"""`estimator`: models of scikit-learn's interface, `fit` and `predict_proba`, trained on flattened records."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Mapping
+from importlib.metadata import PackageNotFoundError, packages_distributions, version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from mia_audit.errors import UserError, first_line, suggest
+from mia_audit.learners.answers import UNKNOWN_VOTES, check_order, logits_of
+from mia_audit.learners.catalogue import described, learners
+from mia_audit.learners.naming import CLASS, Outputs, packages_of, script_and_function
+from mia_audit.learners.protocol import Compute, ModelSection
+from mia_audit.learners.stored_estimator import INSTALL, load_estimator, save_estimator
+from mia_audit.learners.user_code import user_code
+from mia_audit.registry import IN_FILE, load_file
+from mia_audit.seeds import seed_for
+from mia_audit.training.task import Records, TrainingTask
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+
+SEEDS = ("random_state", "random_seed")
+"""Arguments of constructors that seed an estimator."""
+
+ASKED: dict[str, str] = {"probabilities": "predict_proba", "logits": "decision_function", "labels": "predict"}
+"""The method that gives each kind of output."""
+
+
+class EstimatorModel:
+    """A fitted estimator; records are asked a batch at a time."""
+
+    def __init__(self, estimator: Any, outputs: Outputs, votes: int, compute: Compute, where: str) -> None:
+        self.estimator = estimator
+        self._outputs = outputs
+        self._votes = votes or votes_of(estimator) or UNKNOWN_VOTES
+        self._compute = compute
+        self._where = where
+        self._checked = False
+
+    def logits(self, records: Records) -> Float[np.ndarray, "n C"]:
+        """Return logarithms of the smoothed probabilities, or the logits where the config declares them."""
+        logits = self._asked(records)
+        if not self._checked:
+            check_order(self._asked, records, logits, self._where)
+            self._checked = True
+        return logits
+
+    def _asked(self, records: Records) -> Float[np.ndarray, "n C"]:
+        size = self._compute.batch
+        parts = [self._batch(records[start : start + size]) for start in range(0, len(records), size)]
+        return np.concatenate(parts) if parts else np.zeros((0, records.classes))
+
+    def _batch(self, records: Records) -> Float[np.ndarray, "b C"]:
+        from threadpoolctl import threadpool_limits
+
+        method = ASKED[self._outputs]
+        ask = getattr(self.estimator, method, None)
+        if ask is None:
+            able = [kind for kind, name in ASKED.items() if hasattr(self.estimator, name)]
+            raise UserError(
+                f"{self._where}: it has no {method}; declare outputs: {' or '.join(able) or 'nothing: it cannot be asked'}"
+            )
+        with user_code(self._where, minutes=self._compute.minutes), threadpool_limits(self._compute.threads):
+            answer = np.asarray(ask(rows_of(records)))
+        known = np.asarray(getattr(self.estimator, "classes_", np.arange(records.classes)))
+        return logits_of(
+            self._of_all_classes(answer, known, records.classes), self._outputs, records, self._votes, self._where
+        )
+
+    def _of_all_classes(self, answer: np.ndarray, known: np.ndarray, classes: int) -> np.ndarray:
+        """Return outputs with a column for each of the pool's classes; those without a training record get the least there is."""
+        if self._outputs == "labels":
+            return answer
+        if answer.ndim == 1 and len(known) == 2:  # the decision function of two classes is one number
+            answer = np.stack([np.zeros_like(answer), answer], axis=1)
+        if answer.ndim != 2 or answer.shape[1] != len(known) or len(known) == classes:
+            return answer
+        least = 0.0 if self._outputs == "probabilities" else float(answer.min(initial=0.0))
+        spread = np.full((len(answer), classes), least, dtype=answer.dtype)
+        spread[:, known.astype(np.int64)] = answer
+        return spread
+
+    def save(self, folder: Path) -> None:
+        """Write the estimator by skops."""
+        save_estimator(self.estimator, folder)
+
+
+class EstimatorLearner:
+    """Trains and opens the estimators of an architecture.json."""
+
+    def __init__(self, architecture: Mapping[str, Any], compute: Compute) -> None:
+        missing = [key for key in ("model", "arguments", "outputs", "votes") if key not in architecture]
+        if missing:
+            raise UserError(f"the key '{missing[0]}' is missing; expected the architecture of an estimator")
+        self.architecture = architecture
+        self._compute = compute
+        self._model = str(architecture["model"])
+        self._where = f"architectures.{architecture.get('name', self._model)}: {self._model}"
+        self._make, self._packages = constructor(self._model)
+        self.environment = {"threads": compute.threads, **versions(self._packages)}
+
+    @classmethod
+    def describe(cls, section: ModelSection, pool: Mapping[str, Any]) -> dict[str, Any]:
+        """Build the estimator once, unfitted, and return its architecture.json."""
+        metadata = described("estimator", section, pool) | {"outputs": section.outputs or "probabilities"}
+        try:
+            import skops.io  # noqa: F401
+        except ImportError:
+            raise UserError(f"architectures.{section.name}: estimators are stored by skops; {INSTALL}") from None
+        learner = cls(metadata, Compute())
+        built = learner.unfitted(None, "describe")
+        if lacking := [name for name in ("fit", ASKED[metadata["outputs"]]) if not hasattr(built, name)]:
+            able = [kind for kind, name in ASKED.items() if hasattr(built, name)]
+            raise UserError(
+                f"{learner._where}: it has no {lacking[0]}"
+                + (f"; outputs: {' or '.join(able)} would ask what it has" if able and lacking != ["fit"] else "")
+            )
+        return metadata | {"versions": versions(learner._packages)}
+
+    def unfitted(self, threads: int | None, *key: int | str) -> Any:
+        """Return an estimator with the config's parameters, seeds by key wherever it takes one, and so many threads."""
+        given = self.architecture["arguments"]
+        try:
+            accepted = inspect.signature(self._make).parameters
+            seeds = {name: _seed(*key, name) for name in SEEDS if name in accepted and name not in given}
+            with user_code(self._where):
+                estimator = self._make(**given, **seeds)
+        except UserError as error:
+            unknown = [name for name in given if name not in accepted]
+            hint = f"; parameters.{unknown[0]}: {suggest(unknown[0], accepted)}" if unknown else ""
+            raise UserError(f"{error}{hint}") from None
+        except (TypeError, ValueError) as error:  # no signature
+            raise UserError(f"{self._where}: {first_line(error)}") from None
+        return prepared(estimator, threads, *key)
+
+    def train(self, task: TrainingTask) -> EstimatorModel:
+        """Fit an estimator to the task's members."""
+        from threadpoolctl import threadpool_limits
+
+        estimator = self.unfitted(self._compute.threads, *task.key, task.shadow)
+        inside = task.records[np.flatnonzero(task.members)]
+        with user_code(self._where, minutes=self._compute.minutes), threadpool_limits(self._compute.threads):
+            estimator.fit(rows_of(inside), inside.labels)
+        task.progress(len(inside), 1)
+        return self.model(estimator)
+
+    def load(self, folder: Path) -> EstimatorModel:
+        """Open a stored estimator; it may have types of its own package, and of those that the user's file imports."""
+        return self.model(load_estimator(folder, self._packages))
+
+    def model(self, estimator: Any) -> EstimatorModel:
+        """Return a fitted estimator as a model."""
+        outputs = cast(Outputs, self.architecture["outputs"])
+        return EstimatorModel(estimator, outputs, self.architecture["votes"], self._compute, self._where)
+
+
+def constructor(model: str) -> tuple[Any, set[str]]:
+    """Return the class or function that makes an estimator, and the packages that its types may come from.
+
+    Raises UserError where the package is missing or has no such class.
+    """
+    if not IN_FILE.fullmatch(model) and (match := CLASS.fullmatch(model)):
+        package = match["module"].partition(".")[0]
+        try:
+            made = getattr(importlib.import_module(match["module"]), match["name"], None)
+        except ImportError as error:
+            raise UserError(f"model '{model}': {first_line(error)}; install the package that has it") from None
+        if not callable(made):
+            raise UserError(f"model '{model}': {match['module']} has no class '{match['name']}'")
+        return made, {package}
+    path, function = script_and_function(model)
+    made = getattr(load_file(path, f"model '{model}'"), function, None)
+    if not callable(made):
+        raise UserError(f"model '{model}': {path} has no function '{function}'")
+    return made, packages_of(path)
+
+
+def prepared(estimator: Any, threads: int | None, *key: int | str) -> Any:
+    """Seed every part of an estimator that takes a seed and has none, and give every part that computes in threads so many."""
+    if not hasattr(estimator, "get_params"):
+        return estimator
+    parameters = estimator.get_params(deep=True)
+    seeds = {
+        name: _seed(*key, name)
+        for name, value in sorted(parameters.items())
+        if value is None and name.rpartition("__")[2] in SEEDS
+    }
+    jobs = {
+        name: threads
+        for name, value in parameters.items()
+        if threads and threads > 1 and value is None and name.rpartition("__")[2] == "n_jobs"
+    }
+    return estimator.set_params(**seeds, **jobs) if seeds or jobs else estimator
+
+
+def _seed(*key: int | str) -> int:
+    return seed_for(*key, "estimator") % 2**31
+
+
+def rows_of(records: Records) -> Float[np.ndarray, "n d"]:
+    """Return records as rows: tables as stored, images flattened and with pixels in [0, 1]."""
+    rows = np.ascontiguousarray(records.values).reshape(len(records), -1)
+    return rows.astype(np.float32) / np.float32(255) if rows.dtype == np.uint8 else rows
+
+
+def votes_of(estimator: Any) -> int:
+    """Return how many votes an estimator's probabilities are means of: trees, neighbours, members; 0 where they are none.
+
+    A pipeline has those of its last step.
+    """
+    from sklearn.ensemble import BaggingClassifier, ExtraTreesClassifier, RandomForestClassifier
+    from sklearn.neighbors import KNeighborsClassifier
+    from sklearn.pipeline import Pipeline
+    from sklearn.tree import DecisionTreeClassifier
+
+    if isinstance(estimator, Pipeline):
+        return votes_of(estimator.steps[-1][1])
+    if isinstance(estimator, RandomForestClassifier | ExtraTreesClassifier | BaggingClassifier):
+        return len(estimator.estimators_)
+    if isinstance(estimator, KNeighborsClassifier):
+        return int(estimator.n_neighbors)
+    return 1 if isinstance(estimator, DecisionTreeClassifier) else 0
+
+
+def is_estimator(model: Any) -> bool:
+    """Return whether a model has scikit-learn's interface."""
+    return hasattr(model, "fit") and hasattr(model, "get_params") and hasattr(model, "predict")
+
+
+def versions(packages: set[str]) -> dict[str, str]:
+    """Return the versions of packages by the names that they are imported under; those without one are left out."""
+    distributions = packages_distributions()
+    found = {}
+    for package in sorted(packages | {"sklearn", "numpy"}):
+        for name in distributions.get(package, [])[:1]:
+            try:
+                found[package] = version(name)
+            except PackageNotFoundError:
+                continue
+    return found
+
+
+learners.register("estimator")(EstimatorLearner)

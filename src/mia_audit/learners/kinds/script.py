@@ -1,0 +1,217 @@
+"""`script`: a Python file of the user's own, with `train(task) -> model` and, unless that is known how to ask, `predict(model, records)`.
+
+The model may be a torch module, an estimator of scikit-learn's interface, or anything that the file's own functions ask, save
+and load.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from mia_audit.errors import UserError, suggest
+from mia_audit.explain.catalogue import OWN
+from mia_audit.learners.answers import UNKNOWN_VOTES, check_order, logits_of
+from mia_audit.learners.catalogue import described, learners
+from mia_audit.learners.kinds.estimator import EstimatorModel, is_estimator, versions
+from mia_audit.learners.naming import Outputs, check_script, packages_of
+from mia_audit.learners.protocol import Attribution, Compute, ExplanationRequest, ModelSection, TrainedModel
+from mia_audit.learners.script_file import Script
+from mia_audit.learners.script_task import own_checkpoints, script_task
+from mia_audit.learners.stored_estimator import FILE, load_estimator, save_estimator
+from mia_audit.training.task import Records, TrainingTask
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+
+
+class ScriptModel:
+    """A model that the script's `predict` is asked about, `batch` records at a time."""
+
+    def __init__(self, script: Script, model: Any, architecture: Mapping[str, Any], compute: Compute) -> None:
+        self.model = model
+        self._script = script
+        self._outputs = cast(Outputs, architecture["outputs"])
+        self._votes = architecture["votes"] or UNKNOWN_VOTES
+        self._batch = compute.batch
+        self._checked = False
+
+    def logits(self, records: Records) -> Float[np.ndarray, "n C"]:
+        """Return the logits that follow from what `predict` returns."""
+        logits = self._asked(records)
+        if not self._checked:
+            check_order(self._asked, records, logits, f"{self._script.where}: predict")
+            self._checked = True
+        return logits
+
+    def _asked(self, records: Records) -> Float[np.ndarray, "n C"]:
+        parts = []
+        for start in range(0, len(records), self._batch):
+            part = records[start : start + self._batch]
+            answer = self._script.call("predict", self.model, np.asarray(part.values))
+            parts.append(logits_of(answer, self._outputs, part, self._votes, f"{self._script.where}: predict"))
+        return np.concatenate(parts) if parts else np.zeros((0, records.classes))
+
+    def save(self, folder: Path) -> None:
+        """Store the model by the script's `save`; an estimator and a torch module by their own formats."""
+        save_model(self._script, self.model, folder)
+
+
+class ExplainedScriptModel(ScriptModel):
+    """A model whose script explains it."""
+
+    def attributions(
+        self, records: Records, request: ExplanationRequest
+    ) -> dict[Attribution, Float[np.ndarray, "n ..."]]:
+        """Return what `explain` returns for the predicted classes, or the true ones, under the names asked for.
+
+        Raises UserError where it does not return attributions of that name, a finite array with a row a record.
+        """
+        true_class = request.options["explained_class"] == "true"
+        classes = records.labels if true_class else self._asked(records).argmax(axis=1)
+        values = np.asarray(records.values)
+        explained = self._script.call("explain", self.model, values, np.asarray(classes).astype(np.int64))
+        where = f"{self._script.where}: explain"
+        if not isinstance(explained, Mapping):
+            raise UserError(f"{where}: a {type(explained).__name__}; expected a dict of attributions by name")
+        found = {}
+        for name in request.explainers:
+            short = name.removeprefix(OWN)
+            if short not in explained:
+                raise UserError(
+                    f"{where}: no attributions '{short}', which explainers.methods asks for: {suggest(short, explained)}"
+                )
+            array = np.asarray(explained[short], dtype=np.float64)
+            if len(array) != len(records) or array.ndim < 2 or not np.isfinite(array).all():
+                raise UserError(
+                    f"{where}: attributions '{short}' of shape {list(array.shape)}; expected finite numbers, a row for each of"
+                    f" {len(records)} records"
+                )
+            found[Attribution(name, "logit")] = array
+        return found
+
+
+class ScriptLearner:
+    """Trains and opens the models of a script."""
+
+    def __init__(self, architecture: Mapping[str, Any], compute: Compute) -> None:
+        missing = [key for key in ("model", "arguments", "outputs", "votes", "shape") if key not in architecture]
+        if missing:
+            raise UserError(f"the key '{missing[0]}' is missing; expected the architecture of a script")
+        self.architecture = architecture
+        self.script = Script(architecture["model"], f"architectures.{architecture.get('name', '')}", compute.minutes)
+        check_script(self.script.path, self.script.training, architecture["outputs"])
+        self._compute = compute
+        self._packages = packages_of(self.script.path)
+        if "torch" in sys.modules:
+            from mia_audit.runtime.device import device_for
+
+            device_for(compute.threads, compute.device)
+        self.environment = {"device": compute.device, "threads": compute.threads, **versions(self._packages)}
+
+    @classmethod
+    def describe(cls, section: ModelSection, pool: Mapping[str, Any]) -> dict[str, Any]:
+        """Load the script, check that it has the functions that it needs, and return its architecture.json."""
+        metadata = described("script", section, pool) | {"reads_public": True}
+        learner = cls(metadata, Compute())
+        return metadata | {"versions": versions(learner._packages)}
+
+    def train(self, task: TrainingTask) -> TrainedModel:
+        """Let the script train a model."""
+        with TemporaryDirectory() as elsewhere:
+            told = script_task(task, self.architecture, self._compute, own_checkpoints(task, Path(elsewhere)))
+            seed_everything(told.seed)
+            trained = self.script.call(self.script.training, told)
+        if trained is None:
+            raise UserError(
+                f"{self.script.where}: {self.script.training} returned nothing; expected the model that it trained"
+            )
+        model = self._opened(trained)
+        check_storable(self.script, trained)
+        return model
+
+    def load(self, folder: Path) -> TrainedModel:
+        """Open a model by the script's `load`; an estimator and a torch module by their own formats."""
+        if self.script.has("load"):
+            return self._opened(self.script.call("load", folder))
+        if (folder / FILE).exists():
+            return self._opened(load_estimator(folder, self._packages))
+        from mia_audit.learners.script_module import built_module
+
+        return self._opened(built_module(self.script, self.architecture, folder))
+
+    def _opened(self, model: Any) -> TrainedModel:
+        if is_module(model):
+            from mia_audit.learners.script_module import script_module
+
+            if not self.script.has("predict"):
+                return script_module(self.script, model, self.architecture, self._compute)
+            from mia_audit.runtime.device import device_for
+
+            model = model.to(device_for(self._compute.threads, self._compute.device)).eval()
+        if self.script.has("predict"):
+            kind = ExplainedScriptModel if self.script.has("explain") else ScriptModel
+            return kind(self.script, model, self.architecture, self._compute)
+        if is_estimator(model):
+            outputs = cast(Outputs, self.architecture["outputs"] or "probabilities")
+            where = f"{self.script.where}: {type(model).__name__}"
+            return EstimatorModel(model, outputs, self.architecture["votes"], self._compute, where)
+        raise UserError(
+            f"{self.script.where}: {self.script.training} returned a {type(model).__name__}, which is neither a torch module nor an"
+            " estimator: define predict(model, records), and declare its outputs"
+        )
+
+
+def is_module(model: Any) -> bool:
+    """Return whether a model is a torch module; torch is not imported to find out."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(model, torch.nn.Module)
+
+
+def check_storable(script: Script, model: Any) -> None:
+    """Raise UserError unless it is known how to store a model and open it again."""
+    if script.has("save") != script.has("load"):
+        lacking = "load(folder)" if script.has("save") else "save(model, folder)"
+        raise UserError(f"{script.where}: {lacking} is missing; define both, or neither")
+    if script.has("save") or is_estimator(model):
+        return
+    if not is_module(model):
+        raise UserError(
+            f"{script.where}: a {type(model).__name__} cannot be stored: define save(model, folder) and load(folder)"
+        )
+    if not script.has("build"):
+        raise UserError(
+            f"{script.where}: a torch module is stored by its weights: define build(shape, classes, **parameters), which returns"
+            " it untrained, or save(model, folder) and load(folder)"
+        )
+
+
+def save_model(script: Script, model: Any, folder: Path) -> None:
+    """Store a model that `check_storable` let pass."""
+    if script.has("save"):
+        script.call("save", model, folder)
+        if not any(folder.iterdir()):
+            raise UserError(f"{script.where}: save wrote nothing to the folder that it was given")
+    elif is_module(model):
+        from mia_audit.learners.script_module import save_module
+
+        save_module(model, folder)
+    else:
+        save_estimator(model, folder)
+
+
+def seed_everything(seed: int) -> None:
+    """Seed the global generators that a script may draw from; those of a package that it has not imported are left alone."""
+    random.seed(seed)
+    np.random.seed(seed % 2**32)  # noqa: NPY002 - for scripts that draw from it
+    if "torch" in sys.modules:
+        sys.modules["torch"].manual_seed(seed)
+
+
+learners.register("script")(ScriptLearner)

@@ -1,0 +1,117 @@
+"""Which learner trains the model that a config names, told from the name and the user's file alone, which is not run."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+from typing import Literal
+
+from mia_audit.errors import UserError, suggest
+from mia_audit.registry import FILE, IN_FILE
+
+BUILT_IN = "torch-module"
+"""The learner of the built-in models, which alone is trained by the built-in loop."""
+
+Outputs = Literal["logits", "probabilities", "labels"]
+"""What a model answers with."""
+
+TRAINED_BY = {
+    BUILT_IN: "the built-in loop",
+    "estimator": "its own fit",
+    "script": "your script",
+    "command": "your command",
+}
+"""What trains the models of every learner, in words."""
+
+CLASS = re.compile(r"(?P<module>[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*):(?P<name>[A-Za-z_]\w*)")
+"""A class of an installed package: `package.module:Class`."""
+
+ESTIMATOR = "estimator"
+"""Name of the decorator of functions that return an estimator."""
+
+
+def learner_of(model: str, train: str) -> str:
+    """Return the learner of an architecture, given its model and the command that trains it, if any.
+
+    `file.py` is a script, and so is `file.py:function` where the function has no decorator; `@estimator` makes it one that returns
+    an estimator, and any other decorator or definition is an architecture's. Raises UserError where the file cannot be read.
+    """
+    if train:
+        return "command"
+    if FILE.fullmatch(model):
+        functions_of(Path(model))
+        return "script"
+    if match := IN_FILE.fullmatch(model):
+        decorators = functions_of(Path(match["path"])).get(match["function"])
+        if decorators == []:
+            return "script"
+        return "estimator" if decorators and ESTIMATOR in decorators else BUILT_IN
+    return "estimator" if CLASS.fullmatch(model) else BUILT_IN
+
+
+def described_as(learner: str) -> str:
+    """Say in words what trains a learner's models."""
+    return TRAINED_BY.get(learner, f"the learner '{learner}'")
+
+
+def script_and_function(model: str) -> tuple[Path, str]:
+    """Return the file of a script and the name of the function that trains: `train` where `file.py` names none."""
+    match = IN_FILE.fullmatch(model)
+    return (Path(match["path"]), match["function"]) if match else (Path(model), "train")
+
+
+def functions_of(path: Path) -> dict[str, list[str]]:
+    """Return the functions that a Python file defines at its top level, each with the names of its decorators.
+
+    The file is parsed, not run. Raises UserError where it is missing or no Python.
+    """
+    return {
+        node.name: [_last_name(decorator) for decorator in node.decorator_list]
+        for node in _parsed(path).body
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    }
+
+
+def check_script(path: Path, function: str, outputs: str) -> None:
+    """Raise UserError unless a script has what its model needs: the function that trains, and `outputs` where it has `predict`."""
+    functions = functions_of(path)
+    if function not in functions:
+        raise UserError(
+            f"{path} has no function '{function}(task)': {suggest(function, functions) if functions else 'it has none'}"
+        )
+    if "predict" in functions and not outputs:
+        raise UserError(f"outputs: missing; say what predict of {path} returns: logits, probabilities or labels")
+    if "explain" in functions and "predict" not in functions:
+        raise UserError(f"{path} has explain, but no predict(model, records): define it too")
+
+
+def packages_of(path: Path) -> set[str]:
+    """Return the packages that a Python file imports, by their first name."""
+    named: list[str] = []
+    for node in ast.walk(_parsed(path)):
+        if isinstance(node, ast.Import):
+            named += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            named.append(node.module)
+    return {name.partition(".")[0] for name in named}
+
+
+def _parsed(path: Path) -> ast.Module:
+    try:
+        return ast.parse(path.read_bytes())
+    except FileNotFoundError:
+        raise UserError(
+            f"no such file: {path}, looked for in {Path.cwd()}; a path is relative to where the audit is started"
+        ) from None
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path}: cannot be read as Python: {error}") from None
+    except SyntaxError as error:
+        raise UserError(f"{path}, line {error.lineno}: SyntaxError: {error.msg}") from None
+
+
+def _last_name(node: ast.expr) -> str:
+    """Return the last name of a decorator: `estimator` of `learners.estimator()`."""
+    if isinstance(node, ast.Call):
+        return _last_name(node.func)
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""

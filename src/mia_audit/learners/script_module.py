@@ -1,0 +1,93 @@
+"""Torch modules that a user's script trains: stored by their weights, and asked as the built-in ones are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from mia_audit.errors import UserError
+from mia_audit.learners.answers import check_order, logits_of
+from mia_audit.learners.kinds.torch_module import TorchModel
+from mia_audit.learners.script_file import Script
+from mia_audit.models import Inputs, load_weights, save_weights
+from mia_audit.models.weights import WEIGHTS
+from mia_audit.runtime.device import device_for
+from mia_audit.training.task import Records
+
+if TYPE_CHECKING:
+    from mia_audit.learners.protocol import Compute
+
+
+class LazyInputs:
+    """Records as a module takes them, made a slice at a time."""
+
+    def __init__(self, values: np.ndarray, prepare: Callable[[np.ndarray], Tensor], device: str) -> None:
+        self._values, self._prepare = values, prepare
+        self.device = device
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __getitem__(self, rows: slice | Tensor) -> Tensor:
+        chosen = self._values[rows if isinstance(rows, slice) else rows.cpu().numpy()]
+        return self._prepare(np.array(chosen)).to(self.device)
+
+
+class ScriptModule(TorchModel):
+    """A script's torch module, whose answers are checked when it is first asked."""
+
+    def __init__(self, module: nn.Module, batch: int, prepare: Callable[[Records], Any], where: str) -> None:
+        super().__init__(module, batch, prepare)
+        self._where = where
+        self._checked = False
+
+    def logits(self, records: Records) -> Float[np.ndarray, "n C"]:
+        """Return the logits, a batch at a time."""
+        logits = logits_of(super().logits(records), "logits", records, 0, self._where)
+        if not self._checked:
+            check_order(super().logits, records, logits, self._where)
+            self._checked = True
+        return logits
+
+
+def script_module(script: Script, module: nn.Module, architecture: Mapping[str, Any], compute: Compute) -> ScriptModule:
+    """Return a script's module as a model: in eval mode, on the device, its inputs made by the script's `inputs` if it has one."""
+    if architecture["outputs"] not in ("", "logits"):
+        raise UserError(
+            f"{script.where}: outputs: {architecture['outputs']}, but a torch module without predict is asked for logits:"
+            " return what is before the softmax, or define predict(model, records)"
+        )
+    device = device_for(compute.threads, compute.device)
+    own = script.has("inputs")
+
+    def prepare(values: np.ndarray) -> Tensor:
+        return cast(Tensor, script.call("inputs", values)) if own else inputs_of(values)
+
+    def inputs(records: Records) -> Inputs:
+        return cast(Inputs, LazyInputs(records.values, prepare, device))
+
+    return ScriptModule(module.to(device), compute.batch, inputs, script.where)
+
+
+def inputs_of(values: np.ndarray) -> Tensor:
+    """Return records as float32: tables as stored, pixels in [0, 1]."""
+    tensor = torch.from_numpy(values)
+    return tensor.float() / 255 if tensor.dtype == torch.uint8 else tensor.float()
+
+
+def save_module(module: nn.Module, folder: Path) -> None:
+    """Write a module's weights."""
+    save_weights(module, folder / WEIGHTS)
+
+
+def built_module(script: Script, architecture: Mapping[str, Any], folder: Path) -> nn.Module:
+    """Return the module that a script builds, with the weights of a folder."""
+    module = script.call("build", tuple(architecture["shape"]), architecture["classes"], **architecture["arguments"])
+    load_weights(module, folder / WEIGHTS)
+    return cast(nn.Module, module)

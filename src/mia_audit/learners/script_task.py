@@ -1,0 +1,99 @@
+"""What a user's script is given to train one model."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from mia_audit.runtime.gpus import VISIBLE, installed_gpus, visible_gpus
+
+if TYPE_CHECKING:
+    from jaxtyping import Int, Num
+
+    from mia_audit.learners.protocol import Compute
+    from mia_audit.training.section import Training
+    from mia_audit.training.task import Progress, TrainingTask
+
+
+@dataclass(frozen=True)
+class Task:
+    """One model that a script trains on its members, which are row numbers of the records.
+
+    Records are as the pool stores them: rows of float32, or images of uint8 [n, C, H, W]; they may be memory-mapped.
+    """
+
+    records: Num[np.ndarray, "n ..."]
+    labels: Int[np.ndarray, " n"]
+    members: Int[np.ndarray, " m"]
+    public_records: Num[np.ndarray, "p ..."] | None
+    """The pool's public records, which no guarantee covers; None where it has none."""
+    public_labels: Int[np.ndarray, " p"] | None
+    classes: Sequence[str]
+    epsilon: float
+    """The ε that the model's guarantee is to have; infinite without privacy."""
+    delta: float | None
+    """The δ that goes with it; None without privacy."""
+    seed: int
+    """63 bits, another number for every model. The global generators of random, numpy and torch are seeded by it too."""
+    shadow: int
+    """The number of the model."""
+    key: tuple[int | str, ...]
+    """What the seed is derived from, together with the number of the model."""
+    parameters: Mapping[str, Any]
+    """The architecture's `parameters` in the config."""
+    training: Training
+    """The config's `training`, as it applies to this architecture and mechanism."""
+    device: str
+    """`cpu` or `cuda`; one GPU is visible at most."""
+    threads: int
+    checkpoints: Path
+    """A folder for what a killed training goes on from; it is kept until the model is finished, and empty for a new one."""
+    progress: Progress
+    """To be called with the number of a step's records and the number of its epoch, from 1."""
+
+
+def script_task(task: TrainingTask, architecture: Mapping[str, Any], compute: Compute, checkpoints: Path) -> Task:
+    """Return what a script is told of a task."""
+    public = task.public if task.public is not None and len(task.public) else None
+    return Task(
+        records=task.records.values,
+        labels=task.records.labels,
+        members=np.flatnonzero(task.members),
+        public_records=None if public is None else public.values,
+        public_labels=None if public is None else public.labels,
+        classes=task.records.metadata["classes"],
+        epsilon=task.epsilon,
+        delta=task.mechanism.delta if math.isfinite(task.epsilon) else None,
+        seed=task.seed,
+        shadow=task.shadow,
+        key=task.key,
+        parameters=dict(architecture["arguments"]),
+        training=task.training,
+        device=device_name(compute.device),
+        threads=compute.threads,
+        checkpoints=checkpoints,
+        progress=task.progress,
+    )
+
+
+def device_name(wanted: str) -> str:
+    """Return `cuda` where a GPU is visible and wanted, otherwise `cpu`, without importing torch."""
+    import os
+
+    if wanted == "cpu":
+        return "cpu"
+    visible = visible_gpus(os.environ[VISIBLE]) if VISIBLE in os.environ else installed_gpus()
+    return "cuda" if visible and installed_gpus() else "cpu"
+
+
+def own_checkpoints(task: TrainingTask, elsewhere: Path) -> Path:
+    """Return an existing folder for a learner's own checkpoints, which only a training of the same key sees again."""
+    kept = task.checkpoint.folder
+    folder = kept / f"own-{task.checkpoint.key[:16]}" if kept else elsewhere / "checkpoints"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder

@@ -1,0 +1,111 @@
+"""Estimators on disk, in skops' format: data that name types, never a pickle, the same bytes for the same model."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import zipfile
+from collections.abc import Iterable
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+from mia_audit.errors import UserError, first_line
+from mia_audit.registry import MODULE
+from mia_audit.storage import atomic_write
+
+FILE = "estimator.skops"
+
+SCHEMA = "schema.json"
+"""The file inside a .skops archive that describes the model; the others hold its arrays."""
+
+TRUSTED = ("sklearn", "numpy", "scipy", "collections")
+"""Packages whose types every estimator may have."""
+
+INSTALL = "install it with: pip install 'mia-audit[estimators]'"
+
+
+def save_estimator(estimator: Any, folder: Path) -> None:
+    """Write an estimator into a folder; UserError where skops cannot store it."""
+    skops = _skops()
+    try:
+        stored = skops.dumps(estimator)
+    except Exception as error:  # it raises various errors for objects that it does not know
+        raise UserError(f"a {type(estimator).__name__} cannot be stored by skops: {first_line(error)}") from None
+    with atomic_write(folder / FILE) as partial:
+        partial.write_bytes(_same_bytes(stored))
+
+
+def load_estimator(folder: Path, packages: Iterable[str]) -> Any:
+    """Open an estimator that may have types of these packages, beside those of scikit-learn, NumPy, SciPy and the standard library's containers.
+
+    A missing or damaged file, and one that names any other type, is a UserError that names the file.
+    """
+    skops, path = _skops(), folder / FILE
+    if not path.exists():
+        raise UserError(f"{path}: no such file; expected an estimator")
+    try:
+        types = skops.get_untrusted_types(file=path)
+    except Exception as error:  # whatever a damaged archive makes zipfile, json or NumPy raise
+        raise UserError(f"{path}: damaged, or no estimator: {first_line(error)}") from None
+    allowed = {*TRUSTED, *packages}
+    if foreign := [name for name in types if not _is_type_of(name, allowed)]:
+        raise UserError(
+            f"{path}: it holds a {foreign[0]}, which is no type of {', '.join(sorted(allowed))}; models of other packages need a"
+            " script that imports them"
+        )
+    try:
+        return skops.load(path, trusted=types)
+    except Exception as error:
+        raise UserError(f"{path}: damaged, or of another version of its library: {first_line(error)}") from None
+
+
+def _skops() -> Any:
+    try:
+        import skops.io
+    except ImportError:
+        raise UserError(f"estimators are stored by skops, which is missing; {INSTALL}") from None
+    return skops.io
+
+
+def _is_type_of(name: str, packages: set[str]) -> bool:
+    """Return whether a dotted name is a class of one of the packages, or anything in a file of the user's own."""
+    module, _, last = name.rpartition(".")
+    if module.startswith(MODULE):
+        return True
+    if module.partition(".")[0] not in packages:
+        return False
+    try:
+        return isinstance(getattr(importlib.import_module(module), last, None), type)
+    except ImportError:
+        return False
+
+
+def _same_bytes(stored: bytes) -> bytes:
+    """Number the objects and files of an archive in the order of its schema, where skops uses addresses in memory and the time."""
+    with zipfile.ZipFile(BytesIO(stored)) as archive:
+        contents = {name: archive.read(name) for name in archive.namelist()}
+    numbers: dict[int, int] = {}
+    names: dict[str, str] = {}
+
+    def renumber(node: Any) -> Any:
+        if isinstance(node, list):
+            return [renumber(part) for part in node]
+        if not isinstance(node, dict):
+            return node
+        renewed: dict[str, Any] = {}
+        for key, value in node.items():
+            if key == "__id__":
+                renewed[key] = numbers.setdefault(value, len(numbers))
+            elif key == "file" and isinstance(value, str) and value in contents:
+                renewed[key] = names.setdefault(value, f"{len(names)}{Path(value).suffix}")
+            else:
+                renewed[key] = renumber(value)
+        return renewed
+
+    schema = json.dumps(renumber(json.loads(contents[SCHEMA]))).encode()
+    written = BytesIO()
+    with zipfile.ZipFile(written, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in [*((new, contents[old]) for old, new in names.items()), (SCHEMA, schema)]:
+            archive.writestr(zipfile.ZipInfo(name), data, zipfile.ZIP_DEFLATED)
+    return written.getvalue()

@@ -1,0 +1,154 @@
+"""Models that are not built in: what goes with them is known when the config is read, and nothing of theirs is run for it."""
+
+import json
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mia_audit.config import expand, report_specs, specs
+from mia_audit.config.load import parse
+from mia_audit.config.schema import Audit
+from mia_audit.errors import UserError
+from mia_audit.registry import code_files
+
+FOREST = {"model": "sklearn.ensemble:RandomForestClassifier"}
+COMMAND = {
+    "train": "python fit.py {records} {members} {model} {epsilon}",
+    "predict": "Rscript ask.R {records} {model} {out}",
+    "outputs": "logits",
+}
+SCRIPT = {"model": "train.py", "outputs": "logits"}
+FILES = {
+    "train.py": "raise SystemExit('not run')\ndef train(task): ...\ndef predict(model, records): ...\n",
+    "fit.py": "",
+    "ask.R": "",
+}
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name, text in FILES.items():
+        (tmp_path / name).write_text(text)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def audit(architectures: dict[str, Any], **changes: Any) -> Audit:
+    values = {"audit": "tiny", "datasets": {"digits": {"public": 9}}, "mechanisms": {"none": {}}}
+    return parse(Audit, values | {"architectures": deepcopy(architectures)} | changes, "tiny.yaml")
+
+
+def test_each_is_trained_by_its_own_learner() -> None:
+    known = audit({"forest": FOREST, "mine": SCRIPT, "tool": COMMAND, "mlp": {}})
+    assert [section.learner for section in known.architectures.values()] == [
+        "estimator",
+        "script",
+        "command",
+        "torch-module",
+    ]
+    families = expand.families_of(known)
+    assert {name: list(one) for name, one in families.items()} == {
+        "forest": ["gradient"],
+        "mine": ["gradient"],
+        "tool": ["gradient"],
+        "mlp": ["gradient", "ig", "gradient_shap"],
+    }
+    assert families["forest"]["gradient"]["explainers"] == [] and families["mine"]["gradient"]["explainers"]
+    assert list(expand.compared_settings(known)) == ["digits/mlp"]
+    assert [one.measured for one in report_specs.reported_settings(known)] == [False, False, False, True]
+    assert [expand.reads_public_records(known, name, "none") for name in known.architectures] == [
+        False,
+        True,
+        False,
+        False,
+    ]
+
+
+def test_a_script_is_explained_by_what_the_config_names() -> None:
+    known = audit({"mine": SCRIPT}, explainers={"methods": ["ixg", "own:shap"]})
+    assert list(expand.families_of(known)["mine"]) == ["gradient", "own"]
+    assert list(expand.compared_settings(known)) == ["digits/mine"]
+
+
+@pytest.mark.parametrize("one", [FOREST, SCRIPT, COMMAND])
+def test_files_of_code_are_part_of_the_specification(one: dict[str, Any], folder: Path) -> None:
+    known = audit({"mine": one})
+    spec = specs.ArchitectureSpec.of(known, "mine")
+    files = {"model": [], "train.py": ["train.py"]}.get(str(one.get("model")), ["ask.R", "fit.py"])
+    files = [] if one is FOREST else files
+    assert list(spec.contents().get("code", {})) == files == code_files(known)
+    before = spec.path(folder)
+    for name in files:
+        (folder / name).write_text(FILES[name] + "# changed\n")
+    assert (spec.path(folder) != before) == bool(files)
+    json.dumps(spec.contents())
+
+
+def test_estimators_and_commands_do_not_depend_on_the_training_section() -> None:
+    architectures = {"forest": FOREST, "mine": SCRIPT, "tool": COMMAND}
+    first, second = audit(architectures), audit(architectures, training={"epochs": 7})
+    changed = [
+        specs.TrainingSpec.of(first, "digits", name, "none", "inf")
+        != specs.TrainingSpec.of(second, "digits", name, "none", "inf")
+        for name in architectures
+    ]
+    assert changed == [False, True, False]
+    assert specs.TrainingSpec.of(first, "digits", "forest", "none", "inf").training.epochs == 1
+
+
+@pytest.mark.parametrize(
+    ("architectures", "changes", "message"),
+    [
+        (
+            {"forest": FOREST},
+            {"mechanisms": {"dp-sgd": {"epsilon": [8]}}},
+            "'dp-sgd' acts on the steps of the built-in loop, but architectures.forest is trained by its own fit: pass ε",
+        ),
+        ({"mine": SCRIPT}, {"mechanisms": {"fadp": {"epsilon": [8]}}}, "is trained by your script: pass ε on to it"),
+        (
+            {"mlp": {}},
+            {"mechanisms": {"own": {"epsilon": [8]}}},
+            "'own' leaves the guarantee to your own code, but architectures.mlp is trained by the built-in loop",
+        ),
+        ({"forest": FOREST}, {"mechanisms": {"own": {"epsilon": [8]}}}, "ε does not reach architectures.forest"),
+        (
+            {"forest": FOREST, "tool": COMMAND},
+            {"explainers": {"methods": ["ixg"]}},
+            "explainers.methods: ixg explains torch modules alone, and no architecture is one; leave it out (methods: []",
+        ),
+        ({"forest": FOREST}, {"explainers": {"methods": ["own:shap"]}}, "own:shap explains script alone"),
+        (
+            {"forest": FOREST | {"pretrained": "public"}},
+            {},
+            "pretrained: weights to start from are for built-in models",
+        ),
+        ({"mlp": {"outputs": "logits"}}, {}, "outputs: says what somebody else's model answers, but 'mlp' is built in"),
+        ({"mlp": {"votes": 3}}, {}, "votes: says what somebody else's model answers"),
+        ({"mine": {"model": "train.py"}}, {}, "outputs: missing; say what predict of train.py returns"),
+        ({"mine": {"model": "missing.py"}}, {}, "no such file: missing.py, looked for in"),
+        ({"mine": {"model": "fit.py"}}, {}, "fit.py has no function 'train(task)': it has none"),
+        ({"tool": COMMAND | {"predict": ""}}, {}, "predict: missing; train and predict are commands"),
+        ({"tool": COMMAND | {"train": "t {record} {members} {model}"}}, {}, "unknown placeholder {record}"),
+        ({"tool": COMMAND | {"parameters": {"a": 1}}}, {}, "parameters: a command has none"),
+        ({"forest": FOREST | {"outputs": "votes"}}, {}, "forest.outputs: input should be 'logits', 'probabilities'"),
+    ],
+)
+def test_what_does_not_go_together_is_one_line(
+    architectures: dict[str, Any], changes: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(UserError) as caught:
+        audit(architectures, **changes)
+    assert message in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_mechanisms_apply_where_they_can() -> None:
+    mechanisms = {"none": {}, "dp-sgd": {"epsilon": [8]}, "own": {"epsilon": [8, 2], "delta": 1e-4}}
+    architectures = {
+        "mlp": {"mechanisms": {"none": {}, "dp-sgd": {}}},
+        "mine": SCRIPT | {"mechanisms": {"none": {}, "own": {}}},
+    }
+    known = audit(architectures, mechanisms=mechanisms)
+    (claimed, *_) = [one for one in report_specs.reported_settings(known) if one.mechanism == "own"]
+    assert (claimed.accountant, claimed.delta, claimed.private) == ("claimed", 1e-4, True)

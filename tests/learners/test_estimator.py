@@ -1,0 +1,203 @@
+"""Estimators: seeded by the shadow, stored without a pickle, and never certain."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mia_audit.errors import UserError
+from mia_audit.learners import Compute, Records, TrainingTask
+from mia_audit.learners.kinds.estimator import EstimatorLearner, rows_of, votes_of
+from mia_audit.learners.stored_estimator import FILE
+from mia_audit.signals.compute import Task, model_signals
+
+FOREST = "sklearn.ensemble:RandomForestClassifier"
+SMALL = {"n_estimators": 7}
+
+Made = Callable[..., TrainingTask]
+Described = Callable[..., dict[str, Any]]
+
+PIPELINE = """
+from sklearn.compose import make_column_transformer
+from sklearn.impute import SimpleImputer
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer, KBinsDiscretizer
+from mia_audit.learners import estimator
+
+
+def doubled(rows):
+    return 2 * rows
+
+
+@estimator()
+def binned(bins=3):
+    columns = make_column_transformer(
+        (make_pipeline(SimpleImputer(), KBinsDiscretizer(bins, quantile_method="averaged_inverted_cdf")), [0, 1]),
+        (FunctionTransformer(doubled), [2]),
+    )
+    return make_pipeline(columns, LogisticRegression())
+"""
+
+MODELS = {
+    FOREST: SMALL,
+    "sklearn.ensemble:HistGradientBoostingClassifier": {"max_iter": 5, "min_samples_leaf": 2},
+    "sklearn.linear_model:LogisticRegression": {},
+    "sklearn.neighbors:KNeighborsClassifier": {"n_neighbors": 3},
+    "sklearn.neural_network:MLPClassifier": {"max_iter": 200, "learning_rate_init": 0.05},
+    "pipeline.py:binned": {"bins": 4},
+}
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_an_estimator_is_trained_stored_and_asked(
+    model: str, table: Records, task: Made, described: Described, script: Callable[..., Path], tmp_path: Path
+) -> None:
+    script(PIPELINE, "pipeline.py")
+    architecture = described(EstimatorLearner, model, parameters=MODELS[model])
+    json.dumps(architecture)
+    learner = EstimatorLearner(architecture, Compute(batch=17))
+    json.dumps(learner.environment)
+    trained = learner.train(task())
+    logits = trained.logits(table)
+    assert logits.shape == (60, 3) and np.isfinite(logits).all()
+    np.testing.assert_allclose(np.exp(logits).sum(axis=1), 1, rtol=1e-6)
+    assert (logits.argmax(axis=1) == table.labels)[::2].mean() > 0.6
+    (tmp_path / "model").mkdir()
+    trained.save(tmp_path / "model")
+    assert [path.name for path in (tmp_path / "model").iterdir()] == [FILE]
+    opened = EstimatorLearner(architecture, Compute(batch=60)).load(tmp_path / "model")
+    np.testing.assert_allclose(opened.logits(table), logits, rtol=1e-5)
+    signals = model_signals(
+        opened, table, Task("gradient", {"explainers": [], "explain": [], "explained_class": "true"}, 0)
+    )
+    assert list(signals) == ["label", "predicted", "loss", "confidence"] and np.isfinite(signals["confidence"]).all()
+
+
+def test_boosting_libraries_are_stored_alike(table: Records, task: Made, described: Described, tmp_path: Path) -> None:
+    pytest.importorskip("lightgbm")
+    pytest.importorskip("xgboost")
+    models = {
+        "lightgbm:LGBMClassifier": {"n_estimators": 5, "verbose": -1},
+        "xgboost:XGBClassifier": {"n_estimators": 5},
+    }
+    for number, (model, parameters) in enumerate(models.items()):
+        learner = EstimatorLearner(described(EstimatorLearner, model, parameters=parameters), Compute())
+        trained, folder = learner.train(task()), tmp_path / str(number)
+        folder.mkdir()
+        trained.save(folder)
+        np.testing.assert_array_equal(learner.load(folder).logits(table), trained.logits(table))
+
+
+def test_the_seed_is_the_shadows_and_bytes_repeat(task: Made, described: Described, tmp_path: Path) -> None:
+    architecture = described(EstimatorLearner, FOREST, parameters=SMALL)
+    learner = EstimatorLearner(architecture, Compute())
+    stored = []
+    for number, one in enumerate((task(), task(), task(shadow=4))):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        learner.train(one).save(folder)
+        stored.append((folder / FILE).read_bytes())
+    assert stored[0] == stored[1] != stored[2]
+
+
+def test_another_process_stores_the_same_bytes(tmp_path: Path) -> None:
+    text = """
+import sys
+from hashlib import sha256
+from pathlib import Path
+import numpy as np
+from sklearn.ensemble import RandomForestClassifier
+from mia_audit.learners.stored_estimator import FILE, save_estimator
+random = np.random.default_rng(0)
+model = RandomForestClassifier(5, random_state=0).fit(random.normal(size=(40, 3)), np.arange(40) % 2)
+save_estimator(model, Path(sys.argv[1]))
+"""
+    stored = []
+    for name in ("first", "second"):
+        (tmp_path / name).mkdir()
+        subprocess.run([sys.executable, "-c", text, str(tmp_path / name)], check=True)
+        stored.append((tmp_path / name / FILE).read_bytes())
+    assert stored[0] == stored[1]
+
+
+def test_votes_are_smoothed_by_half_a_vote_for_every_class(table: Records, task: Made, described: Described) -> None:
+    learner = EstimatorLearner(described(EstimatorLearner, FOREST, parameters=SMALL), Compute())
+    model = learner.train(task())
+    assert votes_of(model.estimator) == 7
+    shares = model.estimator.predict_proba(table.values)
+    np.testing.assert_allclose(np.exp(model.logits(table)), (7 * shares + 0.5) / (7 + 1.5))
+    assert shares.max() == 1
+
+
+def test_a_class_without_training_records_is_unlikely(table: Records, task: Made, described: Described) -> None:
+    learner = EstimatorLearner(described(EstimatorLearner, FOREST, parameters=SMALL), Compute())
+    few = Records(table.values, np.where(table.labels == 1, 0, table.labels), table.metadata, table.numbers)
+    logits = learner.train(task(few)).logits(table)
+    np.testing.assert_allclose(logits[:, 1], np.log(0.5 / 8.5))
+
+
+@pytest.mark.parametrize("outputs", ["logits", "labels"])
+def test_declared_outputs_are_what_is_asked(outputs: str, table: Records, task: Made, described: Described) -> None:
+    model = "sklearn.svm:LinearSVC" if outputs == "logits" else "sklearn.neighbors:NearestCentroid"
+    learner = EstimatorLearner(described(EstimatorLearner, model, outputs=outputs), Compute())
+    trained = learner.train(task())
+    logits = trained.logits(table)
+    np.testing.assert_array_equal(logits.argmax(axis=1), trained.estimator.predict(table.values))
+    assert (len(np.unique(logits)) == 2) == (outputs == "labels")
+
+
+def test_images_are_flattened_and_scaled() -> None:
+    images = np.full((2, 1, 2, 2), 51, dtype=np.uint8)
+    rows = rows_of(Records(images, np.zeros(2, dtype=int), {}, np.arange(2)))
+    assert rows.shape == (2, 4) and rows.dtype == np.float32 and rows[0, 0] == np.float32(0.2)
+
+
+@pytest.mark.parametrize(
+    ("model", "section", "message"),
+    [
+        ("sklearn.ensemble:RandomForest", {}, "sklearn.ensemble has no class 'RandomForest'"),
+        ("no_such_package:Model", {}, "No module named 'no_such_package'; install the package"),
+        (FOREST, {"parameters": {"trees": 3}}, "unexpected keyword argument 'trees'"),
+        (FOREST, {"outputs": "logits"}, "it has no decision_function; outputs: probabilities or labels would ask"),
+        ("sklearn.cluster:KMeans", {}, "it has no predict_proba; outputs: labels would ask"),
+        ("pathlib:PurePath", {}, "it has no fit"),
+    ],
+)
+def test_what_cannot_be_used_is_one_line(
+    model: str, section: dict[str, Any], message: str, described: Described
+) -> None:
+    with pytest.raises(UserError) as caught:
+        described(EstimatorLearner, model, **section)
+    assert message in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_types_of_other_packages_are_not_loaded(task: Made, described: Described, tmp_path: Path) -> None:
+    """A file that names a type of a package that neither the config nor the file's own library has is refused."""
+    from fractions import Fraction
+
+    import skops.io
+    from sklearn.dummy import DummyClassifier
+
+    odd = DummyClassifier(strategy="constant", constant=Fraction(1, 2))
+    (tmp_path / FILE).write_bytes(skops.io.dumps(odd))
+    learner = EstimatorLearner(described(EstimatorLearner, FOREST), Compute())
+    with pytest.raises(UserError, match=r"estimator\.skops: it holds a fractions\.Fraction, which is no type of"):
+        learner.load(tmp_path)
+    (tmp_path / FILE).write_bytes(b"no archive")
+    with pytest.raises(UserError, match="damaged, or no estimator"):
+        learner.load(tmp_path)
+
+
+def test_a_crash_names_what_crashed(task: Made, described: Described, table: Records) -> None:
+    learner = EstimatorLearner(described(EstimatorLearner, "sklearn.linear_model:LogisticRegression"), Compute())
+    broken = Records(np.full_like(table.values, np.nan), table.labels, table.metadata, table.numbers)
+    with pytest.raises(
+        UserError, match=r"architectures\.mine: sklearn\.linear_model:LogisticRegression: ValueError: Input X"
+    ):
+        learner.train(task(broken))
