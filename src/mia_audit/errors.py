@@ -18,7 +18,7 @@ class Diverged(UserError):
 
 
 def suggest(name: str, known: Iterable[str]) -> str:
-    """Name the nearest known word, or all of them when none is near: the tail of an error about an unknown name."""
+    """Return the tail of an error about an unknown name: the nearest known name, if one is near, and the list of all."""
     names = sorted(known)
     near = get_close_matches(name, names, n=1, cutoff=0.6)
     return f"did you mean '{near[0]}'? (known: {', '.join(names)})" if near else f"known: {', '.join(names)}"

@@ -3,6 +3,7 @@
 import itertools
 import math
 
+import numpy as np
 import pytest
 from dp_accounting.pld import privacy_loss_distribution
 
@@ -81,8 +82,6 @@ def test_without_subsampling_it_is_the_gaussian_mechanism(noise_multiplier: floa
     ("sigma", "rate", "delta"), [(1.0, 0.3, 1e-5), (0.3, 0.01, 1e-8), (5.0, 0.9, 1e-3), (0.5, 1e-3, 1e-10)]
 )
 def test_one_subsampled_step_against_numerical_integration(sigma: float, rate: float, delta: float) -> None:
-    import numpy as np
-
     x = np.linspace(-40 * sigma, 1 + 40 * sigma, 4_000_001)
     without = np.exp(-((x / sigma) ** 2) / 2) / (sigma * math.sqrt(2 * math.pi))
     with_it = (1 - rate) * without + rate * np.exp(-(((x - 1) / sigma) ** 2) / 2) / (sigma * math.sqrt(2 * math.pi))
@@ -114,13 +113,27 @@ def check_against_half_the_interval(sigma: float, rate: float, steps: int, delta
             sigma, value_discretization_interval=interval, sampling_prob=rate
         )
         theirs = one.self_compose(steps).get_epsilon_for_delta(delta)
-        # the n-th power of a transform is right to n · 10⁻¹⁶, which is no longer little beside δ
-        assert spent == pytest.approx(theirs, rel=1e-3 if steps / delta < 1e12 else 2e-2), setting
+        # theirs is an n-th power of a transform whose rounding is not small beside a small δ: at δ = 10⁻¹⁰ and 3 steps a
+        # sum without a transform has ε = 756.30 at (0.05, 0.05), ours 756.31 and theirs 757.16
+        assert spent == pytest.approx(theirs, rel=1e-3 if steps / delta < 1e9 else 2e-2), setting
     return True
 
 
+def test_three_steps_against_a_sum_without_a_transform() -> None:
+    one = privacy_loss_distribution.from_gaussian_mechanism(
+        0.05, value_discretization_interval=0.12, sampling_prob=0.05
+    )._pmf_remove.to_dense_pmf()
+    probabilities = np.asarray(one._probs)
+    sums = np.convolve(np.convolve(probabilities, probabilities), probabilities)
+    losses = (3 * one._lower_loss + np.arange(len(sums))) * 0.12
+    spent = epsilon_spent(0.05, 0.05, 3, 1e-10, "pld")
+    for epsilon, below in ((spent * 1.0002, True), (spent * 0.999, False)):
+        above = losses > epsilon
+        assert (sums[above] @ -np.expm1(epsilon - losses[above]) < 1e-10) == below
+
+
 def test_a_thinned_grid_against_half_the_interval() -> None:
-    assert sum(check_against_half_the_interval(*setting) for setting in GRID[19::83]) >= 1
+    assert sum(check_against_half_the_interval(*setting) for setting in GRID[19:186:166]) >= 1
 
 
 @pytest.mark.slow

@@ -120,7 +120,7 @@ def compare(what: str, here: dict[str, np.ndarray], there: dict[str, np.ndarray]
 def main() -> None:
     """Compare everything on both devices."""
     acknowledged = {"fadp-literal": {"acknowledge_no_guarantee": True}}
-    kept = [{"mechanism": name} | acknowledged.get(name, {}) for name in mechanisms.names()]
+    kept = [{"mechanism": name} | acknowledged.get(name, {}) for name in mechanisms.names() if mechanisms[name].steps]
     for section in [*kept, {"mechanism": "fadp", "importance": "past"}]:
         here, there = (weights_of(trained(device, section, "float32")) for device in ("cpu", "cuda"))
         compare(f"{section}", here, there)

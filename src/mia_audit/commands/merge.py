@@ -86,7 +86,7 @@ def _shadows(families: list[list[Path]], membership: np.ndarray, shadows: list[i
     for stream in streams:
         if (surplus := next(stream, None)) is not None:
             raise UserError(
-                f"{surplus[0]}: more shadows than the {len(shadows)} of membership.parquet. Delete it and run again"
+                f"{surplus[0]}: more shadows than the {len(shadows)} expected. Delete this file of signals and run again"
             )
 
 

@@ -14,7 +14,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Write the tables and figures that are registered as private."""
+    """Write the tables and figures of private explanations: those registered with `private=True`."""
     from mia_audit.report.data.find import find
     from mia_audit.report.data.results import Results
     from mia_audit.report.data.spec import parse_spec

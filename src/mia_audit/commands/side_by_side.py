@@ -1,4 +1,4 @@
-"""`mia-audit side-by-side`: draw the same records' explanations by several architectures."""
+"""`mia-audit side-by-side`: draw how several architectures explain the same records, side by side."""
 
 import argparse
 from pathlib import Path

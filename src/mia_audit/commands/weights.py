@@ -1,4 +1,4 @@
-"""`mia-audit weights`: fetch published weights, or read a file of them, and fit them to the pool."""
+"""`mia-audit weights`: download published weights, or read them from a file, and adapt them to the pool."""
 
 import argparse
 from pathlib import Path

@@ -134,7 +134,7 @@ class ArchitectureSpec(Spec):
 
 
 class WeightsSpec(Spec):
-    """Published or the user's own weights that shadow models start from."""
+    """The weights that shadow models start from: published ones, or the user's own."""
 
     name: str
     pretrained: str

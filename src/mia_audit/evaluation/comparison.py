@@ -1,4 +1,4 @@
-"""Is one attack better than another? Both met the same targets, so their difference is tested target by target."""
+"""Is one attack better than another? Both were run on the same targets, so their difference on each target is tested."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ def fetch(architecture: Mapping[str, Any], source: str, where: str) -> dict[str,
             raise UserError(f"{where}: {source}: {said} ({_mismatch(error)})") from None
     elif tensors is None:
         raise UserError(
-            f"{where}: hub: there are no published weights of '{model}'; give a file, or choose a model of timm's"
+            f"{where}: hub: there are no published weights of '{model}'; name a file of weights, or choose one of timm's models"
         )
     else:
         fitted = dict(tensors)

@@ -119,7 +119,7 @@ def gpus(
 
 
 def slurm(ask: Ask, which: Callable[[str], str | None], wrapper: Path) -> Iterator[Finding]:
-    """Check that a cluster can be reached, that it keeps accounts, and that the workflow's wrapper of `sacct` exists."""
+    """Check that SLURM answers, that its job accounting works, and that the workflow's wrapper of `sacct` exists."""
     if which("sbatch") is None:
         yield Finding("ok", "slurm", "not installed here: jobs run on this machine")
         return

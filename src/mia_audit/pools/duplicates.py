@@ -93,7 +93,7 @@ def distinct_records(
         hashes.append(digest)
     if bad:
         raise UserError(
-            f"{where}: {len(bad)} of {read} records cannot be used: {'; '.join(bad)}. Repair them, or take them away"
+            f"{where}: {len(bad)} of {read} records cannot be used: {'; '.join(bad)}. Repair them or remove them"
         )
     if store is None:
         raise UserError(f"{where}: there is no record")

@@ -60,7 +60,7 @@ OUT_OF_MEMORY_MESSAGES = ("can't allocate memory", "CUDA error: out of memory", 
 
 
 def out_of_memory(error: RuntimeError) -> bool:
-    """Return whether the GPU or the machine had no memory left."""
+    """Return whether the error means that the GPU or the machine ran out of memory."""
     return isinstance(error, torch.OutOfMemoryError) or any(part in str(error) for part in OUT_OF_MEMORY_MESSAGES)
 
 

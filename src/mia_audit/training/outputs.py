@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def loss(logits: Float[np.ndarray, "n C"], labels: Int[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
-    """Return the cross-entropy, logsumexp(z) − z_y, formed as log(1 + exp(−confidence)), which cancels nothing."""
+    """Return the cross-entropy, logsumexp(z) − z_y, computed as log(1 + exp(−confidence)) to avoid cancellation."""
     return np.asarray(np.logaddexp(0.0, -confidence(logits, labels)))
 
 

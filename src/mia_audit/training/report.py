@@ -78,7 +78,7 @@ class ReportsTraining(Protocol):
 
 
 def report_from_logits(logits: Float[np.ndarray, "n C"], task: TrainingTask) -> TrainingReport:
-    """Return the report of a model that keeps none: one epoch of unknown loss, no steps, and the guarantee that is claimed, if any."""
+    """Return a report for a model that keeps none of its own: one epoch of unknown loss, no steps, and the guarantee that is claimed, if any."""
     claimed = task.mechanism.kind.claimed
     labels, members = task.records.labels, task.members
     hits, losses = logits.argmax(axis=1) == labels, outputs.loss(logits, labels)

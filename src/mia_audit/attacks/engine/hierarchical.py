@@ -72,7 +72,7 @@ class Ordered:
 
 
 class Records:
-    """Some of the records, centred, with every target left out of its own side: arrays [B, K], and [B, 1] per record."""
+    """A block of records, centred, and what it takes to leave each target out of its own side (in or out): arrays [B, K], or [B, 1] per record."""
 
     def __init__(self, rows: slice, signal: Ordered, member: Member) -> None:
         """Centre the records: large offsets cancel catastrophically otherwise."""

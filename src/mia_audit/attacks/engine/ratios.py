@@ -1,4 +1,4 @@
-"""The likelihood ratios by the name."""
+"""The likelihood ratios by the name that configs use."""
 
 from __future__ import annotations
 

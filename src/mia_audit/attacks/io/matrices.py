@@ -90,7 +90,7 @@ class MatrixFiles:
         )
 
     def read(self, signal: Signal) -> list[Float[np.ndarray, "N K"]]:
-        """Return a signal's matrix, [N, K], for every query; shapes that differ and cells that are no numbers are UserErrors."""
+        """Return one matrix [N, K] per query of a signal; UserError where its shape is not the membership's or a cell is not a number."""
         if signal.name not in self._files:
             source, convert = next(pair for pair in SOURCES[signal.name].items() if pair[0] in self._files)
             return [convert(values) for values in self.read(given_signal(source))]
@@ -172,7 +172,7 @@ SOURCES = {
 
 
 def read_membership(file: str) -> Read:
-    """Read who is in whose training set, as truth values; a UserError unless every cell is 0 or 1 and every model has both."""
+    """Read which records each model was trained on, as booleans; UserError unless every cell is 0 or 1 and every model has some of each."""
     matrix, index = read_matrix(file)
     if matrix.ndim != 2:
         raise UserError(f"{file}: {_shape(matrix)}; expected records × models")
@@ -214,7 +214,7 @@ def read_matrix(file: str) -> Read:
         raise UserError(f"{file}: {_shape(matrix)}; expected records × models, or records × models × queries")
     if matrix.shape[1] > MOST_MODELS:
         raise UserError(
-            f"{file}: {_shape(matrix)}: more than {MOST_MODELS} models; expected records × models, one column a model"
+            f"{file}: {_shape(matrix)}: more than {MOST_MODELS} models; expected records × models, one column per model"
         )
     return matrix, index
 
@@ -244,7 +244,7 @@ def _read_csv(path: Path, key: str) -> Read:
         separator = next((mark for mark in ",;\t" if mark in first), None)
         cells = first.split(separator)
         if len(cells) > MOST_MODELS:
-            raise UserError(f"{path}: more than {MOST_MODELS} columns; expected records × models, one column a model")
+            raise UserError(f"{path}: more than {MOST_MODELS} columns; expected records × models, one column per model")
         if not first.strip():
             raise UserError(f"{path}: empty; expected records × models")
     indexed = cells[0].strip().strip('"') in INDEX
@@ -312,7 +312,7 @@ def _read_parquet(path: Path, key: str) -> Read:
     file = pq.ParquetFile(path)
     names = [name for name in file.schema_arrow.names if name not in INDEX]
     if len(names) > MOST_MODELS:
-        raise UserError(f"{path}: {len(names)} columns; expected records × models, one column a model")
+        raise UserError(f"{path}: {len(names)} columns; expected records × models, one column per model")
     table = file.read(columns=names)
     for name in names:
         kind = table.schema.field(name).type

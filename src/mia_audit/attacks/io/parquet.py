@@ -156,7 +156,9 @@ def check_membership(member: Bool[np.ndarray, "N K"], where: str) -> None:
     count = member.sum(axis=0)
     for model in np.flatnonzero((count == 0) | (count == len(member))):
         lacking = "non-member" if count[model] else "member"
-        raise UserError(f"{where}: model {model} has no {lacking}; every model needs both to be attacked")
+        raise UserError(
+            f"{where}: model {model} has no {lacking}; an attack needs members and non-members of every model"
+        )
 
 
 def check_finite(values: Float[np.ndarray, "N K"], where: str) -> None:

@@ -1,4 +1,4 @@
-"""Layouts in which score matrices are published, read into one table of signals."""
+"""Read score matrices, in the layouts in which they are published, into one table of signals."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def read_per_model_csv(root: Path, where: dict[str, str]) -> Published:
     models = _models(folders["member"])
     indices = _matrix(folders.pop("member"), models)
     if not np.isin(indices, (0, 1)).all():
-        raise UserError(f"{root}: indices hold values other than 0 and 1; expected membership")
+        raise UserError(f"{root}: the indices_* files hold values other than 0 and 1; expected membership, 0 or 1")
     member = indices == 1
     check_membership(member, str(root))
     signals = {name: _signal(name, folder, models, len(member)) for name, folder in folders.items()}

@@ -1,4 +1,4 @@
-"""Any of captum's methods by its class's name, several joined by + wrapping one another (`NoiseTunnel+Saliency`)."""
+"""Any of captum's methods, by the name of its class; in `NoiseTunnel+Saliency` the first method wraps the second."""
 
 from __future__ import annotations
 

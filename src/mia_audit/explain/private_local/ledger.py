@@ -1,4 +1,4 @@
-"""What was spent and what was released: a row an answer, on disk before anybody sees the answer.
+"""What was spent and what was released: one row per answer, on disk before anybody sees that answer.
 
 The file is a stream of Arrow record batches that is only ever appended to. An answer leaves with its row in the same append, so
 that a crash loses both or charges for an answer that nobody saw: what was released is never more than what was charged.

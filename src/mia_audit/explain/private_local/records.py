@@ -1,4 +1,4 @@
-"""The explanation set: records and what the black box says of them, streamed into one quadratic problem a query."""
+"""The explanation set: records and what the black box says of them, streamed into one quadratic problem per query."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ class Terms:
 
     @property
     def span(self) -> float:
-        """The largest absolute value of what is fitted: 2 where it is a difference of values in [−1, 1], else 1."""
+        """The largest absolute value that the fitted quantity can take: 2 for a difference of two values in [−1, 1], else 1."""
         return 2.0 if self.centred else 1.0
 
     @property

@@ -145,7 +145,9 @@ def _input_shape(model: str, parameters: Parameters, shape: tuple[int, ...]) -> 
         size = image_size(parameters, (shape[1], shape[2]))
         return (shape[0], *((size, size) if isinstance(size, int) else size))
     if "img_size" in parameters:
-        raise UserError(f"parameters.img_size: model '{model}' is given a table of {shape[0]} columns, not images")
+        raise UserError(
+            f"parameters.img_size: model '{model}' is given a table of {shape[0]} columns, not images: leave this key out"
+        )
     return shape
 
 

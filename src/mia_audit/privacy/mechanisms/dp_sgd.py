@@ -63,7 +63,7 @@ class DPSGD:
             yield drawn.nonzero().squeeze(1)
 
     def backward(self, inputs: Tensor, labels: Tensor) -> Tensor:
-        """Set `grad` to (Σ clipped gradients + noise) / B, B being the expected batch size; an empty batch is noise alone."""
+        """Set `grad` to (Σ clipped gradients + noise) / B, where B is the expected batch size; an empty batch gives noise alone."""
         total, losses = self.clipped_sum(inputs, labels)
         noisy = self._noise.add_noise(total, self.deviation())
         self.released(noisy)
@@ -88,11 +88,11 @@ class DPSGD:
         return {"draws": torch.tensor(self._draws.counter), "noise": torch.tensor(self._noise.counter)}
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
-        """Go on with the batches and the noise that come after the state's."""
+        """Continue the batches and the noise from where the saved state stopped."""
         self._draws.counter, self._noise.counter = int(state["draws"]), int(state["noise"])
 
     def spent(self, steps: int) -> tuple[float, float]:
-        """ε at δ of the steps really taken."""
+        """Return ε at δ for the steps actually taken: by the configured accountant, and by RDP."""
         from mia_audit.privacy.accounting import epsilon_spent
 
         terms = self.terms

@@ -40,7 +40,7 @@ class FADPLiteral(DPSGD):
         if not section.read(Acknowledgement).acknowledge_no_guarantee:
             raise UserError(
                 f"mechanism 'fadp-literal' guarantees nothing ({NO_GUARANTEE}): set"
-                " acknowledge_no_guarantee: true to train with it all the same, or choose 'fadp'"
+                " acknowledge_no_guarantee: true to train with it anyway, or choose 'fadp'"
             )
         super().__init__(section, job)
         self.terms = replace(self.terms, delta=0.0, accountant="none", noise_mask=SOURCE)

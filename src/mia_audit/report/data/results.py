@@ -110,7 +110,7 @@ class Results:
         scored = next(read_scores(path, attack, signal, likelihood), None)
         if scored is None:
             raise UserError(
-                f"{path}: no scores of {attack} on {signal} ({likelihood}), although metrics.parquet has its metrics"
+                f"{path}: no scores of {attack} on {signal} ({likelihood}), although metrics.parquet has metrics for it"
             )
         return scored
 

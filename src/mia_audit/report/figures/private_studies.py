@@ -112,7 +112,7 @@ def losses(results: Results, findings: Findings, subject: None = None) -> Figure
     private=True,
 )
 def steps(results: Results, findings: Findings, subject: None = None) -> Figure:
-    """Draw a histogram of noisy steps per query, by adaptive protocol."""
+    """Draw a histogram of noisy steps per query, one for each adaptive protocol."""
     adaptive = {name: PROTOCOLS[name] for name in ("adaptive", "enhanced")}
     return _panels(results, _stairs("steps", adaptive, "linear"), "noisy steps of a query", "share of queries")
 

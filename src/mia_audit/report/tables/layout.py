@@ -49,7 +49,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Column:
-    """A column; neighbours of one `group` share a heading above their own. Text columns are aligned to the left."""
+    """A column; adjacent columns of the same `group` share a heading above their titles. Text columns are aligned to the left."""
 
     title: str
     group: str = ""
@@ -74,7 +74,7 @@ class Layout:
 
 
 def laid_out(columns: Sequence[tuple[Column, Callable[[Any], Cell | str]]], items: Iterable[Any]) -> dict[str, Any]:
-    """Return columns and rows of a table from each column's cell of an item."""
+    """Return a table's columns and rows: one row per item, each cell made by its column's function."""
     rows = [[cell(item) for _, cell in columns] for item in items]
     return {"columns": [column for column, _ in columns], "rows": rows}
 
