@@ -99,8 +99,8 @@ def test_how_a_job_runs_is_no_part_of_a_specification(spec: specs.Spec) -> None:
     [
         ('{"seed": 0, "dataset": "digits"}', "spec.json: missing key 'membership'"),
         (
-            '{"seed": 0, "dataset": "digits", "membership": {"modells": 4}}',
-            "unknown key 'membership.modells': did you mean",
+            '{"seed": 0, "dataset": "digits", "membership": {"modelz": 4}}',
+            "unknown key 'membership.modelz': did you mean",
         ),
         ('{"seed": 0, "dataset": "digits", "membership": {"models": 1}}', "membership.models: "),
         ("[]", "spec.json: expected keys and values (seed, dataset, membership), got list"),

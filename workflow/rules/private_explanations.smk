@@ -11,26 +11,6 @@ PRIVATE = [f"<results>/tables/{name}" for name in table_files(REPORT, private=Tr
 ]
 
 
-def black_box_models(wildcards):
-    explained = audits.explained_settings(AUDIT, wildcards.dataset)
-    setting = explained.get(wildcards.black_box)
-    if setting is None:
-        return {"models": [], "architecture": []}
-    return {
-        "models": f"<results>/{setting.path}/models/{BLOCKS[0]}",
-        "architecture": f"<results>/{setting.group}/architecture.json",
-    }
-
-
-def values_without_privacy(wildcards):
-    explained = audits.explained_settings(AUDIT, wildcards.dataset)
-    setting = explained.get(wildcards.black_box)
-    for name, other in explained.items():
-        if setting and (other.group, other.epsilon) == (setting.group, "inf"):
-            return f"<results>/{wildcards.dataset}/private/{name}/values.parquet"
-    return []
-
-
 rule black_box:
     input:
         unpack(black_box_models),

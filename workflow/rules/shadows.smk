@@ -1,18 +1,6 @@
 STEP_TIMES = f"{results}/benchmarks/steps"
 
 
-def public_weights(wildcards):
-    name = audits.initial_weights(AUDIT, wildcards.architecture)
-    return f"<architecture>/{name}" if name else []
-
-
-def public_records(wildcards):
-    reads = audits.reads_public_records(
-        AUDIT, wildcards.architecture, wildcards.mechanism
-    )
-    return ["<pool>/public.npy", "<pool>/public.parquet"] if reads else []
-
-
 rule architecture:
     input:
         "<pool>/records.parquet",

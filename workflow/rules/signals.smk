@@ -1,9 +1,3 @@
-def training_records(wildcards):
-    explainers = FAMILIES[wildcards.architecture][wildcards.family]["explainers"]
-    reads = audits.needs_training_records(explainers)
-    return "<pool>/membership.parquet" if reads else []
-
-
 rule signals:
     input:
         models=lambda w: [f"<setting>/models/{block}" for block in EXPLAINED[w.block]],

@@ -1,0 +1,36 @@
+def public_weights(wildcards):
+    name = audits.initial_weights(AUDIT, wildcards.architecture)
+    return f"<architecture>/{name}" if name else []
+
+
+def public_records(wildcards):
+    reads = audits.reads_public_records(
+        AUDIT, wildcards.architecture, wildcards.mechanism
+    )
+    return ["<pool>/public.npy", "<pool>/public.parquet"] if reads else []
+
+
+def training_records(wildcards):
+    explainers = FAMILIES[wildcards.architecture][wildcards.family]["explainers"]
+    reads = audits.needs_training_records(explainers)
+    return "<pool>/membership.parquet" if reads else []
+
+
+def black_box_models(wildcards):
+    explained = audits.explained_settings(AUDIT, wildcards.dataset)
+    setting = explained.get(wildcards.black_box)
+    if setting is None:
+        return {"models": [], "architecture": []}
+    return {
+        "models": f"<results>/{setting.path}/models/{BLOCKS[0]}",
+        "architecture": f"<results>/{setting.group}/architecture.json",
+    }
+
+
+def values_without_privacy(wildcards):
+    explained = audits.explained_settings(AUDIT, wildcards.dataset)
+    setting = explained.get(wildcards.black_box)
+    for name, other in explained.items():
+        if setting and (other.group, other.epsilon) == (setting.group, "inf"):
+            return f"<results>/{wildcards.dataset}/private/{name}/values.parquet"
+    return []
