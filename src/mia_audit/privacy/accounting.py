@@ -76,6 +76,8 @@ def composed_epsilon(noise_multiplier: float, sampling_rate: float, steps: int, 
         steps * _single_step(noise_multiplier, sampling_rate, delta / steps),
         _rdp(noise_multiplier, sampling_rate, steps, delta),
     )
+    if min(bounds) <= 0:
+        return 0.0, math.inf
     # rounding losses to multiples of an interval Δ raises their mean by at most Δ²/8 a step
     interval = math.sqrt(8 * PRECISION * min(bounds) / steps)
     epsilon = _composed(noise_multiplier, sampling_rate, steps, delta, interval)
