@@ -141,7 +141,9 @@ def test_a_damaged_intermediate_is_named_and_never_used(
     report = (copy.results / "report.html").read_bytes()
     result = copy.run()
     assert result.returncode == 1
-    assert f"mia-audit: results/tiny/{path}: {'damaged' if damage is flip else 'truncated'}" in result.stdout
+    assert f"mia-audit: results/tiny/{path}: {'damaged' if damage is flip else 'truncated'}" in result.stdout, (
+        result.stdout
+    )
     assert "Traceback" not in result.stdout
     assert (copy.results / "report.html").read_bytes() == report
 

@@ -52,7 +52,7 @@ rule merge:
     params:
         spec=lambda w: spec(specs.MergeSpec.of_signals, w.architecture),
     shell:
-        "mia-audit merge --signals $(dirname {input.signals[0]})/.. --membership {input.membership} --spec {params.spec} --out {output}"
+        "mia-audit merge --signals $(dirname $(dirname {input.signals[0]})) --membership {input.membership} --spec {params.spec} --out {output}"
         " >{log} 2>&1"
 
 
