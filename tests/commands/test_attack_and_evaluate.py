@@ -1,7 +1,6 @@
 """From a signals.parquet to metrics.parquet through the command line."""
 
 import hashlib
-import json
 
 import numpy as np
 import polars as pl
@@ -13,6 +12,8 @@ from mia_audit.attacks.engine.likelihood import likelihood_ratio
 from mia_audit.cli import main
 from mia_audit.evaluation import target_metrics
 from mia_audit.storage import read_table, table_metadata, write_table
+
+from .conftest import spec_file
 
 RECORDS, MODELS = 60, 6
 SPEC = {
@@ -42,13 +43,6 @@ def write_signals(path, values, metadata=None):
 
     write_table(path, (shadow(k) for k in range(MODELS)), "signals", RECORDS * MODELS, metadata)
     return path
-
-
-def spec_file(folder, values):
-    """Write a specification to a file of its own."""
-    path = folder / f"spec-{len(list(folder.glob('spec-*.json')))}.json"
-    path.write_text(json.dumps(values))
-    return str(path)
 
 
 def attack(tmp_path, values):

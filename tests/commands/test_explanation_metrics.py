@@ -20,6 +20,8 @@ from mia_audit.pools.section import Dataset
 from mia_audit.pools.store import read_records, write_pool
 from mia_audit.storage import table_metadata, write_json
 
+from .conftest import spec_file
+
 SETTINGS = (("none", "inf"), ("dp-sgd", "8"))
 PARAMETERS = {"img_size": 8, "patch_size": 4, "embed_dim": 8, "depth": 1, "num_heads": 2}
 SPEC = {
@@ -59,13 +61,6 @@ def audit(tmp_path_factory: pytest.TempPathFactory) -> Path:
     images = random.integers(0, 256, (30, 1, 8, 8)).astype(np.uint8)
     source = Source("image", images, random.integers(0, 3, 30), ["a", "b", "c"], [])
     return _audit(tmp_path_factory.mktemp("images"), "vision_transformer", PARAMETERS, source)
-
-
-def spec_file(folder: Path, values: object) -> str:
-    """Write a specification to a file of its own."""
-    path = folder / f"spec-{len(list(folder.glob('spec-*.json')))}.json"
-    path.write_text(json.dumps(values))
-    return str(path)
 
 
 def run(audit: Path, out: str = "measures.parquet", batch: int = 16, **changes: object) -> int:

@@ -1,6 +1,5 @@
 """`mia-audit signals` on a tiny pool, and what damaged files get."""
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +15,8 @@ from mia_audit.pools.section import Dataset
 from mia_audit.pools.store import write_pool
 from mia_audit.signals.families import columns, families
 from mia_audit.storage import write_json
+
+from .conftest import spec_file
 
 RECORDS, SHADOWS = 30, (2, 3, 10)
 SECTION = Explainers(methods=("ig", "gradient_shap"), explain=("logit", "probability"), ig_nodes=3)
@@ -34,13 +35,6 @@ def audit(tmp_path: Path) -> Path:
         model = build("vision_transformer", PARAMETERS, (1, 8, 8), 3, seed=shadow)
         save_weights(model, tmp_path / "models" / "002-010" / f"shadow-{shadow}" / "weights.safetensors")
     return tmp_path
-
-
-def spec_file(folder: Path, values: object) -> str:
-    """Write a specification to a file of its own."""
-    path = folder / f"spec-{len(list(folder.glob('spec-*.json')))}.json"
-    path.write_text(json.dumps(values))
-    return str(path)
 
 
 def run(audit: Path, family: str, out: str = "out.parquet", batch: int = 16, **options: object) -> int:

@@ -15,6 +15,8 @@ import pytest
 from mia_audit.cli import main
 from mia_audit.storage import read_table, write_table
 
+from .conftest import spec_file
+
 COUNT, PUBLIC = 24, 16
 ARCHITECTURE = {"model": "mlp", "parameters": {"width": 8}}
 TRAINING = {
@@ -47,13 +49,6 @@ def pool(tmp_path: Path) -> Path:
     write_table(folder / "membership.parquet", pa.table(columns), "membership", COUNT)
     assert architecture(folder) == 0
     return folder
-
-
-def spec_file(folder: Path, values: object) -> str:
-    """Write a specification to a file of its own."""
-    path = folder / f"spec-{len(list(folder.glob('spec-*.json')))}.json"
-    path.write_text(json.dumps(values))
-    return str(path)
 
 
 def architecture(pool: Path, section: dict[str, object] = ARCHITECTURE, private: bool = True) -> int:

@@ -15,7 +15,7 @@ from threadpoolctl import threadpool_limits
 
 from mia_audit.errors import UserError
 from mia_audit.privacy.composition import epsilon_of_sum
-from mia_audit.privacy.gaussian import LARGEST, SEARCH, epsilon_of_gdp
+from mia_audit.privacy.gaussian import epsilon_of_gdp, largest_epsilon
 from mia_audit.runtime.torchvision_guard import guard
 
 SMALLEST, UNREACHABLE = 1e-3, 1e6
@@ -116,7 +116,7 @@ def _points(noise_multiplier: float, sampling_rate: float, interval: float) -> f
 
 def _single_step(noise_multiplier: float, sampling_rate: float, delta: float) -> float:
     """Return ε at δ of one step, exactly."""
-    return _largest(lambda epsilon: _single_step_delta(noise_multiplier, sampling_rate, epsilon) > delta)
+    return largest_epsilon(lambda epsilon: _single_step_delta(noise_multiplier, sampling_rate, epsilon) > delta)
 
 
 def _single_step_delta(noise_multiplier: float, sampling_rate: float, epsilon: float) -> float:
@@ -150,23 +150,6 @@ def _log_tail(cut: float) -> float:
 def _scaled(log_tail: float, epsilon: float, kept: float) -> float:
     """Return (e^ε − kept) e^log_tail."""
     return math.exp(epsilon + log_tail) - kept * math.exp(log_tail)
-
-
-def _largest(holds: Callable[[float], bool]) -> float:
-    """Return the largest ε at which a property that holds from 0 on still does, to double precision."""
-    if not holds(0.0):
-        return 0.0
-    low, high = 0.0, 1.0
-    while holds(high):
-        low, high = high, 2 * high
-        if high > LARGEST:
-            return math.inf
-    for _ in range(SEARCH):
-        middle = (low + high) / 2
-        if middle in (low, high):
-            break
-        low, high = (middle, high) if holds(middle) else (low, middle)
-    return high
 
 
 def _rdp(noise_multiplier: float, sampling_rate: float, steps: int, delta: float) -> float:

@@ -5,6 +5,7 @@ is that of the analytic Gaussian mechanism (Balle and Wang 2018, theorem 8).
 """
 
 import math
+from collections.abc import Callable
 from functools import cache
 
 from mia_audit.errors import UserError
@@ -38,10 +39,18 @@ def epsilon_of_gdp(mu: float, delta: float) -> float:
         below = epsilon + float(log_ndtr(-mu / 2 - epsilon / mu))
         return below < above and above + math.log(-math.expm1(below - above)) > log_delta
 
-    if mu <= 0 or not exceeds(0.0):
+    return largest_epsilon(exceeds) if mu > 0 else 0.0
+
+
+def largest_epsilon(holds: Callable[[float], bool]) -> float:
+    """Return the largest ε at which a property that holds from 0 on still does, to double precision.
+
+    It is rounded up: 0 where the property does not hold at 0, inf where it holds at all that are looked at.
+    """
+    if not holds(0.0):
         return 0.0
     low, high = 0.0, 1.0
-    while exceeds(high):
+    while holds(high):
         low, high = high, 2 * high
         if high > LARGEST:
             return math.inf
@@ -49,7 +58,7 @@ def epsilon_of_gdp(mu: float, delta: float) -> float:
         middle = (low + high) / 2
         if middle in (low, high):
             break
-        low, high = (middle, high) if exceeds(middle) else (low, middle)
+        low, high = (middle, high) if holds(middle) else (low, middle)
     return high
 
 
