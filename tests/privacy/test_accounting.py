@@ -170,6 +170,6 @@ def test_a_budget_without_end_needs_hardly_any_noise() -> None:
 
 
 def test_an_unreachable_budget_is_one_line() -> None:
-    with pytest.raises(UserError, match="cannot be reached .* by the rdp accountant: choose accountant pld") as raised:
+    with pytest.raises(UserError, match=r"cannot be reached .* by the rdp accountant: choose accountant pld") as raised:
         noise_multiplier_for(1e-7, 1.0, 100_000, DELTA, "rdp")
     assert "\n" not in str(raised.value)

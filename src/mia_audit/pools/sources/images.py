@@ -56,7 +56,7 @@ def images(dataset: Dataset, where: str) -> Source:
         return open_file(paths[row])
 
     labels = np.array([label for _, label in files])
-    decoded = Images(len(paths), channels, sizes, open_image, lambda row: str(paths[row]))
+    decoded = Images(len(paths), channels, sizes, open_image, lambda row: str(paths[row]), paths.__getitem__)
     return Source("image", decoded, labels, [folder.name for folder in folders], [])
 
 
