@@ -116,7 +116,7 @@ def test_sabotage_is_caught(sabotage: Callable[[Job], Protection]) -> None:
 
 
 def test_noise_calibrated_for_five_times_the_records_is_caught() -> None:
-    game = Game(CLAIMED, steps=4, trials=600, pilot=100)
+    game = Game(CLAIMED, steps=4, trials=300, pilot=60)
     assert audit(calibrated_for_five_times_the_records, game, CANARIES["weight"]).gaussian > CLAIMED
 
 
