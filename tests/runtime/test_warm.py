@@ -45,7 +45,7 @@ JOB = "import sys; sys.argv[0] = 'mia-audit'; from mia_audit.cli import main; sy
 @pytest.fixture
 def worker(monkeypatch: pytest.MonkeyPatch) -> Iterator["subprocess.Popen[bytes]"]:
     """Start a worker whose stage `pool` is replaced: only a job that runs in the worker has that stage."""
-    monkeypatch.setenv(warm.ADDRESS, "")
+    monkeypatch.delenv(warm.ADDRESS)
     monkeypatch.setattr(warm, "PROGRAM", SERVER.format(stage=STAGE))
     started = warm.start(threads=1, pytorch=False)
     assert started is not None
@@ -123,7 +123,7 @@ def test_a_child_that_is_killed_fails_its_job(worker: "subprocess.Popen[bytes]",
     assert process.returncode == 137
 
 
-@pytest.mark.parametrize("other", [{"OMP_NUM_THREADS": "3"}, {"PYTHONPATH": "elsewhere"}, {warm.ADDRESS: "nobody"}])
+@pytest.mark.parametrize("other", [{"OMP_NUM_THREADS": "3"}, {"LD_BIND_NOW": "1"}, {warm.ADDRESS: "nobody"}])
 def test_a_job_that_the_worker_cannot_serve_runs_by_itself(
     worker: "subprocess.Popen[bytes]", tmp_path: Path, other: dict[str, str]
 ) -> None:
@@ -137,6 +137,20 @@ def test_the_worker_ends_with_the_process_that_started_it(worker: "subprocess.Po
     worker.stdin.close()
     worker.wait(timeout=30)
     assert worker.returncode == 0
+
+
+def test_a_job_with_a_limit_of_its_own_runs_by_itself(worker: "subprocess.Popen[bytes]", tmp_path: Path) -> None:
+    limited = subprocess.run(
+        ["bash", "-c", f'ulimit -f 1000; {sys.executable} -c "{JOB}" pool works'],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    assert limited.returncode == 2 and "the following arguments are required" in limited.stderr
+
+
+def test_one_that_has_been_started_is_kept(worker: "subprocess.Popen[bytes]") -> None:
+    assert warm.start(threads=1, pytorch=True) is None
 
 
 def test_it_can_be_turned_off(monkeypatch: pytest.MonkeyPatch) -> None:

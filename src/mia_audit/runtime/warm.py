@@ -7,8 +7,10 @@ another environment or with another number of threads. The worker ends with the 
 """
 
 import array
+import atexit
 import json
 import os
+import resource
 import secrets
 import select
 import signal
@@ -16,15 +18,18 @@ import socket
 import struct
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Sequence
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 ADDRESS = "MIA_AUDIT_WARM_WORKER"
 """The environment variable with the worker's name; `off` starts none."""
-THREADS = "OMP_NUM_THREADS"
-"""Libraries read their number of threads when they are imported: it has to be the job's."""
+READ_AT_START = ("PYTHON", "LD_", "LC_", "LANG", "TZ", "POLARS_", "ARROW_", "TORCH", "PYTORCH_", "CUDA_", "HF_")
+NUMBERS_OF_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+"""Snakemake sets them for a job. Libraries read them, and variables with the prefixes above, when they are imported."""
 COMPUTING = ("architecture", "pretrain", "train", "signals", "explanation-metrics")
 """The stages that import PyTorch."""
 PROGRAM = "import sys; from mia_audit.cli import serve; serve(int(sys.argv[1]), pytorch=sys.argv[2] == '1')"
@@ -36,16 +41,16 @@ KILLED = 128 + signal.SIGKILL
 def start(threads: int, pytorch: bool) -> "subprocess.Popen[bytes] | None":
     """Start a worker for the jobs that this process starts from now on; it serves those with this many threads.
 
-    `pytorch` tells that the jobs which train and ask models need PyTorch.
+    `pytorch` tells that the jobs which train and ask models need PyTorch. Where one has been started already, or is turned
+    off, none is started.
     """
-    if sys.platform != "linux" or os.environ.get(ADDRESS) == "off":
+    if sys.platform != "linux" or os.environ.get(ADDRESS):
         return None
     os.environ[ADDRESS] = name = f"mia-audit-{secrets.token_hex(16)}"
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(f"\0{name}")
     listener.listen(256)
-    variables = ("OMP", "GOTO", "OPENBLAS", "MKL", "NUMEXPR")  # those that Snakemake sets for a job
-    environment = os.environ | {f"{variable}_NUM_THREADS": str(threads) for variable in variables}
+    environment = os.environ | dict.fromkeys(NUMBERS_OF_THREADS, str(threads))
     worker = subprocess.Popen(  # its standard input stays open as long as this process lives
         [sys.executable, "-c", PROGRAM, str(listener.fileno()), str(int(pytorch))],
         stdin=subprocess.PIPE,
@@ -53,7 +58,20 @@ def start(threads: int, pytorch: bool) -> "subprocess.Popen[bytes] | None":
         env=environment,
     )
     listener.close()
+    atexit.register(_end, worker)
     return worker
+
+
+def turn_off() -> None:
+    """Let the jobs that this process starts from now on run in processes of their own, wherever they are."""
+    os.environ[ADDRESS] = "off"
+
+
+def _end(worker: "subprocess.Popen[bytes]") -> None:
+    """End the worker and wait for it, so that its jobs' processor time counts for this process."""
+    assert worker.stdin is not None
+    worker.stdin.close()
+    worker.wait()
 
 
 def run_warm(arguments: Sequence[str]) -> int | None:
@@ -73,7 +91,7 @@ def run_warm(arguments: Sequence[str]) -> int | None:
                 "environment": dict(os.environ),
                 "folder": os.getcwd(),  # noqa: PTH109 - as it is, not resolved
                 "umask": umask,
-                "can": _identity(),
+                "identity": _identity(),
             }
             body = json.dumps(request).encode()
             descriptors = array.array("i", [0, 1, 2])
@@ -94,15 +112,25 @@ def run_warm(arguments: Sequence[str]) -> int | None:
 def serve(listener_descriptor: int, main: Main, pytorch: bool) -> None:
     """Fork a child that runs `main` for every job that asks, until standard input ends with the process that holds it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in a terminal is for the jobs
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the children
     with socket.socket(fileno=listener_descriptor) as listener:
         while True:
             ready, _, _ = select.select([listener, sys.stdin], [], [])
             if sys.stdin in ready:
-                return
+                break
             connection, _ = listener.accept()
             with connection:
                 _answer(connection, listener, main, pytorch)
+            _reap(os.WNOHANG)
+    _reap(0)
+
+
+def _reap(options: int) -> None:
+    """Collect the children that have ended; with no options, wait for all."""
+    try:
+        while os.waitpid(-1, options)[0]:
+            pass
+    except ChildProcessError:
+        return
 
 
 def _answer(connection: socket.socket, listener: socket.socket, main: Main, pytorch: bool) -> None:
@@ -115,7 +143,7 @@ def _answer(connection: socket.socket, listener: socket.socket, main: Main, pyto
             if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
                 descriptors += array.array("i", data)
         request = json.loads(_exactly(connection, *LENGTH.unpack(header)))
-        if request["can"] != _identity() or len(descriptors) != 3:
+        if request["identity"] != json.loads(json.dumps(_identity())) or len(descriptors) != 3:
             return
         _preload(request["arguments"][0], pytorch)
         if os.fork() == 0:
@@ -135,10 +163,10 @@ def _become(request: dict[str, Any], connection: socket.socket, descriptors: lis
         for target, descriptor in enumerate(descriptors):
             os.dup2(descriptor, target)
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         os.environ.clear()
         os.environ.update(request["environment"])
         os.environ.pop(ADDRESS, None)
+        tempfile.tempdir = None  # found anew, by the job's TMPDIR
         os.umask(request["umask"])
         os.chdir(request["folder"])
         connection.sendall(LENGTH.pack(os.getpid()))
@@ -194,9 +222,23 @@ def _peer(connection: socket.socket) -> int:
     return user
 
 
-def _identity() -> list[str | None]:
-    """Return what a worker and a job must have in common: the environment, this code and the number of threads."""
-    return [sys.prefix, __file__, os.environ.get("PYTHONPATH"), os.environ.get(THREADS)]
+def _identity() -> dict[str, Any]:
+    """Return all that a child has from the worker where it should have it from the job: it must be the same of both."""
+    return {
+        "code": [sys.prefix, __file__],
+        "environment": {
+            name: value
+            for name, value in os.environ.items()
+            if name.startswith(READ_AT_START) or name in NUMBERS_OF_THREADS
+        },
+        "limits": {
+            name: resource.getrlimit(getattr(resource, name)) for name in dir(resource) if name.startswith("RLIMIT_")
+        },
+        "cores": sorted(os.sched_getaffinity(0)),
+        "priority": os.nice(0),
+        "control group": Path("/proc/self/cgroup").read_text(),
+        "namespaces": {name: Path(f"/proc/self/ns/{name}").stat().st_ino for name in ("mnt", "pid", "user")},
+    }
 
 
 def _preload(stage: str, pytorch: bool) -> None:
