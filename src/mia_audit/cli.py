@@ -9,6 +9,7 @@ from keyword import iskeyword
 from types import ModuleType
 
 from mia_audit.errors import UserError
+from mia_audit.sanitise import safe_streams, visible
 
 FOR_PEOPLE = {
     "plan": "estimate what an audit takes: models, jobs, hours, disk, memory",
@@ -72,11 +73,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         subparser = subparsers.add_parser(command, description=f"{line[0].upper()}{line[1:]}.")
         if command == name:  # the others' arguments, and what they import, are not needed
             _module(command).add_arguments(subparser)
-    options = parser.parse_args(arguments)
+    with safe_streams():
+        return _run(parser.parse_args(arguments))
+
+
+def _run(options: argparse.Namespace) -> int:
     try:
         code: int | None = _module(options.command).run(options)
     except UserError as error:
-        print(f"mia-audit: {error}", file=sys.stderr)
+        print(f"mia-audit: {visible(str(error))}", file=sys.stderr)
         return 2
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
