@@ -8,11 +8,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from keyword import iskeyword
 from types import ModuleType
 
-from mia_audit.errors import UserError
+from mia_audit.errors import UserError, first_line
 from mia_audit.sanitise import safe_streams, visible
 
 FOR_PEOPLE = {
     "plan": "estimate what an audit takes: models, jobs, hours, disk, memory",
+    "check": "look at a config without running anything that it says",
     "doctor": "check this machine before an audit runs on it",
     "verify": "check that every file of an audit is still as it was written",
     "answer": "print the answer of a finished audit's report",
@@ -82,6 +83,9 @@ def _run(options: argparse.Namespace) -> int:
         code: int | None = _module(options.command).run(options)
     except UserError as error:
         print(f"mia-audit: {visible(str(error))}", file=sys.stderr)
+        return 2
+    except MemoryError as error:
+        print(f"mia-audit: not enough memory: {visible(first_line(error))}", file=sys.stderr)
         return 2
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
