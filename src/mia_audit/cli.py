@@ -10,11 +10,13 @@ from keyword import iskeyword
 from pathlib import Path
 from types import ModuleType
 
-from mia_audit.errors import UserError
+from mia_audit.errors import UserError, first_line
 from mia_audit.runtime import warm
+from mia_audit.sanitise import safe_streams, visible
 
 FOR_PEOPLE = {
     "plan": "estimate what an audit takes: models, jobs, hours, disk, memory",
+    "check": "look at a config without running anything that it says",
     "doctor": "check this machine before an audit runs on it",
     "verify": "check that every file of an audit is still as it was written",
     "answer": "print the answer of a finished audit's report",
@@ -96,7 +98,11 @@ def _run(arguments: Sequence[str]) -> int:
                 subparser.add_argument(
                     "--usage", type=Path, metavar="FILE", help="where to write time and peak memory (TSV)"
                 )
-    options = parser.parse_args(arguments)
+    with safe_streams():
+        return _call(parser.parse_args(arguments), started)
+
+
+def _call(options: argparse.Namespace, started: float) -> int:
     try:
         code: int | None = _module(options.command).run(options)
         if getattr(options, "usage", None):
@@ -104,7 +110,10 @@ def _run(arguments: Sequence[str]) -> int:
 
             write_usage(options.usage, time.monotonic() - started)
     except UserError as error:
-        print(f"mia-audit: {error}", file=sys.stderr)
+        print(f"mia-audit: {visible(str(error))}", file=sys.stderr)
+        return 2
+    except MemoryError as error:
+        print(f"mia-audit: not enough memory: {visible(first_line(error))}", file=sys.stderr)
         return 2
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

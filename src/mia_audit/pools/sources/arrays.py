@@ -11,6 +11,7 @@ from jaxtyping import Float
 
 from mia_audit.errors import UserError, first_line
 from mia_audit.pools.catalogue import TABLE_KEYS, Source, pool, root_of
+from mia_audit.storage.unpacked import Npz
 
 if TYPE_CHECKING:
     from mia_audit.pools.section import Dataset
@@ -57,8 +58,7 @@ def _array(root: Path, name: str, where: str) -> np.ndarray:
     try:
         if root.is_dir():
             return np.asanyarray(np.load(path, mmap_mode="r", allow_pickle=False))
-        with np.load(path, allow_pickle=False) as archive:
-            return np.asarray(archive[name])
+        return Npz(path).read(name)
     except (OSError, ValueError, KeyError, EOFError, TypeError, BadZipFile) as error:
         why = "no such file" if isinstance(error, FileNotFoundError) else first_line(error)
         raise UserError(
