@@ -13,6 +13,7 @@ import numpy as np
 from mia_audit.errors import UserError
 from mia_audit.pools.catalogue import Source, pool, root_of
 from mia_audit.pools.images import Images, sizes_of, unreadable
+from mia_audit.pools.persons import ids_of_files
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -26,7 +27,7 @@ CONVERTED = {"grey": 1, "rgb": 3}
 """Channels that `convert` makes of all images."""
 
 
-@pool("images", "path", "size", "convert")
+@pool("images", "path", "size", "convert", "person")
 def images(dataset: Dataset, where: str) -> Source:
     """Read every image's header, and leave the image to be decoded later; hidden files and folders are passed over."""
     root = root_of(dataset, where)
@@ -57,7 +58,11 @@ def images(dataset: Dataset, where: str) -> Source:
 
     labels = np.array([label for _, label in files])
     decoded = Images(len(paths), channels, sizes, open_image, lambda row: str(paths[row]))
-    return Source("image", decoded, labels, [folder.name for folder in folders], [])
+    persons = None
+    if dataset.person:
+        below = [path.relative_to(root).as_posix() for path in paths]
+        persons = ids_of_files(dataset.person, below, [name.partition("/")[2] for name in below], where)
+    return Source("image", decoded, labels, [folder.name for folder in folders], [], persons=persons)
 
 
 def _is_image(path: Path) -> bool:
