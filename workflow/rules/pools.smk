@@ -14,6 +14,8 @@ rule pool:
     conda:
         "../../envs/environment.yaml"
     threads: 8  # it reads images in parallel; no more than there are cores
+    resources:
+        mem_mb=lambda w, attempt: attempt * requests.POOL_MEGABYTES,
     params:
         spec=lambda w: spec(specs.PoolSpec.of, w.dataset),
         folder=subpath(output.records, parent=True),
