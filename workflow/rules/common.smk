@@ -29,7 +29,10 @@ except UserError as error:
 results = f"results/{AUDIT.audit}"
 prepend_environment()
 if workflow.is_main_process:
-    release_stale_lock(Path.cwd())
+    try:
+        release_stale_lock(Path.cwd())
+    except UserError as error:
+        raise WorkflowError(visible(str(error))) from None
     put_first_on_path(
         Path(str(workflow.current_basedir)).parent / "profiles" / "slurm" / "bin"
     )

@@ -12,6 +12,8 @@ rule pool:
     conda:
         "../../envs/environment.yaml"
     threads: 8  # it reads images in parallel; no more than there are cores
+    resources:
+        mem_mb=lambda w, attempt: attempt * requests.POOL_MEGABYTES,
     params:
         usage=f"{results}/benchmarks/pool/{{dataset}}.tsv",
         spec=lambda w: spec(specs.PoolSpec.of, w.dataset),

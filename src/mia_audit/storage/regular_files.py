@@ -11,8 +11,8 @@ OWNER_ONLY = 0o600
 """The mode of files that hold what is personal, or what a budget depends on."""
 
 
-def open_regular(path: Path, flags: int, mode: int = OWNER_ONLY, own: bool = True) -> int:
-    """Open a regular file and return its descriptor; `own`: only one that belongs to this user.
+def open_regular(path: Path, flags: int, mode: int = OWNER_ONLY, own: bool = True, single: bool = False) -> int:
+    """Open a regular file and return its descriptor; `own`: only one that belongs to this user, `single`: that has no other name.
 
     Links, FIFOs, devices and sockets at the path are refused with a UserError, and nothing is waited for, truncated or created
     through them. Other errors, such as a missing file, are raised as they are.
@@ -27,7 +27,10 @@ def open_regular(path: Path, flags: int, mode: int = OWNER_ONLY, own: bool = Tru
             raise UserError(f"{path}: not a regular file; move it away") from None
         raise
     try:
-        _check(path, os.fstat(descriptor), own)
+        found = os.fstat(descriptor)
+        _check(path, found, own)
+        if single and found.st_nlink > 1:
+            raise UserError(f"{path}: has other names (hard links); expected a file of its own. Remove it")
         if truncate:
             os.ftruncate(descriptor, 0)
     except BaseException:

@@ -58,6 +58,8 @@ def _array(root: Path, name: str, where: str) -> np.ndarray:
     """Read one array; a folder's is memory-mapped. Nothing that is pickled is ever loaded."""
     path = root / f"{name}.npy" if root.is_dir() else root
     try:
+        if path.exists() and not path.is_file():
+            raise ValueError("no regular file")
         if root.is_dir():
             return np.asanyarray(np.load(path, mmap_mode="r", allow_pickle=False))
         return Npz(path).read(name)
