@@ -12,7 +12,7 @@ import numpy as np
 
 from mia_audit.errors import UserError, first_line
 from mia_audit.pools.catalogue import PoolSource, Source, pools, root_of
-from mia_audit.pools.images import Images, sizes_of
+from mia_audit.pools.images import Images, guard_pillow, sizes_of
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -53,6 +53,7 @@ class TorchvisionSet:
 
     def __call__(self, dataset: Dataset, where: str) -> Source:
         """Read what torchvision reads at once, and leave images that are files of their own to be decoded later."""
+        guard_pillow()
         parts = [self._part(dataset, where, arguments, counts) for arguments, counts in self.splits]
         starts = [0, *accumulate(len(part) for part in parts)]
 
@@ -81,7 +82,7 @@ class TorchvisionSet:
         channels = len(first.getbands()) if first else 3
         sizes = sizes_of(dataset.size, first.size if first else None)
         labels = np.concatenate([np.asarray(self.labels(part), dtype=np.int64) for part in parts])
-        images = Images(starts[-1], channels, sizes, open_image, name_of, path_of if self.files else None)
+        images = Images(starts[-1], channels, sizes, open_image, name_of, path_of=path_of if self.files else None)
         return Source("image", images, labels, self.classes(parts[0]), [])
 
     def _part(self, dataset: Dataset, where: str, arguments: Mapping[str, Any], counts: tuple[int, ...]) -> Any:
