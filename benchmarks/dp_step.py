@@ -49,7 +49,8 @@ def ours(mechanism: str, part: str = "all") -> Callable[[nn.Module, int], Step]:
     def make(model: nn.Module, batch: int) -> Step:
         PARTS[part](model)
         job = Job(model, 50 * batch, 8.0 if mechanism == "dp-sgd" else math.inf, Training(batch=batch), 64, b"step")
-        section = Mechanism(mechanism=mechanism, clipping="flat", accountant="rdp")
+        options = {"clipping": "flat", "accountant": "rdp"} if mechanism == "dp-sgd" else {}
+        section = Mechanism(mechanism=mechanism, **options)
         protection = mechanisms[mechanism](section, job)
         optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=1e-6, fused=True)
 
