@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mia_audit.errors import UserError
-from mia_audit.proving.events import Event, best_event, rarer_events
+from mia_audit.proving.events import FIRST_OF_ALL, Event, best_event, rarer_events
 from mia_audit.proving.mechanism import Claim, Finding, Mechanism, Pair, Verdict
 from mia_audit.proving.observation import Observation, observe, scratch_folder
 from mia_audit.proving.probes import seed_bits
@@ -114,9 +114,13 @@ class Game:
         )
 
     @property
-    def promise(self) -> tuple[float, float]:
-        """What games are ranked by: the share of the claim that is proved, then the promise of all that was seen."""
-        return self.finding().share or 0.0, best_event(*self.seen, self.claim).worth if self.seen[0] else -math.inf
+    def promise(self) -> tuple[bool, float, float]:
+        """What games are ranked by: events that speak against the claim, the share of it that is proved, then their worth.
+
+        A slow mechanism's game may have been cut short before such an event could prove anything.
+        """
+        worth = best_event(*self.seen, self.claim).worth if self.seen[0] else -math.inf
+        return worth > FIRST_OF_ALL, self.finding().share or 0.0, worth
 
     def play(self, trials: int, limits: Limits, deadline: float, to_the_end: bool = False) -> None:
         """Go on until so many trials, a decision, or the deadline; a round's event comes from all that was seen before it.
