@@ -65,7 +65,7 @@ PER_SETTING = {"figures": 2.0, "report": 1.0, "tables": 0.1}
 SHOWN_BYTES = 750_000
 """Bytes of a setting's figures and its part of the report."""
 
-PER_CELL = 1.5e-6
+PER_CELL = 1.3e-6
 """Seconds to score, store and evaluate one record of one target under one attack."""
 
 PROCESS_BYTES = 600 * 2**20
