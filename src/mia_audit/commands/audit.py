@@ -23,9 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--out", required=True, type=Path, help="folder for the audit")
     parser.add_argument("--attacks", nargs="+", default=METHODS, metavar="ATTACK", help=f"default: {' '.join(METHODS)}")
-    parser.add_argument(
-        "--likelihoods", nargs="+", default=["hierarchical"], metavar="LIKELIHOOD", help="default: hierarchical"
-    )
+    parser.add_argument("--likelihoods", nargs="+", default=["blend"], metavar="LIKELIHOOD", help="default: blend")
     parser.add_argument(
         "--fprs", nargs="+", type=float, default=[0.001, 0.01, 0.1], metavar="FPR", help="default: 0.001 0.01 0.1"
     )

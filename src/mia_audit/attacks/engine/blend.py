@@ -12,19 +12,21 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mia_audit.attacks.engine.type_ratio import Evidence
+from mia_audit.attacks.engine.type_ratio import Evidence, columns_of
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float
 
+    from mia_audit.attacks.design import Pairs
     from mia_audit.attacks.engine.type_ratio import Fold
+    from mia_audit.attacks.engine.types import Types
     from mia_audit.signals.name import Cells, Member
 
-    Other = Callable[[Sequence[Cells], Member], Cells]
+    Other = Callable[[Sequence[Cells], Member, Pairs | None], Cells]
     Features = Float[np.ndarray, "n F"]
 
-PSEUDO_CELLS = 100_000
-"""Scores of pseudo-targets that the weights are learned from, about: with more they are known better than they need be."""
+ENOUGH_CELLS, MOST_CELLS = 4_000, 100_000
+"""Scores of pseudo-targets from which the weights are learned: folds are added up to the first, and cut at the second."""
 
 LARGEST = 5.0
 """No log ratio counts as more in learning the weights: a model that is trained otherwise than the rest has many large and wrong ones."""
@@ -36,31 +38,50 @@ RIDGE = 1.0
 """Its penalty on the squares of its coefficients, in scores."""
 
 
-def blended_ratio(signals: Sequence[Cells], member: Member, other: Other) -> Cells:
+def blended_ratio(signals: Sequence[Cells], member: Member, pairs: Pairs | None = None, *, other: Other) -> Cells:
     """Score records by a weighted sum of two log ratios, by types and by `other`, [N records, K models].
 
-    `other` scores all targets from signals and membership, without reading a target's own. NaN where its scores are.
+    `other` scores all targets from signals and membership, without reading a target's own. With `pairs` the scores are
+    [N, P], a column for every pair, with the weights of its target.
     """
     evidence = Evidence(signals, member)
+    targets, left = columns_of(member, pairs)
+    whole = other(signals, member, pairs)
+    scores = np.empty(whole.shape, dtype=np.float32, order="F")
+    pair_types: dict[tuple[int, ...], Types] = {}
     folds = evidence.folds
-    whole = other(signals, member)
-    scores = np.empty(member.shape, dtype=np.float32, order="F")
-    types = {(fold,): evidence.without(folds[fold]) for fold in range(len(folds))}
-    for fold, targets in enumerate(folds):
-        rest = np.setdiff1d(np.arange(member.shape[1]), targets)
-        others = other([signal[:, rest] for signal in signals], member[:, rest])
-        features, labels = [], []
-        for second, pseudo in _pseudo_targets(folds, fold, len(member)):
-            pair = tuple(sorted((fold, second)))
-            if pair not in types:
-                types[pair] = evidence.without(np.union1d(folds[fold], folds[second]), strictly=False)
-            by_types = evidence.pseudo_scores(types[pair], pseudo, targets)
-            features.append(_features(by_types, others[:, np.searchsorted(rest, pseudo)]))
-            labels.append(member[:, pseudo].ravel())
-        weights = blend_weights(np.concatenate(features), np.concatenate(labels))
-        by_types = evidence.scores(types[fold,], targets)
-        scores[:, targets] = weights[0] * by_types + weights[1] * whole[:, targets]
+    for place, fold in enumerate(folds):
+        columns = np.flatnonzero(np.isin(targets, fold))
+        if not len(columns):
+            continue
+        weights = _learned_weights(evidence, signals, member, place, pair_types, other)
+        by_types = evidence.scores(evidence.without(fold), targets[columns], None if left is None else left[columns])
+        scores[:, columns] = weights[0] * by_types + weights[1] * whole[:, columns]
     return scores
+
+
+def _learned_weights(
+    evidence: Evidence,
+    signals: Sequence[Cells],
+    member: Member,
+    place: int,
+    learned: dict[tuple[int, ...], Types],
+    other: Other,
+) -> Float[np.ndarray, " F"]:
+    """Return the weights for the targets of one fold; types without two folds are kept in `learned`."""
+    folds = evidence.folds
+    unseen = folds[place]
+    rest = np.setdiff1d(np.arange(member.shape[1]), unseen)
+    others = other([signal[:, rest] for signal in signals], member[:, rest], None)
+    features, labels = [], []
+    for second, pseudo in _pseudo_targets(folds, place, len(member)):
+        both = tuple(sorted((place, second)))
+        if both not in learned:
+            learned[both] = evidence.without(np.union1d(unseen, folds[second]), strictly=False)
+        by_types = evidence.pseudo_scores(learned[both], pseudo, unseen)
+        features.append(_features(by_types, others[:, np.searchsorted(rest, pseudo)]))
+        labels.append(member[:, pseudo].ravel())
+    return blend_weights(np.concatenate(features), np.concatenate(labels))
 
 
 def _features(by_types: Cells, by_other: Cells) -> Features:
@@ -68,19 +89,19 @@ def _features(by_types: Cells, by_other: Cells) -> Features:
     return features
 
 
-def _pseudo_targets(folds: Sequence[Fold], fold: int, records: int) -> Iterator[tuple[int, Fold]]:
+def _pseudo_targets(folds: Sequence[Fold], place: int, records: int) -> Iterator[tuple[int, Fold]]:
     """Yield other folds with the models of each that are pseudo-targets, until there are enough cells.
 
     The fold half-way round comes first: two folds then need the same types, those learned without both.
     """
-    number = len(folds)
-    needed = -(-PSEUDO_CELLS // records)
+    number, cells = len(folds), 0
     for step in sorted(range(1, number), key=lambda step: (abs(2 * step - number), step)):
-        if needed <= 0:
+        if cells >= ENOUGH_CELLS:
             return
-        second = (fold + step) % number
-        yield second, folds[second][:needed]
-        needed -= len(folds[second])
+        second = (place + step) % number
+        pseudo = folds[second][: -(-MOST_CELLS // records)]
+        yield second, pseudo
+        cells += len(pseudo) * records
 
 
 def blend_weights(features: Features, labels: Bool[np.ndarray, " n"]) -> Float[np.ndarray, " F"]:
@@ -88,7 +109,7 @@ def blend_weights(features: Features, labels: Bool[np.ndarray, " n"]) -> Float[n
 
     Rows with NaN are left out.
     """
-    known = ~np.isnan(features).any(axis=1)
+    known = np.isfinite(features).all(axis=1)
     features, labels = np.clip(features[known], -LARGEST, LARGEST), labels[known]
     weights, kept = np.zeros(features.shape[1]), np.arange(features.shape[1])
     while len(kept):

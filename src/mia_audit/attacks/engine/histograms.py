@@ -112,9 +112,8 @@ def smooth(histograms: np.ndarray, axes: Iterable[int]) -> np.ndarray:
 def groups(keys: Int[np.ndarray, " n"], most: int) -> Iterator[Int[np.ndarray, " m"]]:
     """Yield the places of equal keys, at most so many at a time."""
     order = np.argsort(keys, kind="stable")
-    ends = np.flatnonzero(np.append(np.diff(keys[order]) != 0, True)) + 1 if len(keys) else []
     start = 0
-    for end in ends:
-        for first in range(start, int(end), most):
-            yield order[first : min(first + most, int(end))]
-        start = int(end)
+    for end in (np.flatnonzero(np.diff(keys[order], append=-1)) + 1).tolist():
+        for first in range(start, end, most):
+            yield order[first : min(first + most, end)]
+        start = end

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mia_audit.attacks.design import left_out, recognise
+from mia_audit.attacks.design import NONE, left_out, recognise
 from mia_audit.attacks.engine.histograms import Grid
 from mia_audit.attacks.engine.type_starts import first_types
 from mia_audit.attacks.engine.types import Types, learn, score
@@ -20,6 +20,7 @@ from mia_audit.seeds import generator
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
 
+    from mia_audit.attacks.design import Pairs
     from mia_audit.signals.name import Cells, Member
 
     Fold = Int[np.ndarray, " F"]
@@ -39,6 +40,7 @@ class Evidence:
         centred = [signal - np.median(signal, axis=0) for signal in signals]
         self._leading, self._member = centred[0], member
         self._design, self._partners = recognise(member), left_out(member)
+        self._agreed = np.logical_and.reduce([(signal == signal[:, :1]).all(axis=1) for signal in signals])
         self._side = np.ascontiguousarray(member.T)
         self._grid = Grid(centred)
         self._counts = self._grid.counts(self._side, range(member.shape[1]))
@@ -47,10 +49,9 @@ class Evidence:
     def folds(self) -> list[Fold]:
         """The models of every fold; complementary models are in one."""
         units: list[list[int]] = []
-        partners = self._design.partner or [-1] * self._member.shape[1]
-        for model, partner in enumerate(partners):
-            if partner < 0 or model < partner:
-                units.append([model] if partner < 0 else [model, partner])
+        for model, partner in enumerate(self._design.partner or [NONE] * self._member.shape[1]):
+            if partner == NONE or model < partner:
+                units.append([model] if partner == NONE else [model, partner])
         number = min(FOLDS, len(units))
         return [np.sort([model for unit in units[fold::number] for model in unit]) for fold in range(number)]
 
@@ -69,30 +70,53 @@ class Evidence:
         counts = self._counts - self._grid.counts(self._side, models)
         return learn(self._grid, counts, first_types(self._leading[:, rest], member))
 
-    def scores(self, types: Types, targets: Fold) -> Float[np.ndarray, "N T"]:
-        """Score targets whose membership the types do not know, with all other models as shadow models."""
-        return score(types, self._grid, self._side, self._counts, targets, self._partners)
+    def scores(
+        self, types: Types, targets: Fold, left: Int[np.ndarray, " F"] | None = None
+    ) -> Float[np.ndarray, "N F"]:
+        """Score targets whose membership the types do not know, with all other models as shadow models, but those `left` out.
 
-    def pseudo_scores(self, types: Types, pseudo: Fold, unseen: Fold) -> Float[np.ndarray, "N T"]:
+        A model is left out of γ only: the types keep what little one model taught them.
+        """
+        without = None if self._partners is None else self._partners[:, targets]
+        if left is not None:
+            without = np.broadcast_to(left, (len(self._member), len(left)))
+        found = score(types, self._grid, self._side, self._counts, targets, without)
+        found[self._agreed] = 0
+        return found
+
+    def pseudo_scores(self, types: Types, pseudo: Fold, unseen: Fold) -> Float[np.ndarray, "N F"]:
         """Score shadow models as if they were targets, with all others but the `unseen` as shadow models.
 
         The types know neither the membership of `pseudo` nor of `unseen`.
         """
         counts = self._counts - self._grid.counts(self._side, unseen)
-        partners = self._partners if self._design.kind == "pairs" else None  # of a balanced record one may be unseen
-        return score(types, self._grid, self._side, counts, pseudo, partners)
+        without = None
+        if self._design.kind == "pairs" and self._partners is not None:  # of a balanced record one may be unseen
+            without = self._partners[:, pseudo]
+        return score(types, self._grid, self._side, counts, pseudo, without)
 
 
-def types_ratio(signals: Sequence[Cells], member: Member) -> Cells:
+def types_ratio(signals: Sequence[Cells], member: Member, pairs: Pairs | None = None) -> Cells:
     """Score records by the posterior predictive log p(x | in) − log p(x | out) of their types, [N records, K models].
 
-    Every record has a score, whatever the number of its models on a side. `signals` are one or two.
+    Every record has a score, whatever the number of its models on a side. `signals` are one or two. With `pairs` the
+    scores are [N, P], a column for every pair.
     """
     evidence = Evidence(signals, member)
-    scores = np.empty(member.shape, dtype=np.float32, order="F")
+    targets, left = columns_of(member, pairs)
+    scores = np.empty((len(member), len(targets)), dtype=np.float32, order="F")
     for fold in evidence.folds:
-        scores[:, fold] = evidence.scores(evidence.without(fold), fold)
+        places = np.flatnonzero(np.isin(targets, fold))
+        if len(places):
+            scores[:, places] = evidence.scores(
+                evidence.without(fold), targets[places], None if left is None else left[places]
+            )
     return scores
+
+
+def columns_of(member: Member, pairs: Pairs | None) -> tuple[Fold, Fold | None]:
+    """Return the target of every column of scores, and the model that it is scored without, if any is."""
+    return (np.arange(member.shape[1]), None) if pairs is None else (pairs.target, pairs.left)
 
 
 def equalised(member: Member, fold: Fold) -> Member:

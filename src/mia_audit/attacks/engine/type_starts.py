@@ -57,7 +57,9 @@ def shrunk_means(
     noise = _pooled(squares * inside, number_in) / many_in + _pooled(squares * outside, number_out) / many_out
     both = (number_in > 0) & (number_out > 0)
     parts = np.array_split(np.argsort(mean, kind="stable"), int(np.clip(len(mean) // RECORDS_PER_BIN, 1, BINS)))
-    at, expected, spread = np.array([(mean[part].mean(), *_moments(shift, noise, part[both[part]])) for part in parts]).T
+    at, expected, spread = np.array(
+        [(mean[part].mean(), *_moments(shift, noise, part[both[part]])) for part in parts]
+    ).T
     expected, spread = np.interp(mean, at, expected), np.interp(mean, at, spread)
     shrunk = expected + np.where(both, spread / (spread + noise), 0) * (shift - expected)
     return mean - number_in / number * shrunk, shrunk

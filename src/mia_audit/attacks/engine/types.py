@@ -8,18 +8,17 @@ target's score is the posterior predictive ratio, log Σ γ_g p_g(x | in) − lo
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from mia_audit.attacks.design import NONE
 from mia_audit.attacks.engine.histograms import Grid, groups, smooth
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
 
-    from mia_audit.attacks.design import Partners
     from mia_audit.attacks.engine.histograms import Sides
 
     Counts = Float[np.ndarray, "N B"]
@@ -60,7 +59,8 @@ class Types:
         weights *= np.float32(TEMPER)
         weights += np.log(self.share)
         weights -= weights.max(axis=1, keepdims=True)
-        return np.exp(weights, out=weights)
+        posterior: Float[np.ndarray, "N G"] = np.exp(weights, out=weights)
+        return posterior
 
 
 def learn(grid: Grid, counts: Counts, first: Int[np.ndarray, " N"]) -> Types:
@@ -116,49 +116,48 @@ def score(
     grid: Grid,
     side: Sides,
     counts: Counts,
-    targets: Sequence[int] | Int[np.ndarray, " T"],
-    partners: Partners | None = None,
+    targets: Int[np.ndarray, " T"],
+    left: Int[np.ndarray, "N T"] | None = None,
 ) -> Float[np.ndarray, "N T"]:
     """Score records by the posterior predictive log ratio for some targets, [N, T].
 
     `side` is true where a record was in, [K, N]. `counts` are over the targets and their shadow models: a target's own
-    value, and that of a further model that its design leaves out (`partners`, [N, K]), is taken out of γ again, exactly.
+    value, and that of a further model that is `left` out record by record (`design.NONE`: none), is taken out of γ again.
     """
-    posterior, models = types.posterior(counts), np.asarray(targets)
+    posterior = types.posterior(counts)
     records, number = posterior.shape
-    key = (grid.place[models] + side[models] * np.int32(grid.size)).astype(np.int16).reshape(-1)
+    key = (grid.place[targets] + side[targets] * np.int32(grid.size)).astype(np.int16).reshape(-1)
     scores = np.empty(len(key), dtype=np.float32)
     buffers = np.empty((2, TOGETHER, number), dtype=np.float32)
     tempered = types.logs * np.float32(-TEMPER)
     for cells in groups(key, TOGETHER):
         column, record = np.divmod(cells, records)
-        model = models[column]
+        model = targets[column]
         weights = grid.weights(model, record)
-        around = key[cells[0]] + grid.offsets
         gamma, before = buffers[:, : len(cells)]
-        np.matmul(weights, tempered[around], out=gamma)
-        if partners is not None:
-            _take_partners_out(gamma, tempered, grid, side, record, partners[record, model])
+        np.matmul(weights, tempered[key[cells[0]] + grid.offsets], out=gamma)
+        if left is not None:
+            _take_out(gamma, tempered, grid, side, record, left[record, column])
         np.exp(gamma, out=gamma)
         gamma *= np.take(posterior, record, axis=0, out=before, mode="clip")
         out = grid.place[model[0], record[0]] + grid.offsets
         predicted = gamma @ np.concatenate([types.histogram[out], types.histogram[out + grid.size]]).T
         of_out, of_in = (np.einsum("nc,nc->n", weights, part) for part in np.split(predicted, 2, axis=1))
         scores[cells] = np.log(of_in) - np.log(of_out)
-    return scores.reshape(len(models), records).T
+    return scores.reshape(len(targets), records).T
 
 
-def _take_partners_out(
+def _take_out(
     gamma: Float[np.ndarray, "n G"],
     tempered: Float[np.ndarray, "B G"],
     grid: Grid,
     side: Sides,
     record: Int[np.ndarray, " n"],
-    partner: Int[np.ndarray, " n"],
+    left: Int[np.ndarray, " n"],
 ) -> None:
     """Take the values of further models, where there are any, out of log γ."""
-    there = partner >= 0
-    model, record = partner[there], record[there]
+    there = left != NONE
+    model, record = left[there], record[there]
     place = grid.place[model, record] + side[model, record] * np.int32(grid.size)
     for offset, weight in zip(grid.offsets, grid.weights(model, record).T, strict=True):
         gamma[there] += weight[:, None] * tempered[place + offset]
