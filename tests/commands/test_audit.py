@@ -58,7 +58,7 @@ def test_an_audit_is_complete(folder):
     real = metrics.filter(~pl.col("null_control"))
     assert set(real.select(pl.concat_str("attack", "signal", "likelihood", separator=" ")).to_series()) == {
         "threshold loss none", "threshold ixg_l1 none", "threshold gap none",
-        "l1-lrt ixg_l1 hierarchical", "lrt gap hierarchical", "loss-lira confidence hierarchical",
+        "l1-lrt ixg_l1 blend", "lrt gap blend", "loss-lira confidence blend",
     }  # fmt: skip
     assert len(real) == 6 * MODELS and real["auc"].mean() > 0.6
     summary = pl.read_csv(out / "summary.csv")
@@ -275,7 +275,7 @@ def test_bounds_and_comparisons_of_an_audit(folder, capsys):
     table = pl.read_csv(out / "bounds.csv")
     methods = {"clopper-pearson", "gaussian", "one-run", "one-run-f-dp", "one-run-gaussian"}
     assert set(table["method"]) == methods and len(table) == 3 * 5
-    attacks = ["--first", "loss-lira", "confidence", "hierarchical", "--second", "threshold", "loss", "none"]
+    attacks = ["--first", "loss-lira", "confidence", "blend", "--second", "threshold", "loss", "none"]
     assert main(["compare", "--metrics", str(out / "metrics.parquet"), *attacks]) == 0
     shown = pl.read_csv(capsys.readouterr().out.encode())
     assert shown["metric"][0] == "auc" and shown["difference"][0] > 0 and shown["p"][0] < 0.05

@@ -112,7 +112,7 @@ def blend_weights(features: Features, labels: Bool[np.ndarray, " n"]) -> Float[n
     known = np.isfinite(features).all(axis=1)
     features, labels = np.clip(features[known], -LARGEST, LARGEST), labels[known]
     weights, kept = np.zeros(features.shape[1]), np.arange(features.shape[1])
-    while len(kept):
+    while len(kept) and len(labels):
         found = _regression(features[:, kept], labels)
         if (found > 0).all():
             weights[kept] = found

@@ -65,7 +65,8 @@ class Grid:
         found = np.ones((1, 1), dtype=np.float32)
         for above in self._above:
             share = above[model, record]
-            found = (found[:, :, None] * np.stack([1 - share, share], axis=-1)[:, None]).reshape(len(share), -1)
+            both = np.stack([1 - share, share], axis=-1)
+            found = (found[:, :, None] * both[:, None]).reshape(len(share), 2 * found.shape[1])
         return found
 
     def counts(self, side: Sides, models: Iterable[int], counted: Sides | None = None) -> Float[np.ndarray, "N B"]:
@@ -109,11 +110,14 @@ def smooth(histograms: np.ndarray, axes: Iterable[int]) -> np.ndarray:
     return histograms
 
 
-def groups(keys: Int[np.ndarray, " n"], most: int) -> Iterator[Int[np.ndarray, " m"]]:
-    """Yield the places of equal keys, at most so many at a time."""
+def chunked(keys: Int[np.ndarray, " n"], least: int, most: int) -> tuple[bool, Iterator[Int[np.ndarray, " m"]]]:
+    """Return whether the keys in every chunk are equal, and the chunks: places of keys, at most so many in each.
+
+    They are equal where a key occurs `least` times on average.
+    """
     order = np.argsort(keys, kind="stable")
-    start = 0
-    for end in (np.flatnonzero(np.diff(keys[order], append=-1)) + 1).tolist():
-        for first in range(start, end, most):
-            yield order[first : min(first + most, end)]
-        start = end
+    ends = np.flatnonzero(np.diff(keys[order], append=-1)) + 1
+    if len(keys) < least * len(ends):
+        return False, (order[start : start + most] for start in range(0, len(order), most))
+    bounds = zip([0, *ends[:-1].tolist()], ends.tolist(), strict=True)
+    return True, (order[first : min(first + most, end)] for start, end in bounds for first in range(start, end, most))

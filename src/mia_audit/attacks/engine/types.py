@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mia_audit.attacks.design import NONE
-from mia_audit.attacks.engine.histograms import Grid, groups, smooth
+from mia_audit.attacks.engine.histograms import Grid, chunked, smooth
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
@@ -41,8 +41,11 @@ PRODUCT = 20.0
 EMPTY = 0.01
 """What is added to the pool's histogram, in all, so that no bin is impossible."""
 
-TOGETHER = 1024
+TOGETHER = 512
 """Cells scored at a time, so that they stay in the processor's cache."""
+
+ALIKE = 2500
+"""Cells × types in a bin from which its cells are scored by themselves, by products of matrices; below, bins are mixed."""
 
 
 @dataclass(frozen=True)
@@ -125,26 +128,41 @@ def score(
     value, and that of a further model that is `left` out record by record (`design.NONE`: none), is taken out of γ again.
     """
     posterior = types.posterior(counts)
-    records, number = posterior.shape
+    records = len(posterior)
     key = (grid.place[targets] + side[targets] * np.int32(grid.size)).astype(np.int16).reshape(-1)
     scores = np.empty(len(key), dtype=np.float32)
-    buffers = np.empty((2, TOGETHER, number), dtype=np.float32)
     tempered = types.logs * np.float32(-TEMPER)
-    for cells in groups(key, TOGETHER):
+    alike, chunks = chunked(key, ALIKE // posterior.shape[1], TOGETHER)
+    for cells in chunks:
         column, record = np.divmod(cells, records)
         model = targets[column]
         weights = grid.weights(model, record)
-        gamma, before = buffers[:, : len(cells)]
-        np.matmul(weights, tempered[key[cells[0]] + grid.offsets], out=gamma)
+        chosen = cells[:1] if alike else cells
+        out = (key[chosen] - side[model, record][: len(chosen)] * np.int16(grid.size))[:, None] + grid.offsets
+        gamma = _interpolated(weights, tempered[key[chosen][:, None] + grid.offsets])
         if left is not None:
             _take_out(gamma, tempered, grid, side, record, left[record, column])
         np.exp(gamma, out=gamma)
-        gamma *= np.take(posterior, record, axis=0, out=before, mode="clip")
-        out = grid.place[model[0], record[0]] + grid.offsets
-        predicted = gamma @ np.concatenate([types.histogram[out], types.histogram[out + grid.size]]).T
-        of_out, of_in = (np.einsum("nc,nc->n", weights, part) for part in np.split(predicted, 2, axis=1))
+        gamma *= posterior[record]
+        of_out, of_in = (_averaged(gamma, weights, types.histogram[half]) for half in (out, out + grid.size))
         scores[cells] = np.log(of_in) - np.log(of_out)
     return scores.reshape(len(targets), records).T
+
+
+def _interpolated(weights: Float[np.ndarray, "n C"], points: Float[np.ndarray, "m C G"]) -> Float[np.ndarray, "n G"]:
+    """Return what every type has at the cells' values, from its values at the grid points around them, one set for all or one each."""
+    found: Float[np.ndarray, "n G"]
+    found = weights @ points[0] if len(points) == 1 else np.einsum("nc,ncg->ng", weights, points)
+    return found
+
+
+def _averaged(
+    gamma: Float[np.ndarray, "n G"], weights: Float[np.ndarray, "n C"], points: Float[np.ndarray, "m C G"]
+) -> Float[np.ndarray, " n"]:
+    """Return the mean over types of their histograms at the cells' values, up to a factor."""
+    at_points = gamma @ points[0].T if len(points) == 1 else np.einsum("ng,ncg->nc", gamma, points)
+    found: Float[np.ndarray, " n"] = np.einsum("nc,nc->n", weights, at_points)
+    return found
 
 
 def _take_out(
