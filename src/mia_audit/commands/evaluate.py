@@ -13,6 +13,7 @@ from mia_audit.commands._arguments import add_spec
 from mia_audit.config.specs import EvaluationSpec
 from mia_audit.evaluation.files import Scored, metric_rows, metrics_table, read_scores
 from mia_audit.evaluation.leave_outs import Columns, without_each
+from mia_audit.evaluation.model_counts import MODEL_COUNTS, model_counts
 from mia_audit.signals.name import Reading, Signal
 from mia_audit.storage import ROW_GROUPS, given_digest, table_metadata, write_table
 
@@ -48,7 +49,9 @@ def run(options: argparse.Namespace) -> None:
                 further = _further(options.signals, section.fprs, given)
             without = further(scored) if further and not scored.key[-1] else None
             rows += metric_rows(scored, section.fprs, section.confidence, without)
-    metrics = metrics_table(rows)
+        metrics = metrics_table(rows)
+        if options.signals and rows:
+            metadata[MODEL_COUNTS] = model_counts(metrics, SignalsFile(options.signals), section.fprs, given)
     write_table(options.out, metrics.to_arrow(), "metrics", len(metrics), metadata)
 
 

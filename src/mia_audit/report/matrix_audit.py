@@ -21,6 +21,7 @@ from mia_audit.errors import UserError
 from mia_audit.evaluation.bounds_table import bounds_table
 from mia_audit.evaluation.exposure import exposure
 from mia_audit.evaluation.files import KEYS, Scored, flat, metrics_table, read_scores
+from mia_audit.evaluation.model_counts import MODEL_COUNTS, model_counts
 from mia_audit.evaluation.run import score_and_evaluate
 from mia_audit.evaluation.summary import summarise
 from mia_audit.storage import sha256, write_table, write_text
@@ -104,7 +105,11 @@ def _write(request: Request, source: MatrixFiles, runs: list[Run]) -> None:
         metrics.to_arrow(),
         "metrics",
         len(metrics),
-        metadata | {"confidence": request.confidence},
+        metadata
+        | {
+            "confidence": request.confidence,
+            MODEL_COUNTS: model_counts(metrics, source, request.fprs),
+        },
     )
     write_text(out / "metrics.csv", flat(metrics).write_csv())
     write_text(out / "summary.csv", summarise(metrics, request.confidence).write_csv())

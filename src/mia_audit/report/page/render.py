@@ -16,6 +16,7 @@ from mia_audit.report.page.tables import answer_table, attacks_layout, null_layo
 from mia_audit.report.page.vega import bundle
 from mia_audit.report.tables.columns import estimate_cell
 from mia_audit.report.tables.layout import Cell, Column, Layout, text
+from mia_audit.report.tables.models import models_layout
 from mia_audit.report.tables.settings import present_channels, settings_layout
 from mia_audit.report.text.answer import TITLES, answer
 from mia_audit.report.text.formatting import (
@@ -61,6 +62,7 @@ def render(results: Results, findings: Findings, sources: Mapping[str, Any]) -> 
     spec = results.spec
     level = f"{spec.confidence * 100:g}\u00a0%"
     null = null_layout(findings, level)
+    models = models_layout(results, findings)
     private = [finding for finding in findings.settings if finding.setting.private]
     return template.render(
         title=spec.title or spec.audit,
@@ -73,6 +75,7 @@ def render(results: Results, findings: Findings, sources: Mapping[str, Any]) -> 
                 "explanations": bool(interpreted),
                 "private": bool(private_studies),
                 "records": bool(exposed),
+                "models": bool(models),
                 "null": bool(null),
             }
         ),
@@ -89,6 +92,7 @@ def render(results: Results, findings: Findings, sources: Mapping[str, Any]) -> 
         private_studies=private_studies,
         explained=section(results, findings, interpreted, spec.confidence),
         exposed=exposed,
+        models=models,
         null=null,
         null_text=f"{null_sentence(findings.settings)} {null_ceiling(findings)}" if null else "",
         metadata=list(_metadata(results, findings, sources)),
@@ -123,6 +127,7 @@ def _contents(shown: Mapping[str, bool]) -> list[tuple[str, str]]:
         "explanations": "Explanations",
         "private": "Private explanations",
         "records": "Exposed records",
+        "models": "How many models",
         "null": "Null control",
         "attacks": "All attacks",
         "limits": "Limits",
