@@ -70,10 +70,21 @@ def _scored_anew(
         others = [
             Reading(reading.signal, [_columns(values, kept) for values in reading.queries]) for reading in readings
         ]
-        without = attack.score(others, _columns(member, kept), likelihood, **given)
+        matrices = {key: _of_models(value, kept, member.shape[1]) for key, value in given.items()}
+        without = attack.score(others, _columns(member, kept), likelihood, **matrices)
         places = np.flatnonzero(pairs.left == left)
         scores[:, places] = without[:, np.searchsorted(kept, pairs.target[places])]
     return scores
+
+
+def _of_models(option: Any, kept: np.ndarray, models: int) -> Any:
+    """Return an option for some of the models: a mapping's matrices with a column for each model lose the others."""
+    if not isinstance(option, Mapping):
+        return option
+    return {
+        name: _columns(value, kept) if isinstance(value, np.ndarray) and value.shape[1:] == (models,) else value
+        for name, value in option.items()
+    }
 
 
 def _columns(values: Cells | Member, kept: np.ndarray) -> Any:
