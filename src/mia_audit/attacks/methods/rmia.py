@@ -81,7 +81,8 @@ def online(
     ratio = of_targets(log_p, pairs) - log_mean_of_others(log_p, leaving=leaving)
     compared = _population(population, reading)
     if pairs is None and compared is not None:
-        return share_dominated(ratio, member, of_z=compared - log_mean_of_others(compared))
+        of_z = log_mean_of_others(compared, leaving=_partners_of(compared, left_out(member)))
+        return share_dominated(ratio, member, of_z=compared - of_z)
     return _dominated(ratio, member, pairs)
 
 
@@ -103,7 +104,8 @@ def offline(
     compared = _population(population, reading)
     if pairs is None and compared is not None:
         nobody = np.zeros(compared.shape, dtype=bool)
-        return share_dominated(ratio, member, of_z=compared - log_reference(compared, nobody, slope))
+        of_z = log_reference(compared, nobody, slope, _partners_of(compared, partners))
+        return share_dominated(ratio, member, of_z=compared - of_z)
     return _dominated(ratio, member, pairs)
 
 
@@ -111,6 +113,13 @@ def _population(population: Mapping[str, Cells] | None, reading: Reading) -> Cel
     """Return the population's log probabilities for a loss, [Z, K], if they are given."""
     losses_of_z = (population or {}).get(reading.signal.name)
     return None if losses_of_z is None else -losses_of_z
+
+
+def _partners_of(population: Cells, partners: Partners | None) -> Partners | None:
+    """Return the further models that a population's means leave out: a target's partner, where all records have the same."""
+    if partners is None or (partners != partners[:1]).any():
+        return None
+    return np.broadcast_to(partners[0], population.shape)
 
 
 def of_targets(values: Cells, pairs: Pairs | None) -> Cells:
