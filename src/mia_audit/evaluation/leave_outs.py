@@ -39,11 +39,12 @@ def without_each(
     """
     models = member.shape[1]
     attack, given = attacks[run.attack], options_of(run.attack, options)
-    if run.null_control or not attack.repeatable or models < FEWEST:
+    at_once = run.likelihood in attack.pairwise and recognise(member).independent
+    if run.null_control or models < FEWEST or not (at_once or attack.repeatable):
         return {}
     places = chosen(models)
     pairs = Pairs.among(places)
-    if run.likelihood in attack.pairwise and recognise(member).independent:
+    if at_once:
         scores = attack.score(list(readings), member, run.likelihood, **given, pairs=pairs)
     else:
         try:
