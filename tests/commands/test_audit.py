@@ -181,7 +181,11 @@ def test_truncated_files_are_named(folder, capsys, kind):
         (["--signal", "ixg_l1=none.npy"], "no such file"),
         (["--attacks", "lrt:loss+confidence"], "lrt reads one signal at a time; joint-lrt and shadow-classifier read"),
         (["--attacks", "joint-lrt:loss+loss"], "'loss' is given twice"),
-        (["--attacks", "rmia:confidence"], "read the loss alone"),
+        (["--attacks", "rmia:confidence"], "read losses alone"),
+        (["--table", "signals.parquet"], "or --table alone"),
+        (["--option", "offline_a=tuned"], "rmia-offline would"),
+        (["--option", "offline_a"], "expected KEY=VALUE"),
+        (["--option", "population.loss=z.npy", "--attacks", "rmia"], "no such file"),
         (["--name", "../elsewhere"], "a name without /"),
         (["--exposed", "-1"], "exposed"),
     ],
@@ -224,6 +228,15 @@ def test_no_folder_is_left_of_an_audit_that_failed(folder):
         arguments = ["--membership", f"{folder}/member.npy", "--signal", "loss=none.npy", "--out", f"{folder}/{out}"]
         assert main(["audit", *arguments]) == 2
     assert not (folder / "new").exists() and list((folder / "kept").iterdir()) == []
+
+
+def test_options_of_attacks_are_told_with_the_audit(folder):
+    aucs = []
+    for number, option in enumerate(([], ["--option", "offline_a=0.9"], ["--option", "offline_a=tuned"])):
+        more = ["--attacks", "rmia-offline", *option, "--no-report", "--out", str(folder / f"out{number}")]
+        assert audit(folder, *more) == 0
+        aucs.append(pl.read_csv(folder / f"out{number}" / "metrics.csv")["auc"].to_list())
+    assert aucs[0] != aucs[1] != aucs[2]
 
 
 def test_what_is_asked_for_twice_counts_once(folder):

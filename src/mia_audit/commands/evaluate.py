@@ -8,6 +8,7 @@ from typing import Any
 from threadpoolctl import threadpool_limits
 
 from mia_audit.attacks.io.parquet import GIVEN, OPTIONS, SignalsFile
+from mia_audit.attacks.io.population import with_population
 from mia_audit.attacks.run import Run
 from mia_audit.commands._arguments import add_spec
 from mia_audit.config.specs import EvaluationSpec
@@ -60,6 +61,7 @@ def _further(path: Path, fprs: tuple[float, ...], given: dict[str, Any] | None) 
     file = SignalsFile(path)
     known = {signal.name: signal for signal in file.signals}
     held: dict[Signal, Reading] = {}
+    options = with_population(given, file.models)
 
     def score(scored: Scored) -> Columns:
         nonlocal held
@@ -69,6 +71,6 @@ def _further(path: Path, fprs: tuple[float, ...], given: dict[str, Any] | None) 
         signals = tuple(known[name] for name in names.split("+"))
         held = {signal: held[signal] if signal in held else Reading(signal, file.read(signal)) for signal in signals}
         run = Run(attack, signals, likelihood, null_control)
-        return without_each(run, list(held.values()), scored.member, fprs, given)
+        return without_each(run, list(held.values()), scored.member, fprs, options)
 
     return score

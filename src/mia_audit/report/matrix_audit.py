@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,8 @@ import polars as pl
 from mia_audit.attacks.design import recognise
 from mia_audit.attacks.io.checks import check_coins
 from mia_audit.attacks.io.matrices import MatrixFiles, parse_given
-from mia_audit.attacks.io.parquet import GIVEN, write_scores
+from mia_audit.attacks.io.parquet import GIVEN, SignalsFile, write_scores
+from mia_audit.attacks.io.population import population_files, with_population
 from mia_audit.attacks.run import Run, permuted_membership, plan
 from mia_audit.errors import UserError
 from mia_audit.evaluation.bounds_table import bounds_table
@@ -32,7 +33,9 @@ from mia_audit.storage import sha256, write_table, write_text
 class Request:
     """The arguments of `mia-audit audit`; `config` is what the provenance says of them."""
 
-    membership: str
+    table: Path | None
+    """A signals.parquet, instead of a membership and signals in matrix files."""
+    membership: str | None
     signals: Sequence[str]
     out: Path
     attacks: Sequence[str]
@@ -47,6 +50,8 @@ class Request:
     threads: int
     report: bool
     config: Mapping[str, Any]
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """The keys that attacks declare."""
 
 
 def audit(request: Request) -> None:
@@ -55,7 +60,7 @@ def audit(request: Request) -> None:
         raise UserError(f"--delta {request.delta:g}: expected a number between 0 and 1")
     if not request.name or "/" in request.name:
         raise UserError(f"--name '{request.name}': files are named after it; expected a name without /")
-    source = MatrixFiles(request.membership, [parse_given(text) for text in request.signals])
+    source = SignalsFile(request.table) if request.table else _matrices(request)
     if request.design == "bernoulli":
         check_coins(source.member, "--design bernoulli")
     runs = plan(request.attacks, source.signals, request.likelihoods)
@@ -69,6 +74,10 @@ def audit(request: Request) -> None:
             with suppress(OSError):  # not there, or not empty
                 folder.rmdir()
         raise
+
+
+def _matrices(request: Request) -> MatrixFiles:
+    return MatrixFiles(str(request.membership), [parse_given(text) for text in request.signals])
 
 
 def strongest(metrics: pl.DataFrame) -> tuple[str, str, str]:
@@ -85,20 +94,23 @@ def exposure_table(scored: Scored, columns: dict[str, np.ndarray]) -> pl.DataFra
     return pl.DataFrame({"record": scored.record, **columns}).with_columns(named).sort("rank")
 
 
-def _write(request: Request, source: MatrixFiles, runs: list[Run]) -> None:
+def _write(request: Request, source: SignalsFile | MatrixFiles, runs: list[Run]) -> None:
     out: Path = request.out
     null = permuted_membership(source.member, request.seed, request.name)
     rows: list[dict[str, Any]] = []
+    options = with_population(request.options, source.models)
 
     def scored() -> Iterator[Any]:
         for evaluated in score_and_evaluate(
-            runs, source, null, request.fprs, request.confidence, max(1, request.threads)
+            runs, source, null, request.fprs, request.confidence, max(1, request.threads), options
         ):
             rows.extend(evaluated.rows)
             yield evaluated.run, evaluated.member, evaluated.scores
 
     metadata = {"seed": request.seed, "dataset": request.name, **recognise(source.member).metadata}
-    metadata[GIVEN] = {file.name: sha256(file) for file in source.files if file.is_file()}
+    files = [request.table] if request.table else source.files  # type: ignore[union-attr]
+    metadata[GIVEN] = {file.name: sha256(file) for file in files if file.is_file()}
+    metadata[GIVEN] |= population_files(request.options)
     write_scores(out / "scores.parquet", scored(), runs, source.record, range(source.models), metadata)
     metrics = metrics_table(rows)
     write_table(
