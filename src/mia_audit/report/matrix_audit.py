@@ -25,6 +25,13 @@ from mia_audit.evaluation.run import score_and_evaluate
 from mia_audit.evaluation.summary import summarise
 from mia_audit.sanitise import csv
 from mia_audit.storage import sha256, write_table, write_text
+from mia_audit.storage.manifest import seal
+
+WRITTEN = (
+    *("scores.parquet", "metrics.parquet", "metrics.csv", "summary.csv", "exposure.csv", "epsilon.csv"),
+    *("tables", "figures", "report.html", "provenance.json"),
+)
+"""What an audit of matrices writes into its folder, which may hold other things."""
 
 
 @dataclass(frozen=True)
@@ -116,11 +123,12 @@ def _write(request: Request, source: MatrixFiles, runs: list[Run]) -> None:
     write_text(out / "epsilon.csv", csv(bounds))
     if request.report:
         _report(request, {best.key[:3]: exposures})
+    seal(out, WRITTEN)
 
 
 def _report(request: Request, exposures: dict[tuple[str, str, str], dict[str, np.ndarray]]) -> None:
     from mia_audit.report.data.find import find
-    from mia_audit.report.data.provenance import provenance
+    from mia_audit.report.data.provenance import provenance, with_page
     from mia_audit.report.data.results import Results
     from mia_audit.report.data.spec import Setting, Spec
     from mia_audit.report.figures.catalogue import draw
@@ -144,5 +152,6 @@ def _report(request: Request, exposures: dict[tuple[str, str, str], dict[str, np
     write(results, findings, request.out / "tables")
     draw(results, findings, request.out / "figures")
     sources = provenance(results, findings.settings)
-    write_json(request.out / "provenance.json", sources)
-    write_text(request.out / "report.html", render(results, findings, sources))
+    page = render(results, findings, sources)
+    write_json(request.out / "provenance.json", with_page(sources, "report.html", page))
+    write_text(request.out / "report.html", page)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import platform
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
@@ -54,6 +55,11 @@ def provenance(results: Results, findings: Sequence[Finding]) -> dict[str, Any]:
         "given_sha256": results.given,
         "inputs_sha256": {path.relative_to(results.root).as_posix(): digests.sha256(path) for path in results.inputs()},
     }
+
+
+def with_page(sources: Mapping[str, Any], name: str, page: str) -> dict[str, Any]:
+    """Return the content of provenance.json with the digest of the page that was made of it."""
+    return {**sources, "page_sha256": {name: hashlib.sha256(page.encode()).hexdigest()}}
 
 
 def _version(package: str) -> str | None:
