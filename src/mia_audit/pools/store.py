@@ -12,13 +12,15 @@ from jaxtyping import Bool, Int, Num
 from mia_audit.errors import UserError
 from mia_audit.pools.build import Data, Pool, Records
 from mia_audit.storage import atomic_write, read_table, sha256, table_metadata, write_table
+from mia_audit.storage.regular_files import private_folder
 
 ARRAY = "array_sha256"
 """Key of a pool's metadata: the SHA-256 of the array beside it; pools made elsewhere have none."""
 
 
 def write_pool(pool: Pool, folder: Path) -> None:
-    """Write records.npy, records.parquet, public.npy and public.parquet."""
+    """Write records.npy, records.parquet, public.npy and public.parquet; a new folder is this user's alone."""
+    private_folder(folder)
     for stem, records in (("public", pool.public), ("records", pool.audited)):
         with atomic_write(folder / f"{stem}.npy") as partial, partial.open("wb") as file:
             _write_array(file, records.data)

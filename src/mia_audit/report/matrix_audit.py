@@ -26,6 +26,7 @@ from mia_audit.evaluation.summary import summarise
 from mia_audit.sanitise import csv
 from mia_audit.storage import sha256, write_table, write_text
 from mia_audit.storage.manifest import seal
+from mia_audit.storage.regular_files import private_folder
 
 WRITTEN = (
     *("scores.parquet", "metrics.parquet", "metrics.csv", "summary.csv", "exposure.csv", "epsilon.csv"),
@@ -93,6 +94,7 @@ def exposure_table(scored: Scored, columns: dict[str, np.ndarray]) -> pl.DataFra
 
 def _write(request: Request, source: MatrixFiles, runs: list[Run]) -> None:
     out: Path = request.out
+    private_folder(out)
     null = permuted_membership(source.member, request.seed, request.name)
     rows: list[dict[str, Any]] = []
 
@@ -128,13 +130,12 @@ def _write(request: Request, source: MatrixFiles, runs: list[Run]) -> None:
 
 def _report(request: Request, exposures: dict[tuple[str, str, str], dict[str, np.ndarray]]) -> None:
     from mia_audit.report.data.find import find
-    from mia_audit.report.data.provenance import provenance, with_page
+    from mia_audit.report.data.provenance import provenance, write_page
     from mia_audit.report.data.results import Results
     from mia_audit.report.data.spec import Setting, Spec
     from mia_audit.report.figures.catalogue import draw
     from mia_audit.report.page.render import render
     from mia_audit.report.tables.catalogue import write
-    from mia_audit.storage import write_json
 
     setting = Setting(request.name, "signals", "given", "inf", trained=False, design=request.design, folder=".")
     spec = Spec(
@@ -152,6 +153,4 @@ def _report(request: Request, exposures: dict[tuple[str, str, str], dict[str, np
     write(results, findings, request.out / "tables")
     draw(results, findings, request.out / "figures")
     sources = provenance(results, findings.settings)
-    page = render(results, findings, sources)
-    write_json(request.out / "provenance.json", with_page(sources, "report.html", page))
-    write_text(request.out / "report.html", page)
+    write_page(request.out / "report.html", render(results, findings, sources), sources, request.config)

@@ -17,8 +17,8 @@ from mia_audit.storage.atomic import write_text
 
 MANIFEST = "SHA256SUMS"
 SIGNATURE = "SHA256SUMS.minisig"
-LOCAL = ("logs", "benchmarks")
-"""Folders of results that tell of the machine and of when an audit ran: they are not handed on, and not listed."""
+LOCAL = ("logs", "benchmarks", "specs")
+"""Folders of results that tell of the machine, its paths and when an audit ran: they are not handed on, and not listed."""
 _LINE = re.compile(r"([0-9a-f]{64})  ([^\n\r\\]+)")
 
 

@@ -7,6 +7,7 @@ from typing import Any
 from mia_audit.report.data.diverged import gap_sentences
 from mia_audit.report.data.explanation_metrics import Interpretation, interpretations
 from mia_audit.report.data.findings import Finding, Findings, Leak, reference
+from mia_audit.report.data.handed_on import base_names
 from mia_audit.report.data.provenance import guarantee
 from mia_audit.report.data.results import Results
 from mia_audit.report.page.charts import group_charts
@@ -102,7 +103,7 @@ def render(results: Results, findings: Findings, sources: Mapping[str, Any]) -> 
         null_text=f"{null_sentence(findings.settings)} {null_ceiling(findings)}" if null else "",
         metadata=list(_metadata(results, findings, sources)),
         hashes=sources["inputs_sha256"],
-        config=_yaml(spec.config),
+        config=_yaml(base_names(spec.config)),
         charts=_safe(html_json(specifications)),
         policy=policy([script, DRAW], [style]),
         style=_safe(style),
