@@ -13,7 +13,7 @@ from mia_audit.registry import Registry
 
 if TYPE_CHECKING:
     import numpy as np
-    from jaxtyping import Int, Num
+    from jaxtyping import Int, Num, Shaped
 
     Load = Callable[[Dataset, str], "Source"]
 
@@ -46,6 +46,8 @@ class Source:
     features: list[str]
     flags: frozenset[str] = frozenset()
     """Features that are 0 or 1 whatever the records are: a word or not, true or false."""
+    persons: Shaped[np.ndarray, " n"] | None = None
+    """The id of every record's person, int64 or text, where the section names them."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,7 @@ pools: Registry[PoolSource] = Registry("source", "mia_audit.pools.sources", "_",
 
 TABLE_KEYS = ("standardise", "constants", "bounds", "standardise_epsilon", "standardise_delta")
 """Keys of a dataset's section that pools of rows read."""
-OPTIONAL_KEYS = ("path", "download", "size", "convert", "label", *TABLE_KEYS)
+OPTIONAL_KEYS = ("path", "download", "size", "convert", "label", "person", *TABLE_KEYS)
 """Keys of a dataset's section that only some pools read."""
 
 

@@ -35,12 +35,17 @@ class Dataset(Section):
     """Images in a folder: make all of them colour or grey-scale; without it they have to be of one kind."""
     label: str = "label"
     """Tables in a file: the column that holds the class."""
+    person: str = ""
+    """What names the person of every record (docs/persons.md): a table's column; the array beside `records` and `labels`; of
+    images a CSV file with the columns file and person, or a pattern of file names such as `{person}_*.png`."""
+    unit: Literal["record", "person"] | None = None
+    """What membership, the public part and attacks go by; `person` where `person` is given, else `record`, when left out."""
     records: PositiveInt | None = None
-    """Audited records; all that remain when left out."""
+    """Audited records, or persons where the unit is the person; all that remain when left out."""
     public: int = Field(0, ge=0)
-    """Records set aside for public pre-training, disjoint from the audited ones."""
+    """Records (persons) set aside for public pre-training, disjoint from the audited ones."""
     label_noise: float = Field(0.0, ge=0, lt=1)
-    """Share of audited records whose label is replaced by a wrong one."""
+    """Share of audited records (persons) whose label is replaced by a wrong one."""
     standardise: Literal["none", "public", "stated", "private"] = "none"
     """Tables: centre and scale columns by the public records, by the `constants` stated here, or by moments of the audited records
     that are released under differential privacy; never by the audited records without noise."""
@@ -57,6 +62,19 @@ class Dataset(Section):
     """Images: subtracted from pixels scaled to [0, 1], a number or one a channel; left out, what the model's own weights want, else 0.5."""
     std: PositiveFloat | tuple[PositiveFloat, ...] | None = None
     """Images: divides the centred pixels; left out, what the model's own weights want, else 0.5."""
+
+    @property
+    def by_person(self) -> bool:
+        """Whether all records of a person are in a training set together, or none."""
+        return bool(self.person) and self.unit != "record"
+
+    @model_validator(mode="after")
+    def _unit(self) -> Self:
+        if self.unit == "person" and not self.person:
+            raise ValueError(
+                "unit: person needs person, which says whose the records are: a column's name, for example"
+            )
+        return self
 
     @model_validator(mode="after")
     def _standardise(self) -> Self:

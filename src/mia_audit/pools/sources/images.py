@@ -14,6 +14,7 @@ import numpy as np
 from mia_audit.errors import UserError
 from mia_audit.pools.catalogue import Source, pool, root_of
 from mia_audit.pools.images import Images, decoding_at_once, open_plain, sizes_of, unreadable
+from mia_audit.pools.persons import ids_of_files
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -27,7 +28,7 @@ CONVERTED = {"grey": 1, "rgb": 3}
 """Channels that `convert` makes of all images."""
 
 
-@pool("images", "path", "size", "convert")
+@pool("images", "path", "size", "convert", "person")
 def images(dataset: Dataset, where: str) -> Source:
     """Read every image's header, and leave the image to be decoded later; hidden files and folders are passed over."""
     root = root_of(dataset, where)
@@ -58,7 +59,11 @@ def images(dataset: Dataset, where: str) -> Source:
     largest = max(width * height for header in headers if not isinstance(header, str) for width, height in [header[1]])
     at_once = decoding_at_once(largest)
     decoded = Images(len(paths), channels, sizes, open_image, lambda row: str(paths[row]), at_once)
-    return Source("image", decoded, labels, [folder.name for folder in folders], [])
+    persons = None
+    if dataset.person:
+        below = [path.relative_to(root).as_posix() for path in paths]
+        persons = ids_of_files(dataset.person, below, [name.partition("/")[2] for name in below], where)
+    return Source("image", decoded, labels, [folder.name for folder in folders], [], persons=persons)
 
 
 def _is_image(path: Path) -> bool:

@@ -10,6 +10,7 @@ from jaxtyping import Float
 
 from mia_audit.errors import UserError, first_line, suggest
 from mia_audit.pools.catalogue import TABLE_KEYS, Source, pool, root_of
+from mia_audit.pools.persons import ids_of_column
 from mia_audit.storage.unpacked import read_foreign
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ FEW = 20
 """Columns of no more different words are never taken for names."""
 
 
-@pool("table", "path", "label", *TABLE_KEYS)
+@pool("table", "path", "label", "person", *TABLE_KEYS)
 def table(dataset: Dataset, where: str) -> Source:
     """Return float32 [n, d]: numbers as they are, a column of text as one column of 0 and 1 for each of its values."""
     import polars as pl
@@ -52,6 +53,10 @@ def table(dataset: Dataset, where: str) -> Source:
         raise UserError(
             f"{where}.label: {root} has no column '{dataset.label}': {suggest(dataset.label, frame.columns)}"
         )
+    persons = None
+    if dataset.person:
+        persons = _persons(frame, dataset, str(root), where)
+        frame = frame.drop(dataset.person)
     _check_complete(frame, str(root), where)
     labels = frame[dataset.label]
     if labels.dtype.is_float() or labels.dtype.is_nested():
@@ -67,7 +72,15 @@ def table(dataset: Dataset, where: str) -> Source:
     values = np.stack([_numbers(column, str(root), where) for column in columns], axis=1)
     flags = frozenset(column.name for column in columns if column.dtype == pl.Boolean)
     names = [column.name for column in columns]
-    return Source("table", values, numbers.to_numpy(), classes.cast(pl.String).to_list(), names, flags)
+    return Source("table", values, numbers.to_numpy(), classes.cast(pl.String).to_list(), names, flags, persons)
+
+
+def _persons(frame: pl.DataFrame, dataset: Dataset, root: str, where: str) -> np.ndarray:
+    name = dataset.person
+    if name not in frame.columns or name == dataset.label:
+        others = [column for column in frame.columns if column != dataset.label]
+        raise UserError(f"{where}.person: {root} has no column '{name}' beside the label: {suggest(name, others)}")
+    return ids_of_column(frame[name], f"{where}.person: column '{name}' of {root}")
 
 
 def _columns(column: pl.Series, root: str, where: str) -> list[pl.Series]:
