@@ -48,8 +48,12 @@ def test_an_audit_is_complete(folder):
     assert audit(folder, *more, "--fprs", "0.001", "0.01", "0.1") == 0
     out = folder / "out"
     assert {path.name for path in out.iterdir()} >= {
-        "scores.parquet", "metrics.parquet", "metrics.csv", "summary.csv", "exposure.csv", "epsilon.csv", "tables", "figures", "report.html"
+        "scores.parquet", "metrics.parquet", "metrics.csv", "summary.csv", "exposure.csv", "epsilon.csv", "tables", "figures", "report.html",
+        "SHA256SUMS",
     }  # fmt: skip
+    assert main(["verify", "--results", str(out)]) == 0
+    assert out.stat().st_mode & 0o777 == 0o700
+    assert str(folder) not in (out / "report.html").read_text() + (out / "provenance.json").read_text()
     assert {path.name for path in (out / "tables").iterdir()} >= {"summary.tex", "settings.csv", "differences.csv"}
     metrics = pl.read_csv(out / "metrics.csv")
     assert {"attack", "signal", "likelihood", "target", "auc", "tpr_at_fpr_0.001", "tpr_at_fpr_0.01"} <= set(

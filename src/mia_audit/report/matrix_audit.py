@@ -27,6 +27,14 @@ from mia_audit.evaluation.run import score_and_evaluate
 from mia_audit.evaluation.summary import summarise
 from mia_audit.sanitise import csv
 from mia_audit.storage import sha256, write_table, write_text
+from mia_audit.storage.manifest import seal
+from mia_audit.storage.regular_files import private_folder
+
+WRITTEN = (
+    *("scores.parquet", "metrics.parquet", "metrics.csv", "summary.csv", "exposure.csv", "epsilon.csv"),
+    *("tables", "figures", "report.html", "provenance.json"),
+)
+"""What an audit of matrices writes into its folder, which may hold other things."""
 
 
 @dataclass(frozen=True)
@@ -96,6 +104,7 @@ def exposure_table(scored: Scored, columns: dict[str, np.ndarray]) -> pl.DataFra
 
 def _write(request: Request, source: SignalsFile | MatrixFiles, runs: list[Run]) -> None:
     out: Path = request.out
+    private_folder(out)
     null = permuted_membership(source.member, request.seed, request.name)
     rows: list[dict[str, Any]] = []
     options = with_population(request.options, source.models)
@@ -133,17 +142,17 @@ def _write(request: Request, source: SignalsFile | MatrixFiles, runs: list[Run])
     write_text(out / "epsilon.csv", csv(bounds))
     if request.report:
         _report(request, {best.key[:3]: exposures})
+    seal(out, WRITTEN)
 
 
 def _report(request: Request, exposures: dict[tuple[str, str, str], dict[str, np.ndarray]]) -> None:
     from mia_audit.report.data.find import find
-    from mia_audit.report.data.provenance import provenance
+    from mia_audit.report.data.provenance import provenance, write_page
     from mia_audit.report.data.results import Results
     from mia_audit.report.data.spec import Setting, Spec
     from mia_audit.report.figures.catalogue import draw
     from mia_audit.report.page.render import render
     from mia_audit.report.tables.catalogue import write
-    from mia_audit.storage import write_json
 
     setting = Setting(request.name, "signals", "given", "inf", trained=False, design=request.design, folder=".")
     spec = Spec(
@@ -161,5 +170,4 @@ def _report(request: Request, exposures: dict[tuple[str, str, str], dict[str, np
     write(results, findings, request.out / "tables")
     draw(results, findings, request.out / "figures")
     sources = provenance(results, findings.settings)
-    write_json(request.out / "provenance.json", sources)
-    write_text(request.out / "report.html", render(results, findings, sources))
+    write_page(request.out / "report.html", render(results, findings, sources), sources, request.config)

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from mia_audit.attacks.io.logits import check_labels, confidence_of, loss_of, over_shifts
 from mia_audit.attacks.io.matrices import (
@@ -23,7 +22,7 @@ from mia_audit.attacks.io.object_streams import read_objects
 from mia_audit.attacks.io.parquet import LEAST_MODELS, QUERY, check_membership
 from mia_audit.attacks.io.published import Published, read_per_model_csv
 from mia_audit.errors import UserError
-from mia_audit.storage.unpacked import check_parquet
+from mia_audit.storage.unpacked import NOT_NUMPY, read_foreign
 from mia_audit.training.outputs import tempered
 
 if TYPE_CHECKING:
@@ -272,7 +271,7 @@ def _array(path: Path) -> np.ndarray:
         raise UserError(f"{path}: no such file")
     try:
         values: np.ndarray = np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
-    except (ValueError, OSError, EOFError) as error:
+    except NOT_NUMPY as error:
         raise UserError(f"{path}: damaged, or not an array of numbers ({' '.join(str(error).split())[:80]})") from None
     if values.dtype.kind not in "buif":
         raise UserError(f"{path}: holds {values.dtype}, not numbers")
@@ -282,11 +281,9 @@ def _array(path: Path) -> np.ndarray:
 def _frame(root: Path, name: str) -> pl.DataFrame:
     import polars as pl
 
-    for suffix, read in ((".parquet", pl.read_parquet), (".csv", pl.read_csv)):
+    for suffix, read in ((".parquet", read_foreign), (".csv", pl.read_csv)):
         if (path := root / f"{name}{suffix}").is_file():
             try:
-                if suffix == ".parquet":
-                    check_parquet(pq.ParquetFile(path), str(path))
                 return read(path)
             except (OSError, pa.ArrowException, pl.exceptions.PolarsError) as error:
                 raise UserError(f"{path}: damaged ({' '.join(str(error).split())[:100]})") from None

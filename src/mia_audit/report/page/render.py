@@ -1,18 +1,21 @@
 """report.html: one file that loads nothing, with the answer first."""
 
 from collections.abc import Iterator, Mapping
+from importlib.resources import files
 from typing import Any
 
 from mia_audit.report.data.diverged import gap_sentences
 from mia_audit.report.data.explanation_metrics import Interpretation, interpretations
 from mia_audit.report.data.findings import Finding, Findings, Leak, reference
+from mia_audit.report.data.handed_on import base_names
 from mia_audit.report.data.provenance import guarantee
 from mia_audit.report.data.results import Results
 from mia_audit.report.page.charts import group_charts
 from mia_audit.report.page.explanations import section
 from mia_audit.report.page.exposed import most_exposed
+from mia_audit.report.page.policy import policy
 from mia_audit.report.page.tables import answer_table, attacks_layout, null_layout
-from mia_audit.report.page.vega import bundle
+from mia_audit.report.page.vega import DRAW, bundle
 from mia_audit.report.tables.columns import estimate_cell
 from mia_audit.report.tables.layout import Cell, Column, Layout, text
 from mia_audit.report.tables.models import models_layout
@@ -55,6 +58,8 @@ def render(results: Results, findings: Findings, sources: Mapping[str, Any]) -> 
         "finalize": html,
     }
     template = jinja2.Environment(loader=loader, autoescape=True, **options).get_template("report.html.j2")
+    script = bundle().replace("</script", "<\\/script")
+    style = files("mia_audit.report.page").joinpath("templates", "report.css").read_text(encoding="utf-8")
     specifications: dict[str, dict[str, Any]] = {}
     interpreted = interpretations(results)
     groups = [
@@ -102,9 +107,12 @@ def render(results: Results, findings: Findings, sources: Mapping[str, Any]) -> 
         null_text=f"{null_sentence(findings.settings)} {null_ceiling(findings)}" if null else "",
         metadata=list(_metadata(results, findings, sources)),
         hashes=sources["inputs_sha256"],
-        config=_yaml(spec.config),
+        config=_yaml(base_names(spec.config)),
         charts=_safe(html_json(specifications)),
-        bundle=_safe(bundle().replace("</script", "<\\/script")),
+        policy=policy([script, DRAW], [style]),
+        style=_safe(style),
+        bundle=_safe(script),
+        draw=_safe(DRAW),
     )
 
 
