@@ -8,6 +8,7 @@ from threadpoolctl import threadpool_limits
 
 from mia_audit.attacks.design import recognise
 from mia_audit.attacks.io.parquet import GIVEN, OPTIONS, SignalsFile, TooFewModels, write_scores
+from mia_audit.attacks.io.population import population_files, with_population
 from mia_audit.attacks.run import permuted_membership, plan, scores_of
 from mia_audit.commands._arguments import add_spec
 from mia_audit.config.specs import AttackSpec
@@ -37,7 +38,9 @@ def run(options: argparse.Namespace) -> None:
         return
     if spec.attacks.model_extra:
         metadata[OPTIONS] = spec.attacks.model_extra
-    if given := given_digest(options.signals):
+    chosen = with_population(spec.attacks.model_extra, file.models)
+    given = population_files(spec.attacks.model_extra) | (given_digest(options.signals) or {})
+    if given:
         metadata[GIVEN] = given
     runs = plan(spec.attacks.methods, file.signals, spec.attacks.likelihoods)
     if not runs:
@@ -47,7 +50,6 @@ def run(options: argparse.Namespace) -> None:
     null = permuted_membership(file.member, spec.seed, spec.dataset)
     with threadpool_limits(1, "blas"):  # its products are too small to gain from threads
         scored = (
-            (found.run, found.member, found.scores)
-            for found in scores_of(runs, file.read, file.member, null, spec.attacks.model_extra)
+            (found.run, found.member, found.scores) for found in scores_of(runs, file.read, file.member, null, chosen)
         )
         write_scores(options.out, scored, runs, file.record, file.target, metadata)

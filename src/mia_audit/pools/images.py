@@ -98,6 +98,7 @@ def guard_pillow() -> None:
     EpsImagePlugin.gs_binary = False
     Image.init()
     Image.MAX_IMAGE_PIXELS = MOST_PIXELS
+    filterwarnings("ignore", category=UserWarning, module=r"PIL\.")  # of odd metadata, which are not read
     filterwarnings("error", category=Image.DecompressionBombWarning)
 
 
