@@ -35,6 +35,7 @@ STAGES = {
     "train": "train a block of shadow models",
     "step-times": "write how long a training step takes under every mechanism",
     "signals": "compute the signals of a block of shadow models",
+    "target": "take a finished model over, which is attacked with shadow models of its recipe",
     "merge": "join the tables of all blocks of a setting",
     "explanation-metrics": "measure explanations, and what privacy does to them",
     "black-box": "record a black box's outputs on a pool",

@@ -47,6 +47,7 @@ rule merge:
         "<results>/benchmarks/merge/{dataset}-{architecture}-{mechanism}-eps{eps}.tsv"
     wildcard_constraints:
         dataset=one_of(AUDIT.datasets),
+        architecture=one_of(AUDIT.architectures),
     conda:
         "../../envs/environment.yaml"
     params:

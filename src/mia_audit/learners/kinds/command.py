@@ -16,6 +16,7 @@ from mia_audit.errors import UserError
 from mia_audit.learners.answers import UNKNOWN_VOTES, check_order, logits_of
 from mia_audit.learners.catalogue import described, learners
 from mia_audit.learners.command_line import check_commands, check_program, filled, run_command
+from mia_audit.learners.finished import copy_into
 from mia_audit.learners.naming import Outputs
 from mia_audit.learners.protocol import Compute, ModelSection
 from mia_audit.learners.script_task import device_name, own_checkpoints
@@ -131,6 +132,14 @@ class CommandLearner:
         if not (folder / MODEL).exists():
             raise UserError(f"{folder / MODEL}: no such file; expected what the train command of {self.where} wrote")
         return CommandModel(self, folder / MODEL)
+
+    def adopt(self, path: Path, folder: Path) -> None:
+        """Copy what a train command wrote."""
+        if path.is_dir():
+            (folder / MODEL).mkdir()
+            copy_into(folder / MODEL, path)
+        else:
+            copy_into(folder, path, MODEL)
 
     def machine(self) -> dict[str, object]:
         """Return the placeholders that every command may have."""

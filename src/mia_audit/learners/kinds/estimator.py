@@ -14,9 +14,10 @@ import numpy as np
 from mia_audit.errors import UserError, first_line, suggest
 from mia_audit.learners.answers import UNKNOWN_VOTES, check_order, logits_of
 from mia_audit.learners.catalogue import described, learners
+from mia_audit.learners.finished import copy_into
 from mia_audit.learners.naming import CLASS, Outputs, packages_of, script_and_function
 from mia_audit.learners.protocol import Compute, ModelSection
-from mia_audit.learners.stored_estimator import INSTALL, load_estimator, save_estimator
+from mia_audit.learners.stored_estimator import FILE, INSTALL, load_estimator, save_estimator
 from mia_audit.learners.user_code import user_code
 from mia_audit.registry import IN_FILE, load_file
 from mia_audit.seeds import seed_for
@@ -153,6 +154,16 @@ class EstimatorLearner:
     def load(self, folder: Path) -> EstimatorModel:
         """Open a stored estimator; it may have types of its own package, and of those that the user's file imports."""
         return self.model(load_estimator(folder, self._packages))
+
+    def adopt(self, path: Path, folder: Path) -> None:
+        """Copy an estimator that skops stored."""
+        if path.is_dir():
+            path = path / FILE
+        if path.suffix != ".skops":
+            raise UserError(
+                f"{path}: a stored estimator ends in .skops; write it with skops.io.dump(model, 'model.skops'): a pickle is not opened"
+            )
+        copy_into(folder, path, FILE)
 
     def model(self, estimator: Any) -> EstimatorModel:
         """Return a fitted estimator as a model."""

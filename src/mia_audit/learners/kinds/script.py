@@ -19,6 +19,7 @@ from mia_audit.errors import UserError, suggest
 from mia_audit.explain.catalogue import OWN
 from mia_audit.learners.answers import UNKNOWN_VOTES, check_order, logits_of
 from mia_audit.learners.catalogue import described, learners
+from mia_audit.learners.finished import WEIGHTS_SUFFIXES, copy_into
 from mia_audit.learners.kinds.estimator import EstimatorModel, is_estimator, versions
 from mia_audit.learners.naming import Outputs, check_script, packages_of
 from mia_audit.learners.protocol import Attribution, Compute, ExplanationRequest, ModelSection, TrainedModel
@@ -145,6 +146,22 @@ class ScriptLearner:
         from mia_audit.learners.script_module import built_module
 
         return self._opened(built_module(self.script, self.architecture, folder))
+
+    def adopt(self, path: Path, folder: Path) -> None:
+        """Copy what the script's `load` opens; without `load`, an estimator that skops stored, or a torch module's weights."""
+        if self.script.has("load") or path.is_dir():
+            copy_into(folder, path)
+        elif path.suffix == ".skops":
+            copy_into(folder, path, FILE)
+        elif path.suffix in WEIGHTS_SUFFIXES:
+            from mia_audit.learners.script_module import copy_weights
+
+            copy_weights(path, folder)
+        else:
+            raise UserError(
+                f"{path}: expected weights as {' or '.join(WEIGHTS_SUFFIXES[:2])}, or an estimator as .skops; for anything else,"
+                f" define load(folder) in {self.script.path}"
+            )
 
     def _opened(self, model: Any) -> TrainedModel:
         if is_module(model):

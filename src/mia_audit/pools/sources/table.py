@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -25,9 +26,42 @@ FEW = 20
 """Columns of no more different words are never taken for names."""
 
 
-@pool("table", "path", "label", *TABLE_KEYS)
+@pool("table", "path", "label", "leave_out", *TABLE_KEYS)
 def table(dataset: Dataset, where: str) -> Source:
     """Return float32 [n, d]: numbers as they are, a column of text as one column of 0 and 1 for each of its values."""
+    import polars as pl
+
+    root, frame = read_frame(dataset, where)
+    if dataset.label not in frame.columns:
+        raise UserError(
+            f"{where}.label: {root} has no column '{dataset.label}': {suggest(dataset.label, frame.columns)}"
+        )
+    for name in dataset.leave_out:
+        if name not in frame.columns:
+            raise UserError(f"{where}.leave_out: {root} has no column '{name}': {suggest(name, frame.columns)}")
+        if name == dataset.label:
+            raise UserError(f"{where}.leave_out: '{name}' holds the class, which is no feature anyway; take it out")
+    frame = frame.drop(dataset.leave_out)
+    _check_complete(frame, str(root), where)
+    labels = frame[dataset.label]
+    if labels.dtype.is_float() or labels.dtype.is_nested():
+        held = "fractions" if labels.dtype.is_float() else str(labels.dtype)
+        raise UserError(f"{where}.label: column '{dataset.label}' of {root} holds {held}; expected classes")
+    classes = labels.unique().sort()
+    numbers = labels.cast(pl.String).replace_strict(classes.cast(pl.String), np.arange(len(classes)))
+    columns = [
+        part for name in frame.columns if name != dataset.label for part in _columns(frame[name], str(root), where)
+    ]
+    if not columns:
+        raise UserError(f"{where}.path: {root} has no column beside '{dataset.label}'")
+    values = np.stack([_numbers(column, str(root), where) for column in columns], axis=1)
+    flags = frozenset(column.name for column in columns if column.dtype == pl.Boolean)
+    names = [column.name for column in columns]
+    return Source("table", values, numbers.to_numpy(), classes.cast(pl.String).to_list(), names, flags)
+
+
+def read_frame(dataset: Dataset, where: str) -> tuple[Path, pl.DataFrame]:
+    """Return a section's file and all of its columns; UserError where it is no table."""
     import polars as pl
 
     root = root_of(dataset, where)
@@ -46,26 +80,7 @@ def table(dataset: Dataset, where: str) -> Source:
         raise UserError(
             f"{where}.path: {root}: columns are separated by {SEPARATORS[other]} where commas were expected: save it with commas"
         )
-    if dataset.label not in frame.columns:
-        raise UserError(
-            f"{where}.label: {root} has no column '{dataset.label}': {suggest(dataset.label, frame.columns)}"
-        )
-    _check_complete(frame, str(root), where)
-    labels = frame[dataset.label]
-    if labels.dtype.is_float() or labels.dtype.is_nested():
-        held = "fractions" if labels.dtype.is_float() else str(labels.dtype)
-        raise UserError(f"{where}.label: column '{dataset.label}' of {root} holds {held}; expected classes")
-    classes = labels.unique().sort()
-    numbers = labels.cast(pl.String).replace_strict(classes.cast(pl.String), np.arange(len(classes)))
-    columns = [
-        part for name in frame.columns if name != dataset.label for part in _columns(frame[name], str(root), where)
-    ]
-    if not columns:
-        raise UserError(f"{where}.path: {root} has no column beside '{dataset.label}'")
-    values = np.stack([_numbers(column, str(root), where) for column in columns], axis=1)
-    flags = frozenset(column.name for column in columns if column.dtype == pl.Boolean)
-    names = [column.name for column in columns]
-    return Source("table", values, numbers.to_numpy(), classes.cast(pl.String).to_list(), names, flags)
+    return root, frame
 
 
 def _columns(column: pl.Series, root: str, where: str) -> list[pl.Series]:
