@@ -14,11 +14,12 @@ import numpy as np
 
 from mia_audit.errors import UserError
 from mia_audit.learners.answers import UNKNOWN_VOTES, check_order, logits_of
+from mia_audit.learners.boxed import boxed_attributions
 from mia_audit.learners.catalogue import described, learners
 from mia_audit.learners.command_line import check_commands, check_program, filled, run_command
 from mia_audit.learners.finished import copy_into
 from mia_audit.learners.naming import Outputs
-from mia_audit.learners.protocol import Compute, ModelSection
+from mia_audit.learners.protocol import Attribution, Compute, ExplanationRequest, ModelSection
 from mia_audit.learners.script_task import device_name, own_checkpoints
 from mia_audit.storage import atomic_write
 from mia_audit.training.task import Records, TrainingTask
@@ -45,6 +46,12 @@ class CommandModel:
             check_order(self._asked, records, logits, f"{self._learner.where}: predict")
             self._learner.checked = True
         return logits
+
+    def attributions(
+        self, records: Records, request: ExplanationRequest
+    ) -> dict[Attribution, Float[np.ndarray, "n ..."]]:
+        """Return the attributions of explainers that need the outputs alone; every batch of evaluations is a command."""
+        return boxed_attributions(self._asked, records, request, request.explainers)
 
     def _asked(self, records: Records) -> Float[np.ndarray, "n C"]:
         learner, where = self._learner, f"{self._learner.where}: predict"

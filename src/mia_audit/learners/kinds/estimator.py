@@ -13,10 +13,11 @@ import numpy as np
 
 from mia_audit.errors import UserError, first_line, suggest
 from mia_audit.learners.answers import UNKNOWN_VOTES, check_order, logits_of
+from mia_audit.learners.boxed import boxed_attributions
 from mia_audit.learners.catalogue import described, learners
 from mia_audit.learners.finished import copy_into
 from mia_audit.learners.naming import CLASS, Outputs, packages_of, script_and_function
-from mia_audit.learners.protocol import Compute, ModelSection
+from mia_audit.learners.protocol import Attribution, Compute, ExplanationRequest, ModelSection
 from mia_audit.learners.stored_estimator import FILE, INSTALL, load_estimator, save_estimator
 from mia_audit.learners.user_code import user_code
 from mia_audit.registry import IN_FILE, load_file
@@ -51,6 +52,15 @@ class EstimatorModel:
             check_order(self._asked, records, logits, self._where)
             self._checked = True
         return logits
+
+    def attributions(
+        self, records: Records, request: ExplanationRequest
+    ) -> dict[Attribution, Float[np.ndarray, "n ..."]]:
+        """Return the attributions of explainers that need the estimator, or its outputs alone."""
+        from threadpoolctl import threadpool_limits
+
+        with threadpool_limits(self._compute.threads):
+            return boxed_attributions(self._asked, records, request, request.explainers, self.estimator, prepared_rows)
 
     def _asked(self, records: Records) -> Float[np.ndarray, "n C"]:
         size = self._compute.batch
@@ -205,7 +215,7 @@ def prepared(estimator: Any, threads: int | None, *key: int | str) -> Any:
     jobs = {
         name: threads
         for name, value in parameters.items()
-        if threads and threads > 1 and value is None and name.rpartition("__")[2] == "n_jobs"
+        if threads and value is None and name.rpartition("__")[2] == "n_jobs"
     }
     return estimator.set_params(**seeds, **jobs) if seeds or jobs else estimator
 
@@ -216,7 +226,11 @@ def _seed(*key: int | str) -> int:
 
 def rows_of(records: Records) -> Float[np.ndarray, "n d"]:
     """Return records as rows: tables as stored, images flattened and with pixels in [0, 1]."""
-    rows = np.ascontiguousarray(records.values).reshape(len(records), -1)
+    return prepared_rows(np.ascontiguousarray(records.values).reshape(len(records), -1))
+
+
+def prepared_rows(rows: np.ndarray) -> Float[np.ndarray, "n d"]:
+    """Return rows as estimators take them: tables as stored, pixels in [0, 1]."""
     return rows.astype(np.float32) / np.float32(255) if rows.dtype == np.uint8 else rows
 
 
