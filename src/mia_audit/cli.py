@@ -11,6 +11,7 @@ from types import ModuleType
 from mia_audit.errors import UserError
 
 FOR_PEOPLE = {
+    "init": "look at your data and write a config that runs",
     "plan": "estimate what an audit takes: models, jobs, hours, disk, memory",
     "doctor": "check this machine before an audit runs on it",
     "verify": "check that every file of an audit is still as it was written",

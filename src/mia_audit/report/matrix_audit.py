@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
@@ -24,6 +24,9 @@ from mia_audit.evaluation.files import KEYS, Scored, flat, metrics_table, read_s
 from mia_audit.evaluation.run import score_and_evaluate
 from mia_audit.evaluation.summary import summarise
 from mia_audit.storage import sha256, write_table, write_text
+
+if TYPE_CHECKING:
+    from mia_audit.report.data.results import Results
 
 
 @dataclass(frozen=True)
@@ -117,15 +120,10 @@ def _write(request: Request, source: MatrixFiles, runs: list[Run]) -> None:
         _report(request, {best.key[:3]: exposures})
 
 
-def _report(request: Request, exposures: dict[tuple[str, str, str], dict[str, np.ndarray]]) -> None:
-    from mia_audit.report.data.find import find
-    from mia_audit.report.data.provenance import provenance
+def results_of(request: Request, exposures: Mapping[tuple[str, str, str], dict[str, np.ndarray]]) -> Results:
+    """Open what an audit of matrices wrote, as tables, figures and page read it; `exposures` are those known of attacks."""
     from mia_audit.report.data.results import Results
     from mia_audit.report.data.spec import Setting, Spec
-    from mia_audit.report.figures.catalogue import draw
-    from mia_audit.report.page.render import render
-    from mia_audit.report.tables.catalogue import write
-    from mia_audit.storage import write_json
 
     setting = Setting(request.name, "signals", "given", "inf", trained=False, design=request.design, folder=".")
     spec = Spec(
@@ -139,6 +137,18 @@ def _report(request: Request, exposures: dict[tuple[str, str, str], dict[str, np
     )
     results = Results(request.out, spec)
     results.exposures.update({(setting, attack): columns for attack, columns in exposures.items()})
+    return results
+
+
+def _report(request: Request, exposures: dict[tuple[str, str, str], dict[str, np.ndarray]]) -> None:
+    from mia_audit.report.data.find import find
+    from mia_audit.report.data.provenance import provenance
+    from mia_audit.report.figures.catalogue import draw
+    from mia_audit.report.page.render import render
+    from mia_audit.report.tables.catalogue import write
+    from mia_audit.storage import write_json
+
+    results = results_of(request, exposures)
     findings = find(results)
     write(results, findings, request.out / "tables")
     draw(results, findings, request.out / "figures")
