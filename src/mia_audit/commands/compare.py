@@ -5,6 +5,7 @@ from pathlib import Path
 
 from mia_audit.errors import UserError
 from mia_audit.evaluation.comparison import compare
+from mia_audit.sanitise import csv
 from mia_audit.storage import read_frame
 
 
@@ -27,4 +28,4 @@ def run(options: argparse.Namespace) -> None:
     if not 0 < options.confidence < 1:
         raise UserError(f"--confidence {options.confidence:g}: expected a number between 0 and 1")
     metrics = read_frame(options.metrics, "metrics")
-    print(compare(metrics, tuple(options.first), tuple(options.second), options.confidence).write_csv(), end="")
+    print(csv(compare(metrics, tuple(options.first), tuple(options.second), options.confidence)), end="")

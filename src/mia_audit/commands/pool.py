@@ -4,6 +4,8 @@ import argparse
 import sys
 from pathlib import Path
 
+import numpy as np
+
 from mia_audit.commands._arguments import add_spec, add_threads
 from mia_audit.config.specs import PoolSpec
 from mia_audit.errors import UserError
@@ -53,6 +55,16 @@ def run(options: argparse.Namespace) -> None:
         )
         if release["delta"] * release["records"] >= 1:
             print(f"warning: {where}.standardise_delta is not below 1/(audited records)", file=sys.stderr)
+    ids = [side.persons for side in (pool.audited, pool.public) if side.persons is not None]
+    if ids:
+        audited, public = map(np.unique, ids)
+        print(f"{name}: {len(audited)} persons with audited records, {len(public)} with public ones")
+        if both := int(np.isin(ids[1], audited).sum()):
+            print(
+                f"warning: {where}.unit: record: {both} of {len(pool.public.labels)} public records are of persons with audited"
+                " records: unit: person sets persons apart with all of their records",
+                file=sys.stderr,
+            )
     print(
         f"{name}: {len(pool.audited.labels)} audited and {len(pool.public.labels)} public records out of"
         f" {metadata['source_records']}; {metadata['read']} read, {metadata['duplicates']} duplicates dropped"

@@ -136,8 +136,9 @@ def weights_file(audit: Audit, architecture: str) -> list[str]:
 
 def pool_files(audit: Audit, dataset: str) -> list[str]:
     """Return the user's files that a pool is read from, so that Snakemake notices when they change; none for a folder of images."""
-    root = audit.datasets[dataset].path
+    root, person = audit.datasets[dataset].path, audit.datasets[dataset].person
     paths = [Path(root), Path(root, "records.npy"), Path(root, "labels.npy")] if root else []
+    paths += [Path(root, f"{person}.npy"), Path(person)] if person else []
     return [str(path) for path in paths if path.is_file()]
 
 

@@ -111,12 +111,15 @@ class MembershipSpec(Spec):
     seed: int
     dataset: str
     membership: Membership
+    unit: Literal["record", "person"] = "record"
+    """What is drawn: records, or persons with all of their records."""
 
     @classmethod
     def of(cls, audit: Audit, dataset: str) -> Self:
         """Specify a data set's membership."""
         section = Membership(**audit.membership.model_dump(exclude_none=True))
-        return cls(seed=audit.seed, dataset=dataset, membership=section)
+        unit: Any = {"unit": "person"} if audit.datasets[dataset].by_person else {}
+        return cls(seed=audit.seed, dataset=dataset, membership=section, **unit)
 
 
 class ArchitectureSpec(Spec):

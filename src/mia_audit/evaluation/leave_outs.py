@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mia_audit.attacks.catalogue import attacks
+from mia_audit.attacks.design import Pairs, recognise
 from mia_audit.attacks.run import options_of
 from mia_audit.errors import UserError
 from mia_audit.evaluation.intervals import FEWEST, WITHOUT, chosen
-from mia_audit.evaluation.metrics import point_metrics
-from mia_audit.evaluation.ranking import Ranking
+from mia_audit.evaluation.metrics import metrics_of_columns
 from mia_audit.signals.name import Reading
 
 if TYPE_CHECKING:
+    from mia_audit.attacks.catalogue import Attack
     from mia_audit.attacks.run import Run
     from mia_audit.signals.name import Cells, Member
 
@@ -33,34 +34,46 @@ def without_each(
     """Return every metric of the models that are left out in turn, each without each of the others.
 
     The diagonal, a target without itself, is None; so is all where the attack has no scores of so few models, and where it
-    declares that repeating it costs too much.
+    declares that repeating it costs too much. Attacks that are `pairwise` score all pairs of those models at once; the
+    others, and all under a design that asks for a further model to be left out, are run again without each model.
     """
     models = member.shape[1]
-    places = list(chosen(models))
-    if run.null_control or not attacks[run.attack].repeatable or models < FEWEST:
-        return {}
     attack, given = attacks[run.attack], options_of(run.attack, options)
-    found: dict[str, np.ndarray] = {}
-    for column, left in enumerate(places):
-        kept = np.delete(np.arange(models), left)
+    if run.null_control or not attack.repeatable or models < FEWEST:
+        return {}
+    places = chosen(models)
+    pairs = Pairs.among(places)
+    if run.likelihood in attack.pairwise and recognise(member).independent:
+        scores = attack.score(list(readings), member, run.likelihood, **given, pairs=pairs)
+    else:
+        try:
+            scores = _scored_anew(attack, readings, member, run.likelihood, given, pairs)
+        except UserError:  # too few models for this likelihood
+            return {}
+    found = metrics_of_columns(scores.astype(np.float32, copy=False), member[:, pairs.target], fprs)
+    rest: list[None] = [None] * (models - len(places))
+    columns: Columns = {}
+    for name, values in found.items():
+        square = np.full((len(places), len(places)), np.nan)
+        square[pairs.target, pairs.left] = values
+        columns[f"{name}{WITHOUT}"] = [*_lists(square), *rest]
+    return columns
+
+
+def _scored_anew(
+    attack: Attack, readings: Sequence[Reading], member: Member, likelihood: str, given: dict[str, Any], pairs: Pairs
+) -> Cells:
+    """Return the scores of the pairs' targets, [N, P], from the attack on all models but each that is left out."""
+    scores = np.empty((len(member), len(pairs)), dtype=np.float32, order="F")
+    for left in np.unique(pairs.left):
+        kept = np.delete(np.arange(member.shape[1]), left)
         others = [
             Reading(reading.signal, [_columns(values, kept) for values in reading.queries]) for reading in readings
         ]
-        here = _columns(member, kept)
-        try:
-            scores = attack.score(others, here, run.likelihood, **given)
-        except UserError:  # too few models for this likelihood
-            return {}
-        for row, target in enumerate(places):
-            if target == left:
-                continue
-            place = target - (target > left)
-            ranking = Ranking(scores[:, place].astype(np.float32, copy=False), here[:, place])
-            for name, value in point_metrics(ranking, fprs).items():
-                square = found.setdefault(name, np.full((len(places), len(places)), np.nan))
-                square[row, column] = np.nan if value is None else value
-    rest: list[None] = [None] * (models - len(places))
-    return {f"{name}{WITHOUT}": [*_lists(square), *rest] for name, square in found.items()}
+        without = attack.score(others, _columns(member, kept), likelihood, **given)
+        places = np.flatnonzero(pairs.left == left)
+        scores[:, places] = without[:, np.searchsorted(kept, pairs.target[places])]
+    return scores
 
 
 def _columns(values: Cells | Member, kept: np.ndarray) -> Any:

@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Int, Num
+from jaxtyping import Bool, Int, Num, Shaped
 
 from mia_audit.errors import UserError
 from mia_audit.pools.catalogue import Source
 from mia_audit.pools.duplicates import Store, distinct_records
+from mia_audit.pools.persons import Persons
 from mia_audit.pools.scaling import STANDARDISATIONS, Release, Scaling, Standardisation
 from mia_audit.pools.section import Dataset
 from mia_audit.runtime.progress import reporter
@@ -59,13 +60,17 @@ class Data:
 
 @dataclass(frozen=True)
 class Records:
-    """Records of one side: data [n, …], labels [n], content hashes [n], rows in the source [n], labels replaced by wrong ones [n]."""
+    """Records of one side: data [n, …], labels [n], content hashes [n], rows in the source [n], labels replaced by wrong ones [n].
+
+    `persons` are the ids of their persons [n], where the section names them.
+    """
 
     data: Data
     labels: Int[np.ndarray, " n"]
     sha256: list[str]
     source: Int[np.ndarray, " n"]
     flipped: Bool[np.ndarray, " n"]
+    persons: Shaped[np.ndarray, " n"] | None = None
 
 
 @dataclass(frozen=True)
@@ -91,25 +96,40 @@ def build_pool(
     `release` releases the moments that `standardise: private` scales by (`mia_audit.privacy.moments`).
 
     Records with equal bytes and labels make membership ambiguous: all but the first are dropped and counted. Only as many
-    are read as are asked for, besides what `take` needs. Raises UserError when there are fewer, or when a record cannot be
-    read or its label has no class.
+    are read as are asked for, besides what `take` needs. Where the unit is the person, all of this goes by persons: they
+    are drawn, counted and set aside with all of their records, and get wrong labels together; a record that equals another
+    person's is dropped. Raises UserError when there are fewer, or when a record cannot be read or its label has no class.
     """
     where = f"datasets.{name}"
     _check_labels(source, where)
     _check_kind(source, section, where)
     constants = STANDARDISATIONS[section.standardise](Standardisation(source, section, name, where, seed, release))
     count = len(source.records)
-    wanted = section.public + section.records if section.records is not None else count
-    _check_enough(section, where, count)
+    by_person = section.by_person and source.persons is not None
+    persons = Persons.numbered(source.persons if by_person and source.persons is not None else np.arange(count))
+    wanted = section.public + section.records if section.records is not None else len(persons)
+    _check_enough(section, where, len(persons))
     with reporter() as report:
         report.begin(f"reading {name}", 1, wanted)
-        order = ORDERS[section.take](source, seed, name)
-        distinct = distinct_records(source.records, source.labels, order, wanted, where, folder, threads, report)
+        order = ORDERS[section.take](source, persons, seed, name)
+        distinct = distinct_records(
+            source.records,
+            source.labels,
+            order,
+            wanted,
+            where,
+            folder,
+            threads,
+            report,
+            persons.of if by_person else None,
+        )
         report.end(f"{len(distinct.rows)} distinct records, {distinct.duplicates} duplicates dropped")
+    left = Persons.numbered(persons.of[distinct.rows])
     if section.records is None:
-        wanted = len(distinct.rows)
-    _check_enough(section, where, len(distinct.rows))
-    public, audited = (side[np.argsort(distinct.rows[side])] for side in SIDES[section.take](section.public, wanted))
+        wanted = len(left)
+    _check_enough(section, where, len(left))
+    sides = (np.flatnonzero(np.isin(left.of, side)) for side in SIDES[section.take](section.public, wanted))
+    public, audited = (side[np.argsort(distinct.rows[side])] for side in sides)
     scaling = constants(Data(distinct.store, audited), Data(distinct.store, public))
     metadata = {
         "name": name,
@@ -122,6 +142,8 @@ def build_pool(
         "duplicates": distinct.duplicates,
         "label_noise": section.label_noise,
     }
+    if by_person:
+        metadata["unit"] = "person"
     if source.kind == "image":
         metadata |= {key: value for key in ("mean", "std") if (value := getattr(section, key)) is not None}
     else:
@@ -129,18 +151,20 @@ def build_pool(
 
     def side(positions: Int[np.ndarray, " n"], label_noise: float) -> Records:
         rows = distinct.rows[positions]
-        labels, flipped = _with_label_noise(source.labels[rows], len(source.classes), label_noise, name, seed)
+        owners = Persons.numbered(persons.of[rows])
+        labels, flipped = _with_label_noise(source.labels[rows], owners, len(source.classes), label_noise, name, seed)
         hashes = [distinct.sha256[position] for position in positions]
-        return Records(Data(distinct.store, positions, scaling), labels, hashes, rows, flipped)
+        ids = None if source.persons is None else source.persons[rows]
+        return Records(Data(distinct.store, positions, scaling), labels, hashes, rows, flipped, ids)
 
     return Pool(side(audited, section.label_noise), side(public, 0.0), metadata)
 
 
-def _by_hash(source: Source, seed: int, name: str) -> Int[np.ndarray, " n"]:
-    """Order records by a hash under the seed, so that one more of them displaces at most one of the first n.
+def _by_hash(source: Source, persons: Persons, seed: int, name: str) -> Int[np.ndarray, " n"]:
+    """Order persons by a hash under the seed, so that one more of them displaces at most one of the first n.
 
-    The hash is of content and label where the records are in memory, and of the row in the source where they have to be
-    decoded: there, a record that is added at the end displaces at most one.
+    A person's hash is the least of their records'. That is of content and label where the records are in memory, and of the
+    row in the source where they have to be decoded: there, a record that is added at the end displaces at most one.
     """
     key = hashlib.blake2b(json.dumps([seed, "pool", name]).encode()).digest()
     rows = range(len(source.records))
@@ -149,20 +173,25 @@ def _by_hash(source: Source, seed: int, name: str) -> Int[np.ndarray, " n"]:
     else:
         contents = (b"%d" % row for row in rows)
     hashes = [hashlib.blake2b(content, key=key, digest_size=16).digest() for content in contents]
-    return np.array(sorted(rows, key=hashes.__getitem__), dtype=np.int64)
+    least: dict[int, bytes] = {}
+    for row, person in enumerate(persons.of.tolist()):
+        least[person] = min(least.get(person, hashes[row]), hashes[row])
+    keys = [(least[person], person, hashes[row]) for row, person in enumerate(persons.of.tolist())]
+    return np.array(sorted(rows, key=keys.__getitem__), dtype=np.int64)
 
 
-ORDERS: dict[str, Callable[[Source, int, str], Int[np.ndarray, " n"]]] = {
+ORDERS: dict[str, Callable[[Source, Persons, int, str], Int[np.ndarray, " n"]]] = {
     "sample": _by_hash,
-    "first": lambda source, seed, name: np.arange(len(source.records)),
+    "first": lambda source, persons, seed, name: np.argsort(persons.of, kind="stable"),
 }
-"""The order in which records are read, by the value of `take`."""
+"""The order in which records are read, by the value of `take`; the records of a person follow each other."""
 
 SIDES: dict[str, Callable[[int, int], tuple[Int[np.ndarray, " p"], Int[np.ndarray, " a"]]]] = {
     "sample": lambda public, wanted: (np.arange(public), np.arange(public, wanted)),
     "first": lambda public, wanted: (np.arange(wanted - public, wanted), np.arange(wanted - public)),
 }
-"""Which of the records read are public and which audited, by the value of `take`: the first are audited, the next public."""
+"""Which persons, in the order in which they were read, are public and which audited, by the value of `take`: the first are
+audited, the next public."""
 
 
 def _check_labels(source: Source, where: str) -> None:
@@ -201,25 +230,27 @@ def _check_channels(section: Dataset, channels: int, where: str) -> None:
 
 
 def _check_enough(section: Dataset, where: str, available: int) -> None:
+    units, distinct = ("persons", "persons") if section.by_person else ("records", "distinct records")
     if section.public >= available:
         raise UserError(
-            f"{where}.public: {section.public} public records asked for, but '{section.source}' has {available} distinct records"
+            f"{where}.public: {section.public} public {units} asked for, but '{section.source}' has {available} {distinct}"
             " and some must be left to audit; ask for fewer"
         )
     wanted = section.public + (section.records or 0)
     if wanted > available:
         raise UserError(
-            f"{where}: {section.records} records and {section.public} public ones are {wanted}, but '{section.source}' has"
-            f" {available} distinct records; lower {where}.records or {where}.public"
+            f"{where}: {section.records} {units} and {section.public} public ones are {wanted}, but '{section.source}' has"
+            f" {available} {distinct}; lower {where}.records or {where}.public"
         )
 
 
 def _with_label_noise(
-    labels: Int[np.ndarray, " n"], classes: int, share: float, name: str, seed: int
+    labels: Int[np.ndarray, " n"], persons: Persons, classes: int, share: float, name: str, seed: int
 ) -> tuple[Int[np.ndarray, " n"], Bool[np.ndarray, " n"]]:
-    """Replace the labels of a `share` of the records, drawn by the seed, by one of the other classes."""
+    """Replace the labels of a `share` of the persons, drawn by the seed, by one of the other classes."""
     random = generator(seed, "label noise", name)
-    flipped = np.zeros(len(labels), dtype=bool)
-    flipped[random.permutation(len(labels))[: round(share * len(labels))]] = True
-    shift = random.integers(1, classes, size=len(labels))
+    chosen = np.zeros(len(persons), dtype=bool)
+    chosen[random.permutation(len(persons))[: round(share * len(persons))]] = True
+    shift = persons.spread(random.integers(1, classes, size=len(persons)))
+    flipped = persons.spread(chosen)
     return np.where(flipped, (labels + shift) % classes, labels).astype(np.int32), flipped

@@ -13,7 +13,7 @@ from mia_audit.registry import Registry
 
 if TYPE_CHECKING:
     import numpy as np
-    from jaxtyping import Int, Num
+    from jaxtyping import Int, Num, Shaped
 
     Load = Callable[[Dataset, str], "Source"]
 
@@ -46,6 +46,8 @@ class Source:
     features: list[str]
     flags: frozenset[str] = frozenset()
     """Features that are 0 or 1 whatever the records are: a word or not, true or false."""
+    persons: Shaped[np.ndarray, " n"] | None = None
+    """The id of every record's person, int64 or text, where the section names them."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,7 @@ pools: Registry[PoolSource] = Registry("source", "mia_audit.pools.sources", "_",
 
 TABLE_KEYS = ("standardise", "constants", "bounds", "standardise_epsilon", "standardise_delta")
 """Keys of a dataset's section that pools of rows read."""
-OPTIONAL_KEYS = ("path", "download", "size", "convert", "label", "leave_out", *TABLE_KEYS)
+OPTIONAL_KEYS = ("path", "download", "size", "convert", "label", "person", "leave_out", *TABLE_KEYS)
 """Keys of a dataset's section that only some pools read."""
 
 
@@ -83,6 +85,8 @@ def root_of(dataset: Dataset, where: str, must_exist: bool = True) -> Path:
     if not dataset.path:
         raise UserError(f"{where}.path: missing; say where the files of pool '{dataset.source}' are")
     root = Path(dataset.path)
+    if root.exists() and not (root.is_dir() or root.is_file()):
+        raise UserError(f"{where}.path: {root}: neither a folder nor a regular file")
     if must_exist and not root.exists():
         raise UserError(
             f"{where}.path: {root}: no such file or folder; say where the files of pool '{dataset.source}' are"

@@ -64,29 +64,34 @@ def distinct_records(
     folder: Path | None,
     threads: int,
     report: Reporter,
+    persons: Int[np.ndarray, " n"] | None = None,
 ) -> Distinct:
     """Read records in an order until `wanted` distinct ones are found, or all are read, and keep the first of equals.
 
     Equal are records with the same content, as it is stored, and the same label: one of another label takes nobody's place.
+    With the number of every record's `persons`, whose records follow each other in the order, `wanted` counts persons with
+    a record, and equal records are kept where they are one person's: they are in a training set together, or not at all.
     Raises UserError that names every record that cannot be read.
     """
     store: Store | None = None
     rows: list[int] = []
     hashes: list[str] = []
     bad: list[str] = []
-    read, seen = 0, set[tuple[str, int]]()
-    for outcome in _outcomes(records, order, threads):
-        if len(rows) == wanted:
+    read, found, last, seen = 0, 0, -1, dict[tuple[str, int], int]()
+    for place, outcome in enumerate(_outcomes(records, order, threads)):
+        owner = int(order[place]) if persons is None else int(persons[order[place]])
+        if found == wanted and owner != last:
             break
         read += 1
-        report.step(1, 1)
+        report.step(int(owner != last), 1)
         if isinstance(outcome, BadRecordError):
             bad.append(str(outcome))
             continue
         row, record, digest = outcome
-        if (digest, label := int(labels[row])) in seen:
+        if seen.setdefault((digest, int(labels[row])), owner) != owner:
             continue
-        seen.add((digest, label))
+        found += owner != last
+        last = owner
         store = store or Store(record.shape, record.dtype, folder)
         store.add(record)
         rows.append(row)

@@ -13,7 +13,7 @@ def draw_membership(section: Membership, records: int, dataset: str, seed: int) 
     `half`: every model trains on its own uniformly random half of the pool (Huang et al. 2024). `bernoulli`: a fair coin
     for every record and model (Steinke et al. 2023). `split`: every model trains on its own uniformly random share, at
     least one record in and one out: the restarts of a study. Never every record in exactly half of the models: the other
-    models' members would then give the left-out one away.
+    models' members would then give the left-out one away. Where the unit is the person, `records` counts persons.
     """
     design = {"half": _half, "bernoulli": _bernoulli, "split": _split}[section.design]
     columns = [

@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, FiniteFloat, PositiveFloat, PositiveInt, model_validator
 
-from mia_audit.sections import Probability, Section
+from mia_audit.sections import FilePath, Probability, Section
 
 
 def _bounds(value: tuple[float, float]) -> tuple[float, float]:
@@ -23,13 +23,13 @@ class Dataset(Section):
 
     source: str = ""
     """Registered source, or `file.py:function`; the data set's own name when left out."""
-    path: str = ""
+    path: FilePath = ""
     """File or folder that the source reads (docs/pools.md); relative to where the audit is started."""
     download: bool = False
     """Let torchvision fetch its data set into `path` where it is not there yet."""
     take: Literal["sample", "first"] = "sample"
     """Which records: drawn by the seed, or the first ones in the order of the data set (training before test images)."""
-    size: PositiveInt | None = None
+    size: int | None = Field(None, gt=0, le=4096)
     """Images: the side in pixels that all are resized to; needed where they vary, else their own when left out."""
     convert: Literal["none", "rgb", "grey"] = "none"
     """Images in a folder: make all of them colour or grey-scale; without it they have to be of one kind."""
@@ -37,12 +37,17 @@ class Dataset(Section):
     """Tables in a file: the column that holds the class."""
     leave_out: tuple[Column, ...] = ()
     """Tables in a file: columns that no model sees, such as ids, or whether a finished model was trained on the record."""
+    person: str = ""
+    """What names the person of every record (docs/persons.md): a table's column; the array beside `records` and `labels`; of
+    images a CSV file with the columns file and person, or a pattern of file names such as `{person}_*.png`."""
+    unit: Literal["record", "person"] | None = None
+    """What membership, the public part and attacks go by; `person` where `person` is given, else `record`, when left out."""
     records: PositiveInt | None = None
-    """Audited records; all that remain when left out."""
+    """Audited records, or persons where the unit is the person; all that remain when left out."""
     public: int = Field(0, ge=0)
-    """Records set aside for public pre-training, disjoint from the audited ones."""
+    """Records (persons) set aside for public pre-training, disjoint from the audited ones."""
     label_noise: float = Field(0.0, ge=0, lt=1)
-    """Share of audited records whose label is replaced by a wrong one."""
+    """Share of audited records (persons) whose label is replaced by a wrong one."""
     standardise: Literal["none", "public", "stated", "private"] = "none"
     """Tables: centre and scale columns by the public records, by the `constants` stated here, or by moments of the audited records
     that are released under differential privacy; never by the audited records without noise."""
@@ -59,6 +64,19 @@ class Dataset(Section):
     """Images: subtracted from pixels scaled to [0, 1], a number or one a channel; left out, what the model's own weights want, else 0.5."""
     std: PositiveFloat | tuple[PositiveFloat, ...] | None = None
     """Images: divides the centred pixels; left out, what the model's own weights want, else 0.5."""
+
+    @property
+    def by_person(self) -> bool:
+        """Whether all records of a person are in a training set together, or none."""
+        return bool(self.person) and self.unit != "record"
+
+    @model_validator(mode="after")
+    def _unit(self) -> Self:
+        if self.unit == "person" and not self.person:
+            raise ValueError(
+                "unit: person needs person, which says whose the records are: a column's name, for example"
+            )
+        return self
 
     @model_validator(mode="after")
     def _standardise(self) -> Self:
@@ -82,8 +100,8 @@ class Membership(Section):
     """`half`: every model trains on its own uniformly random half; `bernoulli`: a fair coin per record and model; `split`: a random `share`."""
     share: Probability | None = None
     """Share of the pool that a model trains on; for design split alone, 0.8 when left out."""
-    models: int = Field(17, ge=4)
-    """Shadow models per setting; each is the target once. At least 4."""
+    models: int = Field(17, ge=4, le=10_000)
+    """Shadow models per setting; each is the target once. From 4 to 10,000."""
 
     @model_validator(mode="before")
     @classmethod

@@ -7,11 +7,12 @@ from typing import Any, BinaryIO
 
 import numpy as np
 import pyarrow as pa
-from jaxtyping import Bool, Int, Num
+from jaxtyping import Bool, Int, Num, Shaped
 
 from mia_audit.errors import UserError
 from mia_audit.pools.build import Data, Pool, Records
-from mia_audit.storage import atomic_write, read_table, sha256, table_metadata, write_table
+from mia_audit.pools.persons import Persons, check_apart, missing_ids, numbered_ids
+from mia_audit.storage import atomic_write, open_table, read_table, sha256, table_metadata, write_table
 
 ARRAY = "array_sha256"
 """Key of a pool's metadata: the SHA-256 of the array beside it; pools made elsewhere have none."""
@@ -35,6 +36,7 @@ def _write_array(file: BinaryIO, data: Data) -> None:
 
 
 def _table(records: Records) -> pa.Table:
+    columns = {} if records.persons is None else {"person": pa.array(records.persons)}
     return pa.table(
         {
             "record": pa.array(np.arange(len(records.labels), dtype=np.int32)),
@@ -42,17 +44,19 @@ def _table(records: Records) -> pa.Table:
             "sha256": pa.array(records.sha256, pa.string()),
             "flipped": pa.array(records.flipped),
             "source": pa.array(records.source.astype(np.int32)),
+            **columns,
         }
     )
 
 
 @dataclass(frozen=True)
 class StoredRecords:
-    """Records as stored: memory-mapped data [n, …], labels [n], and the pool's metadata."""
+    """Records as stored: memory-mapped data [n, …], labels [n], the pool's metadata, and the ids of persons [n] if they are known."""
 
     data: Num[np.ndarray, "n ..."]
     labels: Int[np.ndarray, " n"]
     metadata: dict[str, Any]
+    persons: Shaped[np.ndarray, " n"] | None = None
 
 
 def read_records(folder: Path, stem: str = "records") -> StoredRecords:
@@ -74,9 +78,30 @@ def read_records(folder: Path, stem: str = "records") -> StoredRecords:
         raise UserError(
             f"{path}: damaged (its bytes are not those that were written with {stem}.parquet). Delete both and run again"
         )
-    stored = StoredRecords(data, table["label"].to_numpy(), metadata)
+    stored = StoredRecords(data, table["label"].to_numpy(), metadata, read_persons(folder / f"{stem}.parquet"))
     _check_metadata(stored, folder, stem)
     return stored
+
+
+def read_persons(path: Path) -> Shaped[np.ndarray, " n"] | None:
+    """Return the ids of the persons in a pool's table of records, int64 or text; None where it names none."""
+    if "person" not in open_table(path, "records").schema_arrow.names:
+        return None
+    column = read_table(path, "records", ["person"])["person"]
+    what = f"{path}: column 'person'"
+    if column.null_count:
+        raise missing_ids(what, column.is_null().to_numpy(), "write the pool with an id for every record")
+    values = column.to_numpy()
+    return numbered_ids(values.astype(np.str_) if values.dtype.kind == "O" else values, what)
+
+
+def persons_of(path: Path) -> Persons:
+    """Return who the audited records of a pool belong to; UserError where that is not known, or they have public records too."""
+    ids, public = read_persons(path), path.with_name("public.parquet")
+    if ids is None:
+        raise UserError(f"{path}: no column 'person', which unit: person goes by; name it: datasets.NAME.person")
+    check_apart(ids, read_persons(public) if public.exists() else None, str(path), str(public))
+    return Persons.numbered(ids)
 
 
 def _check_metadata(stored: StoredRecords, folder: Path, stem: str) -> None:

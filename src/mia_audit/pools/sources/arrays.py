@@ -11,6 +11,8 @@ from jaxtyping import Float
 
 from mia_audit.errors import UserError, first_line
 from mia_audit.pools.catalogue import TABLE_KEYS, Source, pool, root_of
+from mia_audit.pools.persons import missing_ids, numbered_ids
+from mia_audit.storage.unpacked import Npz
 
 if TYPE_CHECKING:
     from mia_audit.pools.section import Dataset
@@ -20,7 +22,7 @@ EXPECTED = (
 )
 
 
-@pool("arrays", "path", *TABLE_KEYS)
+@pool("arrays", "path", "person", *TABLE_KEYS)
 def arrays(dataset: Dataset, where: str) -> Source:
     """Return images (uint8) or rows (made float32); labels are whole numbers from 0, or names."""
     root = root_of(dataset, where)
@@ -44,27 +46,40 @@ def arrays(dataset: Dataset, where: str) -> Source:
         classes = names.tolist()
     else:
         raise UserError(f"{where}.path: {root}: labels of type {labels.dtype}: expected whole numbers from 0, or text")
+    persons = _persons(root, dataset.person, len(records), where) if dataset.person else None
     if records.ndim == 2:
         features = [str(column) for column in range(records.shape[1])]
         flags = frozenset(features if records.dtype.kind == "b" else ())
-        return Source("table", _rows(records, root, where), numbers, classes, features, flags)
-    return Source("image", _channels_first(records, root, where), numbers, classes, [])
+        return Source("table", _rows(records, root, where), numbers, classes, features, flags, persons)
+    return Source("image", _channels_first(records, root, where), numbers, classes, [], persons=persons)
 
 
 def _array(root: Path, name: str, where: str) -> np.ndarray:
     """Read one array; a folder's is memory-mapped. Nothing that is pickled is ever loaded."""
     path = root / f"{name}.npy" if root.is_dir() else root
     try:
+        if path.exists() and not path.is_file():
+            raise ValueError("no regular file")
         if root.is_dir():
             return np.asanyarray(np.load(path, mmap_mode="r", allow_pickle=False))
-        with np.load(path, allow_pickle=False) as archive:
-            return np.asarray(archive[name])
+        return Npz(path).read(name)
     except (OSError, ValueError, KeyError, EOFError, TypeError, BadZipFile) as error:
         why = "no such file" if isinstance(error, FileNotFoundError) else first_line(error)
         raise UserError(
             f"{where}.path: {path}: no readable array '{name}' ({why}): expected an .npz file with records and labels,"
             " or a folder with records.npy and labels.npy"
         ) from None
+
+
+def _persons(root: Path, name: str, records: int, where: str) -> np.ndarray:
+    ids = numbered_ids(_array(root, name, f"{where}.person ({name})"), f"{where}.person: {root}: array '{name}'")
+    if len(ids) != records:
+        raise UserError(
+            f"{where}.person: {root}: array '{name}' has {len(ids)} ids for {records} records: expected one each"
+        )
+    if ids.dtype.kind == "U" and (missing := ids == "").any():
+        raise missing_ids(f"{where}.person: {root}: array '{name}'", missing, "every record belongs to somebody")
+    return ids
 
 
 def _rows(records: np.ndarray, root: Path, where: str) -> Float[np.ndarray, "n d"]:

@@ -11,6 +11,8 @@ from jaxtyping import Float
 
 from mia_audit.errors import UserError, first_line, suggest
 from mia_audit.pools.catalogue import TABLE_KEYS, Source, pool, root_of
+from mia_audit.pools.persons import ids_of_column
+from mia_audit.storage.unpacked import check_parquet
 
 if TYPE_CHECKING:
     import polars as pl
@@ -26,7 +28,7 @@ FEW = 20
 """Columns of no more different words are never taken for names."""
 
 
-@pool("table", "path", "label", "leave_out", *TABLE_KEYS)
+@pool("table", "path", "label", "person", "leave_out", *TABLE_KEYS)
 def table(dataset: Dataset, where: str) -> Source:
     """Return float32 [n, d]: numbers as they are, a column of text as one column of 0 and 1 for each of its values."""
     import polars as pl
@@ -41,7 +43,8 @@ def table(dataset: Dataset, where: str) -> Source:
             raise UserError(f"{where}.leave_out: {root} has no column '{name}': {suggest(name, frame.columns)}")
         if name == dataset.label:
             raise UserError(f"{where}.leave_out: '{name}' holds the class, which is no feature anyway; take it out")
-    frame = frame.drop(dataset.leave_out)
+    persons = _persons(frame, dataset, str(root), where) if dataset.person else None
+    frame = frame.drop({*dataset.leave_out, *([dataset.person] if dataset.person else [])})
     _check_complete(frame, str(root), where)
     labels = frame[dataset.label]
     if labels.dtype.is_float() or labels.dtype.is_nested():
@@ -57,23 +60,24 @@ def table(dataset: Dataset, where: str) -> Source:
     values = np.stack([_numbers(column, str(root), where) for column in columns], axis=1)
     flags = frozenset(column.name for column in columns if column.dtype == pl.Boolean)
     names = [column.name for column in columns]
-    return Source("table", values, numbers.to_numpy(), classes.cast(pl.String).to_list(), names, flags)
+    return Source("table", values, numbers.to_numpy(), classes.cast(pl.String).to_list(), names, flags, persons)
 
 
 def read_frame(dataset: Dataset, where: str) -> tuple[Path, pl.DataFrame]:
     """Return a section's file and all of its columns; UserError where it is no table."""
     import polars as pl
+    import pyarrow as pa
 
     root = root_of(dataset, where)
     readers = {
         ".csv": lambda: pl.read_csv(root, infer_schema_length=None, glob=False),
-        ".parquet": lambda: pl.read_parquet(root, glob=False),
+        ".parquet": lambda: _read_parquet(root),
     }
     if root.suffix.lower() not in readers or not root.is_file():
         raise UserError(f"{where}.path: {root}: expected a file that ends in {' or '.join(readers)}")
     try:
         frame = readers[root.suffix.lower()]()
-    except (pl.exceptions.PolarsError, OSError) as error:
+    except (pl.exceptions.PolarsError, pa.ArrowException, OSError) as error:
         raise UserError(f"{where}.path: {root}: not readable as a table: {first_line(error)}") from None
     _check_header(frame, str(root), where)
     if frame.width == 1 and (other := next((mark for mark in SEPARATORS if mark in frame.columns[0]), None)):
@@ -81,6 +85,23 @@ def read_frame(dataset: Dataset, where: str) -> tuple[Path, pl.DataFrame]:
             f"{where}.path: {root}: columns are separated by {SEPARATORS[other]} where commas were expected: save it with commas"
         )
     return root, frame
+
+
+def _persons(frame: pl.DataFrame, dataset: Dataset, root: str, where: str) -> np.ndarray:
+    name = dataset.person
+    if name not in frame.columns or name == dataset.label:
+        others = [column for column in frame.columns if column != dataset.label]
+        raise UserError(f"{where}.person: {root} has no column '{name}' beside the label: {suggest(name, others)}")
+    return ids_of_column(frame[name], f"{where}.person: column '{name}' of {root}")
+
+
+def _read_parquet(path: Path) -> pl.DataFrame:
+    """Read a Parquet file that fits in memory: polars ends the process for one that does not."""
+    import polars as pl
+    import pyarrow.parquet as pq
+
+    check_parquet(pq.ParquetFile(path), str(path))
+    return pl.read_parquet(path, glob=False)
 
 
 def _columns(column: pl.Series, root: str, where: str) -> list[pl.Series]:

@@ -1,0 +1,177 @@
+"""The persons that records belong to: the unit of privacy where one of them has several records."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from mia_audit.errors import UserError, first_line, suggest
+
+if TYPE_CHECKING:
+    from jaxtyping import Int, Shaped
+
+    Ids = Shaped[np.ndarray, " n"]
+
+
+@dataclass(frozen=True, eq=False)
+class Persons:
+    """Who n records belong to: the ids of P persons in the order of their first records, and every record's person by number."""
+
+    ids: Shaped[np.ndarray, " P"]
+    of: Int[np.ndarray, " n"]
+
+    @classmethod
+    def numbered(cls, ids: Ids) -> Persons:
+        """Number the persons of a column of ids by their first record."""
+        known, first, inverse = np.unique(ids, return_index=True, return_inverse=True)
+        order = np.argsort(first)
+        numbers = np.empty(len(known), dtype=np.int64)
+        numbers[order] = np.arange(len(known))
+        return cls(known[order], numbers[inverse.reshape(-1)])
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @cached_property
+    def records(self) -> Int[np.ndarray, " P"]:
+        """How many records every person has."""
+        counts: np.ndarray = np.bincount(self.of, minlength=len(self))
+        return counts
+
+    @cached_property
+    def first(self) -> Int[np.ndarray, " P"]:
+        """The place of every person's first record."""
+        first: np.ndarray = np.unique(self.of, return_index=True)[1]
+        return first
+
+    def spread(self, values: Shaped[np.ndarray, "P ..."]) -> Shaped[np.ndarray, "n ..."]:
+        """Give every record what its person has."""
+        records: np.ndarray = values[self.of]
+        return records
+
+    def gathered(self, values: Shaped[np.ndarray, "n ..."], where: str) -> Shaped[np.ndarray, "P ..."]:
+        """Return what all records of a person have in common; UserError names a person whose records differ."""
+        common: np.ndarray = values[self.first]
+        odd: np.ndarray
+        if (odd := (common[self.of] != values).reshape(len(values), -1).any(axis=1)).any():
+            person = self.ids[self.of[int(np.argmax(odd))]]
+            raise UserError(
+                f"{where}: some records of person {person} are members of a model and others are not: expected all or none"
+            )
+        return common
+
+
+def numbered_ids(values: np.ndarray, what: str) -> Ids:
+    """Return ids as int64 or text; UserError for anything else, such as fractions."""
+    if values.ndim == 1 and values.dtype.kind in "iu":
+        return values.astype(np.int64)
+    if values.ndim == 1 and values.dtype.kind == "U":
+        return values
+    shape = "" if values.ndim == 1 else f" and shape {list(values.shape)}"
+    raise UserError(
+        f"{what} holds values of type {values.dtype}{shape}: expected an id per record, whole numbers or text"
+    )
+
+
+def missing_ids(what: str, missing: Sequence[bool] | np.ndarray, remedy: str) -> UserError:
+    """Return the error about records whose person is not known."""
+    rows = np.flatnonzero(missing)
+    return UserError(f"{what} has no id for {len(rows)} of {len(missing)} records (row {rows[0] + 1} first): {remedy}")
+
+
+PLACE = "{person}"
+"""Stands for the id in a pattern of file names."""
+
+
+def ids_of_files(named: str, names: Sequence[str], inside: Sequence[str], where: str) -> Ids:
+    """Return the ids of images by a CSV file with the columns `file` and `person`, or by a pattern of their file names.
+
+    `names` are the files' names below the data set's folder, `inside` those below their class's. Raises UserError.
+    """
+    return _ids_of_csv(named, names, where) if named.lower().endswith(".csv") else _ids_of_pattern(named, inside, where)
+
+
+def _ids_of_pattern(pattern: str, names: Sequence[str], where: str) -> Ids:
+    if pattern.count(PLACE) != 1:
+        raise UserError(
+            f"{where}.person: '{pattern}' is neither a .csv file nor a pattern of file names with {PLACE} in it, such as '{PLACE}_*.png'"
+        )
+    words = {PLACE: "(?P<person>.+?)", "*": ".*"}
+    parts = re.split(r"(\{person\}|\*)", pattern)
+    matches = [re.fullmatch("".join(words.get(part) or re.escape(part) for part in parts), name) for name in names]
+    odd = [name for name, match in zip(names, matches, strict=True) if match is None]
+    if odd:
+        raise UserError(
+            f"{where}.person: {len(odd)} of {len(names)} file names do not match '{pattern}', {odd[0]} first: every record needs"
+            " its person; change the pattern, or name the persons in a .csv file"
+        )
+    return np.array([match["person"] for match in matches if match])
+
+
+def _ids_of_csv(path: str, names: Sequence[str], where: str) -> Ids:
+    import polars as pl
+
+    what = f"{where}.person: {path}"
+    try:
+        frame = pl.read_csv(path, infer_schema_length=None, glob=False)
+    except (pl.exceptions.PolarsError, OSError) as error:
+        reason = "no such file" if not Path(path).exists() else first_line(error)
+        raise UserError(f"{what}: not readable as a table: {reason}; expected the columns file and person") from None
+    for column in ("file", "person"):
+        if column not in frame.columns:
+            raise UserError(f"{what} has no column '{column}': {suggest(column, frame.columns)}")
+    ids = ids_of_column(frame["person"], f"{what}: column 'person'")
+    known: dict[str, Any] = dict(zip(frame["file"].cast(pl.String).to_list(), ids.tolist(), strict=True))
+    if len(known) < len(frame):
+        raise UserError(f"{what}: a file is listed twice; expected every image once")
+    if lacking := [name for name in names if name not in known]:
+        raise UserError(
+            f"{what}: no person for {len(lacking)} of {len(names)} images, {lacking[0]} first: list every image below the data"
+            " set's path, as folder/name"
+        )
+    return np.array([known[name] for name in names])
+
+
+def ids_of_column(column: Any, what: str) -> Ids:
+    """Return the ids of a column of a data frame (polars); UserError where one is missing, and for fractions."""
+    import polars as pl
+
+    missing = column.is_null()
+    if column.dtype.is_float():
+        missing |= column.is_nan().fill_null(True)
+    if missing.any():
+        raise missing_ids(
+            what,
+            missing.to_numpy(),
+            "every record belongs to somebody; fill the ids in, give a record without a known person an id of its own, or"
+            " take it away",
+        )
+    if column.dtype in (pl.String, pl.Categorical, pl.Enum):
+        return np.array(column.cast(pl.String).to_list(), dtype=np.str_)
+    if not column.dtype.is_integer():
+        raise UserError(f"{what} holds {column.dtype}: expected ids as whole numbers or text")
+    ids: np.ndarray = column.cast(pl.Int64).to_numpy()
+    return ids
+
+
+def check_apart(audited: Ids | None, public: Ids | None, audited_file: str, public_file: str) -> None:
+    """Raise UserError unless audited and public records have ids of one type and no person in common."""
+    if audited is None or public is None or not len(public) or not len(audited):
+        return
+    kinds = ["numbers" if ids.dtype.kind in "iu" else "text" for ids in (audited, public)]
+    if kinds[0] != kinds[1]:
+        raise UserError(
+            f"{public_file}: persons' ids are {kinds[1]} here and {kinds[0]} in {audited_file}: expected one type, else nobody is"
+            " recognised in both; write both as text"
+        )
+    if len(both := np.intersect1d(audited, public)):
+        raise UserError(
+            f"{public_file}: {len(both)} persons have audited records too, {both[0]} first: public records must not be of those"
+            " who are audited; move all records of a person to one side"
+        )
