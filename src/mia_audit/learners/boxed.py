@@ -51,7 +51,7 @@ def boxed_attributions(
     known = getattr(estimator, "classes_", None)
     key = (request.seed, "shap", *(() if request.model is None else (request.model,)))
     box = Box(convert(flat(records.values)), np.asarray(classes), logits, members, key, estimator, known)
-    found = {}
+    found: dict[Attribution, np.ndarray] = {}
     for name in names:
         member = explainers[name]
         if member.of_box is None:

@@ -11,7 +11,7 @@ from mia_audit.errors import UserError
 from mia_audit.explain.catalogue import explainers as known_explainers
 from mia_audit.explain.section import Explainers
 from mia_audit.learners import Compute, Records, TrainedModel
-from mia_audit.learners.naming import BUILT_IN
+from mia_audit.learners.naming import BUILT_IN, Outputs
 from mia_audit.signals.compute import Task, model_signals
 from mia_audit.signals.families import families
 
@@ -71,7 +71,7 @@ def _trained(model: Any, batch: int, classes: int) -> tuple[TrainedModel, str, i
 
     if is_estimator(model):
         known = np.asarray(getattr(model, "classes_", np.arange(classes)))
-        outputs = "probabilities" if hasattr(model, "predict_proba") else "logits"
+        outputs: Outputs = "probabilities" if hasattr(model, "predict_proba") else "logits"
         asked = EstimatorModel(model, outputs, 0, Compute(batch=batch), f"signals: {type(model).__name__}")
         return asked, "estimator", max(classes, int(known.max()) + 1)
     from copy import deepcopy

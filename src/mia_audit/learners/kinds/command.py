@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from shutil import copy2, copytree
 from tempfile import TemporaryDirectory
@@ -22,10 +24,10 @@ from mia_audit.learners.naming import Outputs
 from mia_audit.learners.protocol import Attribution, Compute, ExplanationRequest, ModelSection
 from mia_audit.learners.script_task import device_name, own_checkpoints
 from mia_audit.storage import atomic_write
-from mia_audit.training.task import Records, TrainingTask
+from mia_audit.training.task import Progress, Records, TrainingTask
 
 if TYPE_CHECKING:
-    from jaxtyping import Float
+    from jaxtyping import Float, Int
 
 MODEL = "model"
 """The file or folder that the command wrote, in the folder of a shadow model."""
@@ -113,6 +115,8 @@ class CommandLearner:
             "labels": array_file(np.asarray(task.records.labels, dtype=np.int64), folder / "labels.npy"),
             "members": array_file(np.flatnonzero(task.members).astype(np.int64), folder / "members.npy"),
         }
+        if "{persons}" in self.architecture["train"]:
+            files["persons"] = array_file(person_numbers(task.records), folder / "persons.npy")
         if self.architecture.get("reads_public"):
             public = task.public if task.public is not None else task.records[:0]
             files["public"] = array_file(public.values, folder / "public.npy")
@@ -126,8 +130,10 @@ class CommandLearner:
             "checkpoints": own_checkpoints(task, folder).resolve(),
             "model": model,
             "out": model,
+            "progress": folder / "progress",
         }
-        self.run("train", values | files | self.machine())
+        with followed(folder / "progress", task.progress):
+            self.run("train", values | files | self.machine())
         if not model.exists():
             raise UserError(
                 f"{self.where}: train: the command ended well, but wrote neither a file nor a folder {{model}}"
@@ -161,6 +167,42 @@ class CommandLearner:
         threads = {"OMP_NUM_THREADS": str(self._compute.threads)}
         words = filled(self.architecture[key], values)
         run_command(words, f"{self.where}: {key}", self._compute.minutes, {**os.environ, **threads})
+
+
+def person_numbers(records: Records) -> Int[np.ndarray, " n"]:
+    """Return a number from 0 for every record's person; every record is a person of its own where the pool names none."""
+    if records.persons is None:
+        return np.arange(len(records), dtype=np.int64)
+    return np.unique(records.persons, return_inverse=True)[1].astype(np.int64)
+
+
+@contextmanager
+def followed(path: Path, progress: Progress, seconds: float = 0.5) -> Iterator[None]:
+    """Pass on the lines `RECORDS EPOCH` that a command appends to a file, while it runs and once it has ended."""
+    ended = threading.Event()
+    done = 0
+
+    def read() -> None:
+        nonlocal done
+        lines = path.read_text(errors="replace").splitlines(keepends=True) if path.exists() else []
+        for line in (line for line in lines[done:] if line.endswith("\n")):
+            done += 1
+            words = line.split()
+            if len(words) == 2 and all(word.isdigit() for word in words):
+                progress(int(words[0]), int(words[1]))
+
+    def follow() -> None:
+        while not ended.wait(seconds):
+            read()
+
+    thread = threading.Thread(target=follow, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+        read()
 
 
 def array_file(values: np.ndarray, path: Path) -> Path:
