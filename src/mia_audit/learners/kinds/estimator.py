@@ -207,6 +207,10 @@ def prepared(estimator: Any, threads: int | None, *key: int | str) -> Any:
     if not hasattr(estimator, "get_params"):
         return estimator
     parameters = estimator.get_params(deep=True)
+
+    def of_sklearn(name: str) -> bool:  # whose parts take one thread where none are given; LightGBM takes every core
+        return type(parameters.get(name.rpartition("__")[0], estimator)).__module__.startswith("sklearn.")
+
     seeds = {
         name: _seed(*key, name)
         for name, value in sorted(parameters.items())
@@ -215,7 +219,7 @@ def prepared(estimator: Any, threads: int | None, *key: int | str) -> Any:
     jobs = {
         name: threads
         for name, value in parameters.items()
-        if threads and value is None and name.rpartition("__")[2] == "n_jobs"
+        if threads and value is None and name.rpartition("__")[2] == "n_jobs" and (threads > 1 or not of_sklearn(name))
     }
     return estimator.set_params(**seeds, **jobs) if seeds or jobs else estimator
 
