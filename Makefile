@@ -4,6 +4,7 @@
 # make check    set up what is missing, run the static checks alone
 # make reproduce SCORES=DIR   print the paper's Table 3 beside what its published score matrices in DIR say
 # make docs     build the documentation as a site, site/index.html
+# make advisories  print known vulnerabilities of the locked packages (pip-audit, by pipx; needs the network)
 # make lock     renew envs/ from pyproject.toml
 PYTHON ?= python3
 CONFIG ?= config/digits.yaml
@@ -15,7 +16,7 @@ READY := $(VENV)/ready
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 LOCK := envs/requirements.lock
 
-.PHONY: audit test test-all tests check docs reproduce lock clean
+.PHONY: audit test test-all tests check docs reproduce advisories lock clean
 
 audit: $(READY)
 	@mia-audit check --with-code $(CONFIG)
@@ -57,6 +58,9 @@ $(READY): $(LOCK) pyproject.toml
 	@echo "  2/2 installing mia-audit"
 	@$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
+
+advisories:
+	pipx run pip-audit --requirement $(LOCK) --no-deps --disable-pip
 
 lock:
 	$(PYTHON) -m venv $(VENV)/lock

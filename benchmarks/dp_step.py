@@ -5,7 +5,8 @@
 
 A step is gradients, clipping (flat, at 1), noise and optimizer. Time is this process's CPU time, the sides taking turns.
 Memory is what steps add to the peak of a process of their own, for this project's private step also at sixteen times the batch.
-A side that cannot train a model says why.
+The noise's share is that of this project's private step which draws the noise and adds it to the clipped sum; it takes turns
+with the steps. A side that cannot train a model says why.
 """
 
 import argparse
@@ -23,6 +24,7 @@ from torch import Tensor, nn
 
 from mia_audit.models import build
 from mia_audit.privacy.catalogue import Job, Mechanism, mechanisms
+from mia_audit.privacy.noise import Stream
 from mia_audit.training.section import Training
 from mia_audit.training.trainable import PARTS
 
@@ -47,7 +49,8 @@ def ours(mechanism: str, part: str = "all") -> Callable[[nn.Module, int], Step]:
     def make(model: nn.Module, batch: int) -> Step:
         PARTS[part](model)
         job = Job(model, 50 * batch, 8.0 if mechanism == "dp-sgd" else math.inf, Training(batch=batch), 64, b"step")
-        section = Mechanism(mechanism=mechanism, clipping="flat", accountant="rdp")
+        options = {"clipping": "flat", "accountant": "rdp"} if mechanism == "dp-sgd" else {}
+        section = Mechanism(mechanism=mechanism, **options)
         protection = mechanisms[mechanism](section, job)
         optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=1e-6, fused=True)
 
@@ -112,6 +115,22 @@ def step_for(name: str, side: str, batch: int) -> Callable[[], None]:
     return lambda: step(inputs, labels)
 
 
+def noise_for(name: str, side: str) -> Callable[[], None] | None:
+    """The noise of one private step of this project, for as many parameters as the side trains; None for the other sides."""
+    if not side.startswith("dp-sgd"):
+        return None
+    architecture, parameters, shape, _ = MODELS[name]
+    model = build(architecture, parameters, shape, CLASSES, 0)
+    PARTS[side.partition(", ")[2] or "all"](model)
+    total = torch.zeros(sum(p.numel() for p in model.parameters() if p.requires_grad), dtype=torch.float64)
+    stream = Stream(b"step", "noise")
+
+    def draw() -> None:
+        stream.add_noise(total, 1.0)
+
+    return draw
+
+
 def added_memory(name: str, side: str, batch: int, steps: int) -> float:
     """Return what steps add to the peak of a child process, in MB."""
     read, write = os.pipe()
@@ -139,6 +158,13 @@ def memory(name: str, side: str) -> str:
     return text + (f", {added_memory(name, side, 16 * batch, 1):.0f} MB at 16×" if side == "dp-sgd" else "")
 
 
+def seconds(call: Callable[[], None]) -> float:
+    """Return the CPU time of a call."""
+    start = time.process_time()
+    call()
+    return time.process_time() - start
+
+
 def measure(name: str, sides: list[str], repeats: int, added: dict[str, str]) -> None:
     """Print a line a side."""
     batch = MODELS[name][3]
@@ -150,15 +176,20 @@ def measure(name: str, sides: list[str], repeats: int, added: dict[str, str]) ->
             steps[side] = step
         except Exception as error:  # what a library cannot train is part of the answer
             print(f"{name:<19}{side:<18}cannot: {str(error).splitlines()[0][:90]}", flush=True)
+    noises = {side: noise for side in steps if (noise := noise_for(name, side))}
     times: dict[str, list[float]] = {side: [] for side in steps}
+    shares: dict[str, list[float]] = {side: [] for side in noises}
     for _ in range(repeats):
         for side, step in steps.items():
-            start = time.process_time()
-            step()
-            times[side].append(time.process_time() - start)
+            times[side].append(seconds(step))
+            if side in noises:
+                shares[side].append(seconds(noises[side]) / times[side][-1])
     for side, mine in times.items():
         ratio = statistics.median(a / b for a, b in zip(mine, times["none"], strict=True))
-        print(f"{name:<19}{side:<18}{1000 * statistics.median(mine):8.1f} ms{ratio:8.2f}×{added[side]}", flush=True)
+        share = f"{statistics.median(shares[side]):8.1%} noise" if side in shares else ""
+        print(
+            f"{name:<19}{side:<18}{1000 * statistics.median(mine):8.1f} ms{ratio:8.2f}×{added[side]}{share}", flush=True
+        )
 
 
 def main() -> None:

@@ -68,6 +68,18 @@ def attacked(values: dict[str, np.ndarray], member: np.ndarray) -> dict[str, dic
     }
 
 
+def trained(setting: Path) -> tuple[list[TorchModel], Any, np.ndarray]:
+    """Return a setting's models in order, its records and who is a member of which model."""
+    pool = setting.parents[2] / "pools" / setting.parents[1].name
+    architecture = read_architecture(setting.parent / "architecture.json")
+    records, member = read_records(pool), read_membership(pool / "membership.parquet")
+    inputs = Inputs(records.data, records.metadata, architecture["input_shape"])
+    blocks = sorted(folder for folder in (setting / "models").iterdir() if not folder.name.startswith("."))
+    weights = {shadow: path for folder in blocks for shadow, path in shadow_folders(folder).items()}
+    modules = [load(architecture, path / WEIGHTS) for _, path in sorted(weights.items())]
+    return [TorchModel(module, batch=128, prepare=lambda _: inputs) for module in modules], records, member
+
+
 def interval(differences: np.ndarray) -> str:
     """Write a mean over targets and its 95 % interval."""
     half = student.ppf(0.975, len(differences) - 1) * differences.std(ddof=1) / np.sqrt(len(differences))
@@ -83,15 +95,7 @@ def main() -> None:
     )
     parser.add_argument("--precision", nargs="*", default=[], help="precisions to compare with float32: bf16, tf32")
     options = parser.parse_args()
-    setting, results = options.setting, options.setting.parents[2]
-    pool = results / "pools" / setting.parents[1].name
-    architecture = read_architecture(setting.parent / "architecture.json")
-    records, member = read_records(pool), read_membership(pool / "membership.parquet")
-    inputs = Inputs(records.data, records.metadata, architecture["input_shape"])
-    blocks = sorted(folder for folder in (setting / "models").iterdir() if not folder.name.startswith("."))
-    weights = {shadow: path for folder in blocks for shadow, path in shadow_folders(folder).items()}
-    modules = [load(architecture, path / WEIGHTS) for _, path in sorted(weights.items())]
-    models = [TorchModel(module, batch=128, prepare=lambda _: inputs) for module in modules]
+    models, records, member = trained(options.setting)
 
     def signals(family: str, choices: dict[str, Any]) -> tuple[dict[str, np.ndarray], float]:
         """Every signal as [N, K], and the processor seconds a model took."""

@@ -1,25 +1,28 @@
 """Coverage of the intervals over targets, simulated: how often they hold the mean over many audits of the same records.
 
-    python benchmarks/interval_coverage.py [AUDITS]
+    python benchmarks/interval_coverage.py [AUDITS [DESIGN …]]       (300 audits of halves, coins, splits: ten minutes)
 
 Signals are Gaussian, members shifted by an amount that differs between records; every audit draws memberships and signals
 anew. Beside the intervals of `evaluation.intervals`, Student's t over targets as if they shared nothing.
 """
 
 import sys
+from collections.abc import Sequence
 
 import numpy as np
 from scipy import stats
 from threadpoolctl import threadpool_limits
 
-from mia_audit.attacks.run import plan, scores_of
+from mia_audit.attacks.catalogue import attacks
+from mia_audit.attacks.run import plan
 from mia_audit.evaluation.files import Scored, metric_rows, metrics_table
 from mia_audit.evaluation.intervals import OverTargets
 from mia_audit.evaluation.leave_outs import without_each
-from mia_audit.signals.name import read_signal
+from mia_audit.signals.name import Reading, read_signal
 
 RECORDS, FPR = 200, 0.1
-MODELS = (4, 5, 9, 17, 33)
+MODELS = (4, 9, 17, 33)
+DESIGNS = ("halves", "coins", "splits")
 ATTACKS = (("loss-lira", "hierarchical"), ("loss-lira", "pooled"), ("rmia", "none"), ("joint-lrt", "pooled"))
 
 
@@ -31,10 +34,8 @@ def membership(design: str, models: int, random: np.random.Generator) -> np.ndar
     return np.stack([random.permutation(RECORDS) < share for _ in range(models)], axis=1)
 
 
-def audited(
-    design: str, models: int, leak: float, attack: str, likelihood: str, seed: int
-) -> tuple[OverTargets, OverTargets]:
-    """Return AUC and TPR over the targets of one audit."""
+def audited(design: str, models: int, leak: float, seed: int) -> list[tuple[OverTargets, OverTargets]]:
+    """Return AUC and TPR over the targets of one audit, for every attack."""
     random = np.random.default_rng([seed, models])
     shift = leak * np.exp(0.5 * np.random.default_rng(0).normal(size=(RECORDS, 1)))
     member = membership(design, models, random)
@@ -44,27 +45,32 @@ def audited(
         "loss": np.logaddexp(0, -signal),
         "ixg_l1": np.exp(random.normal(size=member.shape)),
     }
-    (run, *_) = plan([attack], [read_signal(name) for name in values], [likelihood])
-    (found,) = scores_of([run], lambda one: [values[one.name]], member, member)
-    without = without_each(run, found.readings, member, (FPR,))
-    key = (run.attack, run.signal, run.likelihood, False)
-    scored = Scored(key, np.arange(models), np.arange(RECORDS), member, found.scores.astype(np.float32))
-    table = metrics_table(metric_rows(scored, (FPR,), 0.95, without))
-    return OverTargets.of(table, "auc"), OverTargets.of(table, f"tpr_at_fpr_{FPR:g}")
+    readings = {name: Reading(read_signal(name), [matrix]) for name, matrix in values.items()}
+    found = []
+    for attack, likelihood in ATTACKS:
+        run = plan([attack], [one.signal for one in readings.values()], [likelihood])[0]
+        read = [readings[signal.name] for signal in run.signals]
+        scores = attacks[attack].score(read, member, likelihood).astype(np.float32)
+        key = (run.attack, run.signal, run.likelihood, False)
+        scored = Scored(key, np.arange(models), np.arange(RECORDS), member, scores)
+        table = metrics_table(metric_rows(scored, (FPR,), 0.95, without_each(run, read, member, (FPR,))))
+        found.append((OverTargets.of(table, "auc"), OverTargets.of(table, f"tpr_at_fpr_{FPR:g}")))
+    return found
 
 
-def main(audits: int) -> None:
-    """Print a row per design, number of models and leak: coverage in percent."""
-    print(f"| design | leak | models | {' | '.join(f'{a} {k}: AUC, TPR, Student' for a, k in ATTACKS)} |")
-    for design in ("halves", "coins", "splits"):
+def main(audits: int, designs: Sequence[str]) -> None:
+    """Print a row per design, leak and number of models: coverage in percent of AUC, TPR, and Student's t for the AUC."""
+    names = [f"`{attack}`, {likelihood}" if likelihood != "none" else f"`{attack}`" for attack, likelihood in ATTACKS]
+    print(f"| design | leak | models | {' | '.join(names)} |\n|---|---|---|{'---|' * len(names)}")
+    for design in designs:
         for leak in (0.0, 0.6):
             for models in MODELS:
+                found = [audited(design, models, leak, seed) for seed in range(audits)]
                 cells = []
-                for attack, likelihood in ATTACKS:
-                    found = [audited(design, models, leak, attack, likelihood, seed) for seed in range(audits)]
-                    held = [covered([one[place] for one in found]) for place in (0, 1)]
-                    cells.append(f"{held[0][0]:.1f}, {held[1][0]:.1f}, {held[0][1]:.1f}")
-                print(f"| {design} | {leak:g} | {models} | {' | '.join(cells)} |", flush=True)
+                for place in range(len(ATTACKS)):
+                    (ours, student), (rate, _) = (covered([one[place][metric] for one in found]) for metric in (0, 1))
+                    cells.append(f"{ours:.0f} / {rate:.0f} / {student:.0f}")
+                print(f"| {design} | {'yes' if leak else 'no'} | {models} | {' | '.join(cells)} |", flush=True)
 
 
 def covered(found: list[OverTargets]) -> tuple[float, float]:
@@ -77,4 +83,4 @@ def covered(found: list[OverTargets]) -> tuple[float, float]:
 
 if __name__ == "__main__":
     with threadpool_limits(1):
-        main(int(sys.argv[1]) if len(sys.argv) > 1 else 200)
+        main(int(sys.argv[1]) if len(sys.argv) > 1 else 300, sys.argv[2:] or DESIGNS)

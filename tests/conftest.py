@@ -196,6 +196,12 @@ class Workflow:
 
 
 @pytest.hookimpl(tryfirst=True)
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the time and the seed of the fuzzer, for long runs at night: `pytest -m slow tests/fuzz --fuzz-seconds 3600 --fuzz-seed 7`."""
+    parser.addoption("--fuzz-seconds", type=float, default=45.0, help="seconds that files are broken and read (45)")
+    parser.addoption("--fuzz-seed", type=int, default=0, help="seed of what is broken (0)")
+
+
 def pytest_runtest_setup() -> None:
     """Seed torch's global generator, so that no test depends on the ones before it."""
     if torch := sys.modules.get("torch"):

@@ -1,6 +1,8 @@
 """The documentation: short lines, links that lead somewhere, and no name, key or command left out."""
 
 import re
+import subprocess
+import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -121,3 +123,9 @@ def test_every_command_is_documented() -> None:
 
 def test_a_name_that_is_missing_is_noticed() -> None:
     assert documented(["mia-audit no-such-command", "mia-audit plan"]) == ["mia-audit no-such-command"]
+
+
+def test_the_page_of_agreement_is_in_step() -> None:
+    """It is generated, and refuses to be where a number that is to agree does not."""
+    command = [sys.executable, str(ROOT / "benchmarks" / "agreement.py"), "--check"]
+    assert subprocess.run(command, capture_output=True, check=False).returncode == 0

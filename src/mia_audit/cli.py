@@ -19,7 +19,8 @@ FOR_PEOPLE = {
     "plan": "estimate what an audit takes: models, jobs, hours, disk, memory",
     "check": "look at a config without running anything that it says",
     "doctor": "check this machine before an audit runs on it",
-    "verify": "check that every file of an audit is still as it was written",
+    "verify": "check that every file of an audit is still as it was written, and who signed it",
+    "sign": "sign finished results, or make a key to sign with",
     "answer": "print the answer of a finished audit's report",
     "audit": "audit your own score matrices: attacks, metrics, figures and report in one step",
     "import": "convert published score files to a signals.parquet",
@@ -55,6 +56,7 @@ STAGES = {
     "filters": "draw the filters of locally linear maps",
     "private-report": "write tables and figures of private explanations",
     "report": "write the self-contained HTML report",
+    "seal": "list the files of finished results with their SHA-256",
 }
 
 COMMANDS = FOR_PEOPLE | STAGES

@@ -73,7 +73,7 @@ def test_scores_and_metrics_follow_the_contract(tmp_path, values):
     groups = metadata.pop("row_groups")
     assert metadata == {"seed": 3, "dataset": "d"}
     file = pq.ParquetFile(tmp_path / "scores.parquet")
-    assert file.num_row_groups == 2 + 3 + 3
+    assert file.num_row_groups == 2 + 4 + 4
     found = [file.read_row_group(i, ["attack", "signal", "likelihood", "null_control"]) for i in range(len(groups))]
     assert [[column.unique().to_pylist() for column in table] for table in found] == [[[v] for v in g] for g in groups]
     rows = scores.filter(pl.col("attack") == "l1-lrt", pl.col("likelihood") == "pooled", ~pl.col("null_control"))
@@ -98,7 +98,7 @@ def test_scores_and_metrics_follow_the_contract(tmp_path, values):
         == 0
     )
     metrics = pl.from_arrow(read_table(tmp_path / "metrics.parquet", "metrics"))
-    assert len(metrics) == 8 * MODELS
+    assert len(metrics) == 10 * MODELS
     row = metrics.filter(
         pl.col("attack") == "l1-lrt", pl.col("likelihood") == "pooled", ~pl.col("null_control"), pl.col("target") == 2
     )

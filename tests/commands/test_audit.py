@@ -48,8 +48,12 @@ def test_an_audit_is_complete(folder):
     assert audit(folder, *more, "--fprs", "0.001", "0.01", "0.1") == 0
     out = folder / "out"
     assert {path.name for path in out.iterdir()} >= {
-        "scores.parquet", "metrics.parquet", "metrics.csv", "summary.csv", "exposure.csv", "epsilon.csv", "tables", "figures", "report.html"
+        "scores.parquet", "metrics.parquet", "metrics.csv", "summary.csv", "exposure.csv", "epsilon.csv", "tables", "figures", "report.html",
+        "SHA256SUMS",
     }  # fmt: skip
+    assert main(["verify", "--results", str(out)]) == 0
+    assert out.stat().st_mode & 0o777 == 0o700
+    assert str(folder) not in (out / "report.html").read_text() + (out / "provenance.json").read_text()
     assert {path.name for path in (out / "tables").iterdir()} >= {"summary.tex", "settings.csv", "differences.csv"}
     metrics = pl.read_csv(out / "metrics.csv")
     assert {"attack", "signal", "likelihood", "target", "auc", "tpr_at_fpr_0.001", "tpr_at_fpr_0.01"} <= set(
@@ -58,7 +62,7 @@ def test_an_audit_is_complete(folder):
     real = metrics.filter(~pl.col("null_control"))
     assert set(real.select(pl.concat_str("attack", "signal", "likelihood", separator=" ")).to_series()) == {
         "threshold loss none", "threshold ixg_l1 none", "threshold gap none",
-        "l1-lrt ixg_l1 hierarchical", "lrt gap hierarchical", "loss-lira confidence hierarchical",
+        "l1-lrt ixg_l1 blend", "lrt gap blend", "loss-lira confidence blend",
     }  # fmt: skip
     assert len(real) == 6 * MODELS and real["auc"].mean() > 0.6
     summary = pl.read_csv(out / "summary.csv")
@@ -181,7 +185,11 @@ def test_truncated_files_are_named(folder, capsys, kind):
         (["--signal", "ixg_l1=none.npy"], "no such file"),
         (["--attacks", "lrt:loss+confidence"], "lrt reads one signal at a time; joint-lrt and shadow-classifier read"),
         (["--attacks", "joint-lrt:loss+loss"], "'loss' is given twice"),
-        (["--attacks", "rmia:confidence"], "read the loss alone"),
+        (["--attacks", "rmia:confidence"], "read losses alone"),
+        (["--table", "signals.parquet"], "or --table alone"),
+        (["--option", "offline_a=tuned"], "rmia-offline would"),
+        (["--option", "offline_a"], "expected KEY=VALUE"),
+        (["--option", "population.loss=z.npy", "--attacks", "rmia"], "no such file"),
         (["--name", "../elsewhere"], "a name without /"),
         (["--exposed", "-1"], "exposed"),
     ],
@@ -224,6 +232,15 @@ def test_no_folder_is_left_of_an_audit_that_failed(folder):
         arguments = ["--membership", f"{folder}/member.npy", "--signal", "loss=none.npy", "--out", f"{folder}/{out}"]
         assert main(["audit", *arguments]) == 2
     assert not (folder / "new").exists() and list((folder / "kept").iterdir()) == []
+
+
+def test_options_of_attacks_are_told_with_the_audit(folder):
+    aucs = []
+    for number, option in enumerate(([], ["--option", "offline_a=0.9"], ["--option", "offline_a=tuned"])):
+        more = ["--attacks", "rmia-offline", *option, "--no-report", "--out", str(folder / f"out{number}")]
+        assert audit(folder, *more) == 0
+        aucs.append(pl.read_csv(folder / f"out{number}" / "metrics.csv")["auc"].to_list())
+    assert aucs[0] != aucs[1] != aucs[2]
 
 
 def test_what_is_asked_for_twice_counts_once(folder):
@@ -276,7 +293,7 @@ def test_bounds_and_comparisons_of_an_audit(folder, capsys):
     table = pl.read_csv(out / "bounds.csv")
     methods = {"clopper-pearson", "gaussian", "one-run", "one-run-f-dp", "one-run-gaussian"}
     assert set(table["method"]) == methods and len(table) == 3 * 5
-    attacks = ["--first", "loss-lira", "confidence", "hierarchical", "--second", "threshold", "loss", "none"]
+    attacks = ["--first", "loss-lira", "confidence", "blend", "--second", "threshold", "loss", "none"]
     assert main(["compare", "--metrics", str(out / "metrics.parquet"), *attacks]) == 0
     shown = pl.read_csv(capsys.readouterr().out.encode())
     assert shown["metric"][0] == "auc" and shown["difference"][0] > 0 and shown["p"][0] < 0.05

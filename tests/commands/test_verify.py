@@ -1,11 +1,20 @@
 """`mia-audit verify` on a small folder of results: every kind of damage is named, and nothing else."""
 
+import base64
+import hashlib
+import json
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+import torch
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+from safetensors.torch import save_file
 from torch import nn
 
 from mia_audit.cli import main
@@ -14,7 +23,7 @@ from mia_audit.pools import pools
 from mia_audit.pools.build import build_pool
 from mia_audit.pools.section import Dataset
 from mia_audit.pools.store import write_pool
-from mia_audit.storage import write_table
+from mia_audit.storage import sha256, write_table
 
 BLOCK = "digits/vit/none-epsinf/models/000-001"
 
@@ -45,8 +54,10 @@ def truncate(path: Path) -> None:
 
 def test_whole_results_are_whole(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (results / BLOCK / ".left.partial.parquet").write_bytes(b"half")
-    assert main(["verify", "--results", str(results)]) == 0
-    assert capsys.readouterr().out == f"7 files of {results} are as they were written\n"
+    assert main(["verify", "--unfinished", "--results", str(results)]) == 0
+    assert capsys.readouterr().out == (
+        f"7 files of {results} carry the digests that they were written with; nothing lists what is missing\n"
+    )
 
 
 @pytest.mark.parametrize("damage", [flip, truncate])
@@ -55,7 +66,7 @@ def test_damage_is_named(
     results: Path, capsys: pytest.CaptureFixture[str], name: str, damage: Callable[[Path], None]
 ) -> None:
     damage(next(path for path in results.rglob("*") if path.as_posix().endswith(name)))
-    assert main(["verify", "--results", str(results)]) == 2
+    assert main(["verify", "--unfinished", "--results", str(results)]) == 2
     error = capsys.readouterr().err
     assert name.partition(".")[0] in error
     assert error.count("\n") == 1
@@ -64,14 +75,14 @@ def test_damage_is_named(
 
 def test_a_model_that_is_gone_is_named(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (results / BLOCK / "shadow-1" / "weights.safetensors").unlink()
-    assert main(["verify", "--results", str(results)]) == 2
+    assert main(["verify", "--unfinished", "--results", str(results)]) == 2
     assert "shadow-1: no model there, but training.parquet beside it describes" in capsys.readouterr().err
 
 
 def test_damaged_weights_are_mended_with_their_block(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
     flip(results / BLOCK / "shadow-0" / "weights.safetensors")
     truncate(results / BLOCK / "shadow-1" / "weights.safetensors")
-    assert main(["verify", "--results", str(results)]) == 2
+    assert main(["verify", "--unfinished", "--results", str(results)]) == 2
     told = capsys.readouterr()
     assert (
         "shadow-0/weights.safetensors: damaged (the digest of its weights differs from the one it was written with)."
@@ -82,5 +93,153 @@ def test_damaged_weights_are_mended_with_their_block(results: Path, capsys: pyte
 
 
 def test_a_folder_without_results_is_a_mistake(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["verify", "--results", str(tmp_path)]) == 2
+    assert main(["verify", "--unfinished", "--results", str(tmp_path)]) == 2
     assert "no tables or models there" in capsys.readouterr().err
+
+
+@pytest.fixture
+def sealed(results: Path) -> Path:
+    """Finished results: with a page, its provenance, a CSV file, logs, and the list of them all."""
+    (results / "tables").mkdir()
+    (results / "logs").mkdir()
+    (results / "logs" / "pool.log").write_text("said")
+    (results / "tables" / "settings.csv").write_text("auc\n0.5\n")
+    (results / "report.html").write_text("<!DOCTYPE html>")
+    table = next(results.rglob("training.parquet"))
+    inputs = {table.relative_to(results).as_posix(): sha256(table)}
+    pages = {"report.html": sha256(results / "report.html")}
+    (results / "provenance.json").write_text(json.dumps({"inputs_sha256": inputs, "page_sha256": pages}))
+    assert main(["seal", "--results", str(results)]) == 0
+    return results
+
+
+def check(results: Path, *more: str) -> int:
+    return main(["verify", "--results", str(results), *more])
+
+
+def test_sealed_results_verify_and_have_a_root_hash(sealed: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (sealed / "logs" / "later.log").write_text("not handed on")
+    assert check(sealed) == 0
+    out = capsys.readouterr().out
+    assert f"root hash {hashlib.sha256((sealed / 'SHA256SUMS').read_bytes()).hexdigest()}" in out
+    assert "logs" not in (sealed / "SHA256SUMS").read_text()
+    done = subprocess.run(["sha256sum", "--check", "--strict", "--quiet", "SHA256SUMS"], cwd=sealed)
+    assert done.returncode == 0
+
+
+def resealed_table(results: Path) -> None:
+    """Change a number and write the table anew, digest and all."""
+    path = results / BLOCK / "training.parquet"
+    write_table(path, pa.table({"shadow": np.array([0, 0], dtype=np.int32)}), "training", 2)
+
+
+def zeroed_weights(results: Path) -> None:
+    """Write weights of zero, without a digest."""
+    save_file(
+        {"weight": torch.zeros(2, 3), "bias": torch.zeros(2)}, results / BLOCK / "shadow-0" / "weights.safetensors"
+    )
+
+
+def bare_pool(results: Path) -> None:
+    """Write a pool whose table says nothing of its array's digest."""
+    path = results / "pools" / "digits" / "records.parquet"
+    table = pq.read_table(path)
+    kept = {key: value for key, value in table.schema.metadata.items() if key != b"mia_audit.sha256"}
+    metadata = json.loads(kept[b"mia_audit.metadata"])
+    del metadata["array_sha256"]
+    write_table(path, table.replace_schema_metadata(None), "records", len(table), metadata)
+
+
+FORGERIES: dict[str, tuple[Callable[[Path], Any], str]] = {
+    "a number changed and resealed": (resealed_table, "training.parquet: not the file that provenance.json states"),
+    "weights zeroed without digest": (zeroed_weights, "without the digest that an audit writes"),
+    "a pool without digest": (bare_pool, "has no digest of it"),
+    "the page edited": (lambda r: (r / "report.html").write_text("safe"), "report.html: not the file that provenance"),
+    "a CSV file edited": (
+        lambda r: (r / "tables" / "settings.csv").write_text("auc\n0.4\n"),
+        "settings.csv: changed since",
+    ),
+    "a file deleted": (
+        lambda r: (r / "tables" / "settings.csv").unlink(),
+        "settings.csv: missing, but SHA256SUMS lists it",
+    ),
+    "an input deleted": (
+        lambda r: (r / BLOCK / "training.parquet").unlink(),
+        "training.parquet: missing, but provenance",
+    ),
+    "a file added": (lambda r: (r / "tables" / "more.csv").write_text("1"), "more.csv: not in SHA256SUMS"),
+    "a link added": (lambda r: (r / "tables" / "more.csv").symlink_to("/etc/passwd"), "a link, or no regular file"),
+    "the list deleted": (lambda r: (r / "SHA256SUMS").unlink(), "no SHA256SUMS"),
+    "the list damaged": (lambda r: (r / "SHA256SUMS").write_text("../x"), "SHA256SUMS, line 1: damaged"),
+    "provenance damaged": (lambda r: (r / "provenance.json").write_text("[]"), "provenance.json: damaged"),
+}
+
+
+@pytest.mark.parametrize("name", FORGERIES)
+def test_a_forged_audit_does_not_verify(sealed: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
+    forge, words = FORGERIES[name]
+    forge(sealed)
+    assert check(sealed) == 2
+    told = capsys.readouterr()
+    assert words in told.out + told.err
+    assert told.err.count("\n") == 1
+    assert "root hash" not in told.out
+
+
+@pytest.fixture
+def key(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("key") / "audit.key"
+    assert main(["sign", "--new-key", str(path), "--no-password"]) == 0
+    return path
+
+
+def test_a_signature_is_minisigns_and_binds_every_file(
+    sealed: Path, key: Path, tmp_path_factory: pytest.TempPathFactory, capsys: pytest.CaptureFixture[str]
+) -> None:
+    public = key.with_name("audit.key.pub")
+    assert key.stat().st_mode & 0o777 == 0o600
+    assert check(sealed, "--signed", str(public)) == 2
+    assert "these results are not signed" in capsys.readouterr().err
+    assert main(["sign", "--results", str(sealed), "--key", str(key), "--no-password"]) == 0
+    for given in (str(public), public.read_text().splitlines()[1]):
+        assert check(sealed, "--signed", given) == 0
+    root = hashlib.sha256((sealed / "SHA256SUMS").read_bytes()).hexdigest()
+    assert f"sha256:{root}" in capsys.readouterr().out
+    lines = (sealed / "SHA256SUMS.minisig").read_text().splitlines()
+    signature = base64.b64decode(lines[1])
+    assert signature[:2] == b"ED" and len(lines) == 4
+    ed25519 = Ed25519PublicKey.from_public_bytes(base64.b64decode(public.read_text().splitlines()[1])[10:])
+    ed25519.verify(signature[10:], hashlib.blake2b((sealed / "SHA256SUMS").read_bytes()).digest())
+    ed25519.verify(base64.b64decode(lines[3]), signature[10:] + lines[2].removeprefix("trusted comment: ").encode())
+
+    (sealed / "tables" / "settings.csv").write_text("auc\n0.4\n")
+    assert main(["seal", "--results", str(sealed)]) == 0  # a forger can write the list anew, and cannot sign it
+    assert check(sealed) == 0
+    assert check(sealed, "--signed", str(public)) == 2
+    assert "it is no signature of these results by that key" in capsys.readouterr().err
+
+
+def test_what_is_no_key_or_password_is_one_line(
+    sealed: Path, key: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert check(sealed, "--signed", "no key") == 2
+    assert "expected a public key of minisign" in capsys.readouterr().err
+    assert main(["sign", "--new-key", str(key), "--no-password"]) == 2
+    assert "file exists; choose another place" in capsys.readouterr().err
+    monkeypatch.setenv("MIA_AUDIT_KEY_PASSWORD", "right")
+    locked = key.with_name("locked.key")
+    monkeypatch.setattr(
+        "minisign.secret_key.SecretKey.encrypt.__kwdefaults__", {"opslimit": 32768, "memlimit": 1 << 24}, raising=False
+    )
+    assert main(["sign", "--new-key", str(locked)]) == 0
+    monkeypatch.setenv("MIA_AUDIT_KEY_PASSWORD", "wrong")
+    assert main(["sign", "--results", str(sealed), "--key", str(locked)]) == 2
+    assert "wrong password for that key" in capsys.readouterr().err
+    monkeypatch.setenv("MIA_AUDIT_KEY_PASSWORD", "right")
+    assert main(["sign", "--results", str(sealed), "--key", str(locked)]) == 0
+
+
+def test_results_that_do_not_verify_are_not_signed(sealed: Path, key: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (sealed / "report.html").write_text("safe")
+    assert main(["sign", "--results", str(sealed), "--key", str(key), "--no-password"]) == 2
+    assert not (sealed / "SHA256SUMS.minisig").exists()

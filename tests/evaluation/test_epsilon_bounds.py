@@ -6,7 +6,7 @@ import pytest
 from scipy import optimize, stats
 
 from mia_audit.attacks.engine.ratios import RATIOS
-from mia_audit.evaluation.bounds_table import GUESSES, SHARES, bounds_table, lower_bounds
+from mia_audit.evaluation.bounds_table import GUESSES, METHODS, SHARES, bounds_table, lower_bounds
 from mia_audit.evaluation.epsilon_bounds import (
     clopper_pearson_epsilon,
     gaussian_epsilon,
@@ -153,16 +153,35 @@ def test_one_target_and_one_share_keep_the_level(share):
     assert np.mean(claims) <= level
 
 
-def test_one_run_bounds_of_randomised_response_stay_below_its_epsilon():
-    """Scores that are ε-DP of each membership bit: at most α of the joint bounds may exceed ε."""
-    rng, epsilon, exceeded = np.random.default_rng(1), 1.0, []
-    for _ in range(200):
+@pytest.mark.parametrize("bound", [one_run_epsilon, one_run_f_dp_epsilon, one_run_gaussian_epsilon])
+@pytest.mark.parametrize(("records", "guesses"), [(300, 60), (1000, 1000)])
+def test_one_run_bounds_keep_their_level_exactly(bound, records, guesses):
+    """Right guesses of randomised response are binomial: the chance of a bound above its ε is a sum, and no simulation."""
+    for epsilon in (0.0, 0.5, 2.0):
+        if bound is one_run_gaussian_epsilon and epsilon:  # randomised response is no Gaussian mechanism
+            continue
+        right = stats.binom(guesses, 1 / (1 + np.exp(-epsilon)))
+        low, high = int(right.ppf(0.5)), int(right.isf(1e-6))
+        while high - low > 1:  # bounds grow with the right guesses
+            middle = (low + high) // 2
+            low, high = (low, middle) if bound(records, guesses, middle, 0.1, 1e-9) > epsilon else (middle, high)
+        assert 0.1 / 50 < right.sf(high - 1) <= 0.1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("epsilon", [0.0, 1.0])
+def test_bounds_keep_their_level_in_a_thousand_audits(epsilon):
+    """Scores that are ε-DP of each membership bit."""
+    rng, level, exceeded = np.random.default_rng(1), 0.2, []
+    for _ in range(1000):
         member = rng.random((300, 2)) < 0.5
         told = np.where(rng.random(member.shape) < 1 / (1 + np.exp(-epsilon)), member, ~member)
         scores = (told + 0.1 * rng.random(member.shape)).astype(np.float32)
         scored = Scored(("a", "s", "v", False), np.arange(2), np.arange(300), member, scores)
-        exceeded.append(lower_bounds(metrics_table(metric_rows(scored, (), 0.95)), 0.0, 0.2, True)["one-run"] > epsilon)
-    assert np.mean(exceeded) <= 0.2
+        metrics = metrics_table(metric_rows(scored, (), 0.95))
+        names = ("one-run", "clopper-pearson") if epsilon else METHODS
+        exceeded.append([METHODS[name](metrics, 0.0, level) > epsilon + 1e-9 for name in names])
+    assert (np.mean(exceeded, axis=0) <= level).all()
 
 
 def test_a_leak_is_found_by_every_method_and_more_attacks_cost_level():

@@ -1,9 +1,11 @@
 """Weights on disk: checked against the digest that they carry."""
 
+import json
 from pathlib import Path
 
 import pytest
 import torch
+from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import nn
 
@@ -57,3 +59,11 @@ def test_a_digest_is_of_names_types_shapes_and_bytes() -> None:
     others = [{"b": torch.zeros(4)}, {"a": torch.zeros(2, 2)}, {"a": torch.zeros(4).int()}, {"a": torch.ones(4)}]
     assert len({digest_of(tensors) for tensors in (one, *others)}) == 5
     assert digest_of({"a": torch.zeros(4), "c": torch.ones(0)}) == digest_of({"c": torch.ones(0), "a": torch.zeros(4)})
+
+
+def test_weights_of_an_audit_say_what_they_are_for(tmp_path: Path) -> None:
+    """Their noise can be recomputed by whoever reads the seed in the report."""
+    save_weights(nn.Linear(2, 2), tmp_path / "w.safetensors")
+    with safe_open(tmp_path / "w.safetensors", "pt") as file:
+        written = json.loads(file.metadata()["mia-audit"])
+    assert written["notice"].startswith("for audit only: whoever knows the seed can recompute the noise")

@@ -10,6 +10,7 @@ from dp_accounting.pld import privacy_loss_distribution
 from mia_audit.errors import UserError
 from mia_audit.privacy import accounting
 from mia_audit.privacy.accounting import composed_epsilon, epsilon_spent, noise_multiplier_for
+from mia_audit.privacy.loss_distribution import points
 
 DELTA = 1e-5
 
@@ -100,6 +101,10 @@ GRID = list(
 )
 
 
+MOST_POINTS = 1e5
+"""dp-accounting, which loops over points, takes a minute for a million of them."""
+
+
 def check_against_half_the_interval(sigma: float, rate: float, steps: int, delta: float) -> bool:
     """Compare with dp-accounting at half the interval; return whether ε is one of those that precision is stated for."""
     setting = (sigma, rate, steps, delta)
@@ -107,16 +112,17 @@ def check_against_half_the_interval(sigma: float, rate: float, steps: int, delta
     if not 1e-3 <= spent <= 5_000:
         return False
     interval = composed_epsilon(*setting)[1] / 2
-    assert spent == pytest.approx(accounting._composed(*setting, interval), rel=1e-3), setting
-    if spent > 0.01:  # below, the mass that its rounding adds in 10⁵ steps shows
-        one = privacy_loss_distribution.from_gaussian_mechanism(
-            sigma, value_discretization_interval=interval, sampling_prob=rate
-        )
-        theirs = one.self_compose(steps).get_epsilon_for_delta(delta)
-        # theirs is an n-th power of a transform whose rounding is not small beside a small δ: at δ = 10⁻¹⁰ and 3 steps a
-        # sum without a transform has ε = 756.30 at (0.05, 0.05), ours 756.31 and theirs 757.16
-        # and at (0.05, 0.5), 3 steps and δ = 10⁻⁵ theirs is infinite, by rounding alone
-        assert math.isinf(theirs) or spent == pytest.approx(theirs, rel=1e-3 if steps / delta < 1e9 else 2e-2), setting
+    assert spent == pytest.approx(accounting._composed(*setting, interval)[0], rel=1e-3), setting
+    if points(sigma, rate, interval, 1e-22) > MOST_POINTS:
+        return True
+    one = privacy_loss_distribution.from_gaussian_mechanism(
+        sigma, value_discretization_interval=interval, sampling_prob=rate
+    )
+    theirs = one.self_compose(steps).get_epsilon_for_delta(delta)
+    # theirs is an n-th power of a transform whose rounding is not small beside a small δ: at δ = 10⁻¹⁰ and 3 steps a
+    # sum without a transform has ε = 756.30 at (0.05, 0.05), ours 756.35 and theirs 757.35
+    # and at (0.05, 0.5), 3 steps and δ = 10⁻⁵ theirs is infinite, by rounding alone
+    assert math.isinf(theirs) or spent == pytest.approx(theirs, rel=1e-3 if steps / delta < 1e9 else 3e-3), setting
     return True
 
 
@@ -138,11 +144,10 @@ def test_a_thinned_grid_against_half_the_interval() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1200)
-@pytest.mark.parametrize("first", range(4))
-def test_a_fifth_of_the_grid_against_half_the_interval(first: int) -> None:
-    checked = [check_against_half_the_interval(*setting) for setting in GRID[first::20]]
-    assert sum(checked) >= 5
+@pytest.mark.parametrize("first", [0, 5, 10])
+def test_a_quarter_of_the_grid_against_half_the_interval(first: int) -> None:
+    checked = [check_against_half_the_interval(*setting) for setting in GRID[first::13]]
+    assert sum(checked) >= 10
 
 
 def test_prv_refuses_what_memory_does_not_hold() -> None:
@@ -155,7 +160,21 @@ def test_the_ends_of_the_scale() -> None:
     assert epsilon_spent(0.0, 0.1, 10, DELTA, "pld") == math.inf
 
 
+@pytest.mark.parametrize(
+    ("epsilon", "rate", "steps", "delta"),
+    [(1e-3, 1e-5, 100_000, 1e-10), (1e-5, 0.1, 100, 1e-5), (1e-6, 1.0, 100, 1e-6), (1e-6, 1e-3, 100_000, 1e-8)],
+)
+def test_tiny_budgets_are_calibrated(epsilon: float, rate: float, steps: int, delta: float) -> None:
+    noise_multiplier = noise_multiplier_for(epsilon, rate, steps, delta, "pld")
+    assert 0.999 * epsilon <= epsilon_spent(noise_multiplier, rate, steps, delta, "pld") <= epsilon
+    assert epsilon_spent(0.98 * noise_multiplier, rate, steps, delta, "pld") > epsilon
+
+
+def test_a_budget_without_end_needs_hardly_any_noise() -> None:
+    assert noise_multiplier_for(1e9, 0.1, 100, DELTA, "pld") == 1e-3
+
+
 def test_an_unreachable_budget_is_one_line() -> None:
-    with pytest.raises(UserError, match="cannot be reached") as raised:
+    with pytest.raises(UserError, match=r"cannot be reached .* by the rdp accountant: choose accountant pld") as raised:
         noise_multiplier_for(1e-7, 1.0, 100_000, DELTA, "rdp")
     assert "\n" not in str(raised.value)

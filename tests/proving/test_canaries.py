@@ -50,7 +50,7 @@ def honest(job: Job, **section: Any) -> Any:
 def test_the_bound_is_below_the_accountants_epsilon_and_near_it(section: dict[str, Any], steps: int) -> None:
     proof = audit(
         lambda job: honest(job, **section),
-        Game(CLAIMED, steps=steps, trials=1800, pilot=200, alpha=0.05),
+        Game(CLAIMED, steps=steps, trials=1800 if steps == 1 else 700, pilot=100, alpha=0.05),
         CANARIES["weight"],
     )
     assert 0.75 * CLAIMED <= proof.gaussian <= CLAIMED
@@ -116,7 +116,7 @@ def test_sabotage_is_caught(sabotage: Callable[[Job], Protection]) -> None:
 
 
 def test_noise_calibrated_for_five_times_the_records_is_caught() -> None:
-    game = Game(CLAIMED, steps=4, trials=600, pilot=100)
+    game = Game(CLAIMED, steps=4, trials=300, pilot=60)
     assert audit(calibrated_for_five_times_the_records, game, CANARIES["weight"]).gaussian > CLAIMED
 
 

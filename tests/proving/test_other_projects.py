@@ -1,7 +1,8 @@
 """Mechanisms of other projects: three that are sound and two that are broken on purpose, each judged rightly."""
 
 import math
-import os
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,10 +15,21 @@ from mia_audit.proving.prover import Limits, prove
 HERE = Path(__file__).parent
 DELTA = 1e-5
 LIMITS = Limits(trials=1000, pilot=100, seconds=100)
-PYTHON = os.environ.get("MIA_AUDIT_DIFFPRIVLIB", "")
+DIFFPRIVLIB = ("diffprivlib==0.6.6", "scikit-learn<1.8")
+"""diffprivlib, and the newest scikit-learn that it can be imported with; what both need besides is installed."""
 
 pytestmark = pytest.mark.slow
-with_diffprivlib = pytest.mark.skipif(not PYTHON, reason="MIA_AUDIT_DIFFPRIVLIB names no Python that has diffprivlib")
+
+
+@pytest.fixture(scope="session")
+def python_with_diffprivlib(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Install diffprivlib into a folder of its own and return the command line of a Python that sees it."""
+    folder = tmp_path_factory.mktemp("diffprivlib")
+    install = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(folder), *DIFFPRIVLIB]
+    done = subprocess.run(install, capture_output=True, text=True)
+    if done.returncode:
+        pytest.skip(f"diffprivlib cannot be installed here: {done.stderr.strip().splitlines()[-1:]}")
+    return f"env PYTHONPATH={folder} {sys.executable}"
 
 
 def judged(target, epsilon, delta):
@@ -52,18 +64,18 @@ def test_opacus_without_noise_is_refuted():
     assert judged(f"{HERE / 'opacus_loop.py'}:train_without_noise", *opacus_claim()).refuted
 
 
-def command(model, epsilon):
-    return f"command:{PYTHON} {HERE / 'diffprivlib_models.py'} {model} {epsilon}"
+def command(python, model, epsilon):
+    return f"command:{python} {HERE / 'diffprivlib_models.py'} {model} {epsilon}"
 
 
-@with_diffprivlib
+@pytest.mark.xdist_group("diffprivlib")
 @pytest.mark.parametrize("model", ["logistic-regression", "gaussian-nb"])
-def test_diffprivlib_is_sound(model):
+def test_diffprivlib_is_sound(python_with_diffprivlib, model):
     """Its ε is for one record added or removed; of one replaced by another, twice that."""
-    verdict = judged(command(model, 1.0), 2.0, 0.0)
+    verdict = judged(command(python_with_diffprivlib, model, 1.0), 2.0, 0.0)
     assert not verdict.refuted, verdict.counterexample
 
 
-@with_diffprivlib
-def test_diffprivlib_at_thirty_times_the_claim_is_refuted():
-    assert judged(command("gaussian-nb", 60.0), 2.0, 0.0).refuted
+@pytest.mark.xdist_group("diffprivlib")
+def test_diffprivlib_at_thirty_times_the_claim_is_refuted(python_with_diffprivlib):
+    assert judged(command(python_with_diffprivlib, "gaussian-nb", 60.0), 2.0, 0.0).refuted

@@ -61,6 +61,7 @@ def test_sentences_say_none_and_why(nominal: Any) -> None:
     table = settings_layout(nominal.results(), findings, page=True)
     assert table.rows[2][1] == Cell("none", ("no guarantee",))
     assert any("fadp-literal at a nominal ε = 8: no ε is guaranteed, since" in note for note in table.notes)
+    assert any(note.startswith("These models are for audit only: whoever knows the seed") for note in table.notes)
 
 
 def test_the_page_and_provenance_never_take_it_for_a_guarantee(nominal: Any) -> None:

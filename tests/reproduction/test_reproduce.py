@@ -28,9 +28,13 @@ TABLE = {
     ("L1-LRT", "pooled", "log ixg_l1"): (0.0211, 0.0755, 0.6407),
     ("L1-LRT", "per-record", "log ixg_l1"): (0.0120, 0.0568, 0.6313),
     ("L1-LRT", "shrunk", "log ixg_l1"): (0.0258, 0.0797, 0.6393),
-    ("L1-LRT", "hierarchical (default)", "log ixg_l1"): (0.0265, 0.0818, 0.6445),
+    ("L1-LRT", "hierarchical", "log ixg_l1"): (0.0265, 0.0818, 0.6445),
+    ("L1-LRT", "types", "log ixg_l1"): (0.0245, 0.0822, 0.6509),
+    ("L1-LRT", "blend (default)", "log ixg_l1"): (0.0262, 0.0827, 0.6505),
     ("L1-LRT", "joint with the confidence, pooled", "confidence + log ixg_l1"): (0.0394, 0.0951, 0.6506),
-    ("L1-LRT", "joint with the confidence, hierarchical (best)", "confidence + log ixg_l1"): (0.0409, 0.0960, 0.6541),
+    ("L1-LRT", "joint with the confidence, hierarchical", "confidence + log ixg_l1"): (0.0409, 0.0960, 0.6541),
+    ("L1-LRT", "joint with the confidence, types", "confidence + log ixg_l1"): (0.0444, 0.1008, 0.6677),
+    ("L1-LRT", "joint with the confidence, blend (best)", "confidence + log ixg_l1"): (0.0447, 0.1014, 0.6675),
     ("Loss LiRA", "authors' score, authors' read-out", "loss"): (0.0543, 0.0946, 0.5696),
     ("Loss LiRA", "authors' score, exact ROC", "loss"): (0.0094, 0.0302, 0.5696),
     ("Loss LiRA", "threshold", "loss"): (0.0010, 0.0103, 0.5643),
@@ -38,7 +42,9 @@ TABLE = {
     ("Loss LiRA", "pooled", "confidence"): (0.0380, 0.0915, 0.6460),
     ("Loss LiRA", "per-record", "confidence"): (0.0105, 0.0637, 0.6414),
     ("Loss LiRA", "shrunk", "confidence"): (0.0397, 0.0932, 0.6469),
-    ("Loss LiRA", "hierarchical (default)", "confidence"): (0.0400, 0.0934, 0.6473),
+    ("Loss LiRA", "hierarchical", "confidence"): (0.0400, 0.0934, 0.6473),
+    ("Loss LiRA", "types", "confidence"): (0.0433, 0.0988, 0.6641),
+    ("Loss LiRA", "blend (default)", "confidence"): (0.0435, 0.0988, 0.6637),
 }
 
 

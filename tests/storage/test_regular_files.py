@@ -7,7 +7,7 @@ import pytest
 
 from mia_audit.errors import UserError
 from mia_audit.storage import regular_files
-from mia_audit.storage.regular_files import open_regular, own_folder
+from mia_audit.storage.regular_files import open_regular, own_folder, private_folder
 
 
 def test_a_link_is_neither_followed_nor_created_through(tmp_path):
@@ -57,3 +57,12 @@ def test_a_folder_is_this_users_alone(tmp_path, monkeypatch):
     monkeypatch.setattr(regular_files, "os", SimpleNamespace(geteuid=lambda: 12345))
     with pytest.raises(UserError, match="XDG_RUNTIME_DIR"):
         own_folder(tmp_path / "mine")
+
+
+def test_a_new_folder_of_records_is_this_users_alone_and_an_old_one_keeps_its_mode(tmp_path):
+    private_folder(tmp_path / "results" / "mine")
+    assert (tmp_path / "results" / "mine").stat().st_mode & 0o777 == 0o700
+    (tmp_path / "shared").mkdir()
+    (tmp_path / "shared").chmod(0o770)
+    private_folder(tmp_path / "shared")
+    assert (tmp_path / "shared").stat().st_mode & 0o777 == 0o770

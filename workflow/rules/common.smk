@@ -15,6 +15,7 @@ from mia_audit.runtime.mtimes import clamp_future_mtimes
 from mia_audit.runtime.search_path import prepend_environment
 from mia_audit.runtime.slurm import cancel_jobs_of, put_first_on_path
 from mia_audit.sanitise import visible
+from mia_audit.storage.regular_files import private_folder
 
 # all objects of a plan stay alive: collecting garbage among them takes a sixth of the time of planning thousands of jobs
 gc.set_threshold(1_000_000, 50, 100)
@@ -37,6 +38,8 @@ if workflow.is_main_process:
         Path(str(workflow.current_basedir)).parent / "profiles" / "slurm" / "bin"
     )
     clamp_future_mtimes(Path(results))
+    if not workflow.dryrun:
+        private_folder(Path(results))  # it holds records, and who was a member
 
 SETTINGS = audits.settings(AUDIT)
 TRAINED = [setting for setting in SETTINGS if setting.trained]

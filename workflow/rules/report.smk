@@ -149,3 +149,32 @@ rule report:
         results=subpath(output.page, parent=True),
     shell:
         "mia-audit report --results {params.results} --spec {params.spec} --out {output.page} --usage {params.usage} >{log} 2>&1"
+
+
+FINISHED = [
+    "<results>/report.html",
+    "<results>/provenance.json",
+    *PRIVATE,
+]
+if SETTINGS:  # without: a study of private explanations alone
+    FINISHED += [
+        *(["<results>/benchmarks/step_times.csv"] if TRAINED else []),
+        *expand("<results>/tables/{name}", name=TABLES),
+        *expand("<results>/figures/{name}", name=FIGURES),
+        *expand("<results>/figures/filters/{dataset}", dataset=FILTERED),
+        *expand("<results>/figures/side_by_side/{dataset}", dataset=SIDE_BY_SIDE),
+    ]
+
+
+rule seal:
+    input:
+        FINISHED,
+    output:
+        "<results>/SHA256SUMS",
+    log:
+        "<results>/logs/seal.log",
+    localrule: True
+    params:
+        results=subpath(output[0], parent=True),
+    shell:
+        "mia-audit seal --results {params.results} >{log} 2>&1"

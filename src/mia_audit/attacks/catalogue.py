@@ -30,7 +30,7 @@ class Attack:
     `options` declare are its further arguments, by name. `likelihoods` are those it knows, its default first; attacks
     without any are given `none`. An attack that `learns` depends on the membership of the other models, and so has a
     null control. `several`: it can read more than one signal at once. One that is not `repeatable` takes too long to be
-    scored again without each of some models, and its intervals assume that all that targets share is noise. With
+    run again without each of some models: unless it is `pairwise`, its intervals assume that all that targets share is noise. With
     the likelihoods of `pairwise` its score function takes `pairs` of models (`design.Pairs`) too, and returns scores [N, P] of
     each pair's target without the second model, from one pass over the records; others are scored anew without each model.
     """

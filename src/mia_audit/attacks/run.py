@@ -10,6 +10,7 @@ import numpy as np
 
 from mia_audit.attacks.catalogue import attacks, split
 from mia_audit.attacks.design import recognise
+from mia_audit.attacks.engine.joint import AT_MOST
 from mia_audit.errors import UserError, suggest
 from mia_audit.sections import fields_of
 from mia_audit.seeds import generator
@@ -38,17 +39,16 @@ def plan(methods: Sequence[str], signals: Sequence[Signal], likelihoods: Sequenc
     """List the runs of the attacks on the signals there are, grouped by signals so that each is read once.
 
     A method may name its signals, as in `joint-lrt:confidence+ixg_l1`. Attacks with likelihoods run once for each that
-    they know (with their default where they know none of them); the first is the headline, and the one of the null control.
+    they know for so many signals (with their default where they know none of them); the first is the headline.
     What is asked for twice runs once: a second row per target would count as a second target.
     """
     runs = []
     for name, groups in (_resolve(method, signals) for method in methods):
-        known = attacks[name].likelihoods
-        chosen = [likelihood for likelihood in likelihoods if likelihood in known] or known[:1] or ["none"]
         for group in groups:
-            runs += [Run(name, group, likelihood, null_control=False) for likelihood in chosen]
-            if attacks[name].learns:
-                runs.append(Run(name, group, chosen[0], null_control=True))
+            known = [one for one in attacks[name].likelihoods if len(group) <= AT_MOST.get(one, len(group))]
+            chosen = [likelihood for likelihood in likelihoods if likelihood in known] or known[:1] or ["none"]
+            for null_control in (False, True) if attacks[name].learns else (False,):
+                runs += [Run(name, group, likelihood, null_control) for likelihood in chosen]
     order = {signal: index for index, signal in enumerate(signals)}
     return sorted(dict.fromkeys(runs), key=lambda run: [order[signal] for signal in run.signals])
 

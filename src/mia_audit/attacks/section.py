@@ -13,7 +13,10 @@ class Attacks(OpenSection):
 
     methods: tuple[str, ...] = ("threshold", "loss-lira", "var-lrt", "l1-lrt", "l2-lrt", "linf-lrt")
     """Attacks by name, or `file.py:function`; `attack:signal` or `attack:signal+signal` names the signals that it reads."""
-    likelihoods: tuple[Literal["hierarchical", "pooled", "per-record", "shrunk"], ...] = ("hierarchical", "pooled")
+    likelihoods: tuple[Literal["blend", "hierarchical", "types", "pooled", "per-record", "shrunk"], ...] = (
+        "blend",
+        "hierarchical",
+    )
     """Likelihoods of the likelihood ratios; the first is the headline."""
 
     @classmethod

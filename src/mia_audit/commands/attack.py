@@ -8,6 +8,7 @@ from threadpoolctl import threadpool_limits
 
 from mia_audit.attacks.design import recognise
 from mia_audit.attacks.io.parquet import GIVEN, OPTIONS, TARGET, SignalsFile, TooFewModels, write_scores
+from mia_audit.attacks.io.population import population_files, with_population
 from mia_audit.attacks.run import permuted_membership, plan, scores_of
 from mia_audit.commands._arguments import add_spec
 from mia_audit.config.specs import AttackSpec
@@ -38,7 +39,9 @@ def run(options: argparse.Namespace) -> None:
     if spec.attacks.model_extra:
         metadata[OPTIONS] = spec.attacks.model_extra
     told = table_metadata(options.signals, "signals")
-    if given := told.get(GIVEN, {}) | given_digest(options.signals):
+    chosen = with_population(spec.attacks.model_extra, file.models)
+    given = told.get(GIVEN, {}) | population_files(spec.attacks.model_extra) | (given_digest(options.signals) or {})
+    if given:
         metadata[GIVEN] = given
     runs = plan(spec.attacks.methods, file.signals, spec.attacks.likelihoods)
     if not runs:
@@ -53,6 +56,6 @@ def run(options: argparse.Namespace) -> None:
     with threadpool_limits(1, "blas"):  # its products are too small to gain from threads
         scored = (
             (found.run, found.member[:, targets], found.scores[:, targets])
-            for found in scores_of(runs, file.read, file.member, null, spec.attacks.model_extra)
+            for found in scores_of(runs, file.read, file.member, null, chosen)
         )
         write_scores(options.out, scored, runs, file.record, file.target[targets], metadata)

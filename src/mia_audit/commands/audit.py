@@ -3,6 +3,9 @@
 import argparse
 import os
 from pathlib import Path
+from typing import Any
+
+from mia_audit.errors import UserError
 
 METHODS = ("threshold", "loss-lira", "var-lrt", "l1-lrt", "l2-lrt", "linf-lrt", "lrt")
 
@@ -10,12 +13,13 @@ METHODS = ("threshold", "loss-lira", "var-lrt", "l1-lrt", "l2-lrt", "linf-lrt", 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     parser.add_argument(
-        "--membership", required=True, help="records × models, 0/1 or true/false (.npy, .npz:KEY, .csv, .parquet)"
+        "--table", type=Path, help="signals.parquet, as import writes it, instead of --membership and --signal"
     )
+    parser.add_argument("--membership", help="records × models, 0/1 or true/false (.npy, .npz:KEY, .csv, .parquet)")
     parser.add_argument(
         "--signal",
-        required=True,
         action="append",
+        default=[],
         metavar="NAME=FILE",
         help="loss, confidence, probability (softmax, of the label), an attribution's …_variance, …_l1, …_l2 or …_linf, "
         "or NAME:positive|real:low|high for "
@@ -23,8 +27,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--out", required=True, type=Path, help="folder for the audit")
     parser.add_argument("--attacks", nargs="+", default=METHODS, metavar="ATTACK", help=f"default: {' '.join(METHODS)}")
+    parser.add_argument("--likelihoods", nargs="+", default=["blend"], metavar="LIKELIHOOD", help="default: blend")
     parser.add_argument(
-        "--likelihoods", nargs="+", default=["hierarchical"], metavar="LIKELIHOOD", help="default: hierarchical"
+        "--option",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="a key that one of the attacks declares: offline_a=0.5 or offline_a=tuned, population.loss=FILE (config/README.md)",
     )
     parser.add_argument(
         "--fprs", nargs="+", type=float, default=[0.001, 0.01, 0.1], metavar="FPR", help="default: 0.001 0.01 0.1"
@@ -59,15 +68,43 @@ def run(options: argparse.Namespace) -> None:
     from mia_audit.report.matrix_audit import Request, audit
     from mia_audit.report.section import Report
 
+    if bool(options.table) == bool(options.membership and options.signal) or (options.table and options.signal):
+        raise UserError("audit: expected --membership and at least one --signal, or --table alone")
     parse(Report, {"exposed": options.exposed}, "audit")
-    attacks = parse(Attacks, {"methods": options.attacks, "likelihoods": options.likelihoods}, "audit")
+    keys = {"methods": options.attacks, "likelihoods": options.likelihoods, **_options(options.option)}
+    attacks = parse(Attacks, keys, "audit")
     evaluation = parse(Evaluation, {"fprs": options.fprs, "confidence": options.confidence}, "audit")
     config = {
-        "membership": options.membership,
-        "signals": options.signal,
+        **({"table": str(options.table)} if options.table else {}),
+        **({} if options.table else {"membership": options.membership, "signals": options.signal}),
         **{name: getattr(options, name) for name in ("design", "delta", "seed")},
         "attacks": attacks.model_dump(mode="json"),
         "evaluation": evaluation.model_dump(mode="json"),
     }
     given = {**vars(options), "signals": options.signal, "report": not options.no_report, "config": config}
+    given["options"] = attacks.model_extra or {}
     audit(Request(**{name: given[name] for name in Request.__dataclass_fields__}))
+
+
+def _options(texts: list[str]) -> dict[str, Any]:
+    """Read every KEY=VALUE as a config has it; KEY.NAME=VALUE is an item of a mapping."""
+    values: dict[str, Any] = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        name, dot, item = key.partition(".")
+        if not (equals and name and value) or (dot and not item):
+            raise UserError(f"--option {text}: expected KEY=VALUE, for example offline_a=tuned")
+        read = float(value) if _is_number(value) else value
+        if dot:
+            values[name] = {**values.get(name, {}), item: read}
+        else:
+            values[name] = read
+    return values
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True

@@ -8,11 +8,13 @@ from typing import Any
 from threadpoolctl import threadpool_limits
 
 from mia_audit.attacks.io.parquet import GIVEN, OPTIONS, SignalsFile
+from mia_audit.attacks.io.population import with_population
 from mia_audit.attacks.run import Run
 from mia_audit.commands._arguments import add_spec
 from mia_audit.config.specs import EvaluationSpec
 from mia_audit.evaluation.files import Scored, metric_rows, metrics_table, read_scores
 from mia_audit.evaluation.leave_outs import Columns, without_each
+from mia_audit.evaluation.model_counts import MODEL_COUNTS, model_counts
 from mia_audit.signals.name import Reading, Signal
 from mia_audit.storage import ROW_GROUPS, given_digest, table_metadata, write_table
 
@@ -48,7 +50,9 @@ def run(options: argparse.Namespace) -> None:
                 further = _further(options.signals, section.fprs, given)
             without = further(scored) if further and not scored.key[-1] else None
             rows += metric_rows(scored, section.fprs, section.confidence, without)
-    metrics = metrics_table(rows)
+        metrics = metrics_table(rows)
+        if options.signals and rows:
+            metadata[MODEL_COUNTS] = model_counts(metrics, SignalsFile(options.signals), section.fprs, given)
     write_table(options.out, metrics.to_arrow(), "metrics", len(metrics), metadata)
 
 
@@ -57,6 +61,7 @@ def _further(path: Path, fprs: tuple[float, ...], given: dict[str, Any] | None) 
     file = SignalsFile(path)
     known = {signal.name: signal for signal in file.signals}
     held: dict[Signal, Reading] = {}
+    options = with_population(given, file.models)
 
     def score(scored: Scored) -> Columns:
         nonlocal held
@@ -66,6 +71,6 @@ def _further(path: Path, fprs: tuple[float, ...], given: dict[str, Any] | None) 
         signals = tuple(known[name] for name in names.split("+"))
         held = {signal: held[signal] if signal in held else Reading(signal, file.read(signal)) for signal in signals}
         run = Run(attack, signals, likelihood, null_control)
-        return without_each(run, list(held.values()), scored.member, fprs, given)
+        return without_each(run, list(held.values()), scored.member, fprs, options)
 
     return score

@@ -3,6 +3,8 @@
 import argparse
 from pathlib import Path
 
+import numpy as np
+
 from mia_audit.attacks.io.layouts import LAYOUTS, from_logits
 from mia_audit.attacks.io.published import write_signals
 from mia_audit.errors import UserError
@@ -22,6 +24,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--membership", type=Path, help="records × models, or models × records, with --logits")
     parser.add_argument(
+        "--temperatures",
+        type=float,
+        nargs="+",
+        default=[],
+        metavar="T",
+        help="with --logits: the loss of the softmax of logits / T besides, for rmia (its paper takes 2)",
+    )
+    parser.add_argument(
         "--where",
         action="append",
         default=[],
@@ -32,11 +42,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Write signals.parquet."""
+    """Write signals.parquet, and beside it the losses of a population where the files have one."""
+    if min(options.temperatures, default=1) <= 0:
+        raise UserError("--temperatures: expected positive numbers")
+    if options.temperatures and not options.logits:
+        raise UserError("--temperatures: only logits have a temperature; expected --logits, --labels and --membership")
     if options.logits:
         if options.folder or options.layout or not (options.labels and options.membership):
             raise UserError("--logits: expected --labels and --membership beside it, and neither a folder nor --layout")
-        write_signals(options.out, from_logits(options.logits, options.labels, options.membership))
+        write_signals(
+            options.out, from_logits(options.logits, options.labels, options.membership, options.temperatures)
+        )
         return
     if not (options.folder and options.layout):
         raise UserError("import: expected a folder and --layout, or --logits, --labels and --membership")
@@ -48,4 +64,9 @@ def run(options: argparse.Namespace) -> None:
         if not equals:
             raise UserError(f"--where {text}: expected KEY=VALUE")
         where[key] = value
-    write_signals(options.out, LAYOUTS[options.layout](options.folder, where, options.labels))
+    published = LAYOUTS[options.layout](options.folder, where, options.labels)
+    write_signals(options.out, published)
+    if published.population is not None:
+        file = options.out.with_name(f"{options.out.stem}_population.npy")
+        np.save(file, published.population)
+        print(f"{file}: RMIA's population; read it with population.loss={file}")

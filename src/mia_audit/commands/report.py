@@ -18,14 +18,11 @@ def run(options: argparse.Namespace) -> None:
     """Read everything that the audit left on disk, write the page and where its numbers come from."""
     from mia_audit.report.data.diverged import audited
     from mia_audit.report.data.find import find
-    from mia_audit.report.data.provenance import provenance
+    from mia_audit.report.data.provenance import provenance, write_page
     from mia_audit.report.data.spec import parse_spec
     from mia_audit.report.page.render import render
-    from mia_audit.storage import write_json, write_text
 
     results = audited(options.results, parse_spec(ReportSpec.read(options.spec).model_dump(mode="json")))
     findings = find(results)
     sources = provenance(results, findings.settings)
-    page = render(results, findings, sources)
-    write_json(options.out.parent / "provenance.json", sources)
-    write_text(options.out, page)
+    write_page(options.out, render(results, findings, sources), sources, results.spec.config)

@@ -2,36 +2,95 @@
 
 import argparse
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from mia_audit.errors import UserError
+from mia_audit.errors import UserError, first_line
+from mia_audit.sanitise import visible
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     parser.add_argument("--results", type=Path, required=True, help="folder of the audit's results")
+    parser.add_argument(
+        "--signed", metavar="KEY", help="public key of minisign, a file or its line: the results must be signed by it"
+    )
+    parser.add_argument(
+        "--unfinished",
+        action="store_true",
+        help="check what is there of an audit that has not ended: nothing lists its files",
+    )
 
 
 def run(options: argparse.Namespace) -> None:
-    """Read and check every table, pool and model of the results; print a line for each that is damaged or missing."""
-    checks: dict[str, Callable[[Path], None]] = {".parquet": _table, ".npy": _pool, ".safetensors": _weights}
-    files = [
-        path for path in sorted(options.results.rglob("*")) if path.suffix in checks and not _hidden(path, options)
-    ]
+    """Compare all files with digests, provenance and SHA256SUMS, and print the root hash; a line for each that differs."""
+    if options.unfinished:
+        if options.signed:
+            raise UserError("--signed: only finished results are signed; leave --unfinished out")
+        count = _whole(options.results)
+        print(
+            f"{count} files of {options.results} carry the digests that they were written with; nothing lists what is missing"
+        )
+        return
+    verified(options.results)
+    if options.signed:
+        from mia_audit.storage.signatures import check_signature
+
+        print(f"signed by that key: {check_signature(options.results, options.signed)}")
+
+
+def verified(results: Path) -> None:
+    """Print the root hash of results that are as SHA256SUMS, provenance.json and their own digests say; else UserError."""
+    from mia_audit.storage.manifest import MANIFEST, differences, provenance_differences, read_manifest, root_hash
+
+    count = len(_checked(results))
+    if not (results / MANIFEST).exists():
+        raise UserError(
+            f"{results}: no {MANIFEST}, which lists the files of a finished audit: it has not ended, or the list was taken away."
+            " --unfinished checks what is there"
+        )
+    _refuse([*_damages(results), *provenance_differences(results), *differences(results)])
+    listed = len(read_manifest(results / MANIFEST))
+    print(f"{listed} files of {results} are those that {MANIFEST} lists, {count} of them with digests inside")
+    print(
+        f"root hash {root_hash(results)}; who forges files can forge this list: compare the root hash, or check a signature"
+    )
+
+
+def _whole(results: Path) -> int:
+    files = _checked(results)
+    _refuse(list(_damages(results)))
+    return len(files)
+
+
+CHECKED = (".parquet", ".npy", ".safetensors")
+"""Files that carry a digest, or have one beside them."""
+
+
+def _checked(results: Path) -> list[Path]:
+    files = [path for path in sorted(results.rglob("*")) if path.suffix in CHECKED and not _hidden(path, results)]
     if not files:
-        raise UserError(f"{options.results}: no tables or models there; expected the results of an audit, results/NAME")
-    complaints = [complaint for path in files for complaint in _complaints(checks[path.suffix], path)]
+        raise UserError(f"{results}: no tables or models there; expected the results of an audit, results/NAME")
+    return files
+
+
+def _damages(results: Path) -> Iterator[str]:
+    checks: dict[str, Callable[[Path], None]] = {".parquet": _table, ".npy": _pool, ".safetensors": _weights}
+    for path in _checked(results):
+        yield from _complaints(checks[path.suffix], path)
+
+
+def _refuse(complaints: list[str]) -> None:
+    """Raise the first complaint, after a line for each of the others."""
     if complaints:
         more = [f"; {len(complaints) - 1} more above"] if len(complaints) > 1 else []
         for complaint in complaints[1:]:
-            print(complaint)
+            print(visible(complaint))
         raise UserError("".join([complaints[0], *more]))
-    print(f"{len(files)} files of {options.results} are as they were written")
 
 
-def _hidden(path: Path, options: argparse.Namespace) -> bool:
-    return any(part.startswith(".") for part in path.relative_to(options.results).parts)
+def _hidden(path: Path, results: Path) -> bool:
+    return any(part.startswith(".") for part in path.relative_to(results).parts)
 
 
 def _complaints(check: Callable[[Path], None], path: Path) -> Iterable[str]:
@@ -63,12 +122,24 @@ def _block(path: Path) -> None:
 
 
 def _pool(path: Path) -> None:
-    from mia_audit.pools.store import read_records
+    from mia_audit.pools.store import ARRAY, read_records
+    from mia_audit.storage import table_metadata
 
     read_records(path.parent, path.stem)
+    if not table_metadata(path.with_suffix(".parquet"), "records").get(ARRAY):
+        raise UserError(f"{path}: {path.stem}.parquet beside it has no digest of it, as an audit writes")
 
 
 def _weights(path: Path) -> None:
-    from mia_audit.models.weights import read_weights
+    from safetensors import SafetensorError, safe_open
+
+    from mia_audit.models.weights import WRITTEN, read_weights
 
     read_weights(path)
+    try:
+        with safe_open(path, framework="np") as file:
+            written = WRITTEN in (file.metadata() or {})
+    except (SafetensorError, OSError) as error:
+        raise UserError(f"{path}: damaged ({first_line(error)})") from None
+    if not written and path.name != "masks.safetensors":
+        raise UserError(f"{path}: without the digest that an audit writes into it: not the file of this audit")

@@ -39,11 +39,12 @@ def without_each(
     """
     models = member.shape[1]
     attack, given = attacks[run.attack], options_of(run.attack, options)
-    if run.null_control or not attack.repeatable or models < FEWEST:
+    at_once = run.likelihood in attack.pairwise and recognise(member).independent
+    if run.null_control or models < FEWEST or not (at_once or attack.repeatable):
         return {}
     places = chosen(models)
     pairs = Pairs.among(places)
-    if run.likelihood in attack.pairwise and recognise(member).independent:
+    if at_once:
         scores = attack.score(list(readings), member, run.likelihood, **given, pairs=pairs)
     else:
         try:
@@ -70,10 +71,21 @@ def _scored_anew(
         others = [
             Reading(reading.signal, [_columns(values, kept) for values in reading.queries]) for reading in readings
         ]
-        without = attack.score(others, _columns(member, kept), likelihood, **given)
+        matrices = {key: _of_models(value, kept, member.shape[1]) for key, value in given.items()}
+        without = attack.score(others, _columns(member, kept), likelihood, **matrices)
         places = np.flatnonzero(pairs.left == left)
         scores[:, places] = without[:, np.searchsorted(kept, pairs.target[places])]
     return scores
+
+
+def _of_models(option: Any, kept: np.ndarray, models: int) -> Any:
+    """Return an option for some of the models: a mapping's matrices with a column for each model lose the others."""
+    if not isinstance(option, Mapping):
+        return option
+    return {
+        name: _columns(value, kept) if isinstance(value, np.ndarray) and value.shape[1:] == (models,) else value
+        for name, value in option.items()
+    }
 
 
 def _columns(values: Cells | Member, kept: np.ndarray) -> Any:

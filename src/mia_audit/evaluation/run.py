@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -48,16 +48,20 @@ def score_and_evaluate(
     fprs: Sequence[float],
     confidence: float,
     threads: int = 1,
+    options: Mapping[str, Any] | None = None,
 ) -> Iterator[Evaluated]:
-    """Yield the scores and metrics of all runs in their order, working on as many signals at a time as there are threads."""
+    """Yield the scores and metrics of all runs in their order, working on as many signals at a time as there are threads.
+
+    `options` are the keys that attacks declare.
+    """
 
     def work(group: list[Run]) -> list[Evaluated]:
         judged = []
-        for run, readings, member, scores in scores_of(group, source.read, source.member, null):
+        for run, readings, member, scores in scores_of(group, source.read, source.member, null, options):
             stored = scores.astype(np.float32, copy=False)
             key = (run.attack, run.signal, run.likelihood, run.null_control)
             scored = Scored(key, np.arange(source.models), source.record, member, stored)
-            without = without_each(run, readings, member, fprs)
+            without = without_each(run, readings, member, fprs, options)
             judged.append(Evaluated(run, member, stored, metric_rows(scored, fprs, confidence, without)))
         return judged
 

@@ -1,8 +1,8 @@
 """The section of a config for explanations."""
 
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from mia_audit.explain.catalogue import explainers
 from mia_audit.sections import OpenSection, Options, Precision, known
@@ -19,6 +19,9 @@ class Explainers(OpenSection):
     """The class whose quantity is explained."""
     precision: Precision | None = None
     """float32 when left out; `tf32` and `bf16` are faster on GPUs, bf16 with the classifier in float32."""
+
+    loss_temperatures: tuple[Annotated[float, Field(gt=0, le=1000)], ...] = ()
+    """Temperatures T of the softmax, for which the signal `loss_tT` is computed from the logits beside `loss`; RMIA's paper takes 2."""
 
     @classmethod
     def members(cls) -> dict[str, Options]:

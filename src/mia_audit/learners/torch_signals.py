@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -18,6 +18,7 @@ from mia_audit.explain.summaries import summarise
 from mia_audit.learners.protocol import Attribution, ExplanationRequest, Summaries
 from mia_audit.runtime.memory import AdaptiveBatchSize
 from mia_audit.runtime.precision import computing
+from mia_audit.training.outputs import losses_at
 
 if TYPE_CHECKING:
     from mia_audit.explain.training_records import Members
@@ -99,7 +100,7 @@ def _part(
             f"the model's output for record {records[int(finite.long().argmin())]} is not finite: training diverged;"
             " lower its learning rate"
         )
-    scalars = _outputs(batch, truth) if outputs else {}
+    scalars = _outputs(batch, truth, request.options) if outputs else {}
     explanations = {key: values.float() for key, values in _explanations(batch, request)}
     return len(records), Summaries(  # moved to the host last, so that a GPU is waited for once
         {name: values.cpu().numpy() for name, values in scalars.items()},
@@ -112,11 +113,12 @@ def shares_pass(request: ExplanationRequest) -> bool:
     return any(explainers[name].family == GRADIENT for name in request.explainers)
 
 
-def _outputs(batch: Batch, labels: Tensor) -> Mapping[str, Tensor]:
+def _outputs(batch: Batch, labels: Tensor, options: Mapping[str, Any]) -> Mapping[str, Tensor]:
     return {
         "predicted": batch.logits.argmax(dim=1).int(),
         "loss": loss(batch.logits, labels).float(),
         "confidence": confidence(batch.logits, labels).float(),
+        **{name: loss(batch.logits / temperature, labels).float() for name, temperature in losses_at(options).items()},
     }
 
 

@@ -3,6 +3,7 @@
 import hashlib
 import json
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,9 @@ import numpy as np
 from jaxtyping import Bool, Int, Num, Shaped
 
 from mia_audit.errors import UserError
-from mia_audit.pools.catalogue import Source
+from mia_audit.pools.catalogue import Rows, Source
 from mia_audit.pools.duplicates import Store, distinct_records
+from mia_audit.pools.images import Images
 from mia_audit.pools.persons import Persons
 from mia_audit.pools.scaling import STANDARDISATIONS, Release, Scaling, Standardisation
 from mia_audit.pools.section import Dataset
@@ -111,7 +113,7 @@ def build_pool(
     _check_enough(section, where, len(persons))
     with reporter() as report:
         report.begin(f"reading {name}", 1, wanted)
-        order = ORDERS[section.take](source, persons, seed, name)
+        order = ORDERS[section.take](source, persons, seed, name, threads)
         distinct = distinct_records(
             source.records,
             source.labels,
@@ -160,19 +162,21 @@ def build_pool(
     return Pool(side(audited, section.label_noise), side(public, 0.0), metadata)
 
 
-def _by_hash(source: Source, persons: Persons, seed: int, name: str) -> Int[np.ndarray, " n"]:
+def _by_hash(source: Source, persons: Persons, seed: int, name: str, threads: int) -> Int[np.ndarray, " n"]:
     """Order persons by a hash under the seed, so that one more of them displaces at most one of the first n.
 
-    A person's hash is the least of their records'. That is of content and label where the records are in memory, and of the
-    row in the source where they have to be decoded: there, a record that is added at the end displaces at most one.
+    A person's hash is the least of their records'. That is of content and label: of an image in a file, of that file, which is
+    not decoded.
     """
     key = hashlib.blake2b(json.dumps([seed, "pool", name]).encode()).digest()
     rows = range(len(source.records))
-    if isinstance(source.records, np.ndarray):
-        contents = (np.ascontiguousarray(source.records[row]).tobytes() + b"%d" % source.labels[row] for row in rows)
-    else:
-        contents = (b"%d" % row for row in rows)
-    hashes = [hashlib.blake2b(content, key=key, digest_size=16).digest() for content in contents]
+
+    def hashed(row: int) -> bytes:
+        content = _content(source.records, row) + b"%d" % source.labels[row]
+        return hashlib.blake2b(content, key=key, digest_size=16).digest()
+
+    with ThreadPoolExecutor(threads) as executor:
+        hashes = list(executor.map(hashed, rows) if isinstance(source.records, Images) else map(hashed, rows))
     least: dict[int, bytes] = {}
     for row, person in enumerate(persons.of.tolist()):
         least[person] = min(least.get(person, hashes[row]), hashes[row])
@@ -180,9 +184,14 @@ def _by_hash(source: Source, persons: Persons, seed: int, name: str) -> Int[np.n
     return np.array(sorted(rows, key=keys.__getitem__), dtype=np.int64)
 
 
-ORDERS: dict[str, Callable[[Source, Persons, int, str], Int[np.ndarray, " n"]]] = {
+def _content(records: Rows, row: int) -> bytes:
+    """Return what a record is known by, wherever it stands."""
+    return records.content(row) if isinstance(records, Images) else np.ascontiguousarray(records[row]).tobytes()
+
+
+ORDERS: dict[str, Callable[[Source, Persons, int, str, int], Int[np.ndarray, " n"]]] = {
     "sample": _by_hash,
-    "first": lambda source, persons, seed, name: np.argsort(persons.of, kind="stable"),
+    "first": lambda source, persons, seed, name, threads: np.argsort(persons.of, kind="stable"),
 }
 """The order in which records are read, by the value of `take`; the records of a person follow each other."""
 

@@ -33,7 +33,7 @@ DECODING_MEGABYTES = 1200
 
 @dataclass(frozen=True)
 class Images:
-    """`count` images as uint8 [C, H, W], decoded by `open_image` and called by `name_of` in errors.
+    """`count` images as uint8 [C, H, W], decoded by `open_image` and called by `name_of` in errors; `path_of` where each is a file.
 
     They are resized to `sizes` (height, width) with Pillow's bilinear filter, which averages where it shrinks; the sides'
     ratio is not kept (the preparation of Huang et al. 2024, F.3).
@@ -46,6 +46,7 @@ class Images:
     name_of: Callable[[int], str]
     at_once: AbstractContextManager[Any] = field(default_factory=nullcontext)
     """Entered while an image is decoded: what bounds how many are."""
+    path_of: Callable[[int], Path] | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -69,6 +70,18 @@ class Images:
             raise BadRecordError(f"{self.name_of(row)} ({unreadable(error)})") from None
         return np.ascontiguousarray(pixels.reshape(*self.sizes, self.channels).transpose(2, 0, 1))
 
+    def content(self, row: int) -> bytes:
+        """Return what an image is known by, whatever its place among the others: its file's bytes, or its pixels.
+
+        Of one that cannot be read it is the name, which `__getitem__` tells in its error.
+        """
+        try:
+            if self.path_of is not None:
+                return self.path_of(row).read_bytes()
+            return self.open_image(row).tobytes()
+        except Exception:  # whatever a decoder raises for a damaged file
+            return self.name_of(row).encode()
+
 
 def open_plain(path: Path) -> Image:
     """Open an image of one of `FORMATS`, of at most `MOST_PIXELS`; raises what Pillow raises."""
@@ -85,6 +98,7 @@ def guard_pillow() -> None:
     EpsImagePlugin.gs_binary = False
     Image.init()
     Image.MAX_IMAGE_PIXELS = MOST_PIXELS
+    filterwarnings("ignore", category=UserWarning, module=r"PIL\.")  # of odd metadata, which are not read
     filterwarnings("error", category=Image.DecompressionBombWarning)
 
 

@@ -9,17 +9,20 @@ import numpy as np
 import pyarrow as pa
 from jaxtyping import Bool, Int, Num, Shaped
 
-from mia_audit.errors import UserError
+from mia_audit.errors import UserError, first_line
 from mia_audit.pools.build import Data, Pool, Records
 from mia_audit.pools.persons import Persons, check_apart, missing_ids, numbered_ids
 from mia_audit.storage import atomic_write, open_table, read_table, sha256, table_metadata, write_table
+from mia_audit.storage.regular_files import private_folder
+from mia_audit.storage.unpacked import NOT_NUMPY
 
 ARRAY = "array_sha256"
 """Key of a pool's metadata: the SHA-256 of the array beside it; pools made elsewhere have none."""
 
 
 def write_pool(pool: Pool, folder: Path) -> None:
-    """Write records.npy, records.parquet, public.npy and public.parquet."""
+    """Write records.npy, records.parquet, public.npy and public.parquet; a new folder is this user's alone."""
+    private_folder(folder)
     for stem, records in (("public", pool.public), ("records", pool.audited)):
         with atomic_write(folder / f"{stem}.npy") as partial, partial.open("wb") as file:
             _write_array(file, records.data)
@@ -67,11 +70,13 @@ def read_records(folder: Path, stem: str = "records") -> StoredRecords:
         data = np.load(path, mmap_mode="r" if len(table) else None, allow_pickle=False)
     except FileNotFoundError:
         raise UserError(f"{path}: no such file; expected the pool's records as a NumPy array") from None
-    except (ValueError, OSError, EOFError) as error:
-        raise UserError(f"{path}: truncated or not a NumPy array ({error}). Delete it and run again") from None
-    if len(data) != len(table):
+    except NOT_NUMPY as error:
         raise UserError(
-            f"{path}: {len(data)} records, but {stem}.parquet beside it has {len(table)}. Delete both and run again"
+            f"{path}: truncated or not a NumPy array ({first_line(error)}). Delete it and run again"
+        ) from None
+    if data.ndim == 0 or len(data) != len(table):
+        raise UserError(
+            f"{path}: {len(data) if data.ndim else 'no'} records, but {stem}.parquet beside it has {len(table)}. Delete both and run again"
         )
     metadata = table_metadata(folder / f"{stem}.parquet", "records")
     if (digest := metadata.pop(ARRAY, None)) and digest != sha256(path):

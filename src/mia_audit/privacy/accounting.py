@@ -1,37 +1,43 @@
 """Where ε is computed and calibrated: the Poisson-subsampled Gaussian mechanism under add/remove adjacency of one record.
 
-`pld` (the default) is exact in closed form for a single step and without subsampling, and Google's dp-accounting
-otherwise (Koskela et al. 2020; Doroshenko et al. 2022); `prv` and `rdp` are Opacus's accountants.
+`pld` (the default) is exact in closed form for a single step and without subsampling, and composes discretised privacy
+losses otherwise (Koskela et al. 2020; Doroshenko et al. 2022); `prv` and `rdp` are Opacus's accountants.
 """
 
 import math
 import warnings
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
-from typing import Any
 
 from threadpoolctl import threadpool_limits
 
 from mia_audit.errors import UserError
 from mia_audit.privacy.composition import epsilon_of_sum
 from mia_audit.privacy.gaussian import epsilon_of_gdp, largest_epsilon
+from mia_audit.privacy.loss_distribution import losses_of_step, points
 from mia_audit.runtime.torchvision_guard import guard
 
-SMALLEST, UNREACHABLE = 1e-3, 1e6
-"""Noise multipliers between which a budget's is looked for."""
+SMALLEST, UNREACHABLE = 1e-3, 1e9
+"""Noise multipliers between which a budget's is looked for; the smallest stands for any smaller one."""
 
-LEAST_EPSILON = 1e-4
-"""No smaller budget is calibrated for."""
+NARROWEST = 1e-7
+"""The search ends where multipliers are so close, relatively: RDP's ε, a minimum over few orders, may jump."""
 
 PRECISION = 1e-3
-"""Relative change of ε at which a PLD's interval is fine enough: a third of the interval changes the error to a ninth."""
+"""Relative error of ε that discretisation may have."""
 
-TINY = 1e-3
+ROUGH = 0.05
+"""The precision of most of a search for a noise multiplier."""
+
+TINY = 1e-6
 """Below this ε the precision is that of this ε."""
 
 POINTS = 2**20
 """Most points of one step's PLD: finer ones take minutes."""
+
+NEGLIGIBLE = 1e-5
+"""Outputs of this share of δ, over all steps, count as if they told everything."""
 
 ORDERS = [1 + x / 10 for x in range(1, 100)] + list(range(11, 64)) + [2**k for k in range(6, 12)]
 """Rényi orders: Opacus's own end at 63, which no ε below some 0.2 can be told by."""
@@ -42,7 +48,19 @@ def steps_per_epoch(records: int, batch: int) -> int:
     return max(1, round(records / batch))
 
 
+@contextmanager
+def _alike_on_all_machines() -> Iterator[None]:
+    """Compute on one thread, and without warnings: remarks on ranges of orders, overflow to inf.
+
+    The last digit of a sum depends on how many threads share it, and the noise must not depend on the machine's cores.
+    """
+    with threadpool_limits(1, "blas"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
 @cache
+@_alike_on_all_machines()
 def epsilon_spent(noise_multiplier: float, sampling_rate: float, steps: int, delta: float, accountant: str) -> float:
     """Return ε at δ after `steps` steps, by the `pld`, `prv` or `rdp` accountant; inf without noise, 0 without a step.
 
@@ -52,66 +70,65 @@ def epsilon_spent(noise_multiplier: float, sampling_rate: float, steps: int, del
         return 0.0
     if noise_multiplier == 0:
         return math.inf
-    # one thread: the last digit of a sum depends on how many share it, and the noise must not depend on the machine's cores
-    with threadpool_limits(1, "blas"), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # remarks on ranges of orders, overflow to inf
-        return ACCOUNTANTS[accountant](noise_multiplier, sampling_rate, steps, delta)
+    return ACCOUNTANTS[accountant](noise_multiplier, sampling_rate, steps, delta)
 
 
-def _pld(noise_multiplier: float, sampling_rate: float, steps: int, delta: float) -> float:
-    """Return ε, exactly or right to about 5e-4 of itself; where it is not exact it is an upper bound."""
+def _pld(
+    noise_multiplier: float, sampling_rate: float, steps: int, delta: float, precision: float = PRECISION
+) -> float:
+    """Return ε, exactly or to a relative precision; where it is not exact it is an upper bound."""
     if sampling_rate == 1:
         return epsilon_of_gdp(math.sqrt(steps) / noise_multiplier, delta)
     if steps == 1:
         return _single_step(noise_multiplier, sampling_rate, delta)
     if steps * _single_step_delta(noise_multiplier, sampling_rate, 0.0) <= delta:
         return 0.0  # the total variation of all steps together is below δ
-    return composed_epsilon(noise_multiplier, sampling_rate, steps, delta)[0]
+    return composed_epsilon(noise_multiplier, sampling_rate, steps, delta, precision)[0]
 
 
-def composed_epsilon(noise_multiplier: float, sampling_rate: float, steps: int, delta: float) -> tuple[float, float]:
-    """Return ε of several subsampled steps by dp-accounting, and the discretisation interval at which it was precise enough."""
-    bounds = (
+def composed_epsilon(
+    noise_multiplier: float, sampling_rate: float, steps: int, delta: float, precision: float = PRECISION
+) -> tuple[float, float]:
+    """Return ε of several subsampled steps, and the discretisation interval at which it was precise enough."""
+    bound = min(
         epsilon_of_gdp(math.sqrt(steps) / noise_multiplier, delta),  # the whole set in every step
         steps * _single_step(noise_multiplier, sampling_rate, delta / steps),
-        _rdp(noise_multiplier, sampling_rate, steps, delta),
     )
-    if min(bounds) <= 0:
+    if bound <= 0:
         return 0.0, math.inf
     # rounding losses to multiples of an interval Δ raises their mean by at most Δ²/8 a step
-    interval = math.sqrt(8 * PRECISION * min(bounds) / steps)
-    epsilon = _composed(noise_multiplier, sampling_rate, steps, delta, interval)
-    while epsilon > 0 and _points(noise_multiplier, sampling_rate, interval / 3) <= POINTS:
-        interval /= 3
-        coarse, epsilon = epsilon, _composed(noise_multiplier, sampling_rate, steps, delta, interval)
-        if coarse - epsilon <= PRECISION * max(epsilon, TINY):
+    interval = math.sqrt(8 * precision * bound / steps)
+    added, epsilon = math.inf, math.inf
+    while True:
+        coarse = epsilon
+        epsilon, added = _composed(noise_multiplier, sampling_rate, steps, delta, interval, added)
+        # a third of the interval leaves a third of the error at most, and a ninth where it is small
+        if epsilon == 0 or coarse - epsilon <= 2 * precision * max(epsilon, TINY):
             break
-    return max(0.0, min(epsilon, *bounds)), interval
+        if points(noise_multiplier, sampling_rate, interval / 3, NEGLIGIBLE * delta / steps) > POINTS:
+            break
+        interval /= 3
+    return max(0.0, min(epsilon, bound)), interval
 
 
-def _composed(noise_multiplier: float, sampling_rate: float, steps: int, delta: float, interval: float) -> float:
-    """Return an upper bound on ε, by losses rounded to multiples of the interval so that no δ falls (connect the dots)."""
-    import numpy as np
-    from dp_accounting.pld import privacy_loss_distribution
+def _composed(
+    noise_multiplier: float,
+    sampling_rate: float,
+    steps: int,
+    delta: float,
+    interval: float,
+    added_at_most: float = math.inf,
+) -> tuple[float, float]:
+    """Return upper bounds on ε, and on that of an added record, by losses on multiples of the interval so that no δ falls.
 
-    one = privacy_loss_distribution.from_gaussian_mechanism(
-        noise_multiplier, value_discretization_interval=interval, sampling_prob=sampling_rate
-    )
-
-    def epsilon_of(losses: Any) -> float:
-        dense = losses.to_dense_pmf()
-        values = (dense._lower_loss + np.arange(dense.size)) * interval
-        return epsilon_of_sum(values, np.asarray(dense._probs), dense._infinity_mass, steps, delta)
-
-    return max(epsilon_of(one._pmf_remove), epsilon_of(one._pmf_add))  # a record removed, and one added
-
-
-def _points(noise_multiplier: float, sampling_rate: float, interval: float) -> float:
-    """Return about how many multiples of the interval the losses of one step reach over, 10 deviations out."""
-    from numpy import logaddexp
-
-    far = (10 * noise_multiplier + 0.5) / noise_multiplier**2
-    return float(logaddexp(math.log1p(-sampling_rate), math.log(sampling_rate) + far)) / interval
+    The added record's is computed only where `added_at_most`, a bound known before, exceeds that of a removed one.
+    """
+    tail = NEGLIGIBLE * delta / steps
+    removed, added = losses_of_step(noise_multiplier, sampling_rate, interval, tail)
+    epsilon = epsilon_of_sum(*removed, steps, delta)
+    if added_at_most > epsilon:
+        added_at_most = epsilon_of_sum(*added, steps, delta)
+    return max(epsilon, added_at_most), added_at_most
 
 
 def _single_step(noise_multiplier: float, sampling_rate: float, delta: float) -> float:
@@ -181,45 +198,71 @@ ACCOUNTANTS: dict[str, Callable[[float, float, int, float], float]] = {"pld": _p
 
 
 @cache
+@_alike_on_all_machines()
 def noise_multiplier_for(epsilon: float, sampling_rate: float, steps: int, delta: float, accountant: str) -> float:
     """Return a noise multiplier that spends at most ε over `steps` steps, and at least 99.9 % of it (PRV: 0.01 less).
 
-    Raises UserError for an ε below 10⁻⁴, or that no multiplier between 10⁻³ and 10⁶ reaches.
+    Raises UserError for an ε that no multiplier up to 10⁹ reaches.
     """
-    unreachable = UserError(
-        f"ε = {epsilon:g} at δ = {delta:g} cannot be reached in {steps} steps at sampling rate {sampling_rate:.4g}"
-        f" by the {accountant} accountant: raise mechanisms.*.epsilon or lower training.epochs or training.batch"
-    )
-    if epsilon < LEAST_EPSILON:
-        raise unreachable
     slack = epsilon * PRECISION if accountant != "prv" else min(0.01, epsilon / 100)
 
     def spent(noise_multiplier: float) -> float:
         return epsilon_spent(noise_multiplier, sampling_rate, steps, delta, accountant)
 
-    # ε falls with the multiplier z, and log ε is nearly linear in log z: double or halve, then a secant, halving where it lags
-    high = 1.0
-    if accountant != "rdp":  # which is quick, and asks for somewhat more noise than the others
-        with suppress(UserError):
-            high = noise_multiplier_for(epsilon, sampling_rate, steps, delta, "rdp")
-    while spent(high) > epsilon:
-        high *= 2
-        if high > UNREACHABLE:
-            raise unreachable
-    step = 0.5 if accountant == "rdp" else 0.8
-    low = step * high
-    while spent(low) <= epsilon:
-        low, high = step * low, low
-        if high < SMALLEST:
-            return high
-    lagging = False
-    while epsilon - spent(high) > slack and high - low > 1e-9 * high:
-        least, most = spent(high), spent(low)
-        share = 0.5
-        if not lagging and least > 0 and math.isfinite(most):
-            share = math.log((epsilon - slack / 2) / least) / math.log(most / least)
+    def roughly(noise_multiplier: float) -> float:
+        return _pld(noise_multiplier, sampling_rate, steps, delta, ROUGH)
+
+    # most of the search at a coarse interval; PRV, which has none, starts at PLD's
+    start = _least(roughly, epsilon, ROUGH * epsilon, 1.0, 2.0) if accountant != "rdp" else 1.0
+    found = _least(spent, epsilon, slack, start, 2.0 if accountant == "rdp" else 1 + ROUGH) if start else None
+    if found is None:
+        advice = "raise mechanisms.*.epsilon or lower training.epochs or training.batch"
+        raise UserError(
+            f"ε = {epsilon:g} at δ = {delta:g} cannot be reached in {steps} steps at sampling rate {sampling_rate:.4g}"
+            f" by the {accountant} accountant: {advice if accountant == 'pld' else 'choose accountant pld'}"
+        )
+    return found
+
+
+def _least(spent: Callable[[float], float], epsilon: float, slack: float, start: float, factor: float) -> float | None:
+    """Return a multiplier that spends at most ε and at least ε − slack, None where none up to the largest does.
+
+    ε falls with the multiplier z, and log ε is nearly linear in log z: from `start` by a factor, growing, until two multipliers
+    enclose it, then false position.
+    """
+    low = high = start
+    least = most = spent(start)
+    stride = factor
+    while least > epsilon:
+        low, most, high = high, least, high * stride
+        stride *= stride
+        if low > UNREACHABLE:
+            return None
+        least = spent(high)
+    while most <= epsilon:
+        if low <= SMALLEST:
+            return low
+        high, least, low = low, most, max(low / stride, SMALLEST)
+        stride *= stride
+        most = spent(low)
+    # the Illinois variant of false position: the end that stays twice counts half
+    aim = epsilon - slack / 2
+    above, below = _log_ratio(most, aim), _log_ratio(least, aim)
+    kept = 0
+    while epsilon - least > slack and high - low > NARROWEST * high:
+        share = below / (below - above) if math.isfinite(above) and math.isfinite(below) else 0.5
         middle = high * (low / high) ** min(max(share, 1e-3), 0.999)
-        before = math.log(high / low)
-        low, high = (low, middle) if spent(middle) <= epsilon else (middle, high)
-        lagging = math.log(high / low) > before / 2
+        value = spent(middle)
+        if value <= epsilon:
+            high, least, below = middle, value, _log_ratio(value, aim)
+            kept = min(kept, 0) - 1
+            above /= 2 if kept < -1 else 1
+        else:
+            low, above = middle, _log_ratio(value, aim)
+            kept = max(kept, 0) + 1
+            below /= 2 if kept > 1 else 1
     return high
+
+
+def _log_ratio(value: float, aim: float) -> float:
+    return math.log(value / aim) if 0 < value < math.inf else math.copysign(math.inf, value - aim)

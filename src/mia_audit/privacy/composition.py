@@ -15,11 +15,14 @@ import numpy as np
 if TYPE_CHECKING:
     from jaxtyping import Float
 
-WIDTH = 14.0
+WIDTH = 8.0
 """Standard deviations of the tilted sum on both sides of its mean that are kept."""
 
 FARTHEST = 0.999
 """The logarithm of a tail is looked for up to this share of that of the largest loss alone, which no tilt reaches."""
+
+NEGLIGIBLE = -80.0
+"""Logarithm of what does not count beside 1 in a Fourier transform, whose rounding is some 10⁻¹⁶."""
 
 LARGEST_EXPONENT = 600.0
 """Factors far below ε, which nothing is read from, do not overflow."""
@@ -68,7 +71,7 @@ def _tilt_for(losses: Float[np.ndarray, " m"], logs: Float[np.ndarray, " m"], lo
     high = 1 / float(losses[-1])
     while excess(high) > 0:
         high *= 2
-    return float(brentq(excess, 0.0, high, xtol=1e-9 * high, rtol=1e-9))
+    return float(brentq(excess, 0.0, high, xtol=1e-4 * high, rtol=1e-4))
 
 
 def _epsilon(
@@ -85,12 +88,11 @@ def _epsilon(
     size = next_fast_len(int(2 * reach / spacing) + 2, real=True)
     row = np.zeros(size)
     np.add.at(row, places % size, np.exp(logs + tilt * losses - total))
-    sums = np.maximum(irfft(rfft(row) ** steps, size), 0.0)
+    sums = np.maximum(irfft(_power(rfft(row), steps), size), 0.0)
     # the sums, modulo the size of the transform, from the one that is farthest below the mean
     lowest = math.ceil((steps * (mean - losses[0]) - reach) / spacing)
-    number = lowest + np.arange(size)
-    sums = sums[number % size]
-    loss = steps * losses[0] + number * spacing
+    sums = np.roll(sums, -(lowest % size))
+    loss = steps * losses[0] + (lowest + np.arange(size)) * spacing
     # undo the tilt around the mean: the rest of the factor is one number
     weight = sums * np.exp(np.minimum(-tilt * (loss - steps * mean), LARGEST_EXPONENT))
     target = delta * math.exp(-steps * (total - tilt * mean))
@@ -104,3 +106,12 @@ def _epsilon(
     if last + 1 == size or mass[last + 1] <= target:
         return float(loss[last])
     return float(loss[last + 1] + math.log((mass[last + 1] - target) / discounted[last + 1]))
+
+
+def _power(base: np.ndarray, exponent: int) -> np.ndarray:
+    """Return base ** exponent, 0 where that is negligible beside 1."""
+    sizes = np.abs(base)
+    kept = sizes > math.exp(NEGLIGIBLE / exponent)
+    result = np.zeros_like(base)
+    result[kept] = base[kept] ** exponent
+    return result

@@ -32,6 +32,9 @@ CAUTION, HOPE = 0.01, 0.3
 MARGIN = 10.0
 """Taken from the worth of events that nothing but hope speaks for."""
 
+RARER = (0.1, 0.05, 0.02, 0.01, 0.005, 0.002, 0.001)
+"""How often rarer events occurred on the input that they are less likely on."""
+
 FIRST_OF_ALL = 1000.0
 """Added to the worth of events that speak against the claim."""
 
@@ -54,6 +57,27 @@ def best_event(first: Sequence[Observation], second: Sequence[Observation], clai
     """Return the event that speaks most against the claim; directions come from one half of the pilot, thresholds from the other."""
     found = [*_facts(first, second, claim), *_values(first, second, claim), *_numbers(first, second, claim)]
     return max(found, key=lambda event: event.worth)
+
+
+def rarer_events(event: Event, first: Sequence[Observation], second: Sequence[Observation]) -> list[Event]:
+    """Return the same score above higher thresholds, ever rarer; none of an event that is no threshold.
+
+    A Gaussian mechanism's ε is that of its rarest outputs, which a small pilot says nothing about: how rare pays depends on
+    how many trials there will be.
+    """
+    above = event.occurs
+    if not isinstance(above, _Above):
+        return []
+    unlikely = _matrix(second if event.on_first else first, above.size)
+    scores = np.sort(above.score(unlikely))[::-1]
+    places = [math.floor(share * len(scores)) for share in RARER]
+    thresholds = [float(scores[place]) for place in dict.fromkeys(places) if 0 < place < len(scores)]
+    name = event.description.rpartition(" above ")[0]
+    return [
+        Event(f"{name} above {cut:.6g}", _Above(above.score, cut, above.size), event.on_first, event.worth)
+        for cut in dict.fromkeys(thresholds)
+        if cut > above.threshold
+    ]
 
 
 def _worth(on_first: np.ndarray, on_second: np.ndarray, trials: int, claim: Claim) -> Float[np.ndarray, " k"]:

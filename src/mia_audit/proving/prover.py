@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mia_audit.errors import UserError
-from mia_audit.proving.events import Event, best_event
+from mia_audit.proving.events import Event, best_event, rarer_events
 from mia_audit.proving.mechanism import Claim, Finding, Mechanism, Pair, Verdict
 from mia_audit.proving.observation import Observation, observe, scratch_folder
 from mia_audit.proving.probes import seed_bits
@@ -48,13 +48,42 @@ class Limits:
 
 
 @dataclass
-class Round:
-    """An event, chosen before the trials that count for it, and what they said."""
+class Bet:
+    """An event, chosen before the trials that count for it, what they said, and its share of the round's level."""
 
     event: Event
+    share: float
     evidence: Evidence = field(default_factory=Evidence)
+
+
+@dataclass
+class Round:
+    """An event that was chosen as the best, and rarer ones within it, on which the same trials count."""
+
+    best: Bet
+    rarer: list[Bet]
     hopeless: bool = False
-    """Whether this event can be shown to refute nothing."""
+    """Whether the best event can be shown to refute nothing."""
+
+    @classmethod
+    def on(cls, first: Sequence[Observation], second: Sequence[Observation], claim: Claim) -> Round:
+        """Choose events by what was seen so far; the best has half of the level, if there are others."""
+        best = best_event(first, second, claim)
+        rarer = rarer_events(best, first, second)
+        return cls(Bet(best, 0.5 if rarer else 1.0), [Bet(event, 0.5 / len(rarer)) for event in rarer])
+
+    @property
+    def bets(self) -> list[Bet]:
+        """All events of the round."""
+        return [self.best, *self.rarer]
+
+    def count(self, on_first: Observation, on_second: Observation) -> None:
+        """Count one pair of trials; a rarer event occurs where the best does, or not at all."""
+        sides = (on_first, on_second) if self.best.event.on_first else (on_second, on_first)
+        occurred = [self.best.event.occurs(one) for one in sides]
+        self.best.evidence.add(*occurred)
+        for bet in self.rarer:
+            bet.evidence.add(*(known and bet.event.occurs(one) for known, one in zip(occurred, sides, strict=True)))
 
 
 @dataclass(eq=False)
@@ -78,8 +107,11 @@ class Game:
     @property
     def refuted(self) -> bool:
         """Whether one of the rounds refutes the claim."""
-        threshold = -math.log(self._level)
-        return any(one.evidence.log_wealth(self.claim.epsilon, self.claim.delta) >= threshold for one in self.rounds)
+        return any(
+            bet.evidence.log_wealth(self.claim.epsilon, self.claim.delta) >= -math.log(self._level * bet.share)
+            for one in self.rounds
+            for bet in one.bets
+        )
 
     @property
     def promise(self) -> tuple[float, float]:
@@ -98,14 +130,13 @@ class Game:
                 break
         while len(self.seen[0]) < limits.pilot + trials and time.monotonic() < deadline:
             if not self.rounds or self._wants_another():
-                self.rounds.append(Round(best_event(*self.seen, self.claim)))
+                self.rounds.append(Round.on(*self.seen, self.claim))
             current = self.rounds[-1]
             for _ in range(CHUNK):
-                occurred = [current.event.occurs(one) for one in self._trial(limits)]
-                current.evidence.add(*(occurred if current.event.on_first else occurred[::-1]))
+                current.count(*self._trial(limits))
             if self.refuted:
                 return
-            against = current.evidence.log_wealth_for(self.claim.epsilon, self.claim.delta)
+            against = current.best.evidence.log_wealth_for(self.claim.epsilon, self.claim.delta)
             current.hopeless = against >= -math.log(self._level)
             if current.hopeless and not to_the_end:
                 return
@@ -113,7 +144,7 @@ class Game:
     def _wants_another(self) -> bool:
         """Return whether the event can refute nothing, or a better one may be learned from what was seen since it was chosen."""
         current, seen = self.rounds[-1], len(self.seen[0])
-        grown = seen >= GROWTH * (seen - current.evidence.trials)
+        grown = seen >= GROWTH * (seen - current.best.evidence.trials)
         return len(self.rounds) < ROUNDS and (current.hopeless or grown)
 
     def _trial(self, limits: Limits) -> list[Observation]:
@@ -138,8 +169,9 @@ class Game:
             return Finding(self.mechanism.name, name, "skipped", "no time left")
         if raised := self._raised():
             return Finding(self.mechanism.name, name, "skipped", f"every run {raised}")
-        bounds = [one.evidence.lower_bound(self._level, self.claim.delta) for one in self.rounds]
-        bound, best = max(zip(bounds, self.rounds, strict=True), key=lambda pair: (pair[0], pair[1].evidence.trials))
+        bets = [bet for one in self.rounds for bet in one.bets]
+        bounds = [bet.evidence.lower_bound(self._level * bet.share, self.claim.delta) for bet in bets]
+        bound, best = max(zip(bounds, bets, strict=True), key=lambda pair: (pair[0], pair[1].evidence.trials))
         counts = (best.evidence.on_first, best.evidence.on_second)
         return Finding(
             self.mechanism.name,

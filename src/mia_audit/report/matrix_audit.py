@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,16 +15,26 @@ import polars as pl
 from mia_audit.attacks.design import recognise
 from mia_audit.attacks.io.checks import check_coins
 from mia_audit.attacks.io.matrices import MatrixFiles, parse_given
-from mia_audit.attacks.io.parquet import GIVEN, write_scores
+from mia_audit.attacks.io.parquet import GIVEN, SignalsFile, write_scores
+from mia_audit.attacks.io.population import population_files, with_population
 from mia_audit.attacks.run import Run, permuted_membership, plan
 from mia_audit.errors import UserError
 from mia_audit.evaluation.bounds_table import bounds_table
 from mia_audit.evaluation.exposure import exposure
 from mia_audit.evaluation.files import KEYS, Scored, flat, metrics_table, read_scores
+from mia_audit.evaluation.model_counts import MODEL_COUNTS, model_counts
 from mia_audit.evaluation.run import score_and_evaluate
 from mia_audit.evaluation.summary import summarise
 from mia_audit.sanitise import csv
 from mia_audit.storage import sha256, write_table, write_text
+from mia_audit.storage.manifest import seal
+from mia_audit.storage.regular_files import private_folder
+
+WRITTEN = (
+    *("scores.parquet", "metrics.parquet", "metrics.csv", "summary.csv", "exposure.csv", "epsilon.csv"),
+    *("tables", "figures", "report.html", "provenance.json"),
+)
+"""What an audit of matrices writes into its folder, which may hold other things."""
 
 if TYPE_CHECKING:
     from mia_audit.report.data.results import Results
@@ -34,7 +44,9 @@ if TYPE_CHECKING:
 class Request:
     """The arguments of `mia-audit audit`; `config` is what the provenance says of them."""
 
-    membership: str
+    table: Path | None
+    """A signals.parquet, instead of a membership and signals in matrix files."""
+    membership: str | None
     signals: Sequence[str]
     out: Path
     attacks: Sequence[str]
@@ -49,6 +61,8 @@ class Request:
     threads: int
     report: bool
     config: Mapping[str, Any]
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """The keys that attacks declare."""
 
 
 def audit(request: Request) -> None:
@@ -57,7 +71,7 @@ def audit(request: Request) -> None:
         raise UserError(f"--delta {request.delta:g}: expected a number between 0 and 1")
     if not request.name or "/" in request.name:
         raise UserError(f"--name '{request.name}': files are named after it; expected a name without /")
-    source = MatrixFiles(request.membership, [parse_given(text) for text in request.signals])
+    source = SignalsFile(request.table) if request.table else _matrices(request)
     if request.design == "bernoulli":
         check_coins(source.member, "--design bernoulli")
     runs = plan(request.attacks, source.signals, request.likelihoods)
@@ -71,6 +85,10 @@ def audit(request: Request) -> None:
             with suppress(OSError):  # not there, or not empty
                 folder.rmdir()
         raise
+
+
+def _matrices(request: Request) -> MatrixFiles:
+    return MatrixFiles(str(request.membership), [parse_given(text) for text in request.signals])
 
 
 def strongest(metrics: pl.DataFrame) -> tuple[str, str, str]:
@@ -87,20 +105,24 @@ def exposure_table(scored: Scored, columns: dict[str, np.ndarray]) -> pl.DataFra
     return pl.DataFrame({"record": scored.record, **columns}).with_columns(named).sort("rank")
 
 
-def _write(request: Request, source: MatrixFiles, runs: list[Run]) -> None:
+def _write(request: Request, source: SignalsFile | MatrixFiles, runs: list[Run]) -> None:
     out: Path = request.out
+    private_folder(out)
     null = permuted_membership(source.member, request.seed, request.name)
     rows: list[dict[str, Any]] = []
+    options = with_population(request.options, source.models)
 
     def scored() -> Iterator[Any]:
         for evaluated in score_and_evaluate(
-            runs, source, null, request.fprs, request.confidence, max(1, request.threads)
+            runs, source, null, request.fprs, request.confidence, max(1, request.threads), options
         ):
             rows.extend(evaluated.rows)
             yield evaluated.run, evaluated.member, evaluated.scores
 
     metadata = {"seed": request.seed, "dataset": request.name, **recognise(source.member).metadata}
-    metadata[GIVEN] = {file.name: sha256(file) for file in source.files if file.is_file()}
+    files = [request.table] if request.table else source.files  # type: ignore[union-attr]
+    metadata[GIVEN] = {file.name: sha256(file) for file in files if file.is_file()}
+    metadata[GIVEN] |= population_files(request.options)
     write_scores(out / "scores.parquet", scored(), runs, source.record, range(source.models), metadata)
     metrics = metrics_table(rows)
     write_table(
@@ -108,7 +130,11 @@ def _write(request: Request, source: MatrixFiles, runs: list[Run]) -> None:
         metrics.to_arrow(),
         "metrics",
         len(metrics),
-        metadata | {"confidence": request.confidence},
+        metadata
+        | {
+            "confidence": request.confidence,
+            MODEL_COUNTS: model_counts(metrics, source, request.fprs),
+        },
     )
     write_text(out / "metrics.csv", csv(flat(metrics)))
     write_text(out / "summary.csv", csv(summarise(metrics, request.confidence)))
@@ -119,6 +145,7 @@ def _write(request: Request, source: MatrixFiles, runs: list[Run]) -> None:
     write_text(out / "epsilon.csv", csv(bounds))
     if request.report:
         _report(request, {best.key[:3]: exposures})
+    seal(out, WRITTEN)
 
 
 def results_of(request: Request, exposures: Mapping[tuple[str, str, str], dict[str, np.ndarray]]) -> Results:
@@ -143,16 +170,14 @@ def results_of(request: Request, exposures: Mapping[tuple[str, str, str], dict[s
 
 def _report(request: Request, exposures: dict[tuple[str, str, str], dict[str, np.ndarray]]) -> None:
     from mia_audit.report.data.find import find
-    from mia_audit.report.data.provenance import provenance
+    from mia_audit.report.data.provenance import provenance, write_page
     from mia_audit.report.figures.catalogue import draw
     from mia_audit.report.page.render import render
     from mia_audit.report.tables.catalogue import write
-    from mia_audit.storage import write_json
 
     results = results_of(request, exposures)
     findings = find(results)
     write(results, findings, request.out / "tables")
     draw(results, findings, request.out / "figures")
     sources = provenance(results, findings.settings)
-    write_json(request.out / "provenance.json", sources)
-    write_text(request.out / "report.html", render(results, findings, sources))
+    write_page(request.out / "report.html", render(results, findings, sources), sources, request.config)

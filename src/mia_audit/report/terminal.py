@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from html.parser import HTMLParser
 from pathlib import Path
 
-from mia_audit.errors import UserError
+from mia_audit.errors import UserError, first_line
 from mia_audit.sanitise import visible_lines
 
 WIDTH = 100
@@ -37,10 +37,13 @@ def answer_text(results: Path, width: int = WIDTH) -> str:
     if not page.is_file():
         raise UserError(f"{page}: no such file; expected the results of a finished audit, results/NAME")
     answer = _Answer()
-    answer.feed(page.read_text(encoding="utf-8"))
-    lines = [answer.title, ""]
-    for part in answer.parts:
-        lines += _lines(part, width, named=len(answer.parts) > 1)
+    try:
+        answer.feed(page.read_text(encoding="utf-8"))
+        lines = [answer.title, ""]
+        for part in answer.parts:
+            lines += _lines(part, width, named=len(answer.parts) > 1)
+    except (OSError, ValueError, LookupError, AssertionError) as error:  # the parser asserts
+        raise UserError(f"{page}: damaged, or no report of an audit ({first_line(error)})") from None
     others = [name for name in ("tables", "figures") if (results / name).is_dir()]
     beside = f" (beside it: {' and '.join(f'{name}/' for name in others)})" if others else ""
     return visible_lines("\n".join([*lines, f"Report: {page}{beside}"]))

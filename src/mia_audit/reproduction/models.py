@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
 
-from mia_audit.attacks.engine.ratios import RATIOS
+from mia_audit.attacks.engine.ratios import RATIOS, Ratio
 from mia_audit.attacks.io.published import Published
+from mia_audit.attacks.subsets import scored_with
 from mia_audit.evaluation.metrics import target_metrics
-from mia_audit.seeds import generator
 from mia_audit.signals.name import Reading, read_signal
+
+if TYPE_CHECKING:
+    from jaxtyping import Int
+
+    from mia_audit.signals.name import Cells, Member
 
 COUNTS = (4, 8, 12, 16, 24, 32)
 METRICS = ("auc", "tpr_at_fpr_0.001", "tpr_at_fpr_0.01")
 
 
 def measure(published: Published, seed: int = 0) -> pl.DataFrame:
-    """Return means and standard deviations over targets, each with its own random shadow models, and the share of records scored.
+    """Return means and standard deviations over targets, each audited in a random group of models, and the share of records scored.
 
     Records without a score count as 0, a likelihood ratio of 1, so that all likelihoods are compared on the same records.
     """
@@ -30,12 +36,7 @@ def measure(published: Published, seed: int = 0) -> pl.DataFrame:
         signal = Reading(read_signal(name), [published.signals[name]]).scaled
         for count in (count for count in COUNTS if count < models):
             for likelihood, ratio in RATIOS.items():
-                if count == models - 1:  # all of them
-                    scores = ratio(signal, published.member)
-                else:
-                    chosen = [_models(seed, target, count, models) for target in range(models)]
-                    columns = [ratio(signal[:, some], published.member[:, some])[:, 0] for some in chosen]
-                    scores = np.stack(columns, axis=1)
+                scores = scored_with(partial(_ratio, ratio, signal), published.member, count, seed)
                 scored = float(np.mean(~np.isnan(scores)))
                 stored = np.nan_to_num(scores, nan=0.0).astype(np.float32)
                 measured.append(
@@ -50,10 +51,9 @@ def measure(published: Published, seed: int = 0) -> pl.DataFrame:
     return pl.DataFrame(measured)
 
 
-def _models(seed: int, target: int, count: int, models: int) -> np.ndarray:
-    """Return the target and its shadow models; a smaller number is a subset of a larger one."""
-    others = generator(seed, "shadow models", target).permutation(np.delete(np.arange(models), target))
-    return np.concatenate([[target], others[:count]])
+def _ratio(ratio: Ratio, signal: Cells, models: Int[np.ndarray, " n"], member: Member) -> Cells:
+    """Return the scores of some of the models, judged by one another."""
+    return ratio(np.asfortranarray(signal[:, models]), member)
 
 
 def _summary(scores: np.ndarray, member: np.ndarray) -> dict[str, Any]:

@@ -21,15 +21,23 @@ if TYPE_CHECKING:
 METRICS = ("tpr_at_fpr_0.001", "tpr_at_fpr_0.01", "auc")
 
 THEIRS = "authors' score, exact ROC"
-DEFAULT = "hierarchical (default)"
-JOINT = "joint with the confidence, pooled"
-BEST = "joint with the confidence, hierarchical (best)"
+DEFAULT = "blend (default)"
+BEST = "joint with the confidence, blend (best)"
 
 LIKELIHOODS = {
     "pooled": "pooled",
     "per-record": "per-record",
     "shrunk": "shrunk",
-    DEFAULT: "hierarchical",
+    "hierarchical": "hierarchical",
+    "types": "types",
+    DEFAULT: "blend",
+}
+
+JOINT = {
+    "joint with the confidence, pooled": "pooled",
+    "joint with the confidence, hierarchical": "hierarchical",
+    "joint with the confidence, types": "types",
+    BEST: "blend",
 }
 
 
@@ -84,7 +92,7 @@ def _read(published: Published, attack: str, name: str) -> Iterator[Row]:
     for name_here, likelihood in LIKELIHOODS.items():
         yield _row(published, attack, name_here, label, _scores(published, method, [scaled], likelihood))
     if name != "loss" and "confidence" in signals:
-        for name_here, likelihood in {JOINT: "pooled", BEST: "hierarchical"}.items():
+        for name_here, likelihood in JOINT.items():
             joint = _scores(published, "joint-lrt", ["confidence", name], likelihood)
             yield _row(published, attack, name_here, f"confidence + {label}", joint)
 

@@ -85,7 +85,7 @@ def summaries_of(
 
     Outputs are asked for all at once: a model bounds its own memory, and for some every question has a price.
     """
-    scalars = _outputs(model, records) if with_outputs else {}
+    scalars = _outputs(model, records, request.options) if with_outputs else {}
     parts: list[dict[tuple[Attribution, str], np.ndarray]] = []
     if request.explainers:
         assert isinstance(model, ExplainedModel)
@@ -95,7 +95,7 @@ def summaries_of(
     return Summaries(scalars, {key: np.concatenate([part[key] for part in parts]) for key in keys})
 
 
-def _outputs(model: TrainedModel, records: Records) -> dict[str, np.ndarray]:
+def _outputs(model: TrainedModel, records: Records, options: Mapping[str, Any]) -> dict[str, np.ndarray]:
     logits = model.logits(records)
     if not (finite := np.isfinite(logits).all(axis=1)).all():
         raise UserError(f"the model's output for record {records.numbers[finite.argmin()]} is not finite")
@@ -103,6 +103,10 @@ def _outputs(model: TrainedModel, records: Records) -> dict[str, np.ndarray]:
         "predicted": logits.argmax(axis=1).astype(np.int32),
         "loss": outputs.loss(logits, records.labels).astype(np.float32),
         "confidence": outputs.confidence(logits, records.labels).astype(np.float32),
+        **{
+            name: outputs.loss(logits / temperature, records.labels).astype(np.float32)
+            for name, temperature in outputs.losses_at(options).items()
+        },
     }
 
 

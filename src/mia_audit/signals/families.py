@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from mia_audit.explain.catalogue import GRADIENT, explainers
 from mia_audit.learners.naming import BUILT_IN
 from mia_audit.signals.name import DECISIONS, DIAGNOSTIC, OUTPUTS, SUMMARIES, stem
+from mia_audit.training.outputs import TEMPERATURES, losses_at
 
 if TYPE_CHECKING:
     from mia_audit.explain.section import Explainers
@@ -27,7 +28,10 @@ def families(section: Explainers, model: str, learner: str = BUILT_IN) -> dict[s
         family = explainers[name].family or _safe(name)
         if family != GRADIENT:
             of_family.setdefault(family, []).append(name)
-    return {family: {"explainers": names} | options_of(section, names) for family, names in of_family.items()}
+    found = {family: {"explainers": names} | options_of(section, names) for family, names in of_family.items()}
+    if section.loss_temperatures:
+        found[GRADIENT][TEMPERATURES] = list(section.loss_temperatures)
+    return found
 
 
 def methods_of(section: Explainers, model: str, learner: str = BUILT_IN) -> list[str]:
@@ -57,7 +61,8 @@ def columns(family: str, options: Mapping[str, Any]) -> list[str]:
         if quantity in (explainers[explainer].quantities or options["explain"])
         for summary in (*SUMMARIES, *([DIAGNOSTIC] if explainers[explainer].complete else []))
     ]
-    return [*((*DECISIONS, *OUTPUTS) if family == GRADIENT else ()), *explained]
+    outputs = (*DECISIONS, *OUTPUTS, *losses_at(options))
+    return [*(outputs if family == GRADIENT else ()), *explained]
 
 
 def options_of(section: Explainers, names: Iterable[str]) -> dict[str, Any]:

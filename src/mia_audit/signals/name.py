@@ -35,6 +35,9 @@ DIAGNOSTIC = "completeness"
 FIT_ERROR = "fit_error"
 """How badly the explanation of a record's neighbour fits the record."""
 
+TEMPERED = re.compile(r"loss_t(?P<temperature>\d+(\.\d+)?)")
+"""The loss of the softmax of logits that are divided by a temperature."""
+
 ATTRIBUTION = re.compile(
     rf"(?P<explainer>.+?)(?P<probability>_probability)?(?P<true>_true)?_(?P<summary>{'|'.join(SUMMARIES)})"
 )
@@ -79,15 +82,22 @@ class Signal:
         if len(parts) > 1:
             channels = {part.channel for part in parts}
             return channels.pop() if len(channels) == 1 else "both" if "other" not in channels else "other"
-        if self.name in OUTPUTS:
+        if self.name in OUTPUTS or self.is_loss:
             return "outputs"
         return "explanations" if self.name == FIT_ERROR or self._parts is not None else "other"
+
+    @property
+    def is_loss(self) -> bool:
+        """Whether it is −log of a probability of the label: the loss, or the loss at a temperature."""
+        return self.name == "loss" or TEMPERED.fullmatch(self.name) is not None
 
     @property
     def label(self) -> str:
         """The signal in words, such as 'L1 norm of input × gradient, probability'."""
         if self.name == FIT_ERROR:
             return "how well the explanation fits the record"
+        if tempered := TEMPERED.fullmatch(self.name):
+            return f"loss at temperature {tempered['temperature']}"
         if self.summary is None:
             return self.name
         quantity = ", probability" if self.quantity == "probability" else ""
@@ -175,13 +185,20 @@ def every(summary: str) -> Reads:
 
 
 def all_but(name: str) -> Reads:
-    """Read every signal but the one of that name."""
-    return lambda signals: [(signal,) for signal in signals if signal.name != name]
+    """Read every signal but the one of that name, and the loss at temperature 1 alone."""
+    return lambda signals: [
+        (signal,) for signal in signals if signal.name != name and not TEMPERED.fullmatch(signal.name)
+    ]
+
+
+def losses(signals: Sequence[Signal]) -> list[tuple[Signal, ...]]:
+    """Read the loss, and the loss at every temperature that there is."""
+    return [(signal,) for signal in signals if signal.is_loss]
 
 
 def others(signals: Sequence[Signal]) -> list[tuple[Signal, ...]]:
     """Read the signals that are neither outputs (loss, confidence) nor summaries of an attribution."""
-    return [(signal,) for signal in signals if signal.name not in OUTPUTS and signal.summary is None]
+    return [(signal,) for signal in signals if signal.channel != "outputs" and signal.summary is None]
 
 
 def logarithm(signal: Signal, values: Cells) -> Cells:

@@ -3,6 +3,7 @@
 import errno
 import os
 import stat
+from contextlib import suppress
 from pathlib import Path
 
 from mia_audit.errors import UserError
@@ -44,6 +45,16 @@ def _check(path: Path, found: os.stat_result, own: bool) -> None:
         raise UserError(f"{path}: not a regular file; move it away")
     if own and found.st_uid != os.geteuid():
         raise UserError(f"{path}: belongs to another user (number {found.st_uid}); expected a file of your own")
+
+
+def private_folder(path: Path) -> None:
+    """Create a folder that only this user may enter; one that exists keeps its mode, since a group may share it.
+
+    Where it cannot be created, what is written there says so.
+    """
+    with suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.mkdir(mode=0o700, exist_ok=True)
 
 
 def own_folder(path: Path) -> Path:

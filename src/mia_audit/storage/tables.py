@@ -102,7 +102,10 @@ def read_frame(path: Path, kind: str) -> "pl.DataFrame":
     """Read a Parquet table of the kind as a data frame, as `read_table` does."""
     import polars as pl
 
-    return pl.DataFrame(pl.from_arrow(read_table(path, kind)))
+    table = read_table(path, kind)
+    with naming_damage(path, kind):
+        table.validate(full=True)  # polars takes text for valid
+    return pl.DataFrame(pl.from_arrow(table))
 
 
 @contextmanager

@@ -6,14 +6,18 @@ import math
 import resource
 import zipfile
 from pathlib import Path
+from tokenize import TokenError
 from typing import TYPE_CHECKING
 
 from mia_audit.errors import UserError
 
 if TYPE_CHECKING:
     import numpy as np
+    import polars as pl
     import pyarrow.parquet as pq
 
+NOT_NUMPY = (ValueError, OSError, EOFError, TypeError, KeyError, OverflowError, SyntaxError, TokenError)
+"""What NumPy raises for files that are no arrays, its header being parsed as Python."""
 DEFLATED = 1100
 """No deflated byte stands for more bytes than some 1,032."""
 CGROUP = Path("/sys/fs/cgroup")
@@ -51,6 +55,21 @@ def check_parquet(file: pq.ParquetFile, where: str, columns: int | None = None) 
     columns = width if columns is None else columns
     needed = max(8 * rows * columns, stated * columns // max(width, 1))
     check_memory(where, needed, f"a table of {rows:,} rows and {columns} columns")
+
+
+def read_foreign(path: Path) -> pl.DataFrame:
+    """Read a Parquet file that anybody wrote; UserError where it does not fit in memory, else Arrow's and polars' errors.
+
+    Arrow reads and checks it: polars' own reader ends the process for a file that does not fit, and panics for damaged ones.
+    """
+    import polars as pl
+    import pyarrow.parquet as pq
+
+    file = pq.ParquetFile(path)
+    check_parquet(file, str(path))
+    table = file.read()
+    table.validate(full=True)
+    return pl.DataFrame(pl.from_arrow(table))
 
 
 class Npz:

@@ -2,12 +2,28 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
+
+
+TEMPERATURES = "loss_temperatures"
+"""The option of the family of outputs that names the temperatures of further losses."""
+
+
+def tempered(temperatures: Sequence[float]) -> list[str]:
+    """Name the losses of the softmax of logits that are divided by temperatures."""
+    return [f"loss_t{temperature:g}" for temperature in temperatures]
+
+
+def losses_at(options: Mapping[str, Any]) -> dict[str, float]:
+    """Return the temperatures that a family's options ask for, by the names of their losses."""
+    temperatures = options.get(TEMPERATURES, ())
+    return dict(zip(tempered(temperatures), temperatures, strict=True))
 
 
 def loss(logits: Float[np.ndarray, "n C"], labels: Int[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:

@@ -126,7 +126,9 @@ def test_carlini_averages_probabilities_over_shifts(tmp_path):
 def test_privacy_meter(tmp_path, algorithm):
     drawn = Drawn()
     write_privacy_meter(tmp_path / "log", drawn, algorithm)
-    agrees(LAYOUTS["privacy-meter"](tmp_path / "log", {}, None), drawn)
+    published = LAYOUTS["privacy-meter"](tmp_path / "log", {}, None)
+    agrees(published, drawn)
+    np.testing.assert_allclose(published.population, -np.log(drawn.probability[:5, :, 0]), rtol=1e-6)
 
 
 @pytest.mark.parametrize("protocol", [2, 4, 5])
@@ -159,6 +161,23 @@ def test_logits_in_either_orientation(tmp_path, turned, queries):
     agrees(from_logits(tmp_path / "logits.npy", tmp_path / "labels.npy", tmp_path / "member.npy"), drawn)
 
 
+def test_logits_have_losses_at_temperatures(tmp_path):
+    drawn = Drawn()
+    for name, values in (("logits", drawn.logits[:, :, 0]), ("member", drawn.member), ("labels", drawn.labels)):
+        np.save(tmp_path / f"{name}.npy", values)
+    files = [tmp_path / f"{name}.npy" for name in ("logits", "labels", "member")]
+    signals = from_logits(*files, temperatures=[2, 0.5]).signals
+    assert set(signals) == {"loss", "confidence", "loss_t2", "loss_t0.5"}
+    p = np.exp(drawn.logits[:, :, 0].astype(np.float64) / 2)
+    p = p[np.arange(RECORDS), :, drawn.labels] / p.sum(axis=-1)
+    np.testing.assert_allclose(signals["loss_t2"], -np.log(p), rtol=1e-9)
+    named = [f"--{name}={tmp_path / name}.npy" for name in ("logits", "labels", "member")]
+    named[2] = named[2].replace("--member", "--membership")
+    assert main(["import", *named, "--temperatures", "4", "--out", str(tmp_path / "s.parquet")]) == 0
+    assert "loss_t4" in pl.read_parquet(tmp_path / "s.parquet").columns
+    assert main(["import", str(tmp_path), "--layout", "carlini", "--temperatures", "4", "--out", "s.parquet"]) == 2
+
+
 WRITERS = {
     "carlini": lambda root, drawn: write_carlini(root, drawn),
     "privacy-meter": lambda root, drawn: write_privacy_meter(root, drawn),
@@ -168,18 +187,21 @@ WRITERS = {
 
 
 @pytest.mark.parametrize("layout", WRITERS)
-def test_a_layout_goes_from_its_files_to_metrics(tmp_path, layout):
+def test_a_layout_goes_from_its_files_to_the_report(tmp_path, layout, capsys):
     WRITERS[layout](tmp_path / "in", Drawn())
     labels = ["--labels", str(tmp_path / "in" / "labels.npy")] if layout == "leakpro" else []
-    signals, scores, metrics = (str(tmp_path / f"{name}.parquet") for name in ("signals", "scores", "metrics"))
-    assert main(["import", str(tmp_path / "in"), "--layout", layout, *labels, "--out", signals]) == 0
-    methods = {"methods": ["loss-lira", "rmia"], "likelihoods": ["pooled"]}
-    for name, spec in (("a", {"seed": 0, "dataset": "d", "attacks": methods}), ("e", {"evaluation": {"fprs": [0.1]}})):
-        (tmp_path / f"{name}.json").write_text(json.dumps(spec))
-    assert main(["attack", "--signals", signals, "--spec", str(tmp_path / "a.json"), "--out", scores]) == 0
-    more = ["--scores", scores, "--signals", signals, "--spec", str(tmp_path / "e.json"), "--out", metrics]
-    assert main(["evaluate", *more]) == 0
-    assert pl.read_parquet(metrics).filter(~pl.col("null_control"))["auc"].mean() > 0.6
+    signals, out = tmp_path / "signals.parquet", tmp_path / "out"
+    assert main(["import", str(tmp_path / "in"), "--layout", layout, *labels, "--out", str(signals)]) == 0
+    more = ["--attacks", "loss-lira", "rmia", "--likelihoods", "pooled", "--fprs", "0.1", "--threads", "1"]
+    if layout == "privacy-meter":
+        (printed,) = [line for line in capsys.readouterr().out.splitlines() if "population" in line]
+        more += ["--option", printed.split()[-1]]
+    assert main(["audit", "--table", str(signals), "--out", str(out), *more]) == 0
+    metrics = pl.read_parquet(out / "metrics.parquet").filter(~pl.col("null_control"))
+    assert metrics["auc"].mean() > 0.6 and set(metrics["attack"]) == {"loss-lira", "rmia"}
+    assert "loss-lira" in (out / "report.html").read_text()
+    given = json.loads((out / "provenance.json").read_text())["given_sha256"]
+    assert (layout == "privacy-meter") == ("signals_population.npy" in str(given))
 
 
 @pytest.mark.parametrize("layout", WRITERS)

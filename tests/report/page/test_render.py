@@ -1,5 +1,9 @@
+import base64
+import hashlib
 import json
 import re
+import shutil
+import subprocess
 from html.parser import HTMLParser
 from itertools import pairwise
 
@@ -65,13 +69,21 @@ def test_the_page_is_well_formed_and_loads_nothing(html, page):
         a["content"] for tag, a in page.elements if tag == "meta" and a.get("http-equiv") == "Content-Security-Policy"
     ]
     assert "default-src 'none'" in policy and "http" not in policy and "connect-src" not in policy
+    assert "unsafe" not in policy
+    for tag, kind in (("script", "script-src"), ("style", "style-src")):
+        elements = re.findall(rf"<{tag}>(.*?)</{tag}>", html, re.S)
+        hashes = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in elements]
+        assert re.search(rf"{kind} ([^;]*)", policy)[1] == " ".join(f"'sha256-{one}'" for one in hashes)
+    assert not [
+        name for _, attributes in page.elements for name in attributes if name.startswith("on") or name == "style"
+    ]
     style = html[html.index("<style>") : html.index("</style>")]
     assert "url(" not in style and "@import" not in style
     assert not [tag for tag, _ in page.elements if tag in ("iframe", "object", "embed", "form")]
 
 
 def test_all_charts_share_one_copy_of_vega(html):
-    specifications = json.loads(re.search(r"^const charts = (.*);$", html, re.M)[1])
+    specifications = json.loads(re.search(r'<script type="application/json" id="charts">(.*?)</script>', html, re.S)[1])
     assert list(specifications) == ["chart-0-roc", "chart-0-auc", "chart-0-tpr", "chart-0-tradeoff"]
     for name in specifications:
         assert f'id="{name}"' in html
@@ -173,3 +185,36 @@ def test_two_groups_are_told_apart(small, tmp_path):
     words = page.words()
     assert "toy, net" in words and "toy, other" in words
     assert [a["id"] for tag, a in page.elements if a.get("class") == "chart"].count("chart-1-roc") == 1
+
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+
+
+def opened(path):
+    """Return the page's elements after its scripts have run in a browser, and what the browser complained of."""
+    command = [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr"]
+    profile = f"--user-data-dir={path.parent / 'profile'}"
+    done = subprocess.run(
+        [*command, profile, "--virtual-time-budget=20000", "--dump-dom", path.as_uri()],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    return done.stdout, [line for line in done.stderr.splitlines() if "CONSOLE" in line]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here")
+def test_a_browser_draws_the_charts_under_the_policy_and_runs_nothing_else(html, tmp_path):
+    path = tmp_path / "report.html"
+    path.write_text(html, encoding="utf-8")
+    drawn, complaints = opened(path)
+    assert complaints == []
+    assert "could not be drawn" not in drawn[: drawn.index("<script")]
+    for name in ("chart-0-roc", "chart-0-auc", "chart-0-tpr", "chart-0-tradeoff"):
+        assert re.search(rf'id="{name}"[^>]*>.{{0,2000}}?<svg', drawn, re.S), name
+    attack = "<script>document.body.dataset.ran = 1</script><b onclick='1' style='color:red'>x</b><img src=http://127.0.0.1:9/>"
+    path.write_text(html.replace("</main>", f"{attack}</main>"), encoding="utf-8")
+    attacked, complaints = opened(path)
+    assert "data-ran" not in attacked
+    assert sum("Content Security Policy" in line for line in complaints) >= 3

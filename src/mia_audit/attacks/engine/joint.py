@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from mia_audit.attacks.design import Pairs, left_out
+from mia_audit.attacks.engine.blend import blended_ratio
 from mia_audit.attacks.engine.hierarchical import Ordered, Shifts
 from mia_audit.attacks.engine.hierarchical_designs import DesignShifts
 from mia_audit.attacks.engine.likelihood import PRIOR, Block, Side, blocks
+from mia_audit.attacks.engine.type_ratio import MOST_SIGNALS, types_ratio
 
 if TYPE_CHECKING:
     from mia_audit.attacks.design import Leaving
@@ -113,5 +116,13 @@ def _whitening(covariance: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return np.moveaxis(matrix, 0, -1), np.log(values).sum(axis=1) + 2 * np.log(deviation).sum(axis=1)
 
 
-JOINT_RATIOS = {"hierarchical": hierarchical_joint_ratio, "pooled": joint_ratio}
+JOINT_RATIOS: dict[str, Callable[[Sequence[Cells], Member, Pairs | None], Cells]] = {
+    "blend": partial(blended_ratio, other=hierarchical_joint_ratio),
+    "hierarchical": hierarchical_joint_ratio,
+    "types": types_ratio,
+    "pooled": joint_ratio,
+}
 """The joint ratios by the name of their likelihood; the best first."""
+
+AT_MOST = {"blend": MOST_SIGNALS, "types": MOST_SIGNALS}
+"""The most signals that a likelihood reads together; the others read any number."""

@@ -6,9 +6,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from mia_audit.attacks.engine.blend import blended_ratio
 from mia_audit.attacks.engine.hierarchical import Ordered
 from mia_audit.attacks.engine.hierarchical_designs import ratio as hierarchical
 from mia_audit.attacks.engine.likelihood import LIKELIHOODS, likelihood_ratio
+from mia_audit.attacks.engine.type_ratio import types_ratio
 from mia_audit.signals.name import as_is
 
 if TYPE_CHECKING:
@@ -34,8 +36,22 @@ class Ratio(NamedTuple):
         return self.score(prepared, member) if pairs is None else self.score(prepared, member, pairs=pairs)
 
 
+def types(signal: Cells, member: Member, pairs: Pairs | None = None) -> Cells:
+    """Score one signal by `types_ratio`."""
+    return types_ratio([signal], member, pairs)
+
+
+def blend(signal: Cells, member: Member, pairs: Pairs | None = None) -> Cells:
+    """Score one signal by `blended_ratio` of types and the hierarchical ratio."""
+    return blended_ratio(
+        [signal], member, pairs, other=lambda signals, *given: hierarchical(Ordered(signals[0]), *given)
+    )
+
+
 RATIOS = {
+    "blend": Ratio(as_is, blend, pairwise=True),
     "hierarchical": Ratio(Ordered, hierarchical, pairwise=True),
+    "types": Ratio(as_is, types, pairwise=True),
     **{name: Ratio(as_is, partial(likelihood_ratio, likelihood=name), pairwise=True) for name in LIKELIHOODS},
 }
 """The best first."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from mia_audit.attacks.io.logits import check_labels, confidence_of, loss_of, over_shifts
 from mia_audit.attacks.io.matrices import (
@@ -22,7 +22,8 @@ from mia_audit.attacks.io.object_streams import read_objects
 from mia_audit.attacks.io.parquet import LEAST_MODELS, QUERY, check_membership
 from mia_audit.attacks.io.published import Published, read_per_model_csv
 from mia_audit.errors import UserError
-from mia_audit.storage.unpacked import check_parquet
+from mia_audit.storage.unpacked import NOT_NUMPY, read_foreign
+from mia_audit.training.outputs import tempered
 
 if TYPE_CHECKING:
     import polars as pl
@@ -62,7 +63,8 @@ def carlini(root: Path, where: Mapping[str, str], labels: Path | None) -> Publis
 def privacy_meter(root: Path, where: Mapping[str, str], labels: Path | None) -> Published:
     """Read Privacy Meter's: `models/memberships.npy` (models × records) and `signals/{algorithm}_signals.npy`.
 
-    RMIA's signals are probabilities of the label, LOSS's are losses. `*_pop.npy` are not read: z are the target's non-members.
+    RMIA's signals are probabilities of the label, LOSS's are losses. `*_pop.npy`, its population z, gives the same of records
+    that no model was trained on.
     """
     places = [root / "memberships.npy", root / "models" / "memberships.npy"]
     file = next((place for place in places if place.is_file()), None)
@@ -71,8 +73,7 @@ def privacy_meter(root: Path, where: Mapping[str, str], labels: Path | None) -> 
     found = sorted(path for path in (root / "signals").glob("*.npy") if not path.stem.endswith("_pop"))
     signals: dict[str, np.ndarray] = {}
     for path in found:
-        kind = next((name for word, name in METER.items() if path.stem.startswith(word)), None)
-        if kind is not None:
+        if (kind := _kind(path)) is not None:
             signals[kind] = _array(path)
     if not signals:
         raise UserError(f"{root / 'signals'}: no {' or '.join(f'{word}…signals.npy' for word in METER)}")
@@ -80,7 +81,23 @@ def privacy_meter(root: Path, where: Mapping[str, str], labels: Path | None) -> 
     if values.ndim != 2:
         raise UserError(f"{root / 'signals'}: {values.ndim} axes; expected records × models")
     member = oriented(_array(file) == 1, values.shape, str(file))
-    return _derived(member, kind, values.astype(np.float64), root)
+    published = _derived(member, kind, values.astype(np.float64), root)
+    others = sorted(path for path in (root / "signals").glob("*_pop.npy") if _kind(path) == kind)
+    return replace(published, population=_population(others[0], kind, member.shape[1])) if others else published
+
+
+def _kind(path: Path) -> str | None:
+    return next((name for word, name in METER.items() if path.stem.startswith(word)), None)
+
+
+def _population(path: Path, kind: str, models: int) -> np.ndarray:
+    """Return the losses of a population, [Z, K], from losses or probabilities."""
+    values = _array(path).astype(np.float64)
+    if values.ndim == 2 and values.shape[1] != models == values.shape[0]:
+        values = values.T
+    if values.ndim != 2 or values.shape[1] != models:
+        raise UserError(f"{path}: {values.shape}; expected the population's records × the {models} models")
+    return loss_from_probability(values) if kind == "probability" else values
 
 
 METER = {"rmia": "probability", "softmax": "probability", "loss": "loss"}
@@ -148,8 +165,11 @@ LAYOUTS: dict[str, Layout] = {
 """Readers of layouts by the name that the command line uses: from the folder, values of --where, and a file of labels."""
 
 
-def from_logits(logits: Path, labels: Path, membership: Path) -> Published:
-    """Return loss and confidence of logits, records × models (× queries) × classes or models × records × …, in float64."""
+def from_logits(logits: Path, labels: Path, membership: Path, temperatures: Sequence[float] = ()) -> Published:
+    """Return loss and confidence of logits, records × models (× queries) × classes or models × records × …, in float64.
+
+    For every temperature T there is `loss_tT` besides, the loss of the softmax of logits / T.
+    """
     member, values = _array(membership), _array(logits)
     if values.ndim not in (3, 4) or member.ndim != 2:
         raise UserError(
@@ -166,10 +186,15 @@ def from_logits(logits: Path, labels: Path, membership: Path) -> Published:
         member, values = member.T, np.swapaxes(values, 0, 1)
     queries = values[:, :, None] if values.ndim == 3 else values
     whole = check_labels(truth, len(member), str(labels))
-    confidence = np.stack(
-        [confidence_of(queries[:, model], whole, str(logits)) for model in range(member.shape[1])], axis=1
-    )
-    return _published(member == 1, confidence=confidence, where=logits)
+
+    def confidence(temperature: float) -> np.ndarray:
+        models = (queries[:, model] / temperature for model in range(member.shape[1]))
+        return np.stack([confidence_of(values, whole, str(logits)) for values in models], axis=1)
+
+    published = _published(member == 1, confidence=confidence(1.0), where=logits)
+    for name, temperature in zip(tempered(temperatures), temperatures, strict=True):
+        published.signals.update(_by_query(name, loss_of(confidence(temperature))))
+    return published
 
 
 def oriented(member: np.ndarray, shape: tuple[int, ...], where: str) -> Bool[np.ndarray, "N K"]:
@@ -192,12 +217,12 @@ def _published(member: np.ndarray, confidence: Float[np.ndarray, "N K Q"], where
         raise UserError(
             f"{where}: the confidence at model {model}, record {record} is not finite; expected finite logits or scores"
         )
-    signals = {}
-    for query in range(confidence.shape[2]):
-        name = f"{QUERY}{query + 1}" if query else ""
-        signals[f"loss{name}"] = loss_of(confidence[:, :, query])
-        signals[f"confidence{name}"] = confidence[:, :, query]
-    return Published(member, signals)
+    return Published(member, _by_query("loss", loss_of(confidence)) | _by_query("confidence", confidence))
+
+
+def _by_query(name: str, values: Float[np.ndarray, "N K Q"]) -> dict[str, np.ndarray]:
+    """Return a matrix for every query, by its column's name."""
+    return {f"{name}{QUERY}{query + 1}" if query else name: values[:, :, query] for query in range(values.shape[2])}
 
 
 def _derived(member: np.ndarray, kind: str, values: Float[np.ndarray, "N K"], where: Path) -> Published:
@@ -246,7 +271,7 @@ def _array(path: Path) -> np.ndarray:
         raise UserError(f"{path}: no such file")
     try:
         values: np.ndarray = np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
-    except (ValueError, OSError, EOFError) as error:
+    except NOT_NUMPY as error:
         raise UserError(f"{path}: damaged, or not an array of numbers ({' '.join(str(error).split())[:80]})") from None
     if values.dtype.kind not in "buif":
         raise UserError(f"{path}: holds {values.dtype}, not numbers")
@@ -256,11 +281,9 @@ def _array(path: Path) -> np.ndarray:
 def _frame(root: Path, name: str) -> pl.DataFrame:
     import polars as pl
 
-    for suffix, read in ((".parquet", pl.read_parquet), (".csv", pl.read_csv)):
+    for suffix, read in ((".parquet", read_foreign), (".csv", pl.read_csv)):
         if (path := root / f"{name}{suffix}").is_file():
             try:
-                if suffix == ".parquet":
-                    check_parquet(pq.ParquetFile(path), str(path))
                 return read(path)
             except (OSError, pa.ArrowException, pl.exceptions.PolarsError) as error:
                 raise UserError(f"{path}: damaged ({' '.join(str(error).split())[:100]})") from None

@@ -199,8 +199,7 @@ class Expected:
     file: str
 
 
-Shape = tuple[int | None, ...]
-"""A matrix's shape as far as its file's headers tell it: None where they do not."""
+Shape = tuple[int, ...]
 
 
 def read_matrix(file: str, expected: Expected | None = None) -> Read:
@@ -210,13 +209,11 @@ def read_matrix(file: str, expected: Expected | None = None) -> Read:
     """
 
     def check(shape: Shape) -> None:
-        if expected and any(
-            here is not None and here != there for here, there in zip(shape, expected.shape, strict=False)
-        ):
+        if expected and shape[:2] != expected.shape:
             raise UserError(
                 f"{file}: {_sizes(shape)} where {expected.file} has {_sizes(expected.shape)}; expected records × models alike"
             )
-        if len(shape) > 1 and shape[1] is not None and shape[1] > MOST_MODELS:
+        if len(shape) > 1 and shape[1] > MOST_MODELS:
             raise UserError(
                 f"{file}: {_sizes(shape)}: more than {MOST_MODELS} models; expected records × models, one column per model"
             )
@@ -250,7 +247,7 @@ def _shape(matrix: np.ndarray) -> str:
 
 
 def _sizes(shape: Shape) -> str:
-    return " × ".join("?" if size is None else str(size) for size in shape) or "a single number"
+    return " × ".join(str(size) for size in shape) or "a single number"
 
 
 def _read_npy(path: Path, key: str, check: Check) -> Read:
@@ -281,7 +278,6 @@ def _read_csv(path: Path, key: str, check: Check) -> Read:
     indexed = cells[0].strip().strip('"') in INDEX
     header = _is_header(cells[1:] if indexed else cells, indexed)
     indexed = indexed and header
-    check((None, len(cells) - indexed))
     row = _first_row(path, header)
     if not row.strip():
         raise UserError(f"{path}: no record below the header; expected records × models")

@@ -38,7 +38,16 @@ class StoredObject:
         """Return a list or an array of whole numbers; anything else is a UserError that names the file."""
         if name not in self.names:
             raise UserError(f"{self.path}: no '{name}'; it has {', '.join(sorted(self.names)[:10])}")
-        values = _array(self.names[name])
+        try:
+            values = _array(self.names[name])
+        except (
+            ValueError,
+            LookupError,
+            TypeError,
+            OverflowError,
+            RecursionError,
+        ):  # shapes, types and numbers that do not go together
+            values = None
         if values is None or values.dtype.kind not in "iu":
             raise UserError(f"{self.path}: '{name}' is no list or array of whole numbers")
         return values.ravel().astype(np.int64)

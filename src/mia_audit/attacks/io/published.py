@@ -30,6 +30,8 @@ class Published:
 
     member: Bool[np.ndarray, "N K"]
     signals: dict[str, Float[np.ndarray, "N K"]]
+    population: Float[np.ndarray, "Z K"] | None = None
+    """The loss of records that no model was trained on, for RMIA."""
 
 
 def read_per_model_csv(root: Path, where: dict[str, str]) -> Published:

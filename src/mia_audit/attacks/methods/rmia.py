@@ -6,7 +6,7 @@ non-members (equations 2 to 4).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
@@ -16,7 +16,7 @@ from mia_audit.attacks.catalogue import attack
 from mia_audit.attacks.design import NONE, Pairs, left_out, opposite_values
 from mia_audit.errors import UserError
 from mia_audit.sections import Section
-from mia_audit.signals.name import named
+from mia_audit.signals.name import losses
 
 if TYPE_CHECKING:
     from mia_audit.attacks.design import Leaving, Partners
@@ -41,6 +41,13 @@ ROWS = 1 << 12
 """Cells summed up anew at a time."""
 
 
+class Compared(Section):
+    """The keys of attacks that compare records with a population."""
+
+    population: dict[str, str] = Field(default_factory=dict)
+    """By loss (`loss`, `loss_t2` …), a file of that loss of records that no model was trained on, z × models; else z are a target's non-members."""
+
+
 class Offline(Section):
     """The keys of `rmia-offline`."""
 
@@ -48,7 +55,7 @@ class Offline(Section):
     """Offline RMIA's a, which estimates p̄_in as a p̄_out + 1 − a; `tuned`: per target, the best on another model as pseudo-target."""
 
 
-@attack("base", reads=named("loss"), learns=False, pairwise=["none"])
+@attack("base", reads=losses, learns=False, pairwise=["none"])
 def base(readings: Sequence[Reading], member: Member, likelihood: str, pairs: Pairs | None = None) -> Cells:
     """Score ℓ_t − log of the mean of exp ℓ over the other models, with ℓ = −loss, the log probability of the label (γ = 1)."""
     (reading,) = readings
@@ -57,20 +64,35 @@ def base(readings: Sequence[Reading], member: Member, likelihood: str, pairs: Pa
     return scores
 
 
-@attack("rmia", reads=named("loss"), pairwise=["none"])
-def online(readings: Sequence[Reading], member: Member, likelihood: str, pairs: Pairs | None = None) -> Cells:
-    """Score by the share of the target's non-members z with r_x ≥ γ r_z, ties ½, where r = p_t / p̄ and p̄ is the mean over the other models."""
+@attack("rmia", reads=losses, options=(Compared,), pairwise=["none"])
+def online(
+    readings: Sequence[Reading],
+    member: Member,
+    likelihood: str,
+    population: Mapping[str, Cells] | None = None,
+    pairs: Pairs | None = None,
+) -> Cells:
+    """Score by the share of z with r_x ≥ γ r_z, ties ½, where r = p_t / p̄ and p̄ is the mean over the other models.
+
+    z are the population, or else the target's non-members.
+    """
     (reading,) = readings
     log_p, leaving = log_likelihood(reading), pairs or left_out(member)
-    return _dominated(of_targets(log_p, pairs) - log_mean_of_others(log_p, leaving=leaving), member, pairs)
+    ratio = of_targets(log_p, pairs) - log_mean_of_others(log_p, leaving=leaving)
+    compared = _population(population, reading)
+    if pairs is None and compared is not None:
+        of_z = log_mean_of_others(compared, leaving=_partners_of(compared, left_out(member)))
+        return share_dominated(ratio, member, of_z=compared - of_z)
+    return _dominated(ratio, member, pairs)
 
 
-@attack("rmia-offline", reads=named("loss"), options=(Offline,), pairwise=["none"])
+@attack("rmia-offline", reads=losses, options=(Compared, Offline), pairwise=["none"])
 def offline(
     readings: Sequence[Reading],
     member: Member,
     likelihood: str,
     offline_a: float | Literal["tuned"] = SLOPE,
+    population: Mapping[str, Cells] | None = None,
     pairs: Pairs | None = None,
 ) -> Cells:
     """Score likewise with p̄ = ½[(1 + a) p̄_out + (1 − a)], from the other models that did not train on the record."""
@@ -78,8 +100,26 @@ def offline(
     log_p, partners = log_likelihood(reading), left_out(member)
     slope = tuned_slopes(log_p, member, partners) if offline_a == "tuned" else np.full(member.shape[1], offline_a)
     slope = slope if pairs is None else slope[pairs.target]
-    reference = log_reference(log_p, member, slope, pairs or partners)
-    return _dominated(of_targets(log_p, pairs) - reference, member, pairs)
+    ratio = of_targets(log_p, pairs) - log_reference(log_p, member, slope, pairs or partners)
+    compared = _population(population, reading)
+    if pairs is None and compared is not None:
+        nobody = np.zeros(compared.shape, dtype=bool)
+        of_z = log_reference(compared, nobody, slope, _partners_of(compared, partners))
+        return share_dominated(ratio, member, of_z=compared - of_z)
+    return _dominated(ratio, member, pairs)
+
+
+def _population(population: Mapping[str, Cells] | None, reading: Reading) -> Cells | None:
+    """Return the population's log probabilities for a loss, [Z, K], if they are given."""
+    losses_of_z = (population or {}).get(reading.signal.name)
+    return None if losses_of_z is None else -losses_of_z
+
+
+def _partners_of(population: Cells, partners: Partners | None) -> Partners | None:
+    """Return the further models that a population's means leave out: a target's partner, where all records have the same."""
+    if partners is None or (partners != partners[:1]).any():
+        return None
+    return np.broadcast_to(partners[0], population.shape)
 
 
 def of_targets(values: Cells, pairs: Pairs | None) -> Cells:
@@ -93,9 +133,9 @@ def _dominated(log_ratio: Cells, member: Member, pairs: Pairs | None) -> Cells:
 
 
 def log_likelihood(reading: Reading) -> Cells:
-    """Return the log probability of the label, −loss; a signal that is no loss is a UserError."""
-    if reading.signal.name != "loss":
-        raise UserError(f"signal '{reading.signal.name}': rmia and base compare likelihoods, and read the loss alone")
+    """Return the log probability of the label, −loss, at the loss's temperature; a signal that is no loss is a UserError."""
+    if not reading.signal.is_loss:
+        raise UserError(f"signal '{reading.signal.name}': rmia and base compare likelihoods, and read losses alone")
     return -reading.values
 
 
@@ -201,8 +241,10 @@ def tuned_slopes(likelihood: Cells, member: Member, partners: Partners | None = 
     return slopes
 
 
-def share_dominated(log_ratio: Cells, member: Member, gamma: float = GAMMA) -> Cells:
+def share_dominated(log_ratio: Cells, member: Member, gamma: float = GAMMA, of_z: Cells | None = None) -> Cells:
     """Return the share of each target's non-members z with r_x ≥ γ r_z, [N, K], by one sort per target; NaN where the ratio is.
+
+    With `of_z`, [Z, K], the log ratios of a population, z are those instead.
 
     Ties count ½, the record itself among them where it is a z: counted whole, a non-member would tie with the members just
     above it, and left out it would rank above the members just below it. With γ = 1 the share has the ratio's ROC curve.
@@ -211,7 +253,8 @@ def share_dominated(log_ratio: Cells, member: Member, gamma: float = GAMMA) -> C
     for target in range(log_ratio.shape[1]):
         ratio, outside = log_ratio[:, target], ~member[:, target]
         known = ~np.isnan(ratio)
-        population, least = np.sort(ratio[outside & known]), ratio[known] - np.log(gamma)
+        population = np.sort(ratio[outside & known] if of_z is None else of_z[:, target])
+        least = ratio[known] - np.log(gamma)
         below = np.searchsorted(population, least, side="left") + np.searchsorted(population, least, side="right")
         scores[known, target] = below / max(2 * len(population), 1)
     return scores

@@ -108,8 +108,8 @@ class PrivateExplainer:
     def answer(self, queries: Num[np.ndarray, "q ..."], values: Float[np.ndarray, "q C"] | None = None) -> Answers:
         """Explain records given as those of the explanation set are; their `values` where there is no black box.
 
-        Raises UserError for queries of another feature space, values outside [−1, 1], and an exhausted budget without any
-        history: then nothing has been spent.
+        Raises UserError for queries of another feature space and values outside [−1, 1], and then nothing has been spent; and
+        for a query that an exhausted budget and no history leave nothing for, where those before it stay charged.
         """
         self._refuse_fork()
         points = self.explained.points(queries)
@@ -124,14 +124,17 @@ class PrivateExplainer:
             entries: list[Entry] = []
             charged: list[Entry] = []
             first = max([self._answered, *(entry.number + 1 for entry in self.ledger.entries[-1:])])
-            for number, (point, problem) in enumerate(zip(points, problems, strict=True)):
-                asked = Entry(
-                    point, float(at_queries[number]), int(classes[number]), HISTORY, 0, 0.0, point, first + number
-                )
-                entries.append(self._one(asked, problem, charged))
-                charged += [entry for entry in entries[-1:] if entry.mu_squared > 0]
-            self.ledger.append(charged)
-            self._answered = first + len(entries)
+            try:
+                for number, (point, problem) in enumerate(zip(points, problems, strict=True)):
+                    asked = Entry(
+                        point, float(at_queries[number]), int(classes[number]), HISTORY, 0, 0.0, point, first + number
+                    )
+                    entries.append(self._one(asked, problem, charged))
+                    charged += [entry for entry in entries[-1:] if entry.mu_squared > 0]
+            finally:
+                # also where a later query is refused: that depends on what these cost, which noisy numbers decided
+                self.ledger.append(charged)
+                self._answered = first + len(entries)
         explanations = np.array([entry.explanation for entry in entries]).reshape(points.shape)
         return Answers(
             explanations,
@@ -193,7 +196,7 @@ class PrivateExplainer:
             # the choice of a start has been paid for, and is all that this query gets
             return asked._replace(source=REUSED, mu_squared=choice, explanation=start)
         noise = random.standard_normal((1, steps, len(point))) * self.deviation
-        explanation = descend([problem], start[None], noise, self._rate)[0]
+        explanation = _rounded(descend([problem], start[None], noise, self._rate)[0])
         return asked._replace(source=source, steps=steps, mu_squared=cost, explanation=explanation)
 
     def _refuse_fork(self) -> None:
@@ -244,7 +247,8 @@ class PrivateExplainer:
         if not past:
             raise UserError(
                 f"the budget (ε = {self.terms.budget:g} at δ = {self.terms.delta:g}) leaves nothing for this query and nothing of its class"
-                " has been explained yet that it could be answered from; nothing was spent. Raise the budget"
+                " has been explained yet that it could be answered from; nothing was spent on it (queries before it in the same call"
+                " stay charged, and are in the ledger). Raise the budget"
             )
         queries = np.array([entry.query for entry in past])
         explanations = np.array([entry.explanation for entry in past])
@@ -255,6 +259,15 @@ class PrivateExplainer:
         weighted = away * weights[:, None]
         proxy = Problem(weighted.T @ away, weighted.T @ told, float(weights @ told**2), len(past))
         return minimum(proxy, near=weights @ explanations / weights.sum(), tolerance=1e-9)
+
+
+def _rounded(values: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
+    """Return values in single precision, none larger: the gaps between those that float64 noise can take are not visible in it.
+
+    (Mironov 2012.) A start that were longer than 1 could have a longer gradient than the noise covers.
+    """
+    single = values.astype(np.float32)
+    return np.where(np.abs(single) > np.abs(values), np.nextafter(single, np.float32(0)), single).astype(np.float64)
 
 
 def _plain(terms: Terms) -> dict[str, object]:

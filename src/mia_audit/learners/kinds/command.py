@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from mia_audit.errors import UserError
+from mia_audit.errors import UserError, first_line
 from mia_audit.learners.answers import UNKNOWN_VOTES, check_order, logits_of
 from mia_audit.learners.boxed import boxed_attributions
 from mia_audit.learners.catalogue import described, learners
@@ -24,6 +24,7 @@ from mia_audit.learners.naming import Outputs
 from mia_audit.learners.protocol import Attribution, Compute, ExplanationRequest, ModelSection
 from mia_audit.learners.script_task import device_name, own_checkpoints
 from mia_audit.storage import atomic_write
+from mia_audit.storage.unpacked import NOT_NUMPY
 from mia_audit.training.task import Progress, Records, TrainingTask
 
 if TYPE_CHECKING:
@@ -69,8 +70,8 @@ class CommandModel:
                 raise UserError(f"{where}: the command ended well, but wrote no file {{out}}")
             try:
                 answer = np.load(out, allow_pickle=False)
-            except (ValueError, OSError, EOFError) as error:
-                raise UserError(f"{where}: {{out}} is no NumPy array (.npy): {error}") from None
+            except NOT_NUMPY as error:
+                raise UserError(f"{where}: {{out}} is no NumPy array (.npy): {first_line(error)}") from None
         outputs = cast(Outputs, learner.architecture["outputs"])
         return logits_of(answer, outputs, records, learner.architecture["votes"] or UNKNOWN_VOTES, where)
 

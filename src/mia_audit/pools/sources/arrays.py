@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import TYPE_CHECKING
-from zipfile import BadZipFile
 
 import numpy as np
 from jaxtyping import Float
@@ -63,7 +62,9 @@ def _array(root: Path, name: str, where: str) -> np.ndarray:
         if root.is_dir():
             return np.asanyarray(np.load(path, mmap_mode="r", allow_pickle=False))
         return Npz(path).read(name)
-    except (OSError, ValueError, KeyError, EOFError, TypeError, BadZipFile) as error:
+    except (UserError, MemoryError):
+        raise
+    except Exception as error:  # what zipfile, zlib and NumPy raise for damaged files has no common kind
         why = "no such file" if isinstance(error, FileNotFoundError) else first_line(error)
         raise UserError(
             f"{where}.path: {path}: no readable array '{name}' ({why}): expected an .npz file with records and labels,"

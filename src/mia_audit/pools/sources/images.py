@@ -58,7 +58,8 @@ def images(dataset: Dataset, where: str) -> Source:
     labels = np.array([label for _, label in files])
     largest = max(width * height for header in headers if not isinstance(header, str) for width, height in [header[1]])
     at_once = decoding_at_once(largest)
-    decoded = Images(len(paths), channels, sizes, open_image, lambda row: str(paths[row]), at_once)
+    names = [str(path) for path in paths]
+    decoded = Images(len(paths), channels, sizes, open_image, names.__getitem__, at_once, paths.__getitem__)
     persons = None
     if dataset.person:
         below = [path.relative_to(root).as_posix() for path in paths]

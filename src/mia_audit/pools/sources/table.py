@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,7 +11,7 @@ from jaxtyping import Float
 from mia_audit.errors import UserError, first_line, suggest
 from mia_audit.pools.catalogue import TABLE_KEYS, Source, pool, root_of
 from mia_audit.pools.persons import ids_of_column
-from mia_audit.storage.unpacked import check_parquet
+from mia_audit.storage.unpacked import read_foreign
 
 if TYPE_CHECKING:
     import polars as pl
@@ -71,7 +70,7 @@ def read_frame(dataset: Dataset, where: str) -> tuple[Path, pl.DataFrame]:
     root = root_of(dataset, where)
     readers = {
         ".csv": lambda: pl.read_csv(root, infer_schema_length=None, glob=False),
-        ".parquet": lambda: _read_parquet(root),
+        ".parquet": lambda: read_foreign(root),
     }
     if root.suffix.lower() not in readers or not root.is_file():
         raise UserError(f"{where}.path: {root}: expected a file that ends in {' or '.join(readers)}")
@@ -93,15 +92,6 @@ def _persons(frame: pl.DataFrame, dataset: Dataset, root: str, where: str) -> np
         others = [column for column in frame.columns if column != dataset.label]
         raise UserError(f"{where}.person: {root} has no column '{name}' beside the label: {suggest(name, others)}")
     return ids_of_column(frame[name], f"{where}.person: column '{name}' of {root}")
-
-
-def _read_parquet(path: Path) -> pl.DataFrame:
-    """Read a Parquet file that fits in memory: polars ends the process for one that does not."""
-    import polars as pl
-    import pyarrow.parquet as pq
-
-    check_parquet(pq.ParquetFile(path), str(path))
-    return pl.read_parquet(path, glob=False)
 
 
 def _columns(column: pl.Series, root: str, where: str) -> list[pl.Series]:

@@ -70,6 +70,9 @@ class TorchvisionSet:
             part, index = part_of(row)
             return str(self.files(part)[index]) if self.files else f"image {row}"
 
+        def path_of(row: int) -> Path:
+            return Path(name_of(row))
+
         if self.varies and dataset.size is None:
             raise UserError(
                 f"{where}.size: missing; the images of {self.kind} vary in size: give the side in pixels that all are resized to,"
@@ -79,7 +82,7 @@ class TorchvisionSet:
         channels = len(first.getbands()) if first else 3
         sizes = sizes_of(dataset.size, first.size if first else None)
         labels = np.concatenate([np.asarray(self.labels(part), dtype=np.int64) for part in parts])
-        images = Images(starts[-1], channels, sizes, open_image, name_of)
+        images = Images(starts[-1], channels, sizes, open_image, name_of, path_of=path_of if self.files else None)
         return Source("image", images, labels, self.classes(parts[0]), [])
 
     def _part(self, dataset: Dataset, where: str, arguments: Mapping[str, Any], counts: tuple[int, ...]) -> Any:

@@ -21,7 +21,7 @@ class Noise(Section):
     """The keys of every mechanism that adds noise to clipped gradients."""
 
     accountant: Literal["pld", "prv", "rdp"] = "pld"
-    """Accountant that calibrates the noise: dp-accounting's PLD, or Opacus's PRV or RDP."""
+    """Accountant that calibrates the noise: privacy loss distributions (`pld`), or Opacus's PRV or RDP."""
     clipping: Literal["automatic", "flat"] = "automatic"
     """Per-record clipping: automatic (Bu et al. 2023) or flat at clip_norm."""
     clip_norm: float = Field(1.0, gt=0)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 import platform
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mia_audit.registry import code_files, file_digest
 from mia_audit.report.data.findings import Finding
+from mia_audit.report.data.handed_on import base_names, by_base_name, paths_in
 from mia_audit.seeds import AUDIT_ONLY
 
 if TYPE_CHECKING:
@@ -40,9 +43,9 @@ def provenance(results: Results, findings: Sequence[Finding]) -> dict[str, Any]:
         "audit": spec.audit,
         "seed": spec.config.get("seed"),
         "notice": AUDIT_ONLY,
-        "config": spec.config,
+        "config": base_names(spec.config),
         "config_sha256": spec.config_hash,
-        "code_sha256": {file: file_digest(file) for file in code_files(spec.config)},
+        "code_sha256": by_base_name({file: file_digest(file) for file in code_files(spec.config)}),
         "versions": {
             "python": platform.python_version(),
             **{name: known for name in PACKAGES if (known := _version(name))},
@@ -54,6 +57,16 @@ def provenance(results: Results, findings: Sequence[Finding]) -> dict[str, Any]:
         "given_sha256": results.given,
         "inputs_sha256": {path.relative_to(results.root).as_posix(): digests.sha256(path) for path in results.inputs()},
     }
+
+
+def write_page(path: Path, page: str, sources: Mapping[str, Any], config: Mapping[str, Any]) -> None:
+    """Write the page; provenance.json with its digest beside it; and logs/paths.json, where the config's files lie, for this machine."""
+    from mia_audit.storage import write_json, write_text
+
+    digests = {"page_sha256": {path.name: hashlib.sha256(page.encode()).hexdigest()}}
+    write_json(path.parent / "provenance.json", {**sources, **digests})
+    write_json(path.parent / "logs" / "paths.json", dict(paths_in(config)))
+    write_text(path, page)
 
 
 def _version(package: str) -> str | None:

@@ -15,6 +15,7 @@ from mia_audit.attacks.design import CORRECTION
 from mia_audit.attacks.io.parquet import GIVEN
 from mia_audit.errors import UserError
 from mia_audit.evaluation.files import Scored, read_scores
+from mia_audit.evaluation.model_counts import MODEL_COUNTS
 from mia_audit.explanation_metrics.summary import per_model
 from mia_audit.report.data.spec import Setting, Spec
 from mia_audit.storage import given_digest, open_table, read_frame, table_metadata
@@ -40,6 +41,14 @@ class Results:
         """The membership designs that attacks were corrected for, of all settings."""
         facts = (table_metadata(self._file(setting, "metrics.parquet"), "metrics") for setting in self.spec.settings)
         return list(dict.fromkeys(known[CORRECTION] for known in facts if CORRECTION in known))
+
+    @cached_property
+    def model_counts(self) -> list[list[dict[str, Any]]]:
+        """What fewer other models would have found, of every setting (`evaluation.model_counts`)."""
+        return [
+            table_metadata(self._file(setting, "metrics.parquet"), "metrics").get(MODEL_COUNTS, [])
+            for setting in self.spec.settings
+        ]
 
     @cached_property
     def given(self) -> dict[str, dict[str, str]]:

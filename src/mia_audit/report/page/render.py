@@ -1,20 +1,24 @@
 """report.html: one file that loads nothing, with the answer first."""
 
 from collections.abc import Iterator, Mapping
+from importlib.resources import files
 from typing import Any
 
 from mia_audit.report.data.diverged import gap_sentences
 from mia_audit.report.data.explanation_metrics import Interpretation, interpretations
 from mia_audit.report.data.findings import Finding, Findings, Leak, reference
+from mia_audit.report.data.handed_on import base_names
 from mia_audit.report.data.provenance import guarantee
 from mia_audit.report.data.results import Results
 from mia_audit.report.page.charts import group_charts
 from mia_audit.report.page.explanations import section
 from mia_audit.report.page.exposed import most_exposed
+from mia_audit.report.page.policy import policy
 from mia_audit.report.page.tables import answer_table, attacks_layout, null_layout
-from mia_audit.report.page.vega import bundle
+from mia_audit.report.page.vega import DRAW, bundle
 from mia_audit.report.tables.columns import estimate_cell
 from mia_audit.report.tables.layout import Cell, Column, Layout, text
+from mia_audit.report.tables.models import models_layout
 from mia_audit.report.tables.settings import present_channels, settings_layout
 from mia_audit.report.text.answer import TITLES, answer
 from mia_audit.report.text.formatting import (
@@ -54,6 +58,8 @@ def render(results: Results, findings: Findings, sources: Mapping[str, Any]) -> 
         "finalize": html,
     }
     template = jinja2.Environment(loader=loader, autoescape=True, **options).get_template("report.html.j2")
+    script = bundle().replace("</script", "<\\/script")
+    style = files("mia_audit.report.page").joinpath("templates", "report.css").read_text(encoding="utf-8")
     specifications: dict[str, dict[str, Any]] = {}
     interpreted = interpretations(results)
     groups = [
@@ -66,6 +72,7 @@ def render(results: Results, findings: Findings, sources: Mapping[str, Any]) -> 
     spec = results.spec
     level = f"{spec.confidence * 100:g}\u00a0%"
     null = null_layout(findings, level)
+    models = models_layout(results, findings)
     private = [finding for finding in findings.settings if finding.setting.private]
     return template.render(
         title=spec.title or spec.audit,
@@ -78,6 +85,7 @@ def render(results: Results, findings: Findings, sources: Mapping[str, Any]) -> 
                 "explanations": bool(interpreted),
                 "private": bool(private_studies),
                 "records": bool(exposed),
+                "models": bool(models),
                 "null": bool(null),
             }
         ),
@@ -94,13 +102,17 @@ def render(results: Results, findings: Findings, sources: Mapping[str, Any]) -> 
         private_studies=private_studies,
         explained=section(results, findings, interpreted, spec.confidence),
         exposed=exposed,
+        models=models,
         null=null,
         null_text=f"{null_sentence(findings.settings)} {null_ceiling(findings)}" if null else "",
         metadata=list(_metadata(results, findings, sources)),
         hashes=sources["inputs_sha256"],
-        config=_yaml(spec.config),
+        config=_yaml(base_names(spec.config)),
         charts=_safe(html_json(specifications)),
-        bundle=_safe(bundle().replace("</script", "<\\/script")),
+        policy=policy([script, DRAW], [style]),
+        style=_safe(style),
+        bundle=_safe(script),
+        draw=_safe(DRAW),
     )
 
 
@@ -128,6 +140,7 @@ def _contents(shown: Mapping[str, bool]) -> list[tuple[str, str]]:
         "explanations": "Explanations",
         "private": "Private explanations",
         "records": "Exposed records",
+        "models": "How many models",
         "null": "Null control",
         "attacks": "All attacks",
         "limits": "Limits",

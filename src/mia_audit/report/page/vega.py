@@ -1,4 +1,7 @@
-"""Vega, Vega-Lite and Vega-Embed as one script, kept in the user's cache: making it takes longer than the page it is for."""
+"""Vega, Vega-Lite and Vega-Embed as one script, kept in the user's cache: making it takes longer than the page it is for.
+
+Every report embeds that script, so a cached one is used only where its SHA-256 is the one pinned for its version here.
+"""
 
 import hashlib
 import os
@@ -10,18 +13,40 @@ from mia_audit.errors import UserError
 from mia_audit.storage import write_text
 
 SNIPPET = "window.vegaEmbed = vegaEmbed;"
+PINNED = {"1.9.0.post1": "373b1f84072b31010f15ceb787be6b415c53936411aae267c8c2b2b6ccde46e7"}
+"""The SHA-256 of the script, by the version of vl-convert-python that makes it; of other versions nothing is kept."""
+
+DRAW = """\
+const charts = JSON.parse(document.getElementById("charts").textContent);
+const config = {legend: {columns: innerWidth < 480 ? 1 : innerWidth < 760 ? 2 : 4}};
+const options = {actions: false, renderer: "svg", config, ast: true, defaultStyle: false, tooltip: {disableDefaultStyle: true}};
+for (const [id, chart] of Object.entries(charts)) {
+  vegaEmbed("#" + id, chart, options).catch(error => {
+    document.getElementById(id).textContent = "This chart could not be drawn: " + error.message;
+  });
+}
+"""
+"""Draws the charts. `ast`: expressions are interpreted, since a page that names its scripts' hashes may not compile any."""
 
 
 def bundle() -> str:
-    """Return the script; where nothing can be kept it is made each time."""
+    """Return the script; where nothing can be kept, or what is kept has another digest, it is made anew."""
     import vl_convert
 
-    with suppress(OSError, RuntimeError):
-        return _kept().read_text(encoding="utf-8")
+    pinned = PINNED.get(version("vl-convert-python"))
+    if pinned:
+        with suppress(OSError, RuntimeError, UnicodeDecodeError):
+            if _digest(kept := _kept().read_text(encoding="utf-8")) == pinned:
+                return kept
     script: str = vl_convert.javascript_bundle(SNIPPET)
-    with suppress(OSError, RuntimeError, UserError):
-        write_text(_kept(), script)
+    if pinned == _digest(script):
+        with suppress(OSError, RuntimeError, UserError):
+            write_text(_kept(), script)
     return script
+
+
+def _digest(script: str) -> str:
+    return hashlib.sha256(script.encode()).hexdigest()
 
 
 def _kept() -> Path:

@@ -1,0 +1,132 @@
+"""A blend of the ratio by types with the hierarchical one: types win on large pools, shrunk Gaussians on small ones.
+
+The weights are those of a logistic regression of membership on both scores, with shadow models as pseudo-targets: for every
+fold of targets they come from models of other folds, scored without the fold. So the choice between the two likelihoods
+reads no target's membership, and needs no threshold on the size of the pool.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from mia_audit.attacks.engine.type_ratio import Evidence, columns_of
+
+if TYPE_CHECKING:
+    from jaxtyping import Bool, Float
+
+    from mia_audit.attacks.design import Pairs
+    from mia_audit.attacks.engine.type_ratio import Fold
+    from mia_audit.attacks.engine.types import Types
+    from mia_audit.signals.name import Cells, Member
+
+    Other = Callable[[Sequence[Cells], Member, Pairs | None], Cells]
+    Features = Float[np.ndarray, "n F"]
+
+ENOUGH_CELLS, MOST_CELLS = 4_000, 100_000
+"""Scores of pseudo-targets from which the weights are learned: folds are added up to the first, and cut at the second."""
+
+LARGEST = 5.0
+"""No log ratio counts as more in learning the weights: a model that is trained otherwise than the rest has many large and wrong ones."""
+
+STEPS = 15
+"""Newton's steps of the regression."""
+
+RIDGE = 1.0
+"""Its penalty on the squares of its coefficients, in scores."""
+
+
+def blended_ratio(signals: Sequence[Cells], member: Member, pairs: Pairs | None = None, *, other: Other) -> Cells:
+    """Score records by a weighted sum of two log ratios, by types and by `other`, [N records, K models].
+
+    `other` scores all targets from signals and membership, without reading a target's own. With `pairs` the scores are
+    [N, P], a column for every pair, with the weights of its target.
+    """
+    evidence = Evidence(signals, member)
+    targets, left = columns_of(member, pairs)
+    whole = other(signals, member, pairs)
+    scores = np.empty(whole.shape, dtype=np.float32, order="F")
+    pair_types: dict[tuple[int, ...], Types] = {}
+    folds = evidence.folds
+    for place, fold in enumerate(folds):
+        columns = np.flatnonzero(np.isin(targets, fold))
+        if not len(columns):
+            continue
+        weights = _learned_weights(evidence, signals, member, place, pair_types, other)
+        by_types = evidence.scores(evidence.without(fold), targets[columns], None if left is None else left[columns])
+        scores[:, columns] = weights[0] * by_types + weights[1] * whole[:, columns]
+    return scores
+
+
+def _learned_weights(
+    evidence: Evidence,
+    signals: Sequence[Cells],
+    member: Member,
+    place: int,
+    learned: dict[tuple[int, ...], Types],
+    other: Other,
+) -> Float[np.ndarray, " F"]:
+    """Return the weights for the targets of one fold; types without two folds are kept in `learned`."""
+    folds = evidence.folds
+    unseen = folds[place]
+    rest = np.setdiff1d(np.arange(member.shape[1]), unseen)
+    others = other([signal[:, rest] for signal in signals], member[:, rest], None)
+    features, labels = [], []
+    for second, pseudo in _pseudo_targets(folds, place, len(member)):
+        both = tuple(sorted((place, second)))
+        if both not in learned:
+            learned[both] = evidence.without(np.union1d(unseen, folds[second]), strictly=False)
+        by_types = evidence.pseudo_scores(learned[both], pseudo, unseen)
+        features.append(_features(by_types, others[:, np.searchsorted(rest, pseudo)]))
+        labels.append(member[:, pseudo].ravel())
+    return blend_weights(np.concatenate(features), np.concatenate(labels))
+
+
+def _features(by_types: Cells, by_other: Cells) -> Features:
+    features: Features = np.stack([by_types.ravel(), by_other.ravel()], axis=1).astype(np.float64)
+    return features
+
+
+def _pseudo_targets(folds: Sequence[Fold], place: int, records: int) -> Iterator[tuple[int, Fold]]:
+    """Yield other folds with the models of each that are pseudo-targets, until there are enough cells.
+
+    The fold half-way round comes first: two folds then need the same types, those learned without both.
+    """
+    number, cells = len(folds), 0
+    for step in sorted(range(1, number), key=lambda step: (abs(2 * step - number), step)):
+        if cells >= ENOUGH_CELLS:
+            return
+        second = (place + step) % number
+        pseudo = folds[second][: -(-MOST_CELLS // records)]
+        yield second, pseudo
+        cells += len(pseudo) * records
+
+
+def blend_weights(features: Features, labels: Bool[np.ndarray, " n"]) -> Float[np.ndarray, " F"]:
+    """Return a weight of at least 0 for every feature, by logistic regression; all equal where none predicts the labels.
+
+    Rows with NaN are left out.
+    """
+    known = np.isfinite(features).all(axis=1)
+    features, labels = np.clip(features[known], -LARGEST, LARGEST), labels[known]
+    weights, kept = np.zeros(features.shape[1]), np.arange(features.shape[1])
+    while len(kept) and len(labels):
+        found = _regression(features[:, kept], labels)
+        if (found > 0).all():
+            weights[kept] = found
+            return weights
+        kept = np.delete(kept, np.argmin(found))
+    return np.ones(features.shape[1])
+
+
+def _regression(features: Features, labels: Bool[np.ndarray, " n"]) -> Float[np.ndarray, " F"]:
+    """Return the coefficients of a logistic regression with an intercept, by Newton's method."""
+    design = np.column_stack([features - features.mean(axis=0), np.ones(len(features))])
+    found = np.zeros(design.shape[1])
+    for _ in range(STEPS):
+        chance = 1 / (1 + np.exp(-design @ found))
+        hessian = (design * (chance * (1 - chance))[:, None]).T @ design + RIDGE * np.eye(len(found))
+        found -= np.linalg.solve(hessian, design.T @ (chance - labels) + RIDGE * found)
+    return found[:-1]

@@ -1,0 +1,123 @@
+"""Histograms of one signal, or of two jointly, on an even grid: where values lie on it, and how many models put a record where.
+
+A value between grid points counts at the points around it by how close it is to each. The grid and the places of the
+values on it know no membership.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from jaxtyping import Bool, Float, Int
+
+    from mia_audit.signals.name import Cells
+
+    Sides = Bool[np.ndarray, "K N"]
+
+BINS = {1: (48,), 2: (24, 12)}
+"""Grid points of each signal, by the number of signals."""
+
+BY_VALUE = 0.7
+"""Grid points are even in 0.7 value + 0.3 rank: fine where values are many, and the tails are resolved too."""
+
+TAIL = 0.0005
+"""The share of values beyond either end of the grid; they count at its ends."""
+
+SAMPLE = 1 << 18
+"""Values that the grid is laid out by, at most."""
+
+
+class Grid:
+    """A grid over signals, and the place of every value: arrays [K models, N records], models being contiguous."""
+
+    def __init__(self, signals: Sequence[Cells]) -> None:
+        """Lay the grid out, and find every value's place; signals are [N, K]."""
+        records, models = signals[0].shape
+        self.shape = BINS[len(signals)]
+        self.size = int(np.prod(self.shape))
+        """Points of the grid."""
+        self.place: Int[np.ndarray, "K N"] = np.zeros((models, records), dtype=np.int32)
+        """The lowest of the grid points around the values."""
+        self._above: list[Float[np.ndarray, "K N"]] = []
+        steps: list[int] = []
+        for signal, bins in zip(signals, self.shape, strict=True):
+            values = np.array(signal.T, dtype=np.float64, order="C")
+            points = grid_points(values, bins)
+            self.place *= bins
+            for row, place in zip(values, self.place, strict=True):
+                lower = np.clip(np.searchsorted(points, row) - 1, 0, bins - 2)
+                place += lower
+                row -= points[lower]
+                row /= (points[1:] - points[:-1])[lower]
+            self._above.append(np.clip(values, 0, 1, out=values).astype(np.float32))
+            steps = [step * bins for step in steps] + [1]
+        self.offsets: Int[np.ndarray, " C"] = np.zeros(1, dtype=np.int32)
+        """The grid points around a value, 2 or 4, less the lowest."""
+        for step in steps:
+            self.offsets = np.add.outer(self.offsets, (0, step)).ravel()
+
+    def weights(self, model: int | np.ndarray, record: slice | np.ndarray = slice(None)) -> Float[np.ndarray, "n C"]:
+        """Return how much values count at each of the grid points around them."""
+        found = np.ones((1, 1), dtype=np.float32)
+        for above in self._above:
+            share = above[model, record]
+            both = np.stack([1 - share, share], axis=-1)
+            found = (found[:, :, None] * both[:, None]).reshape(len(share), 2 * found.shape[1])
+        return found
+
+    def counts(self, side: Sides, models: Iterable[int], counted: Sides | None = None) -> Float[np.ndarray, "N B"]:
+        """Return how many of the models put each record at which point while it was out (the first half) or in (the second).
+
+        `side` is true where a record was in, [K, N]; cells where `counted` is false do not count.
+        """
+        records = self.place.shape[1]
+        found = np.zeros((records, 2 * self.size), dtype=np.float32)
+        cells = found.reshape(-1)
+        start = np.arange(records, dtype=np.int64) * (2 * self.size)
+        for model in models:
+            here = start + self.place[model]
+            here += side[model] * np.int64(self.size)
+            weights = self.weights(model)
+            if counted is not None:
+                weights *= counted[model][:, None]
+            for offset, weight in zip(self.offsets, weights.T, strict=True):
+                cells[here + offset] += weight  # a model has one value of a record: no index occurs twice
+        return found
+
+
+def grid_points(values: np.ndarray, bins: int) -> np.ndarray:
+    """Return the points of a signal's grid, ascending."""
+    ordered = np.sort(values.reshape(-1)[:: max(1, values.size // SAMPLE)])
+    low, high = np.quantile(ordered, [TAIL, 1 - TAIL])
+    if not high > low:
+        low, high = low - 0.5, high + 0.5
+    fine = np.linspace(low, high, 2000)
+    scale = (1 - BY_VALUE) * np.searchsorted(ordered, fine) / len(ordered) + BY_VALUE * (fine - low) / (high - low)
+    points: np.ndarray = np.interp(np.linspace(0, 1, bins), (scale - scale[0]) / (scale[-1] - scale[0]), fine)
+    return points
+
+
+def smooth(histograms: np.ndarray, axes: Iterable[int]) -> np.ndarray:
+    """Return histograms averaged with their neighbours along axes, with weights ¼, ½, ¼; the ends are their own neighbours."""
+    for axis in axes:
+        moved = np.moveaxis(histograms, axis, 0)
+        around = np.concatenate([moved[:1], moved, moved[-1:]])
+        histograms = np.moveaxis(0.25 * around[:-2] + 0.5 * around[1:-1] + 0.25 * around[2:], 0, axis)
+    return histograms
+
+
+def chunked(keys: Int[np.ndarray, " n"], least: int, most: int) -> tuple[bool, Iterator[Int[np.ndarray, " m"]]]:
+    """Return whether the keys in every chunk are equal, and the chunks: places of keys, at most so many in each.
+
+    They are equal where a key occurs `least` times on average.
+    """
+    order = np.argsort(keys, kind="stable")
+    ends = np.flatnonzero(np.diff(keys[order], append=-1)) + 1
+    if len(keys) < least * len(ends):
+        return False, (order[start : start + most] for start in range(0, len(order), most))
+    bounds = zip([0, *ends[:-1].tolist()], ends.tolist(), strict=True)
+    return True, (order[first : min(first + most, end)] for start, end in bounds for first in range(start, end, most))

@@ -1,0 +1,137 @@
+"""The leave-one-out likelihood ratio by types of records, under every design of the membership.
+
+Types are learned once per fold of models, from the models of the other folds; only a record's weights γ are found target by
+target, from all of the target's shadow models. So a target's membership enters none of its own scores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from mia_audit.attacks.design import NONE, left_out, recognise
+from mia_audit.attacks.engine.histograms import Grid
+from mia_audit.attacks.engine.type_starts import first_types
+from mia_audit.attacks.engine.types import Types, learn, score
+from mia_audit.seeds import generator
+
+if TYPE_CHECKING:
+    from jaxtyping import Float, Int
+
+    from mia_audit.attacks.design import Pairs
+    from mia_audit.signals.name import Cells, Member
+
+    Fold = Int[np.ndarray, " F"]
+
+FOLDS = 4
+"""Folds of models; 33 of them give the same AUC on the published scores."""
+
+MOST_SIGNALS = 2
+"""Signals that can be read together: a histogram of three would be empty."""
+
+
+class Evidence:
+    """One signal of all models, or two, with the membership: what types are learned from and score."""
+
+    def __init__(self, signals: Sequence[Cells], member: Member) -> None:
+        """Take each model's median off, and find the values' places on a grid; all are [N, K]."""
+        centred = [signal - np.median(signal, axis=0) for signal in signals]
+        self._leading, self._member = centred[0], member
+        self._design, self._partners = recognise(member), left_out(member)
+        self._agreed = np.logical_and.reduce([(signal == signal[:, :1]).all(axis=1) for signal in signals])
+        self._side = np.ascontiguousarray(member.T)
+        self._grid = Grid(centred)
+        self._counts = self._grid.counts(self._side, range(member.shape[1]))
+
+    @property
+    def folds(self) -> list[Fold]:
+        """The models of every fold; complementary models are in one."""
+        units: list[list[int]] = []
+        for model, partner in enumerate(self._design.partner or [NONE] * self._member.shape[1]):
+            if partner == NONE or model < partner:
+                units.append([model] if partner == NONE else [model, partner])
+        number = min(FOLDS, len(units))
+        return [np.sort([model for unit in units[fold::number] for model in unit]) for fold in range(number)]
+
+    def without(self, models: Fold, strictly: bool = True) -> Types:
+        """Return the types that the other models teach.
+
+        Where every record is in the same number of models, `strictly` leaves out so many others of every record that what
+        is left says nothing of the membership in `models`.
+        """
+        rest = np.setdiff1d(np.arange(self._member.shape[1]), models)
+        member = self._member[:, rest]
+        if strictly and self._design.kind == "balanced":
+            counted = equalised(self._member, models)
+            counts = self._grid.counts(self._side, rest, counted.T)
+            return learn(self._grid, counts, first_types(self._leading[:, rest], member, counted[:, rest]))
+        counts = self._counts - self._grid.counts(self._side, models)
+        return learn(self._grid, counts, first_types(self._leading[:, rest], member))
+
+    def scores(
+        self, types: Types, targets: Fold, left: Int[np.ndarray, " F"] | None = None
+    ) -> Float[np.ndarray, "N F"]:
+        """Score targets whose membership the types do not know, with all other models as shadow models, but those `left` out.
+
+        A model is left out of γ only: the types keep what little one model taught them.
+        """
+        without = None if self._partners is None else self._partners[:, targets]
+        if left is not None:
+            without = np.broadcast_to(left, (len(self._member), len(left)))
+        found = score(types, self._grid, self._side, self._counts, targets, without)
+        found[self._agreed] = 0
+        return found
+
+    def pseudo_scores(self, types: Types, pseudo: Fold, unseen: Fold) -> Float[np.ndarray, "N F"]:
+        """Score shadow models as if they were targets, with all others but the `unseen` as shadow models.
+
+        The types know neither the membership of `pseudo` nor of `unseen`.
+        """
+        counts = self._counts - self._grid.counts(self._side, unseen)
+        without = None
+        if self._design.kind == "pairs" and self._partners is not None:  # of a balanced record one may be unseen
+            without = self._partners[:, pseudo]
+        return score(types, self._grid, self._side, counts, pseudo, without)
+
+
+def types_ratio(signals: Sequence[Cells], member: Member, pairs: Pairs | None = None) -> Cells:
+    """Score records by the posterior predictive log p(x | in) − log p(x | out) of their types, [N records, K models].
+
+    Every record has a score, whatever the number of its models on a side. `signals` are one or two. With `pairs` the
+    scores are [N, P], a column for every pair.
+    """
+    evidence = Evidence(signals, member)
+    targets, left = columns_of(member, pairs)
+    scores = np.empty((len(member), len(targets)), dtype=np.float32, order="F")
+    for fold in evidence.folds:
+        places = np.flatnonzero(np.isin(targets, fold))
+        if len(places):
+            scores[:, places] = evidence.scores(
+                evidence.without(fold), targets[places], None if left is None else left[places]
+            )
+    return scores
+
+
+def columns_of(member: Member, pairs: Pairs | None) -> tuple[Fold, Fold | None]:
+    """Return the target of every column of scores, and the model that it is scored without, if any is."""
+    return (np.arange(member.shape[1]), None) if pairs is None else (pairs.target, pairs.left)
+
+
+def equalised(member: Member, fold: Fold) -> Member:
+    """Return which cells of a balanced membership to count, so that they say nothing of the membership in a fold, [N, K].
+
+    A record with s members among the fold's F models is in m − s of the others, m being the same for all records. Leaving
+    out F − s of these and s of those that it is not in, drawn uniformly, leaves m − F members whatever s is. With one model
+    in the fold it is what `design.left_out` does for a target.
+    """
+    random = generator("counted in a balanced design", *member.shape, *fold.tolist())
+    counted = np.ones(member.shape, dtype=bool)
+    counted[:, fold] = False
+    inside = member[:, fold].sum(axis=1, keepdims=True)
+    for side, excess in ((member, len(fold) - inside), (~member, inside)):
+        drawn = np.where(side & counted, random.random(member.shape), 2.0)
+        rank = np.argsort(np.argsort(drawn, axis=1), axis=1)
+        counted &= ~(side & counted & (rank < excess))
+    return counted

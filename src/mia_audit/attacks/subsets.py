@@ -1,0 +1,53 @@
+"""Attacks with fewer other models than there are: the models in groups, each audited by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from mia_audit.seeds import generator
+
+if TYPE_CHECKING:
+    from jaxtyping import Int
+
+    from mia_audit.signals.name import Cells, Member
+
+FEWEST = 4
+"""Other models of the smallest groups."""
+
+
+def counts(models: int) -> list[int]:
+    """Return the numbers of other models to look at: 4, 8, 16 … and all there are; none where there are no more than 4."""
+    doubled = []
+    count = FEWEST
+    while count < models - 1:
+        doubled.append(count)
+        count *= 2
+    return [*doubled, models - 1] if doubled else []
+
+
+def groups(models: int, others: int, *key: int | str) -> Iterator[tuple[Int[np.ndarray, " n"], int]]:
+    """Yield groups of `others` + 1 models drawn at random, and how many of the first are its targets: every model is one once.
+
+    The last group is filled up with models that are targets elsewhere.
+    """
+    order = generator(*key, "groups of models", models, others).permutation(models)
+    for start in range(0, models, others + 1):
+        targets = order[start : start + others + 1]
+        yield np.concatenate([targets, order[: others + 1 - len(targets)]]), len(targets)
+
+
+def scored_with(
+    score: Callable[[Int[np.ndarray, " n"], Member], Cells], member: Member, others: int, *key: int | str
+) -> Cells:
+    """Return the scores of all targets, each from so many other models, [N records, K targets].
+
+    `score` takes the models of a group and their membership, and returns their scores.
+    """
+    scores = np.empty(member.shape, dtype=np.float32, order="F")
+    for models, targets in groups(member.shape[1], others, *key):
+        found = score(models, np.asfortranarray(member[:, models]))
+        scores[:, models[:targets]] = found[:, :targets]
+    return scores

@@ -1,0 +1,49 @@
+"""`mia-audit sign`: sign finished results, or make a key to sign with."""
+
+import argparse
+import os
+from getpass import getpass
+from pathlib import Path
+
+from mia_audit.errors import UserError
+
+PASSWORD = "MIA_AUDIT_KEY_PASSWORD"
+"""The environment variable that a password is read from where nobody can be asked."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--results", type=Path, help="folder of the audit's results, which are verified first")
+    what.add_argument("--new-key", type=Path, metavar="FILE", help="write a new secret key, and FILE.pub beside it")
+    parser.add_argument("--key", type=Path, metavar="FILE", help="secret key of minisign or of --new-key")
+    parser.add_argument("--no-password", action="store_true", help="the key is not encrypted")
+
+
+def run(options: argparse.Namespace) -> None:
+    """Write SHA256SUMS.minisig, or a pair of keys; UserError for results that are not as they were written."""
+    from mia_audit.commands.verify import verified
+    from mia_audit.storage.signatures import new_key, sign
+
+    if options.new_key:
+        public = new_key(options.new_key, _password(options, again=True))
+        print(f"secret key: {options.new_key}; public key, to give to others: {public}")
+        return
+    if options.key is None:
+        raise UserError("--key: missing; the secret key to sign with (--new-key makes one)")
+    verified(options.results)
+    print(f"{options.results}: signed: {sign(options.results, options.key, _password(options))}")
+
+
+def _password(options: argparse.Namespace, again: bool = False) -> str:
+    if options.no_password:
+        return ""
+    if PASSWORD in os.environ:
+        return os.environ[PASSWORD]
+    try:
+        password = getpass("Password of the key: ")
+        if again and getpass("Once more: ") != password:
+            raise UserError("the two passwords differ; nothing was written")
+    except (EOFError, OSError):
+        raise UserError(f"no password: set {PASSWORD}, or give --no-password for a key that is not encrypted") from None
+    return password

@@ -1,0 +1,93 @@
+"""Privacy losses of one Poisson-subsampled Gaussian step on multiples of an interval, so that no δ falls.
+
+With P = (1 − q)N(0, σ²) + q N(1, σ²), what a record adds to, and Q = N(0, σ²), the loss log P/Q grows with the output. The
+mass between two multiples is shared out between them so that both of its probabilities, under P and under Q, stay what they
+are: connect the dots (Doroshenko et al. 2022), the least distribution on that grid whose δ(ε) is nowhere too small.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+
+LEAST_MASS = 1e-300
+"""Masses below this have lost their digits: all of such a cell is rounded up."""
+
+
+class LossDistribution(NamedTuple):
+    """Privacy losses [m], ascending and equally spaced, their probabilities [m], and that of an infinite one."""
+
+    losses: Float[np.ndarray, " m"]
+    probabilities: Float[np.ndarray, " m"]
+    infinite: float
+
+
+def points(sigma: float, rate: float, interval: float, tail: float) -> float:
+    """Return about how many multiples of the interval the losses reach over."""
+    return (_loss(_reach(sigma, rate, tail)[1], sigma, rate) - math.log1p(-rate)) / interval
+
+
+def losses_of_step(
+    sigma: float, rate: float, interval: float, tail: float
+) -> tuple[LossDistribution, LossDistribution]:
+    """Return the losses of a record that is removed (log P/Q under P) and of one that is added (log Q/P under Q).
+
+    Of outputs whose loss is beyond the grid, of probability `tail` on either side, the larger losses count as infinite and
+    the smaller ones as the grid's smallest.
+    """
+    low, high = _reach(sigma, rate, tail)
+    first = math.floor(_loss(low, sigma, rate) / interval)
+    edges = np.arange(first, math.ceil(_loss(high, sigma, rate) / interval) + 1) * interval
+    outputs = _output(edges, sigma, rate)
+    below, above = np.append(-np.inf, outputs), np.append(outputs, np.inf)
+    q = _mass(below, above)
+    p = (1 - rate) * q + rate * _mass(below - 1 / sigma, above - 1 / sigma)
+    # of the mass between two multiples, the share that goes to the upper one; the others are the two tails
+    width = -math.expm1(-interval)
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        up = (p[1:-1] - q[1:-1] * np.exp(edges[:-1])) / width
+        up = np.where((p[1:-1] > LEAST_MASS) & (q[1:-1] > LEAST_MASS), np.clip(up, 0, p[1:-1]), p[1:-1])
+        down = np.clip((q[1:-1] - p[1:-1] * np.exp(-edges[1:])) / width, 0, q[1:-1])
+    removed = np.append(p[1:-1] - up, 0.0) + np.append(p[0], up)
+    added = np.append(down, q[-1]) + np.append(0.0, q[1:-1] - down)
+    return (
+        LossDistribution(edges, removed, float(p[-1])),
+        LossDistribution(-edges[::-1], added[::-1], float(q[0])),
+    )
+
+
+def _reach(sigma: float, rate: float, tail: float) -> tuple[float, float]:
+    """Return outputs, in units of σ, beyond which either distribution has at most `tail`: below the first, above the second."""
+    from scipy.special import ndtri
+
+    sampled = 1 / sigma - ndtri(min(0.5, tail / (2 * rate)))
+    return float(ndtri(tail)), float(max(-ndtri(tail / 2), sampled))
+
+
+def _loss(output: float, sigma: float, rate: float) -> float:
+    """Return log P/Q at an output in units of σ."""
+    ratio = output / sigma - 0.5 / sigma**2
+    if ratio < 1:
+        return math.log1p(rate * math.expm1(ratio))
+    return float(np.logaddexp(math.log1p(-rate), math.log(rate) + ratio))
+
+
+def _output(losses: Float[np.ndarray, " m"], sigma: float, rate: float) -> Float[np.ndarray, " m"]:
+    """Return the outputs, in units of σ, at which log P/Q has these values; −∞ for those that it never has."""
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        small = np.log1p(np.maximum(np.expm1(losses) / rate, -1.0))
+        large = losses - math.log(rate) + np.log1p(-(1 - rate) * np.exp(-losses))
+    return np.asarray(sigma * np.where(losses < 1, small, large) + 0.5 / sigma)
+
+
+def _mass(low: Float[np.ndarray, " m"], high: Float[np.ndarray, " m"]) -> Float[np.ndarray, " m"]:
+    """Return the normal distribution's mass between two places, from the tail that they are in."""
+    from scipy.special import ndtr
+
+    flip = low > 0
+    return np.asarray(ndtr(np.where(flip, -low, high)) - ndtr(np.where(flip, -high, low)))

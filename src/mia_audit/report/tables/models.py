@@ -1,0 +1,90 @@
+"""How many models? What attacks find with fewer other models than there are, and from which number on more add little."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from mia_audit.report.data.findings import Findings
+from mia_audit.report.tables.catalogue import frame_of, table
+from mia_audit.report.tables.columns import ATTACK_COLUMNS, SETTING, SETTING_COLUMNS, identity
+from mia_audit.report.tables.layout import Column, Layout, laid_out
+from mia_audit.report.text.formatting import fixed, rate
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from mia_audit.report.data.results import Results
+
+LITTLE = 0.005
+"""What more models may add to the AUC and to the TPR where both have levelled off."""
+
+CAPTION = (
+    "The strongest attack on every setting with fewer other models per target, in random groups: means over the same targets. "
+    f"From the number marked * on, all other models add less than {LITTLE:g} to the AUC and to the TPR."
+)
+
+
+def level(rows: Sequence[Mapping[str, Any]], tpr: str | None) -> int | None:
+    """Return the number of other models from which all there are add little to the AUC and the TPR; None where none does.
+
+    `rows` are of one attack and likelihood, in the order of their numbers (`evaluation.model_counts.by_count`).
+    """
+    found = None
+    for row in reversed(rows[:-1]):
+        gaps = [row["auc_more"], row.get(f"{tpr}_more", 0.0) if tpr else 0.0]
+        if any(abs(gap) >= LITTLE for gap in gaps):
+            break
+        found = int(row["others"])
+    return found
+
+
+def _layout(results: Results, findings: Findings, frame: pl.DataFrame) -> Layout:
+    name = f"TPR at {rate(findings.fpr)}" if findings.fpr is not None else "TPR"
+    columns = [
+        *SETTING_COLUMNS,
+        *ATTACK_COLUMNS,
+        (Column("Other models"), lambda row: f"{row['others']}{'*' if row['level'] else ''}"),
+        (Column("AUC"), lambda row: _cell(row["auc"])),
+        (Column("All add"), lambda row: _cell(row["auc_more"])),
+        (Column(name), lambda row: _cell(row["tpr"])),
+        (Column("All add"), lambda row: _cell(row["tpr_more"])),
+    ]
+    return Layout(**laid_out(columns, frame.iter_rows(named=True)), caption=CAPTION)
+
+
+def _cell(value: float | None) -> str:
+    return "–" if value is None else fixed(value)
+
+
+def models_layout(results: Results, findings: Findings) -> Layout | None:
+    """Lay out the table for the page; None where nothing is known of fewer models."""
+    frame = models(results, findings)
+    return _layout(results, findings, frame) if len(frame) else None
+
+
+@table("models", _layout, long=True)
+def models(results: Results, findings: Findings) -> pl.DataFrame:
+    """Return mean AUC and TPR by likelihood and number of other models, and what all other models add to them.
+
+    `tpr` is at the report's FPR, null where that is not resolvable; `level` marks where both have levelled off.
+    """
+    tpr = f"tpr_at_fpr_{findings.fpr:g}" if findings.fpr is not None else None
+    rows = []
+    for setting, counted in zip(results.spec.settings, results.model_counts, strict=True):
+        for likelihood in dict.fromkeys(row["likelihood"] for row in counted):
+            alike = [row for row in counted if row["likelihood"] == likelihood]
+            rows += [
+                identity(setting)
+                | {name: row[name] for name in ("attack", "signal", "likelihood", "others")}
+                | {"auc": row["auc_mean"], "auc_more": row["auc_more"], "auc_more_error": row["auc_more_error"]}
+                | {f"tpr{part}": row.get(f"{tpr}{source}") for part, source in PARTS.items()}
+                | {"level": row["others"] == level(alike, tpr)}
+                for row in alike
+            ]
+    attack = dict.fromkeys(("attack", "signal", "likelihood"), str)
+    values = dict.fromkeys(("auc", "auc_more", "auc_more_error", "tpr", "tpr_more", "tpr_more_error"), float)
+    return frame_of(SETTING | attack | {"others": int} | values | {"level": bool}, rows)
+
+
+PARTS = {"": "_mean", "_more": "_more", "_more_error": "_more_error"}

@@ -1,0 +1,109 @@
+"""The list of an audit's files with their SHA-256, and what differs from it.
+
+It is `SHA256SUMS` as sha256sum writes it, so that `sha256sum --check` reads it; its own SHA-256 is the audit's root hash.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import stat
+from collections.abc import Collection, Iterator
+from pathlib import Path
+
+from mia_audit.errors import UserError
+from mia_audit.storage.atomic import write_text
+
+MANIFEST = "SHA256SUMS"
+SIGNATURE = "SHA256SUMS.minisig"
+LOCAL = ("logs", "benchmarks", "specs")
+"""Folders of results that tell of the machine, its paths and when an audit ran: they are not handed on, and not listed."""
+_LINE = re.compile(r"([0-9a-f]{64})  ([^\n\r\\]+)")
+
+
+def files_of(root: Path, only: Collection[str] = ()) -> Iterator[Path]:
+    """Yield the files of results that are handed on, sorted; UserError for links and what is no file.
+
+    `only`: the names at the top that are meant, of a folder that may hold other things.
+    """
+    tops = [root / name for name in only if (root / name).exists()] if only else [root]
+    for path in sorted(path for top in tops for path in (top.rglob("*") if top.is_dir() else [top])):
+        parts = path.relative_to(root).parts
+        if parts[0] in LOCAL or any(part.startswith(".") for part in parts) or parts in ((MANIFEST,), (SIGNATURE,)):
+            continue
+        mode = path.lstat().st_mode
+        if stat.S_ISDIR(mode):
+            continue
+        if not stat.S_ISREG(mode):
+            raise UserError(f"{path}: a link, or no regular file; results that are handed on have neither")
+        if set("\n\r\\") & set(path.name):
+            raise UserError(f"{path}: a name with a line end or a backslash, which {MANIFEST} cannot list; rename it")
+        yield path
+
+
+def seal(root: Path, only: Collection[str] = ()) -> str:
+    """Write SHA256SUMS of all files in results, or of those that `files_of` yields, and return the root hash."""
+    lines = (f"{_sha256(path)}  {path.relative_to(root).as_posix()}\n" for path in files_of(root, only))
+    write_text(root / MANIFEST, "".join(lines))
+    return root_hash(root)
+
+
+def root_hash(root: Path) -> str:
+    """Return the SHA-256 of SHA256SUMS, which stands for every file that it lists."""
+    return _sha256(root / MANIFEST)
+
+
+def differences(root: Path) -> Iterator[str]:
+    """Yield a line for every file that differs from SHA256SUMS, that it lists and is missing, and that it does not list."""
+    listed = read_manifest(root / MANIFEST)
+    found = {path.relative_to(root).as_posix(): path for path in files_of(root)}
+    for name, digest in listed.items():
+        if name not in found:
+            yield f"{root / name}: missing, but {MANIFEST} lists it"
+        elif _sha256(found[name]) != digest:
+            yield f"{root / name}: changed since {MANIFEST} was written"
+    for name in sorted(found.keys() - listed.keys()):
+        yield f"{root / name}: not in {MANIFEST}"
+
+
+def provenance_differences(root: Path) -> Iterator[str]:
+    """Yield a line for every file that provenance.json states otherwise, and for one that it names and that is missing."""
+    path = root / "provenance.json"
+    try:
+        stated = json.loads(path.read_text(encoding="utf-8"))
+        digests = {**stated["inputs_sha256"], **stated["page_sha256"]}
+    except FileNotFoundError:
+        return
+    except (OSError, ValueError, TypeError, KeyError, RecursionError):
+        yield f"{path}: damaged; expected where the report's numbers come from"
+        return
+    for name, digest in digests.items():
+        if not isinstance(name, str) or Path(name).is_absolute() or ".." in Path(name).parts:
+            yield f"{path}: names a file outside the results"
+        elif not (root / name).is_file():
+            yield f"{root / name}: missing, but provenance.json names it"
+        elif _sha256(root / name) != digest:
+            yield f"{root / name}: not the file that provenance.json states"
+
+
+def read_manifest(path: Path) -> dict[str, str]:
+    """Return the digest of every file that SHA256SUMS lists; UserError where it is missing or damaged."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file; a finished audit has it") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: cannot be read: {error}") from None
+    listed = {}
+    for number, line in enumerate(lines, 1):
+        match = _LINE.fullmatch(line)
+        if match is None or match[2] in listed or Path(match[2]).is_absolute() or ".." in Path(match[2]).parts:
+            raise UserError(f"{path}, line {number}: damaged; expected a SHA-256 and the path of a file in the results")
+        listed[match[2]] = match[1]
+    return listed
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
