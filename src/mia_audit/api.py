@@ -162,6 +162,7 @@ def audit(
         "evaluation": evaluation.model_dump(mode="json"),
     }
     request = Request(
+        table=None,
         membership=str(root / "membership.npy"),
         signals=given,
         out=root / "audit",

@@ -14,6 +14,8 @@ from mia_audit.pools.persons import ids_of_column
 from mia_audit.storage.unpacked import read_foreign
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import polars as pl
 
     from mia_audit.pools.section import Dataset
