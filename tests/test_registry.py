@@ -56,3 +56,22 @@ def test_files_of_code_are_found_in_names_and_in_command_lines(tmp_path: Path, m
     assert code_files(["a/train.py:fit", "threshold"]) == ["a/train.py"]
     assert code_files("bash run.sh && python -u fit.py --out {model} missing.py") == ["fit.py", "run.sh"]
     assert code_files({"predict": "Rscript ask.R {records}"}) == ["ask.R"]
+
+
+def test_modules_beside_a_file_are_inputs_too(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name, text in {
+        "train.py": "import numpy, layers.dense\nfrom data import load\n",
+        "data.py": "import train\nfrom layers import norm\n",
+        "layers/__init__.py": "",
+        "layers/dense.py": "",
+        "layers/norm.py": "not Python",
+        "other.py": "",
+    }.items():
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+    beside = ["data.py", "layers/__init__.py", "layers/dense.py", "layers/norm.py"]
+    assert code_files("train.py:fit") == [*beside, "train.py"]
+    assert code_files("python train.py --out {model}") == [*beside, "train.py"]
+    assert code_files("other.py") == ["other.py"]

@@ -15,6 +15,7 @@ from mia_audit.runtime import warm
 from mia_audit.sanitise import safe_streams, visible
 
 FOR_PEOPLE = {
+    "init": "look at your data and write a config that runs",
     "plan": "estimate what an audit takes: models, jobs, hours, disk, memory",
     "check": "look at a config without running anything that it says",
     "doctor": "check this machine before an audit runs on it",
@@ -41,6 +42,7 @@ STAGES = {
     "train": "train a block of shadow models",
     "step-times": "write how long a training step takes under every mechanism",
     "signals": "compute the signals of a block of shadow models",
+    "target": "take a finished model over, which is attacked with shadow models of its recipe",
     "merge": "join the tables of all blocks of a setting",
     "explanation-metrics": "measure explanations, and what privacy does to them",
     "black-box": "record a black box's outputs on a pool",

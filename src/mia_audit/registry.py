@@ -1,5 +1,6 @@
 """A registry: the members of one kind (source, architecture, mechanism, explainer, attack …), by the names that configs use."""
 
+import ast
 import hashlib
 import importlib
 import importlib.util
@@ -150,12 +151,13 @@ class Registry(Generic[Member]):
 def code_files(value: Any) -> list[str]:
     """Return the files that names of members in a section, a mapping, a sequence or a string give, sorted.
 
-    These are `file.py:function`, `file.py`, and scripts that a command line names (`python train.py --out …`), if they exist.
-    What depends on the section depends on these files too.
+    These are `file.py:function`, `file.py`, and scripts that a command line names (`python train.py --out …`), if they exist, and
+    the modules beside them that they import. What depends on the section depends on these files too.
     """
     if isinstance(value, str):
         match = re.match(rf"{IN_FILE.pattern}(?=:|$)", value) or FILE.fullmatch(value)
-        return [match["path"]] if match else sorted({word for word in SCRIPT.findall(value) if Path(word).is_file()})
+        named = [match["path"]] if match else [word for word in SCRIPT.findall(value) if Path(word).is_file()]
+        return sorted({path for one in named for path in (one, *imported_beside(one))})
     parts: Iterable[Any]
     if isinstance(value, Mapping):
         parts = value.values()
@@ -164,6 +166,40 @@ def code_files(value: Any) -> list[str]:
     else:
         parts = value.model_dump().values() if isinstance(value, BaseModel) else ()
     return sorted({path for part in parts for path in code_files(part)})
+
+
+def imported_beside(path: str) -> set[str]:
+    """Return the files beside a Python file that it imports, directly or not; none of one that is missing or no Python."""
+    folder, found, left = Path(path).parent, set[str](), [path] if path.endswith(".py") else []
+    while left:
+        for name in _imports(Path(left.pop())):
+            parts = Path(*name.split("."))
+            module, package = folder / parts.with_suffix(".py"), folder / parts / "__init__.py"
+            for beside in (module, package):
+                if beside.is_file() and str(beside) != path and str(beside) not in found:
+                    found.add(str(beside))
+                    left.append(str(beside))
+    return found
+
+
+def _imports(path: Path) -> set[str]:
+    """Return the modules that a file imports, and the packages that hold them, by their dotted names."""
+    try:
+        tree = ast.parse(path.read_bytes())
+    except (OSError, SyntaxError, ValueError):
+        return set()
+    names: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+    return {
+        ".".join(name.split(".")[:length])
+        for name in names
+        for length in range(1, name.count(".") + 2)
+        if "*" not in name
+    }
 
 
 def file_digest(path: str) -> str:

@@ -152,3 +152,44 @@ def test_mechanisms_apply_where_they_can() -> None:
     known = audit(architectures, mechanisms=mechanisms)
     (claimed, *_) = [one for one in report_specs.reported_settings(known) if one.mechanism == "own"]
     assert (claimed.accountant, claimed.delta, claimed.private) == ("claimed", 1e-4, True)
+
+
+def test_a_finished_model_is_a_setting_whose_references_are_trained() -> None:
+    release = {"architecture": "forest", "model": "release.skops", "members": "members.txt"}
+    known = audit({"forest": FOREST, "mine": SCRIPT}, targets={"release": release})
+    assert [one.path for one in expand.settings(known)] == [
+        "digits/forest/none-epsinf",
+        "digits/mine/none-epsinf",
+        "digits/release/none-epsinf",
+    ]
+    assert expand.references(known, "release").path == "digits/forest/none-epsinf"
+    assert expand.target_files(known, "release") == ["release.skops", "members.txt"]
+    assert specs.TargetSpec.of(known, "release").number == known.membership.models
+    assert specs.SignalsSpec.of_target(known, "release", "gradient").blocks == ("model",)
+    assert [one.finished for one in report_specs.reported_settings(known)] == ["", "", "release.skops"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"architecture": "forrest"},
+            "targets.release.architecture: unknown architecture 'forrest': did you mean 'forest'",
+        ),
+        ({"mechanism": "no"}, "targets.release.mechanism: unknown mechanism 'no'"),
+        ({"epsilon": 3}, "targets.release.epsilon: name one of inf"),
+        ({"dataset": "digit"}, "targets.release.dataset: unknown dataset 'digit'"),
+        ({"id": "x", "members": "column:y"}, "targets.release: id: names the column of ids in a file"),
+    ],
+)
+def test_a_finished_model_that_fits_nothing_is_refused(changes: dict[str, Any], message: str) -> None:
+    release = {"architecture": "forest", "model": "release.skops", "members": "members.txt"} | changes
+    with pytest.raises(UserError) as error:
+        audit({"forest": FOREST}, targets={"release": release})
+    assert message in str(error.value)
+
+
+def test_a_finished_model_was_not_trained_on_wrong_labels() -> None:
+    release = {"architecture": "forest", "model": "release.skops", "members": "members.txt"}
+    with pytest.raises(UserError, match=r"targets.release: .* datasets.digits.label_noise; leave that out"):
+        audit({"forest": FOREST}, targets={"release": release}, datasets={"digits": {"label_noise": 0.1}})

@@ -26,3 +26,8 @@ def test_records_without_a_gap_rank_last():
     table = exposure(scores, member)
     np.testing.assert_array_equal(table["rank"], [2, 3, 1])
     assert np.isnan(table["gap"][:2]).all()
+
+
+def test_members_of_a_single_target_rank_by_their_percentiles():
+    table = exposure(np.array([[1.0], [9.0], [5.0], [np.nan]]), np.array([[True], [False], [True], [True]]))
+    assert np.isnan(table["gap"]).all() and table["rank"].tolist() == [2, 3, 1, 4]

@@ -9,7 +9,7 @@ from scipy import stats
 
 from mia_audit.attacks.catalogue import attacks
 from mia_audit.attacks.run import plan, scores_of
-from mia_audit.evaluation import leave_outs
+from mia_audit.evaluation import leave_outs, target_metrics
 from mia_audit.evaluation.files import Scored, flat, metric_rows, metrics_table
 from mia_audit.evaluation.intervals import OverTargets
 from mia_audit.evaluation.leave_outs import without_each
@@ -67,9 +67,10 @@ def test_the_covariance_is_its_formula():
     assert OverTargets(values, without).interval(0.9, 4)[0] == pytest.approx(values.mean() - corrected)
 
 
-def test_a_single_target_has_no_interval():
+def test_a_single_target_has_no_interval_over_targets():
     one = OverTargets(np.array([0.9]), None, 50, 50)
-    assert np.isnan([*one.interval(0.95), *one.future(0.95), one.above_guessing(), one.p_value()]).all()
+    assert np.isnan([*one.interval(0.95), *one.future(0.95), one.p_value()]).all()
+    assert np.isnan(OverTargets(np.array([0.9])).above_guessing())
 
 
 ALONE = [
@@ -206,3 +207,24 @@ def test_a_table_without_further_scorings_is_read_all_the_same():
     table = pl.DataFrame({"target": [1, 0], "auc": [0.6, 0.5]})
     one = OverTargets.of(table, "auc")
     assert one.values.tolist() == [0.5, 0.6] and one.without is None and np.isnan(one.members)
+
+
+def test_a_single_target_has_the_interval_over_its_records():
+    rng = np.random.default_rng(0)
+    member = rng.random(400) < 0.5
+    row = target_metrics(rng.normal(size=400) + 0.5 * member, member, [0.1])
+    one = OverTargets.of(pl.DataFrame([row | {"target": 9}]), "auc")
+    assert one.interval(0.95) == (row["auc_low"], row["auc_high"]) and np.isnan(one.future(0.95)).all()
+    wider = one.interval(0.999, comparisons=2)
+    assert wider[0] < row["auc_low"] < row["auc"] < row["auc_high"] < wider[1]
+    exact = target_metrics(rng.normal(size=400) + 0.5 * member, member, [0.1], 1 - 0.001 / 2)
+    assert wider[1] - wider[0] == pytest.approx(exact["auc_high"] - exact["auc_low"], rel=0.1)
+
+
+def test_a_single_target_is_above_guessing_as_often_as_its_level_says():
+    rng = np.random.default_rng(1)
+    member = np.arange(120) < 50
+    ranks = np.argsort(rng.random((2000, 120)), axis=1)
+    aucs = (ranks[:, member].mean(axis=1) - ranks[:, ~member].mean(axis=1)) / 120 + 0.5
+    p = [OverTargets(np.array([auc]), None, 50, 70).above_guessing() for auc in aucs]
+    assert np.mean(np.array(p) < 0.05) == pytest.approx(0.05, abs=0.015)

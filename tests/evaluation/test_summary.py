@@ -49,9 +49,10 @@ def test_a_metric_that_one_target_cannot_resolve_is_null():
     assert row["auc_mean"] == pytest.approx(0.65)
 
 
-def test_one_target_has_a_mean_only():
-    row = summarise(metrics([0.6], [0.1])).row(0, named=True)
-    assert (row["auc_mean"], row["auc_sd"], row["auc_low"]) == (0.6, None, None)
+def test_one_target_has_its_own_interval_and_none_of_a_further_one():
+    row = summarise(metrics([0.6], [0.1]).with_columns(auc_low=0.4, auc_high=0.7)).row(0, named=True)
+    assert (row["auc_mean"], row["auc_sd"], row["auc_low"], row["auc_high"]) == (0.6, None, 0.4, 0.7)
+    assert row["auc_future_low"] is None and row["p_above_guessing"] > 0.1
 
 
 def test_rows_keep_their_order_and_intervals_stay_within_zero_and_one():

@@ -4,6 +4,7 @@ import json
 import shlex
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 
 from mia_audit.errors import UserError
 from mia_audit.learners import Compute, Records, TrainingTask
-from mia_audit.learners.kinds.command import MODEL, CommandLearner, array_file
+from mia_audit.learners.kinds.command import MODEL, CommandLearner, array_file, person_numbers
 
 Made = Callable[..., TrainingTask]
 Described = Callable[..., dict[str, Any]]
@@ -96,6 +97,25 @@ def test_a_folder_and_public_records_are_files_too(
     assert learner.architecture["reads_public"]
     learner.train(task(public=table[:7])).save(tmp_path)
     assert (tmp_path / MODEL / "n").read_text() == "(7, 4)"
+
+
+def test_persons_and_progress_are_files(
+    programs: Write, described: Described, task: Made, table: Records, tmp_path: Path
+) -> None:
+    text = (
+        "import sys, numpy as np; open(sys.argv[4], 'a').write('8 1\\nnonsense\\n8 2\\n8'); "
+        "np.save(open(sys.argv[1], 'wb'), np.load(sys.argv[2]))"
+    )
+    train = f"{PYTHON} -c {shlex.quote(text)} {{out}} {{persons}} {{records}} {{progress}} {{members}}"
+    learner = learner_of(described, train=train)
+    steps: list[tuple[int, int]] = []
+    trained = learner.train(task(progress=lambda *step: steps.append(step)))
+    trained.save(tmp_path)
+    assert steps == [(8, 1), (8, 2)], "a line that is not finished waits"
+    np.testing.assert_array_equal(np.load(tmp_path / MODEL), np.arange(60))
+    names = np.array(["b", "a"] * 30)
+    assert person_numbers(replace(table, persons=names)).tolist() == [1, 0] * 30
+    assert replace(table, persons=names)[3:5].persons.tolist() == ["a", "b"]
 
 
 def test_a_pools_own_file_is_handed_over_as_it_is(tmp_path: Path) -> None:

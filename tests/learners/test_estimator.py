@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from mia_audit.errors import UserError
-from mia_audit.learners import Compute, Records, TrainingTask
+from mia_audit.learners import Compute, Records, TrainedOn, TrainingTask
 from mia_audit.learners.kinds.estimator import EstimatorLearner, rows_of, votes_of
 from mia_audit.learners.stored_estimator import FILE
 from mia_audit.signals.compute import Task, model_signals
@@ -201,3 +201,42 @@ def test_a_crash_names_what_crashed(task: Made, described: Described, table: Rec
         UserError, match=r"architectures\.mine: sklearn\.linear_model:LogisticRegression: ValueError: Input X"
     ):
         learner.train(task(broken))
+
+
+@pytest.mark.parametrize(
+    ("model", "explainer", "explain"),
+    [
+        (FOREST, "tree_shap", "probability"),
+        ("sklearn.ensemble:HistGradientBoostingClassifier", "tree_shap", "logit"),
+        ("lightgbm:LGBMClassifier", "tree_shap", "logit"),
+        ("xgboost:XGBClassifier", "tree_shap", "logit"),
+        ("sklearn.linear_model:LogisticRegression", "linear_shap", "logit"),
+        ("sklearn.neighbors:KNeighborsClassifier", "permutation_shap", "probability"),
+    ],
+)
+def test_an_estimator_is_explained(
+    model: str, explainer: str, explain: str, table: Records, task: Made, described: Described
+) -> None:
+    pytest.importorskip(model.partition(".")[0].partition(":")[0])
+    if model.startswith("sklearn.ensemble"):
+        pytest.importorskip("shap")
+    small = {"HistGradientBoostingClassifier": {"min_samples_leaf": 2}, "LGBMClassifier": {"min_child_samples": 2}}
+    parameters = {"n_estimators": 5} if model == FOREST else small.get(model.partition(":")[2], {})
+    learner = EstimatorLearner(described(EstimatorLearner, model, parameters=parameters), Compute(batch=600))
+    made = task()
+    trained = learner.train(made)
+    options = {
+        "explainers": [explainer], "explain": ["logit", "probability"], "explained_class": "predicted",
+        "shap_evaluations": 16, "shap_background": 2,
+    }  # fmt: skip
+    found = model_signals(trained, table, Task("shap", options, 0, batch=50), TrainedOn(table, made.members, 3))
+    name = explainer if explain == "logit" else f"{explainer}_probability"
+    assert f"{name}_l1" in found and (found[f"{name}_l1"] > 0).any() and np.isfinite(found[f"{name}_l2"]).all()
+    quantities = {"tree_shap": 1, "linear_shap": 1, "permutation_shap": 2}[explainer]
+    assert len(found) == 4 * quantities
+    if explainer != "permutation_shap":
+        other = {"logit": "probability", "probability": "logit"}[explain]
+        with pytest.raises(UserError, match=f"explain: {explainer} explains the {explain} of this model; add it"):
+            model_signals(
+                trained, table, Task("shap", options | {"explain": [other]}, 0), TrainedOn(table, made.members, 3)
+            )

@@ -72,5 +72,6 @@ wildcard_constraints:
     architecture=one_of(setting.architecture for setting in SETTINGS),
     mechanism=one_of(setting.mechanism for setting in SETTINGS),
     eps=one_of(setting.epsilon for setting in SETTINGS),
+    target=one_of(AUDIT.targets),
     block=one_of([*BLOCKS, *EXPLAINED]),
     family=one_of(family for known in FAMILIES.values() for family in known),

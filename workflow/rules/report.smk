@@ -123,6 +123,14 @@ rule report:
         MAPS,
         files_of(SETTINGS, "signals.parquet"),
         files_of(TRAINED, *[f"models/{block}" for block in BLOCKS]),
+        expand(
+            "<results>/{target}/model",
+            target=[
+                f"{one.dataset}/{one.architecture}"
+                for one in SETTINGS
+                if one.architecture in AUDIT.targets
+            ],
+        ),
         ANSWERS,
     output:
         page=report(

@@ -44,6 +44,7 @@ rule merge:
         "<results>/logs/merge/{dataset}-{architecture}-{mechanism}-eps{eps}.log",
     wildcard_constraints:
         dataset=one_of(AUDIT.datasets),
+        architecture=one_of(AUDIT.architectures),
     conda:
         "../../envs/environment.yaml"
     params:

@@ -7,13 +7,13 @@ from typing import Any
 from threadpoolctl import threadpool_limits
 
 from mia_audit.attacks.design import recognise
-from mia_audit.attacks.io.parquet import GIVEN, OPTIONS, SignalsFile, TooFewModels, write_scores
+from mia_audit.attacks.io.parquet import GIVEN, OPTIONS, TARGET, SignalsFile, TooFewModels, write_scores
 from mia_audit.attacks.io.population import population_files, with_population
 from mia_audit.attacks.run import permuted_membership, plan, scores_of
 from mia_audit.commands._arguments import add_spec
 from mia_audit.config.specs import AttackSpec
 from mia_audit.errors import UserError
-from mia_audit.storage import given_digest
+from mia_audit.storage import given_digest, table_metadata
 from mia_audit.storage.diverged import DIVERGED, diverged_of_all
 
 
@@ -38,8 +38,9 @@ def run(options: argparse.Namespace) -> None:
         return
     if spec.attacks.model_extra:
         metadata[OPTIONS] = spec.attacks.model_extra
+    told = table_metadata(options.signals, "signals")
     chosen = with_population(spec.attacks.model_extra, file.models)
-    given = population_files(spec.attacks.model_extra) | (given_digest(options.signals) or {})
+    given = told.get(GIVEN, {}) | population_files(spec.attacks.model_extra) | (given_digest(options.signals) or {})
     if given:
         metadata[GIVEN] = given
     runs = plan(spec.attacks.methods, file.signals, spec.attacks.likelihoods)
@@ -48,8 +49,13 @@ def run(options: argparse.Namespace) -> None:
         raise UserError(f"{options.signals}: none of the attacks reads any of its signals ({names})")
     metadata |= recognise(file.member).metadata
     null = permuted_membership(file.member, spec.seed, spec.dataset)
+    targets = slice(None)
+    if TARGET in told:  # a finished model is the target, and the others are its references alone
+        place = file.target.tolist().index(told[TARGET])
+        targets, metadata[TARGET] = slice(place, place + 1), told[TARGET]
     with threadpool_limits(1, "blas"):  # its products are too small to gain from threads
         scored = (
-            (found.run, found.member, found.scores) for found in scores_of(runs, file.read, file.member, null, chosen)
+            (found.run, found.member[:, targets], found.scores[:, targets])
+            for found in scores_of(runs, file.read, file.member, null, chosen)
         )
-        write_scores(options.out, scored, runs, file.record, file.target, metadata)
+        write_scores(options.out, scored, runs, file.record, file.target[targets], metadata)

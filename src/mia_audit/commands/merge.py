@@ -7,11 +7,12 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from mia_audit.attacks.io.parquet import GIVEN, TARGET
 from mia_audit.commands._arguments import add_spec
 from mia_audit.config.specs import MergeSpec
 from mia_audit.errors import UserError
 from mia_audit.pools.store import read_membership
-from mia_audit.storage import naming_damage, open_table, read_table, write_table
+from mia_audit.storage import naming_damage, open_table, read_table, table_metadata, write_table
 from mia_audit.storage.diverged import DIVERGED, diverged_of_all
 
 
@@ -26,6 +27,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="folder that holds {family}/{block}.parquet; labels and outputs come from the first family",
     )
     parser.add_argument("--membership", type=Path, help="membership.parquet, with --signals")
+    parser.add_argument(
+        "--references",
+        type=Path,
+        help="signals.parquet of the shadow models that a finished model is attacked with, whose own signals follow theirs",
+    )
     parser.add_argument("--out", required=True, type=Path, help="the joined table")
 
 
@@ -38,7 +44,10 @@ def run(options: argparse.Namespace) -> None:
     if not (spec.families and options.membership):
         raise UserError("merge: --signals needs --membership, and a specification that lists families")
     families = [[options.signals / family / f"{block}.parquet" for block in spec.blocks] for family in spec.families]
-    _merge_signals(families, read_membership(options.membership), options.out)
+    if options.references:
+        _merge_target(families, options.membership, options.references, options.out)
+    else:
+        _merge_signals(families, read_membership(options.membership), options.out)
 
 
 def _merge_training(paths: list[Path], out: Path) -> None:
@@ -53,8 +62,28 @@ def _merge_signals(families: list[list[Path]], membership: np.ndarray, out: Path
     write_table(out, tables, "signals", len(membership) * len(shadows), diverged)
 
 
-def _shadows(families: list[list[Path]], membership: np.ndarray, shadows: list[int]) -> Iterator[pa.Table]:
+def _merge_target(families: list[list[Path]], membership: Path, references: Path, out: Path) -> None:
+    """Write the signals of the references, and then those of the finished model."""
+    member = read_membership(membership)
+    metadata = table_metadata(membership, "membership")
+    number = int(metadata[TARGET])
+    own = next(_shadows(families, member, [number], first=number))
+    count = open_table(references, "signals").metadata.num_rows
+
+    def tables() -> Iterator[pa.Table]:
+        yield from (group.select(own.column_names) for _, group in _row_groups([references]))
+        yield own
+
+    told = {TARGET: number, GIVEN: metadata[GIVEN]} | diverged_of_all([references], "signals")
+    write_table(out, tables(), "signals", count + len(own), told)
+
+
+def _shadows(
+    families: list[list[Path]], membership: np.ndarray, shadows: list[int], first: int = 0
+) -> Iterator[pa.Table]:
     """Yield the signals of one shadow after the other: the families side by side, with the record's membership.
+
+    The columns of `membership` are numbered from `first`.
 
     Raises UserError when the files do not hold exactly one row group per shadow, in order, with every record in order.
     """
@@ -65,7 +94,7 @@ def _shadows(families: list[list[Path]], membership: np.ndarray, shadows: list[i
         columns: dict[str, pa.ChunkedArray | pa.Array] = {
             "shadow": pa.array(np.full(records, shadow, dtype=np.int32)),
             "record": order,
-            "member": pa.array(membership[:, shadow]),
+            "member": pa.array(membership[:, shadow - first]),
         }
         for stream in streams:
             path, group = next(stream, (None, None))

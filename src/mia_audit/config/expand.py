@@ -10,6 +10,7 @@ from mia_audit.config.schema import Audit
 from mia_audit.explain import explainers
 from mia_audit.explain.catalogue import EXPLANATION_SETS, private_epsilon
 from mia_audit.explanation_metrics import measures
+from mia_audit.pools.named_members import COLUMN
 from mia_audit.privacy.catalogue import Mechanism
 from mia_audit.signals.families import families, methods_of
 
@@ -23,7 +24,7 @@ class Setting:
     mechanism: str
     epsilon: str
     trained: bool = True
-    """False where no models are trained: imported signals, and explanation sets of a fixed black box."""
+    """False where no models are trained: finished models, imported signals, and explanation sets of a fixed black box."""
 
     @property
     def path(self) -> str:
@@ -43,13 +44,32 @@ class Setting:
 
 def settings(audit: Audit) -> list[Setting]:
     """List all settings, in the order of the config."""
-    return [*_trained(audit), *_explanation_sets(audit), *_imported(audit)]
+    return [*_trained(audit), *_targets(audit), *_explanation_sets(audit), *_imported(audit)]
 
 
 def _trained(audit: Audit) -> Iterator[Setting]:
     for dataset in audit.datasets:
         for architecture in audit.architectures:
             yield from group_of(audit, dataset, architecture)
+
+
+def _targets(audit: Audit) -> Iterator[Setting]:
+    for name in audit.targets:
+        dataset, _, mechanism, epsilon = audit.setting_of(name)
+        yield Setting(dataset, name, mechanism, epsilon, trained=False)
+
+
+def references(audit: Audit, target: str) -> Setting:
+    """Return the setting whose shadow models a finished model is attacked with."""
+    return Setting(*audit.setting_of(target))
+
+
+def target_files(audit: Audit, target: str) -> list[str]:
+    """Return the files of a finished model, and the file that names its members, so that Snakemake notices when they change."""
+    section = audit.targets[target]
+    dataset = audit.datasets[references(audit, target).dataset]
+    named = dataset.path if section.members.startswith(COLUMN) else section.members
+    return [section.model, named, *([dataset.path] if section.id and dataset.path else [])]
 
 
 def group_of(audit: Audit, dataset: str, architecture: str) -> list[Setting]:

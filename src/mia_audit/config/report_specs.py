@@ -75,6 +75,8 @@ class ReportedSetting(Section):
     parameters: dict[str, Parameter] = Field(default_factory=dict)
     swept: dict[str, Parameter] = Field(default_factory=dict)
     explained: ExplanationSets | None = None
+    finished: str = ""
+    """The file or folder of the finished model that is the only target; empty elsewhere."""
     measured: bool = True
     """Whether explanations of its models are measured, where the audit measures any."""
     folder: str = ""
@@ -88,6 +90,17 @@ def reported_settings(audit: Audit) -> list[ReportedSetting]:
 
 def _reported(audit: Audit, setting: expand.Setting) -> ReportedSetting:
     named, design = asdict(setting), audit.membership.design
+    if not setting.trained and setting.architecture in audit.targets:
+        mechanism = expand.resolved_mechanism(audit, setting.mechanism)
+        private = mechanism.kind.private and not mechanism.kind.no_guarantee
+        return ReportedSetting(
+            **named,
+            private=private,
+            no_guarantee=mechanism.kind.no_guarantee,
+            delta=mechanism.delta if private else None,
+            accountant="claimed" if private else None,  # by whoever trained it
+            finished=audit.targets[setting.architecture].model,
+        )
     if not setting.trained and setting.dataset in audit.imported:
         delta = audit.imported[setting.dataset].delta
         return ReportedSetting(**named, private=delta is not None, delta=delta)

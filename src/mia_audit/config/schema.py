@@ -10,6 +10,7 @@ from pydantic import BeforeValidator, Field, PositiveInt, ValidationError, field
 
 from mia_audit.attacks.section import Attacks
 from mia_audit.config.architecture import MOST_SWEPT, Architecture, Under
+from mia_audit.config.target import Target
 from mia_audit.errors import suggest
 from mia_audit.evaluation.section import Evaluation
 from mia_audit.explain.catalogue import explainers
@@ -108,6 +109,8 @@ class Audit(Section):
     """How shadow models are trained."""
     mechanisms: Annotated[dict[Name, Mechanism], _named("mechanism")] = Field({})
     """Mechanisms by name."""
+    targets: dict[Name, Target] = Field({})
+    """Finished models by name, attacked with shadow models of their own recipe as references."""
     imported: dict[Name, Imported] = Field({})
     """Signals by name that are attacked beside those of the models trained here, or instead."""
     explainers: Explainers = Explainers()
@@ -216,6 +219,46 @@ class Audit(Section):
                     message = error.errors()[0]["msg"].removeprefix("Value error, ")
                     raise ValueError(f"training of {name} under {mechanism}: {message}") from None
         return self
+
+    @model_validator(mode="after")
+    def _targets(self) -> Self:
+        for name, target in self.targets.items():
+            where = f"targets.{name}"
+            if name in self.architectures:
+                raise ValueError(f"{where}: architectures has that name too; choose another one")
+            for key, names in (
+                ("architecture", [*self.architectures]),
+                ("dataset", [*self.datasets]),
+                ("mechanism", [*self.mechanisms]),
+            ):
+                given = getattr(target, key)
+                if given and given not in names:
+                    raise ValueError(f"{where}.{key}: unknown {key} '{given}': {suggest(given, names)}")
+            dataset = self.setting_of(name)[0]
+            if self.datasets[dataset].label_noise:
+                raise ValueError(
+                    f"{where}: the finished model was not trained on the wrong labels of datasets.{dataset}.label_noise; leave that out"
+                )
+        return self
+
+    def setting_of(self, target: str) -> tuple[str, str, str, str]:
+        """Return the dataset, architecture, mechanism and ε of a finished model's references; ValueError where more than one is meant."""
+        section, where = self.targets[target], f"targets.{target}"
+        budgets = self.budgets(section.architecture)
+        chosen = []
+        for key, names in (("dataset", [*self.datasets]), ("mechanism", [*budgets])):
+            given = getattr(section, key) or (names[0] if len(names) == 1 else "")
+            if given not in names:
+                raise ValueError(f"{where}.{key}: name one of {', '.join(names)}")
+            chosen.append(given)
+        dataset, mechanism = chosen
+        epsilons = budgets[mechanism]
+        epsilon = section.epsilon or (epsilons[0] if len(epsilons) == 1 else "")
+        if epsilon not in epsilons:
+            raise ValueError(
+                f"{where}.epsilon: name one of {', '.join(epsilons)}, which shadow models are trained with"
+            )
+        return dataset, section.architecture, mechanism, epsilon
 
     @model_validator(mode="after")
     def _explained(self) -> Self:

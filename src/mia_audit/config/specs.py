@@ -15,6 +15,7 @@ from mia_audit.config import expand
 from mia_audit.config.architecture import Architecture
 from mia_audit.config.load import parse
 from mia_audit.config.schema import Audit
+from mia_audit.config.target import Target
 from mia_audit.errors import UserError
 from mia_audit.evaluation.section import Evaluation
 from mia_audit.explain.methods.llm import Top
@@ -243,6 +244,37 @@ class SignalsSpec(Spec):
         chosen = tuple(expand.explained_blocks(audit)[group])
         return cls(seed=audit.seed, dataset=dataset, family=family, options=options, blocks=chosen)
 
+    @classmethod
+    def of_target(cls, audit: Audit, target: str, family: str) -> Self:
+        """Specify a family of signals of a finished model, the same as that of its references."""
+        reference = expand.references(audit, target)
+        options = expand.families_of(audit)[reference.architecture][family]
+        return cls(seed=audit.seed, dataset=reference.dataset, family=family, options=options, blocks=("model",))
+
+
+class TargetSpec(Spec):
+    """A finished model, and the records that it was trained on."""
+
+    name: str
+    target: Target
+    number: int
+    """Its number, which follows those of the shadow models."""
+    data: Dataset
+    """The data set, whose table may name the members."""
+
+    @classmethod
+    def of(cls, audit: Audit, target: str) -> Self:
+        """Specify a finished model of an audit."""
+        dataset = expand.references(audit, target).dataset
+        section = audit.datasets[dataset]
+        data = section.model_dump(include={"path", "label"}, exclude_defaults=True)
+        return cls(
+            name=target,
+            target=Target(**audit.targets[target].model_dump(exclude_defaults=True)),
+            number=audit.membership.models,
+            data=Dataset(**data, source=section.source or dataset),
+        )
+
 
 class MergeSpec(Spec):
     """The tables of all blocks of a setting that are joined into one."""
@@ -261,6 +293,12 @@ class MergeSpec(Spec):
         """Specify the joined table of an architecture's signals."""
         families = expand.families_of(audit)[architecture]
         return cls(families=tuple(families), blocks=tuple(expand.explained_blocks(audit)))
+
+    @classmethod
+    def of_target(cls, audit: Audit, target: str) -> Self:
+        """Specify the table of a finished model's signals, which follow those of its references."""
+        families = expand.families_of(audit)[expand.references(audit, target).architecture]
+        return cls(families=tuple(families), blocks=("model",))
 
 
 class ExplanationMetricsSpec(Spec):

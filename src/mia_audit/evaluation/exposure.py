@@ -16,7 +16,8 @@ def exposure(scores: Float[np.ndarray, "N K"], member: Bool[np.ndarray, "N K"]) 
     `member_score`, `non_member_score`: mean score over the targets that trained on the record, and over the others.
     `gap`: their difference. `percentile`: mean, over the targets that trained on it, of the share of that target's
     scored records that score lower, ties at ½. `rank`: 1 is the most exposed, the largest gap; equal gaps keep the
-    records' order and records without one (NaN) come last.
+    records' order and records without one (NaN) come last. Of a single target no record has a gap: its members are ranked
+    by their percentiles.
     """
     scored = ~np.isnan(scores)
     inside, outside = scored & member, scored & ~member
@@ -29,8 +30,9 @@ def exposure(scores: Float[np.ndarray, "N K"], member: Bool[np.ndarray, "N K"]) 
         member_score, percentile = totals[[0, 2]] / inside.sum(axis=1)
         non_member_score = totals[1] / outside.sum(axis=1)
     gap = member_score - non_member_score
+    decisive = percentile if scores.shape[1] == 1 else gap
     rank = np.empty(len(gap), dtype=np.int32)
-    rank[np.argsort(np.where(np.isnan(gap), np.inf, -gap), kind="stable")] = np.arange(1, len(gap) + 1)
+    rank[np.argsort(np.where(np.isnan(decisive), np.inf, -decisive), kind="stable")] = np.arange(1, len(gap) + 1)
     return {
         "member_score": member_score,
         "non_member_score": non_member_score,

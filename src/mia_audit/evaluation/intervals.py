@@ -38,6 +38,25 @@ WITHOUT = "_without"
 
 
 @dataclass(frozen=True)
+class Within:
+    """The interval of a metric of one target over its records, given the models that its scores come from."""
+
+    low: float
+    high: float
+    confidence: float
+
+    def at(self, confidence: float, comparisons: int) -> tuple[float, float]:
+        """Return the interval at another level: the same distances on the logit scale, in units of a normal's quantiles."""
+        from scipy.special import expit, logit, ndtri
+
+        if (confidence, comparisons) == (self.confidence, 1) or not 0 < self.low <= self.high < 1:
+            return self.low, self.high
+        wider = ndtri(1 - (1 - confidence) / comparisons / 2) / ndtri(1 - (1 - self.confidence) / 2)
+        centre, half = (logit(self.high) + logit(self.low)) / 2, (logit(self.high) - logit(self.low)) / 2
+        return float(expit(centre - wider * half)), float(expit(centre + wider * half))
+
+
+@dataclass(frozen=True)
 class OverTargets:
     """One metric of one attack on all targets, or the difference of two over the same targets."""
 
@@ -49,19 +68,25 @@ class OverTargets:
     """Scored records of a target, the mean over targets."""
     silent: bool = False
     """Whether the attack's AUC cannot be told from guessing."""
+    within: Within | None = None
+    """Of a single target: the interval over its records, which takes the place of the one over targets."""
 
     @classmethod
-    def of(cls, metrics: pl.DataFrame, name: str) -> OverTargets:
+    def of(cls, metrics: pl.DataFrame, name: str, confidence: float = 0.95) -> OverTargets:
         """Return a metric of the rows of one attack in a metrics table; rows where it is null are left out.
 
         The rows whose column `{name}_without` is not null are the models that were left out, in the order of its items.
+        `confidence` is the level of the table's own intervals, within every target.
         """
         known = metrics.filter(metrics[name].is_not_null()).sort("target", maintain_order=True)
         members, non_members = (
             float(known[side].to_numpy().mean()) if side in known.columns and len(known) else math.nan for side in SIDES
         )
         values = known[name].to_numpy().astype(np.float64)
-        found = cls(values, _square(known, f"{name}{WITHOUT}"), members, non_members)
+        within = None
+        if len(known) == 1 and f"{name}_low" in known.columns and known[f"{name}_low"][0] is not None:
+            within = Within(known[f"{name}_low"][0], known[f"{name}_high"][0], confidence)
+        found = cls(values, _square(known, f"{name}{WITHOUT}"), members, non_members, within=within)
         aucs = known["auc"].drop_nulls().to_numpy().astype(np.float64) if "auc" in known.columns else values[:0]
         return replace(found, silent=len(aucs) > 1 and replace(found, values=aucs).above_guessing() > SILENT)
 
@@ -100,7 +125,9 @@ class OverTargets:
         return math.sqrt(self.sd**2 / self.count + self.shared)
 
     def interval(self, confidence: float, comparisons: int = 1) -> tuple[float, float]:
-        """Return the interval of the mean over targets, with Bonferroni's level for `comparisons`; NaN for a single target."""
+        """Return the interval of the mean over targets, with Bonferroni's level for `comparisons`; of a single target, over its records."""
+        if self.count == 1 and self.within:
+            return self.within.at(confidence, comparisons)
         return self._around(self.error, confidence, comparisons)
 
     def future(self, confidence: float) -> tuple[float, float]:
@@ -111,16 +138,17 @@ class OverTargets:
         """Return the one-sided p of an AUC above ½ where nothing leaks: the variance is then known, and needs no estimate.
 
         Given the scores, an AUC's variance is (n + m + 1)/(12 n m) with n members and m non-members (Mann and Whitney
-        1947; less with ties), and every pair of targets has its common term twice. NaN for a single target.
+        1947; less with ties), and every pair of targets has its common term twice. A single target has no such pair; NaN
+        for one whose members are not counted.
         """
         from scipy.special import ndtr, stdtr
 
-        if self.count < 2:
-            return math.nan
-        if math.isnan(self.members * self.non_members):
-            return float(stdtr(self.count - 1, -self._t(0.5)))
         pairs = self.members * self.non_members
-        variance = 2 * (self.members + self.non_members + 1) / (12 * pairs) / self.count
+        if self.count < 2 and (not self.count or math.isnan(pairs)):
+            return math.nan
+        if math.isnan(pairs):
+            return float(stdtr(self.count - 1, -self._t(0.5)))
+        variance = (2 if self.count > 1 else 1) * (self.members + self.non_members + 1) / (12 * pairs) / self.count
         return float(ndtr((0.5 - self.mean) / math.sqrt(variance)))
 
     def p_value(self) -> float:

@@ -24,7 +24,8 @@ def summarise(metrics: pl.DataFrame, confidence: float = 0.95) -> pl.DataFrame:
     many), the means of `members`, `non_members` and `unscored`, and for every metric m of `summarised` the columns
     m_mean, m_sd (n − 1), the interval of the mean m_low, m_high and where a further target would lie, m_future_low and
     m_future_high, all cut to [0, 1] (`OverTargets`); `p_above_guessing` is the one-sided p of an AUC above ½. A metric that
-    some target cannot resolve is null; sd, intervals and p of a single target are null.
+    some target cannot resolve is null; the sd of a single target is null, and its interval is
+    the one over its records.
     """
     names = summarised(metrics)
     rows = [
@@ -32,7 +33,7 @@ def summarise(metrics: pl.DataFrame, confidence: float = 0.95) -> pl.DataFrame:
         | {"targets": len(group)}
         | {name: group[name].mean() for name in ("members", "non_members", "unscored")}
         | {f"{name}_{part}": value for name in names for part, value in _parts(group, name, confidence).items()}
-        | {"p_above_guessing": _known(OverTargets.of(group, "auc").above_guessing())}
+        | {"p_above_guessing": _known(OverTargets.of(group, "auc", confidence).above_guessing())}
         for key, group in metrics.group_by(*KEYS, maintain_order=True)
     ]
     kinds: dict[str, Any] = dict.fromkeys(KEYS, pl.String) | {"null_control": pl.Boolean, "targets": pl.Int32}
@@ -46,7 +47,7 @@ PARTS = ("mean", "sd", "low", "high", "future_low", "future_high")
 def _parts(group: pl.DataFrame, name: str, confidence: float) -> dict[str, float | None]:
     if group[name].null_count():
         return dict.fromkeys(PARTS)
-    over = OverTargets.of(group, name)
+    over = OverTargets.of(group, name, confidence)
     ends = (*over.interval(confidence), *over.future(confidence))
     return dict(zip(PARTS, (over.mean, _known(over.sd), *(_cut(end) for end in ends)), strict=True))
 

@@ -14,7 +14,9 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from mia_audit.explain.batch import Batch
+    from mia_audit.explain.shapley.box import Box, Found
 
+    OfBox = Callable[[Box, Mapping[str, Any]], Found]
     Attribute = Callable[[Batch, Mapping[str, Any]], dict[str, Float[Tensor, "B ..."]]]
 
 GRADIENT = "gradient"
@@ -42,7 +44,7 @@ class Explainer:
     One that `needs_training_records` is fitted to the records that the model was trained on: it reads `Batch.members`;
     `epsilon` is that of each explanation with respect to them, if it is private.
     One that does not `needs_torch_module` is answered by the model itself, whatever kind of model it is, or by those of some
-    `learners` alone.
+    `learners` alone: from its outputs and the records by `of_box`, if there is one.
     """
 
     attribute: Attribute
@@ -57,6 +59,7 @@ class Explainer:
     epsilon: float | None = None
     needs_torch_module: bool = True
     learners: tuple[str, ...] = ()
+    of_box: OfBox | None = None
 
     def explains(self, model: str, learner: str = "torch-module") -> bool:
         """Return whether it can explain models of that name, which that learner trains."""

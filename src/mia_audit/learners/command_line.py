@@ -16,7 +16,7 @@ from mia_audit.errors import UserError, suggest
 from mia_audit.learners.user_code import overrun
 
 TRAIN = (
-    "records", "labels", "members", "public", "public_labels", "epsilon", "delta", "seed", "device", "threads", "checkpoints",
+    "records", "labels", "members", "persons", "public", "public_labels", "progress", "epsilon", "delta", "seed", "device", "threads", "checkpoints",
     "classes", "model", "out",
 )  # fmt: skip
 """Placeholders of the command that trains; `model` and `out` are the file or folder that it writes."""

@@ -143,6 +143,17 @@ class TorchBackedModel(Protocol):
         """Return attributions at inputs of the module, on its device; random draws are keyed by the records' numbers."""
 
 
+@runtime_checkable
+class AdoptingLearner(Protocol):
+    """A learner that takes over finished models which others stored."""
+
+    def adopt(self, path: Path, folder: Path) -> None:
+        """Write the finished model in a file or folder into an existing, empty folder, as `load` opens it.
+
+        Raises UserError, which names the path, where it is no such model.
+        """
+
+
 class LearnerFactory(Protocol):
     """A class of learners."""
 

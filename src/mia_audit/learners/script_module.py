@@ -16,7 +16,8 @@ from mia_audit.learners.answers import check_order, logits_of
 from mia_audit.learners.kinds.torch_module import TorchModel
 from mia_audit.learners.script_file import Script
 from mia_audit.models import Inputs, load_weights, save_weights
-from mia_audit.models.weights import WEIGHTS
+from mia_audit.models.pretrained import read_tensors
+from mia_audit.models.weights import WEIGHTS, write_weights
 from mia_audit.runtime.device import device_for
 from mia_audit.training.task import Records
 
@@ -84,6 +85,11 @@ def inputs_of(values: np.ndarray) -> Tensor:
 def save_module(module: nn.Module, folder: Path) -> None:
     """Write a module's weights."""
     save_weights(module, folder / WEIGHTS)
+
+
+def copy_weights(path: Path, folder: Path) -> None:
+    """Write the weights of a .safetensors or .pth file as `built_module` reads them."""
+    write_weights(read_tensors(path, "model"), folder / WEIGHTS)
 
 
 def built_module(script: Script, architecture: Mapping[str, Any], folder: Path) -> nn.Module:

@@ -13,7 +13,7 @@ import numpy as np
 from mia_audit.runtime.gpus import VISIBLE, installed_gpus, visible_gpus
 
 if TYPE_CHECKING:
-    from jaxtyping import Int, Num
+    from jaxtyping import Int, Num, Shaped
 
     from mia_audit.learners.protocol import Compute
     from mia_audit.training.section import Training
@@ -30,6 +30,8 @@ class Task:
     records: Num[np.ndarray, "n ..."]
     labels: Int[np.ndarray, " n"]
     members: Int[np.ndarray, " m"]
+    persons: Shaped[np.ndarray, " n"] | None
+    """The ids of the records' persons; None where the pool names none."""
     public_records: Num[np.ndarray, "p ..."] | None
     """The pool's public records, which no guarantee covers; None where it has none."""
     public_labels: Int[np.ndarray, " p"] | None
@@ -64,6 +66,7 @@ def script_task(task: TrainingTask, architecture: Mapping[str, Any], compute: Co
         records=task.records.values,
         labels=task.records.labels,
         members=np.flatnonzero(task.members),
+        persons=task.records.persons,
         public_records=None if public is None else public.values,
         public_labels=None if public is None else public.labels,
         classes=task.records.metadata["classes"],

@@ -29,6 +29,7 @@ class Size:
 
 SOURCES = {
     "breast_cancer": Size(569, 0, (30,), 2),
+    "randhie": Size(20_190, 0, (30,), 2),
     "clusters": Size(20_000, 0, (20,), 2),
     "digits": Size(1797, 0, (1, 8, 8), 10),
     "cifar10": Size(60_000, 0, (3, 32, 32), 10),

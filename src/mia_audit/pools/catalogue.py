@@ -66,7 +66,7 @@ pools: Registry[PoolSource] = Registry("source", "mia_audit.pools.sources", "_",
 
 TABLE_KEYS = ("standardise", "constants", "bounds", "standardise_epsilon", "standardise_delta")
 """Keys of a dataset's section that pools of rows read."""
-OPTIONAL_KEYS = ("path", "download", "size", "convert", "label", "person", *TABLE_KEYS)
+OPTIONAL_KEYS = ("path", "download", "size", "convert", "label", "person", "leave_out", *TABLE_KEYS)
 """Keys of a dataset's section that only some pools read."""
 
 

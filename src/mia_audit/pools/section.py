@@ -35,6 +35,8 @@ class Dataset(Section):
     """Images in a folder: make all of them colour or grey-scale; without it they have to be of one kind."""
     label: str = "label"
     """Tables in a file: the column that holds the class."""
+    leave_out: tuple[Column, ...] = ()
+    """Tables in a file: columns that no model sees, such as ids, or whether a finished model was trained on the record."""
     person: str = ""
     """What names the person of every record (docs/persons.md): a table's column; the array beside `records` and `labels`; of
     images a CSV file with the columns file and person, or a pattern of file names such as `{person}_*.png`."""

@@ -127,10 +127,10 @@ def _check_metadata(stored: StoredRecords, folder: Path, stem: str) -> None:
         )
 
 
-def write_membership(path: Path, membership: Bool[np.ndarray, "n k"], metadata: dict[str, Any]) -> None:
-    """Write a membership matrix: a row a record, a bool column a shadow."""
+def write_membership(path: Path, membership: Bool[np.ndarray, "n k"], metadata: dict[str, Any], first: int = 0) -> None:
+    """Write a membership matrix: a row a record, a bool column a model, numbered from `first`."""
     columns: dict[str, pa.Array] = {"record": pa.array(np.arange(len(membership), dtype=np.int32))}
-    columns |= {str(shadow): pa.array(column) for shadow, column in enumerate(membership.T)}
+    columns |= {str(shadow): pa.array(column) for shadow, column in enumerate(membership.T, first)}
     write_table(path, pa.table(columns), "membership", len(membership), metadata)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
@@ -35,6 +35,9 @@ WRITTEN = (
     *("tables", "figures", "report.html", "provenance.json"),
 )
 """What an audit of matrices writes into its folder, which may hold other things."""
+
+if TYPE_CHECKING:
+    from mia_audit.report.data.results import Results
 
 
 @dataclass(frozen=True)
@@ -145,14 +148,10 @@ def _write(request: Request, source: SignalsFile | MatrixFiles, runs: list[Run])
     seal(out, WRITTEN)
 
 
-def _report(request: Request, exposures: dict[tuple[str, str, str], dict[str, np.ndarray]]) -> None:
-    from mia_audit.report.data.find import find
-    from mia_audit.report.data.provenance import provenance, write_page
+def results_of(request: Request, exposures: Mapping[tuple[str, str, str], dict[str, np.ndarray]]) -> Results:
+    """Open what an audit of matrices wrote, as tables, figures and page read it; `exposures` are those known of attacks."""
     from mia_audit.report.data.results import Results
     from mia_audit.report.data.spec import Setting, Spec
-    from mia_audit.report.figures.catalogue import draw
-    from mia_audit.report.page.render import render
-    from mia_audit.report.tables.catalogue import write
 
     setting = Setting(request.name, "signals", "given", "inf", trained=False, design=request.design, folder=".")
     spec = Spec(
@@ -166,6 +165,17 @@ def _report(request: Request, exposures: dict[tuple[str, str, str], dict[str, np
     )
     results = Results(request.out, spec)
     results.exposures.update({(setting, attack): columns for attack, columns in exposures.items()})
+    return results
+
+
+def _report(request: Request, exposures: dict[tuple[str, str, str], dict[str, np.ndarray]]) -> None:
+    from mia_audit.report.data.find import find
+    from mia_audit.report.data.provenance import provenance, write_page
+    from mia_audit.report.figures.catalogue import draw
+    from mia_audit.report.page.render import render
+    from mia_audit.report.tables.catalogue import write
+
+    results = results_of(request, exposures)
     findings = find(results)
     write(results, findings, request.out / "tables")
     draw(results, findings, request.out / "figures")

@@ -12,7 +12,7 @@ import numpy as np
 from mia_audit.seeds import seed_for
 
 if TYPE_CHECKING:
-    from jaxtyping import Bool, Int, Num
+    from jaxtyping import Bool, Int, Num, Shaped
 
     from mia_audit.pools.store import StoredRecords
     from mia_audit.privacy.catalogue import Mechanism
@@ -40,11 +40,13 @@ class Records:
     labels: Int[np.ndarray, " n"]
     metadata: Mapping[str, Any]
     numbers: Int[np.ndarray, " n"]
+    persons: Shaped[np.ndarray, " n"] | None = None
+    """The ids of the records' persons, where the pool names them."""
 
     @classmethod
     def of(cls, stored: StoredRecords) -> Self:
         """Return all records of a pool."""
-        return cls(stored.data, stored.labels, stored.metadata, np.arange(len(stored.labels)))
+        return cls(stored.data, stored.labels, stored.metadata, np.arange(len(stored.labels)), stored.persons)
 
     @property
     def classes(self) -> int:
@@ -55,7 +57,8 @@ class Records:
         return len(self.labels)
 
     def __getitem__(self, rows: slice | Sequence[int] | Int[np.ndarray, " m"]) -> Records:
-        return Records(self.values[rows], self.labels[rows], self.metadata, self.numbers[rows])
+        persons = None if self.persons is None else self.persons[rows]
+        return Records(self.values[rows], self.labels[rows], self.metadata, self.numbers[rows], persons)
 
 
 @dataclass(frozen=True)

@@ -66,6 +66,9 @@ SMALLEST, LARGEST = 1e-60, 1e100
 GIVEN = "given_sha256"
 """The fact of scores.parquet and metrics.parquet that holds the SHA-256 of every file that no audit wrote, by its name."""
 
+TARGET = "target"
+"""The fact of signals.parquet that holds the number of a finished model: it alone is the target, and the others its references."""
+
 OPTIONS = "attack_options"
 """The fact of scores.parquet that holds the keys of attacks that the config sets."""
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from shutil import copy2, copytree
 from tempfile import TemporaryDirectory
@@ -14,17 +16,19 @@ import numpy as np
 
 from mia_audit.errors import UserError, first_line
 from mia_audit.learners.answers import UNKNOWN_VOTES, check_order, logits_of
+from mia_audit.learners.boxed import boxed_attributions
 from mia_audit.learners.catalogue import described, learners
 from mia_audit.learners.command_line import check_commands, check_program, filled, run_command
+from mia_audit.learners.finished import copy_into
 from mia_audit.learners.naming import Outputs
-from mia_audit.learners.protocol import Compute, ModelSection
+from mia_audit.learners.protocol import Attribution, Compute, ExplanationRequest, ModelSection
 from mia_audit.learners.script_task import device_name, own_checkpoints
 from mia_audit.storage import atomic_write
 from mia_audit.storage.unpacked import NOT_NUMPY
-from mia_audit.training.task import Records, TrainingTask
+from mia_audit.training.task import Progress, Records, TrainingTask
 
 if TYPE_CHECKING:
-    from jaxtyping import Float
+    from jaxtyping import Float, Int
 
 MODEL = "model"
 """The file or folder that the command wrote, in the folder of a shadow model."""
@@ -45,6 +49,12 @@ class CommandModel:
             check_order(self._asked, records, logits, f"{self._learner.where}: predict")
             self._learner.checked = True
         return logits
+
+    def attributions(
+        self, records: Records, request: ExplanationRequest
+    ) -> dict[Attribution, Float[np.ndarray, "n ..."]]:
+        """Return the attributions of explainers that need the outputs alone; every batch of evaluations is a command."""
+        return boxed_attributions(self._asked, records, request, request.explainers)
 
     def _asked(self, records: Records) -> Float[np.ndarray, "n C"]:
         learner, where = self._learner, f"{self._learner.where}: predict"
@@ -106,6 +116,8 @@ class CommandLearner:
             "labels": array_file(np.asarray(task.records.labels, dtype=np.int64), folder / "labels.npy"),
             "members": array_file(np.flatnonzero(task.members).astype(np.int64), folder / "members.npy"),
         }
+        if "{persons}" in self.architecture["train"]:
+            files["persons"] = array_file(person_numbers(task.records), folder / "persons.npy")
         if self.architecture.get("reads_public"):
             public = task.public if task.public is not None else task.records[:0]
             files["public"] = array_file(public.values, folder / "public.npy")
@@ -119,8 +131,10 @@ class CommandLearner:
             "checkpoints": own_checkpoints(task, folder).resolve(),
             "model": model,
             "out": model,
+            "progress": folder / "progress",
         }
-        self.run("train", values | files | self.machine())
+        with followed(folder / "progress", task.progress):
+            self.run("train", values | files | self.machine())
         if not model.exists():
             raise UserError(
                 f"{self.where}: train: the command ended well, but wrote neither a file nor a folder {{model}}"
@@ -132,6 +146,14 @@ class CommandLearner:
         if not (folder / MODEL).exists():
             raise UserError(f"{folder / MODEL}: no such file; expected what the train command of {self.where} wrote")
         return CommandModel(self, folder / MODEL)
+
+    def adopt(self, path: Path, folder: Path) -> None:
+        """Copy what a train command wrote."""
+        if path.is_dir():
+            (folder / MODEL).mkdir()
+            copy_into(folder / MODEL, path)
+        else:
+            copy_into(folder, path, MODEL)
 
     def machine(self) -> dict[str, object]:
         """Return the placeholders that every command may have."""
@@ -146,6 +168,42 @@ class CommandLearner:
         threads = {"OMP_NUM_THREADS": str(self._compute.threads)}
         words = filled(self.architecture[key], values)
         run_command(words, f"{self.where}: {key}", self._compute.minutes, {**os.environ, **threads})
+
+
+def person_numbers(records: Records) -> Int[np.ndarray, " n"]:
+    """Return a number from 0 for every record's person; every record is a person of its own where the pool names none."""
+    if records.persons is None:
+        return np.arange(len(records), dtype=np.int64)
+    return np.unique(records.persons, return_inverse=True)[1].astype(np.int64)
+
+
+@contextmanager
+def followed(path: Path, progress: Progress, seconds: float = 0.5) -> Iterator[None]:
+    """Pass on the lines `RECORDS EPOCH` that a command appends to a file, while it runs and once it has ended."""
+    ended = threading.Event()
+    done = 0
+
+    def read() -> None:
+        nonlocal done
+        lines = path.read_text(errors="replace").splitlines(keepends=True) if path.exists() else []
+        for line in (line for line in lines[done:] if line.endswith("\n")):
+            done += 1
+            words = line.split()
+            if len(words) == 2 and all(word.isdigit() for word in words):
+                progress(int(words[0]), int(words[1]))
+
+    def follow() -> None:
+        while not ended.wait(seconds):
+            read()
+
+    thread = threading.Thread(target=follow, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+        read()
 
 
 def array_file(values: np.ndarray, path: Path) -> Path:

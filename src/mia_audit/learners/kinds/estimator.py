@@ -15,10 +15,12 @@ import numpy as np
 
 from mia_audit.errors import UserError, first_line, suggest
 from mia_audit.learners.answers import UNKNOWN_VOTES, check_order, logits_of
+from mia_audit.learners.boxed import boxed_attributions
 from mia_audit.learners.catalogue import described, learners
+from mia_audit.learners.finished import copy_into
 from mia_audit.learners.naming import CLASS, Outputs, packages_of, script_and_function
-from mia_audit.learners.protocol import Compute, ModelSection
-from mia_audit.learners.stored_estimator import INSTALL, load_estimator, save_estimator
+from mia_audit.learners.protocol import Attribution, Compute, ExplanationRequest, ModelSection
+from mia_audit.learners.stored_estimator import FILE, INSTALL, load_estimator, save_estimator
 from mia_audit.learners.user_code import user_code
 from mia_audit.registry import IN_FILE, load_file
 from mia_audit.seeds import seed_for
@@ -52,6 +54,15 @@ class EstimatorModel:
             check_order(self._asked, records, logits, self._where)
             self._checked = True
         return logits
+
+    def attributions(
+        self, records: Records, request: ExplanationRequest
+    ) -> dict[Attribution, Float[np.ndarray, "n ..."]]:
+        """Return the attributions of explainers that need the estimator, or its outputs alone."""
+        from threadpoolctl import threadpool_limits
+
+        with threadpool_limits(self._compute.threads):
+            return boxed_attributions(self._asked, records, request, request.explainers, self.estimator, prepared_rows)
 
     def _asked(self, records: Records) -> Float[np.ndarray, "n C"]:
         size = self._compute.batch
@@ -156,6 +167,16 @@ class EstimatorLearner:
         """Open a stored estimator; it may have types of its own package, and of those that the user's file imports."""
         return self.model(load_estimator(folder, self._packages))
 
+    def adopt(self, path: Path, folder: Path) -> None:
+        """Copy an estimator that skops stored."""
+        if path.is_dir():
+            path = path / FILE
+        if path.suffix != ".skops":
+            raise UserError(
+                f"{path}: a stored estimator ends in .skops; write it with skops.io.dump(model, 'model.skops'): a pickle is not opened"
+            )
+        copy_into(folder, path, FILE)
+
     def model(self, estimator: Any) -> EstimatorModel:
         """Return a fitted estimator as a model."""
         outputs = cast(Outputs, self.architecture["outputs"])
@@ -188,6 +209,10 @@ def prepared(estimator: Any, threads: int | None, *key: int | str) -> Any:
     if not hasattr(estimator, "get_params"):
         return estimator
     parameters = estimator.get_params(deep=True)
+
+    def of_sklearn(name: str) -> bool:  # whose parts take one thread where none are given; LightGBM takes every core
+        return type(parameters.get(name.rpartition("__")[0], estimator)).__module__.startswith("sklearn.")
+
     seeds = {
         name: _seed(*key, name)
         for name, value in sorted(parameters.items())
@@ -196,7 +221,7 @@ def prepared(estimator: Any, threads: int | None, *key: int | str) -> Any:
     jobs = {
         name: threads
         for name, value in parameters.items()
-        if threads and threads > 1 and value is None and name.rpartition("__")[2] == "n_jobs"
+        if threads and value is None and name.rpartition("__")[2] == "n_jobs" and (threads > 1 or not of_sklearn(name))
     }
     return estimator.set_params(**seeds, **jobs) if seeds or jobs else estimator
 
@@ -207,7 +232,11 @@ def _seed(*key: int | str) -> int:
 
 def rows_of(records: Records) -> Float[np.ndarray, "n d"]:
     """Return records as rows: tables as stored, images flattened and with pixels in [0, 1]."""
-    rows = np.ascontiguousarray(records.values).reshape(len(records), -1)
+    return prepared_rows(np.ascontiguousarray(records.values).reshape(len(records), -1))
+
+
+def prepared_rows(rows: np.ndarray) -> Float[np.ndarray, "n d"]:
+    """Return rows as estimators take them: tables as stored, pixels in [0, 1]."""
     return rows.astype(np.float32) / np.float32(255) if rows.dtype == np.uint8 else rows
 
 

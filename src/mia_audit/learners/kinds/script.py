@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, cast
@@ -18,8 +19,10 @@ import numpy as np
 from mia_audit.errors import UserError, suggest
 from mia_audit.explain.catalogue import OWN
 from mia_audit.learners.answers import UNKNOWN_VOTES, check_order, logits_of
+from mia_audit.learners.boxed import boxed_attributions
 from mia_audit.learners.catalogue import described, learners
-from mia_audit.learners.kinds.estimator import EstimatorModel, is_estimator, versions
+from mia_audit.learners.finished import WEIGHTS_SUFFIXES, copy_into
+from mia_audit.learners.kinds.estimator import EstimatorModel, is_estimator, prepared_rows, versions
 from mia_audit.learners.naming import Outputs, check_script, packages_of
 from mia_audit.learners.protocol import Attribution, Compute, ExplanationRequest, ModelSection, TrainedModel
 from mia_audit.learners.script_file import Script
@@ -50,6 +53,15 @@ class ScriptModel:
             self._checked = True
         return logits
 
+    def attributions(
+        self, records: Records, request: ExplanationRequest
+    ) -> dict[Attribution, Float[np.ndarray, "n ..."]]:
+        """Return the attributions of explainers that need the outputs alone, or an estimator."""
+        if own := [name for name in request.explainers if name.startswith(OWN)]:
+            raise UserError(f"{self._script.where}: {own[0]} needs explain(model, records, classes); define it")
+        estimator = self.model if is_estimator(self.model) else None
+        return boxed_attributions(self._asked, records, request, request.explainers, estimator, prepared_rows)
+
     def _asked(self, records: Records) -> Float[np.ndarray, "n C"]:
         parts = []
         for start in range(0, len(records), self._batch):
@@ -73,6 +85,11 @@ class ExplainedScriptModel(ScriptModel):
 
         Raises UserError where it does not return attributions of that name, a finite array with a row a record.
         """
+        own = [name for name in request.explainers if name.startswith(OWN)]
+        others = [name for name in request.explainers if name not in own]
+        found = super().attributions(records, replace(request, explainers=others)) if others else {}
+        if not own:
+            return found
         true_class = request.options["explained_class"] == "true"
         classes = records.labels if true_class else self._asked(records).argmax(axis=1)
         values = np.asarray(records.values)
@@ -80,8 +97,7 @@ class ExplainedScriptModel(ScriptModel):
         where = f"{self._script.where}: explain"
         if not isinstance(explained, Mapping):
             raise UserError(f"{where}: a {type(explained).__name__}; expected a dict of attributions by name")
-        found = {}
-        for name in request.explainers:
+        for name in own:
             short = name.removeprefix(OWN)
             if short not in explained:
                 raise UserError(
@@ -145,6 +161,22 @@ class ScriptLearner:
         from mia_audit.learners.script_module import built_module
 
         return self._opened(built_module(self.script, self.architecture, folder))
+
+    def adopt(self, path: Path, folder: Path) -> None:
+        """Copy what the script's `load` opens; without `load`, an estimator that skops stored, or a torch module's weights."""
+        if self.script.has("load") or path.is_dir():
+            copy_into(folder, path)
+        elif path.suffix == ".skops":
+            copy_into(folder, path, FILE)
+        elif path.suffix in WEIGHTS_SUFFIXES:
+            from mia_audit.learners.script_module import copy_weights
+
+            copy_weights(path, folder)
+        else:
+            raise UserError(
+                f"{path}: expected weights as {' or '.join(WEIGHTS_SUFFIXES[:2])}, or an estimator as .skops; for anything else,"
+                f" define load(folder) in {self.script.path}"
+            )
 
     def _opened(self, model: Any) -> TrainedModel:
         if is_module(model):

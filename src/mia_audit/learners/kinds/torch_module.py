@@ -35,7 +35,8 @@ from mia_audit.models import (
     taken_by,
 )
 from mia_audit.models.memory import batch_for
-from mia_audit.models.weights import WEIGHTS
+from mia_audit.models.pretrained import read_tensors
+from mia_audit.models.weights import WEIGHTS, write_weights
 from mia_audit.privacy.masks import Masks, save_masks
 from mia_audit.runtime.device import device_for
 from mia_audit.runtime.memory import AdaptiveBatchSize
@@ -203,6 +204,10 @@ class TorchLearner:
         """Open the weights in a folder."""
         module = load(self.architecture, folder / WEIGHTS).to(self.device)
         return TorchModel(module, self._batch, self._inputs)
+
+    def adopt(self, path: Path, folder: Path) -> None:
+        """Write the weights of a .safetensors or .pth file, or of a folder of a shadow model."""
+        write_weights(read_tensors(path / WEIGHTS if path.is_dir() else path, "model"), folder / WEIGHTS)
 
     def _inputs(self, records: Records) -> Inputs:
         for known, inputs in self._prepared:

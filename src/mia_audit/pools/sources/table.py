@@ -14,6 +14,8 @@ from mia_audit.pools.persons import ids_of_column
 from mia_audit.storage.unpacked import read_foreign
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import polars as pl
 
     from mia_audit.pools.section import Dataset
@@ -27,9 +29,43 @@ FEW = 20
 """Columns of no more different words are never taken for names."""
 
 
-@pool("table", "path", "label", "person", *TABLE_KEYS)
+@pool("table", "path", "label", "person", "leave_out", *TABLE_KEYS)
 def table(dataset: Dataset, where: str) -> Source:
     """Return float32 [n, d]: numbers as they are, a column of text as one column of 0 and 1 for each of its values."""
+    import polars as pl
+
+    root, frame = read_frame(dataset, where)
+    if dataset.label not in frame.columns:
+        raise UserError(
+            f"{where}.label: {root} has no column '{dataset.label}': {suggest(dataset.label, frame.columns)}"
+        )
+    for name in dataset.leave_out:
+        if name not in frame.columns:
+            raise UserError(f"{where}.leave_out: {root} has no column '{name}': {suggest(name, frame.columns)}")
+        if name == dataset.label:
+            raise UserError(f"{where}.leave_out: '{name}' holds the class, which is no feature anyway; take it out")
+    persons = _persons(frame, dataset, str(root), where) if dataset.person else None
+    frame = frame.drop({*dataset.leave_out, *([dataset.person] if dataset.person else [])})
+    _check_complete(frame, str(root), where)
+    labels = frame[dataset.label]
+    if labels.dtype.is_float() or labels.dtype.is_nested():
+        held = "fractions" if labels.dtype.is_float() else str(labels.dtype)
+        raise UserError(f"{where}.label: column '{dataset.label}' of {root} holds {held}; expected classes")
+    classes = labels.unique().sort()
+    numbers = labels.cast(pl.String).replace_strict(classes.cast(pl.String), np.arange(len(classes)))
+    columns = [
+        part for name in frame.columns if name != dataset.label for part in _columns(frame[name], str(root), where)
+    ]
+    if not columns:
+        raise UserError(f"{where}.path: {root} has no column beside '{dataset.label}'")
+    values = np.stack([_numbers(column, str(root), where) for column in columns], axis=1)
+    flags = frozenset(column.name for column in columns if column.dtype == pl.Boolean)
+    names = [column.name for column in columns]
+    return Source("table", values, numbers.to_numpy(), classes.cast(pl.String).to_list(), names, flags, persons)
+
+
+def read_frame(dataset: Dataset, where: str) -> tuple[Path, pl.DataFrame]:
+    """Return a section's file and all of its columns; UserError where it is no table."""
     import polars as pl
     import pyarrow as pa
 
@@ -49,30 +85,7 @@ def table(dataset: Dataset, where: str) -> Source:
         raise UserError(
             f"{where}.path: {root}: columns are separated by {SEPARATORS[other]} where commas were expected: save it with commas"
         )
-    if dataset.label not in frame.columns:
-        raise UserError(
-            f"{where}.label: {root} has no column '{dataset.label}': {suggest(dataset.label, frame.columns)}"
-        )
-    persons = None
-    if dataset.person:
-        persons = _persons(frame, dataset, str(root), where)
-        frame = frame.drop(dataset.person)
-    _check_complete(frame, str(root), where)
-    labels = frame[dataset.label]
-    if labels.dtype.is_float() or labels.dtype.is_nested():
-        held = "fractions" if labels.dtype.is_float() else str(labels.dtype)
-        raise UserError(f"{where}.label: column '{dataset.label}' of {root} holds {held}; expected classes")
-    classes = labels.unique().sort()
-    numbers = labels.cast(pl.String).replace_strict(classes.cast(pl.String), np.arange(len(classes)))
-    columns = [
-        part for name in frame.columns if name != dataset.label for part in _columns(frame[name], str(root), where)
-    ]
-    if not columns:
-        raise UserError(f"{where}.path: {root} has no column beside '{dataset.label}'")
-    values = np.stack([_numbers(column, str(root), where) for column in columns], axis=1)
-    flags = frozenset(column.name for column in columns if column.dtype == pl.Boolean)
-    names = [column.name for column in columns]
-    return Source("table", values, numbers.to_numpy(), classes.cast(pl.String).to_list(), names, flags, persons)
+    return root, frame
 
 
 def _persons(frame: pl.DataFrame, dataset: Dataset, root: str, where: str) -> np.ndarray:

@@ -76,9 +76,9 @@ def leaks(metrics: pl.DataFrame, channel: str, headline: str, fpr: float | None,
 
 def _leak(key: tuple[str, ...], group: pl.DataFrame, column: str | None, tried: int, confidence: float) -> Leak:
     attack, signal, likelihood = key
-    over = {"auc": OverTargets.of(group, "auc")}
+    over = {"auc": OverTargets.of(group, "auc", confidence)}
     if column:
-        over["tpr"] = OverTargets.of(group, column)
+        over["tpr"] = OverTargets.of(group, column, confidence)
     whole = {metric: one for metric, one in over.items() if one.count == len(group)}
     return Leak(
         attack=attack,
@@ -91,6 +91,7 @@ def _leak(key: tuple[str, ...], group: pl.DataFrame, column: str | None, tried: 
         confidence=confidence,
         without={metric: one.without for metric, one in whole.items() if one.without is not None},
         sizes=(over["auc"].members, over["auc"].non_members),
+        within={metric: one.within for metric, one in whole.items() if one.within is not None},
     )
 
 
@@ -103,7 +104,8 @@ def null_control(
     """
     rows = metrics.filter(pl.col("null_control") & pl.col("auc").is_not_null())
     values = {
-        tuple(map(str, key)): OverTargets.of(group, "auc") for key, group in rows.group_by(*ATTACK, maintain_order=True)
+        tuple(map(str, key)): OverTargets.of(group, "auc", confidence)
+        for key, group in rows.group_by(*ATTACK, maintain_order=True)
     }
     if not values:
         return None

@@ -18,7 +18,7 @@ from mia_audit.errors import UserError
 if TYPE_CHECKING:
     import polars as pl
 
-    from mia_audit.evaluation.intervals import OverTargets
+    from mia_audit.evaluation.intervals import OverTargets, Within
     from mia_audit.report.data.spec import Setting
 
 CHANNELS = ("outputs", "explanations", "both", "other")
@@ -27,7 +27,7 @@ CHANNELS = ("outputs", "explanations", "both", "other")
 
 @dataclass(frozen=True)
 class Estimate:
-    """Mean over targets with standard deviation (n − 1) and interval; both are NaN for a single target."""
+    """Mean over targets with standard deviation (n − 1) and interval; a single target has none but the one over its records."""
 
     mean: float
     sd: float
@@ -97,6 +97,8 @@ class Leak:
     """The metrics `auc` and `tpr` of every target, in rows, where a model, in columns, is left out; see `OverTargets`."""
     sizes: tuple[float, float] = (math.nan, math.nan)
     """Members and non-members of a target."""
+    within: Mapping[str, Within] = field(default_factory=dict)
+    """Of a single target: the intervals of `auc` and `tpr` over its records."""
 
     @property
     def key(self) -> tuple[str, str, str]:
@@ -109,7 +111,8 @@ class Leak:
 
         auc = OverTargets(self.auc, None, *self.sizes)
         silent = len(self.auc) > 1 and auc.above_guessing() > SILENT
-        return OverTargets(getattr(self, metric), self.without.get(metric), *self.sizes, silent)
+        within = self.within.get(metric)
+        return OverTargets(getattr(self, metric), self.without.get(metric), *self.sizes, silent, within)
 
     @property
     def auc_estimate(self) -> Estimate:

@@ -39,6 +39,8 @@ class Setting:
     """The parameters that a sweep varies."""
     explained: Mapping[str, Any] | None = field(default=None, hash=False)
     """Set where membership of the explanation sets of one fixed black box is attacked: its name, noisy steps and adjacency."""
+    finished: str = ""
+    """The file or folder of the finished model that is the only target; empty elsewhere."""
     folder: str = ""
     """Folder below the results; {dataset}/{architecture}/{mechanism}-eps{epsilon} by default."""
     no_guarantee: str = ""

@@ -66,7 +66,8 @@ def most_exposed(results: Results, finding: Finding, fpr: float | None) -> tuple
     columns = results.exposures[key] if key in results.exposures else exposure(scores, member)
     called = _called(scores, member, fpr) if fpr is not None else np.zeros_like(member)
     order = np.argsort(columns["rank"])[: results.spec.exposed]
-    order = order[np.isfinite(columns["gap"][order])]
+    decisive = "gap" if scores.shape[1] > 1 else "percentile"
+    order = order[np.isfinite(columns[decisive][order])]
     exposed = [
         Exposed(
             record=int(records[i]),

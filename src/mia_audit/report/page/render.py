@@ -176,18 +176,20 @@ def _group(
 
 
 def _exposed(results: Results, findings: Findings) -> Iterator[dict[str, Any]]:
-    """Yield the most exposed records of every data set, in its reference setting."""
+    """Yield the most exposed records of every data set, in its reference setting, and of every finished model."""
     seen: set[str] = set()
     for group in findings.groups().values():
         finding = reference(group) or group[0]
-        listed = most_exposed(results, finding, findings.fpr) if finding.setting.dataset not in seen else None
+        setting = finding.setting
+        name = f"{setting.dataset}, {setting.architecture}" if setting.finished else setting.dataset
+        listed = most_exposed(results, finding, findings.fpr) if name not in seen else None
         if listed is None or not listed[1]:
             continue
-        seen.add(finding.setting.dataset)
+        seen.add(name)
         leak, records = listed
         maps, bars = (any(getattr(one, name) for one in records) for name in ("maps", "bars"))
         yield {
-            "name": finding.setting.dataset,
+            "name": name,
             "text": exposed_sentences(finding, leak, len(records), maps, bars),
             "records": [
                 vars(one)

@@ -179,6 +179,8 @@ def _strength(leak: Leak, confidence: float, names: Members) -> str:
         share = f"ranks {names.pair} {percent(auc.mean)} of the time ({numbers})"
         amount = f"Guessing would be 50\u00a0%: this is a leak of {points(auc.mean - 0.5)} points."
         low, high = auc.future
+        if auc.targets == 1:
+            return f"{subject} {share}. {amount} The interval is that of this one model, over its records."
         return f"{subject} {share}. {amount} The AUC of one further model would lie between {fixed(low)} and {fixed(high)}."
     if auc.high < 0.5:
         return f"{subject} is worse than guessing ({numbers}): its score points the wrong way, which is no protection."

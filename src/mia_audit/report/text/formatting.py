@@ -102,6 +102,8 @@ def protection(setting: Setting) -> str:
         return f"{setting.mechanism}, {'claimed ' if setting.claimed else ''}ε = {setting.epsilon}"
     if setting.no_guarantee:
         return f"{setting.mechanism}, ε none (nominal {setting.epsilon})"
+    if setting.finished:
+        return "the finished model"
     if not setting.trained:
         return "given signals"
     return "no protection"
@@ -117,6 +119,8 @@ def protected(setting: Setting) -> str:
         return f"with {setting.mechanism} at {'a claimed ' if setting.claimed else ''}ε = {setting.epsilon}"
     if setting.no_guarantee:
         return f"with {setting.mechanism}, which guarantees nothing (its ε = {setting.epsilon} is nominal)"
+    if setting.finished:
+        return "in the finished model"
     if not setting.trained:
         return "in these signals"
     return "without protection"
@@ -129,4 +133,4 @@ def joined(words: list[str], last: str = "and") -> str:
 
 def capital(text: str) -> str:
     """Capitalise the start of a sentence or cell, except for a mechanism's name."""
-    return text[:1].upper() + text[1:] if text.startswith(("no ", "given", "with", "in ")) else text
+    return text[:1].upper() + text[1:] if text.startswith(("no ", "given", "with", "in ", "the ")) else text

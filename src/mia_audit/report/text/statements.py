@@ -49,6 +49,13 @@ def scope(results: Results, findings: Findings) -> str:
     ]
     models = count(most_targets(findings), "model") + (" per setting" if len(spec.settings) > 1 else "")
     attacked = "Every model was attacked in turn, with the help of the others."
+    finished = [f"{setting.architecture} ({setting.finished})" for setting in spec.settings if setting.finished]
+    if finished:
+        attacked += (
+            f" The finished {'model' if len(finished) == 1 else 'models'} {joined(finished)} {'was' if len(finished) == 1 else 'were'}"
+            " attacked with the help of the shadow models of the same recipe. Whether that reveals membership, and not another"
+            " difference between the records, rests on its members and the other records having been drawn alike."
+        )
     if spec.studies and not any(setting.trained for setting in spec.settings):
         return _studied_scope(results, findings)
     if not any(setting.trained for setting in spec.settings):
@@ -215,6 +222,9 @@ def guarantee_sentence(finding: Finding, metadata: Mapping[str, Any]) -> str:
     if terms := setting.explained:
         noise = f"{count(terms['steps'], 'noisy step')}, exact Gaussian DP"
         return f"with explanations at the ε of each: δ = {delta}, for {ADJACENCY[terms['adjacency']]}, {noise}; the costs of several add up"
+    if setting.finished:
+        text = f"{protected(setting)} {setting.architecture}: ε = {setting.epsilon} at δ = {delta} is what its owner claims"
+        return f"{text}; this audit has not accounted for it, and only sets a lower bound beside it"
     if setting.claimed:
         text = f"{protected(setting)}: ε = {setting.epsilon} at δ = {delta} is what the user's own code claims"
         return f"{text}; this audit has not accounted for it, and only sets a lower bound beside it"
@@ -243,6 +253,11 @@ def no_guarantee_sentence(finding: Finding) -> str:
 def exposed_sentences(finding: Finding, leak: Leak, records: int, maps: bool, bars: bool) -> str:
     """Introduce the most exposed records, and say how to read their attributions."""
     described = f"{leak.attack} on {read_signal(leak.signal).label}"
+    if finding.setting.finished:
+        return (
+            f"The {count(records, 'training record')} of {finding.setting.architecture} whose membership score ({described}) is the"
+            " highest: those that the finished model gives away first."
+        )
     when = "in the explanation set" if finding.setting.explained else "trained on"
     score = f"whose membership score ({described}) rises most when they are {when}"
     text = f"The {count(records, 'record')} {score}, {protected(finding.setting)}: those with the most to lose."
@@ -268,6 +283,11 @@ def exposure_sentences(
     above = (
         f"When trained on, it scores above {math.floor(percentile * 1000) / 10:.1f}\u00a0% of all records on average."
     )
+    if inside + outside == 1:  # a finished model, which was trained on it
+        score = f"It scores above {math.floor(percentile * 1000) / 10:.1f}\u00a0% of all records"
+        return score + (
+            "." if fpr is None else f", and {'is' if recognised else 'is not'} revealed at an FPR of {rate(fpr)}."
+        )
     if fpr is None:
         return above
     members = f"{recognised} of the {count(inside, 'model')} trained on it reveal it at an FPR of {rate(fpr)}"

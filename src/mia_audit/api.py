@@ -1,0 +1,202 @@
+"""The few names of `import mia_audit as mia` (docs/python.md): audits of matrices and of configs, and signals of one model."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from mia_audit.errors import UserError, suggest
+from mia_audit.signals.of_model import signals
+
+if TYPE_CHECKING:
+    import polars as pl
+    from matplotlib.figure import Figure
+
+    from mia_audit.report.data.findings import Findings
+    from mia_audit.report.data.results import Results
+    from mia_audit.report.matrix_audit import Request
+
+__all__ = ["Audit", "audit", "run", "signals"]
+
+METHODS = ("threshold", "loss-lira", "var-lrt", "l1-lrt", "l2-lrt", "linf-lrt", "lrt")
+"""Attacks that are run where none are named."""
+
+
+class Audit:
+    """A finished audit of score matrices."""
+
+    def __init__(self, request: Request, folder: TemporaryDirectory[str]) -> None:
+        """Open what an audit wrote into a folder that lives as long as this object."""
+        self._request = request
+        self._folder = folder
+
+    @cached_property
+    def metrics(self) -> pl.DataFrame:
+        """A row an attack, signal, likelihood and target: AUC, TPR at the FPRs, intervals (docs/data.md)."""
+        from mia_audit.evaluation.files import flat
+        from mia_audit.storage import read_frame
+
+        return flat(read_frame(self._request.out / "metrics.parquet", "metrics"))
+
+    @cached_property
+    def summary(self) -> pl.DataFrame:
+        """A row an attack, signal and likelihood: means over targets, with intervals."""
+        return self._table("summary")
+
+    @cached_property
+    def exposure(self) -> pl.DataFrame:
+        """A row a record, the most exposed first, by the strongest attack."""
+        return self._table("exposure")
+
+    @cached_property
+    def epsilon(self) -> pl.DataFrame:
+        """A row an attack, signal, likelihood and method: the lower bound on ε that it gives."""
+        return self._table("epsilon")
+
+    @cached_property
+    def scores(self) -> pl.DataFrame:
+        """A row an attack, target and record: the membership score, higher meaning member."""
+        from mia_audit.storage import read_frame
+
+        return read_frame(self._request.out / "scores.parquet", "scores")
+
+    def figure(self, name: str = "roc") -> Figure:
+        """Return a figure of the report, such as `roc`; UserError for a name that is none, or where there is nothing to draw."""
+        from mia_audit.report.figures.catalogue import figures
+        from mia_audit.report.figures.style import paper_style
+
+        results, findings = self._found
+        drawable = {kind: figures[kind].subjects(results.spec) for kind in figures if not figures[kind].private}
+        drawable = {kind: subjects for kind, subjects in drawable.items() if subjects}
+        if name not in drawable:
+            raise UserError(f"figure '{name}': {suggest(name, drawable)}")
+        with paper_style():
+            drawn = figures[name](results, findings, next(iter(drawable[name].values())))
+        if isinstance(drawn, str):
+            raise UserError(f"figure '{name}': {drawn}")
+        return drawn
+
+    def report(self, path: str | Path) -> Path:
+        """Write the self-contained HTML report to a file, and return its path."""
+        from mia_audit.report.data.provenance import provenance
+        from mia_audit.report.page.render import render
+        from mia_audit.storage import write_text
+
+        results, findings = self._found
+        path = Path(path)
+        write_text(path, render(results, findings, provenance(results, findings.settings)))
+        return path
+
+    @cached_property
+    def _found(self) -> tuple[Results, Findings]:
+        from mia_audit.report.data.find import find
+        from mia_audit.report.matrix_audit import results_of
+
+        results = results_of(self._request, {})
+        return results, find(results)
+
+    def _table(self, name: str) -> pl.DataFrame:
+        import polars as pl
+
+        return pl.read_csv(self._request.out / f"{name}.csv", infer_schema_length=None)
+
+    def __repr__(self) -> str:
+        """Name the audit with its strongest attack."""
+        best = self.summary.filter(~self.summary["null_control"]).sort("auc_mean", descending=True).row(0, named=True)
+        return f"<Audit {self._request.name}: {best['attack']} on {best['signal']}, AUC {best['auc_mean']:.3f}>"
+
+
+def audit(
+    membership: Any,
+    signals: Mapping[str, Any],
+    *,
+    attacks: Sequence[str] = METHODS,
+    likelihoods: Sequence[str] = ("hierarchical",),
+    fprs: Sequence[float] = (0.001, 0.01, 0.1),
+    confidence: float = 0.95,
+    delta: float = 1e-5,
+    design: str = "half",
+    seed: int = 0,
+    name: str = "audit",
+    exposed: int = 8,
+    threads: int = 1,
+) -> Audit:
+    """Audit score matrices: attack every model with the help of the others.
+
+    `membership` is boolean [records, models]. `signals` are matrices [records, models], or [records, models, queries], by name:
+    `loss`, `confidence`, `probability`, summaries of attributions such as `ixg_l1`, and `NAME:positive|real:low|high` for any
+    other. The other arguments are those of `mia-audit audit`. Raises UserError for matrices that do not go together.
+    """
+    from mia_audit.attacks.section import Attacks
+    from mia_audit.config.load import parse
+    from mia_audit.evaluation.section import Evaluation
+    from mia_audit.report.matrix_audit import Request
+    from mia_audit.report.matrix_audit import audit as audit_files
+
+    if design not in ("half", "bernoulli"):
+        raise UserError(f"audit: design '{design}': expected half or bernoulli")
+    if not signals:
+        raise UserError("audit: no signals; expected matrices by name, such as {'loss': losses}")
+    section = parse(Attacks, {"methods": list(attacks), "likelihoods": list(likelihoods)}, "audit")
+    evaluation = parse(Evaluation, {"fprs": list(fprs), "confidence": confidence}, "audit")
+    folder: TemporaryDirectory[str] = TemporaryDirectory(prefix="mia-audit-")
+    root = Path(folder.name)
+    np.save(root / "membership.npy", np.asarray(membership))
+    given = []
+    for number, (key, values) in enumerate(signals.items()):
+        np.save(root / f"signal-{number}.npy", np.asarray(values, dtype=np.float64))
+        given.append(f"{key}={root / f'signal-{number}.npy'}")
+    config = {
+        "signals": list(signals),
+        "design": design,
+        "delta": delta,
+        "seed": seed,
+        "attacks": section.model_dump(mode="json"),
+        "evaluation": evaluation.model_dump(mode="json"),
+    }
+    request = Request(
+        table=None,
+        membership=str(root / "membership.npy"),
+        signals=given,
+        out=root / "audit",
+        attacks=tuple(attacks),
+        likelihoods=tuple(likelihoods),
+        fprs=tuple(fprs),
+        confidence=confidence,
+        delta=delta,
+        design=design,
+        seed=seed,
+        name=name,
+        exposed=exposed,
+        threads=threads,
+        report=False,
+        config=config,
+    )
+    audit_files(request)
+    return Audit(request, folder)
+
+
+def run(config: str | Path, cores: int = 1, *options: str, checkout: str | Path = ".") -> Path:
+    """Run the workflow on a config and return the folder of its results; `options` are further ones of snakemake's.
+
+    `checkout` is the folder that holds the Snakefile; results are written below the working directory. Raises UserError for a config
+    that is refused, and where the workflow fails.
+    """
+    from mia_audit.config.load import load_audit
+
+    known = load_audit(Path(config))
+    snakefile = Path(checkout, "Snakefile")
+    if not snakefile.is_file():
+        raise UserError(f"{snakefile}: no workflow there; run in the checkout of mia-audit, or name it: checkout=…")
+    words = ["--snakefile", snakefile, "--configfile", config, "--cores", cores, "--logger", "mia-audit", *options]
+    done = subprocess.run([sys.executable, "-m", "snakemake", *map(str, words)], check=False)
+    if done.returncode:
+        raise UserError(f"{config}: the workflow failed; what failed, and its log, are named above")
+    return Path("results", known.audit)

@@ -1,0 +1,121 @@
+"""`mia-audit init`: look at data and a script, ask what cannot be known, and write a config that runs."""
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mia_audit.errors import UserError
+
+if TYPE_CHECKING:
+    from mia_audit.config.schema import Audit
+    from mia_audit.planning.look import Looked
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    parser.add_argument("data", type=Path, help="a table (.csv, .parquet), a folder of images, or one of arrays")
+    parser.add_argument("--name", default="", help="name of the audit and of its file (that of the data)")
+    parser.add_argument("--label", default="", help="the table's column that holds the class")
+    parser.add_argument(
+        "--leave-out", nargs="*", default=[], metavar="COLUMN", help="columns that no model sees, such as ids"
+    )
+    parser.add_argument(
+        "--keep",
+        nargs="*",
+        default=[],
+        metavar="COLUMN",
+        help="columns that look like ids and are features all the same",
+    )
+    parser.add_argument(
+        "--model", default="", help="train.py, package.module:Class, or any built-in model (a small one)"
+    )
+    parser.add_argument(
+        "--outputs", choices=["logits", "probabilities", "labels"], default="", help="what predict of a script returns"
+    )
+    parser.add_argument("--no-estimate", action="store_true", help="do not time a step of the built-in models")
+
+
+def run(options: argparse.Namespace) -> None:
+    """Write NAME.yaml."""
+    from mia_audit.config.load import load_audit
+    from mia_audit.planning.first_config import architecture_of, config_path, first_config
+    from mia_audit.storage import write_text
+
+    name = options.name or options.data.stem
+    path = config_path(name, Path())
+    looked = _look(options)
+    architecture = architecture_of(looked, options.model, options.outputs)
+    write_text(path, first_config(name, looked, architecture))
+    try:
+        audit = load_audit(path)
+        if not options.no_estimate:
+            write_text(path, first_config(name, looked, architecture, _estimate(audit, looked)))
+    except UserError:
+        path.unlink()
+        raise
+    print(
+        f"{path}: {looked.records} records, {looked.classes} classes; next: snakemake --cores all --configfile {path}"
+    )
+
+
+def _look(options: argparse.Namespace) -> "Looked":
+    from mia_audit.planning.look import columns_of, identifiers, label_of, look_at_folder, look_at_table
+
+    if not options.data.exists():
+        raise UserError(f"{options.data}: no such file or folder; expected a table, or a folder of images or arrays")
+    if options.data.is_dir():
+        return look_at_folder(options.data)
+    frame = columns_of(options.data)
+    label = label_of(frame, options.label or _asked_label(frame.columns))
+    left = list(options.leave_out)
+    unknown = [name for name in [*left, *options.keep] if name not in frame.columns]
+    if unknown:
+        raise UserError(f"{options.data}: no column '{unknown[0]}'; it has {', '.join(frame.columns)}")
+    for column, why in identifiers(frame, label).items():
+        if column in left or column in options.keep:
+            continue
+        if _asked(column, why):
+            left.append(column)
+    return look_at_table(options.data, frame, label, left)
+
+
+def _asked_label(columns: list[str]) -> str:
+    """Ask for the class where somebody can answer and none of the columns has a usual name."""
+    from mia_audit.planning.look import LABELS
+
+    if not sys.stdin.isatty() or any(name.lower() in LABELS for name in columns):
+        return ""
+    return input(f"Which column holds the class ({', '.join(columns)})? ").strip()
+
+
+def _asked(column: str, why: str) -> bool:
+    """Ask whether a column is to be left out; UserError where nobody can answer."""
+    if not sys.stdin.isatty():
+        raise UserError(
+            f"column '{column}' looks like an identifier, by {why}: say --leave-out {column}, or --keep {column} if models are to see it"
+        )
+    answer = input(f"Column '{column}' looks like an identifier, by {why}. Leave it out? [Y/n] ")
+    return answer.strip().lower() not in ("n", "no")
+
+
+def _estimate(audit: "Audit", looked: "Looked") -> str:
+    """Say what an audit takes on this machine; of somebody else's code, how many models it trains."""
+    from mia_audit.planning.estimate import estimate, models_of
+    from mia_audit.planning.sizes import Size, human
+
+    section = next(iter(audit.datasets.values()))
+    sizes = {
+        name: Size(looked.records - section.public, section.public, looked.shape, looked.classes)
+        for name in audit.datasets
+    }
+    models = models_of(audit, sizes)
+    if not models:
+        return f"It trains your model {audit.membership.models} times, and then asks each about all records."
+    from mia_audit.planning.timing import Measured
+    from mia_audit.runtime.device import device_for
+
+    device = device_for(audit.compute.threads, audit.compute.device)
+    plan = estimate(audit, sizes, models, Measured(audit.compute.micro_batch, device), {})
+    minutes = max(1, round(plan.total / 60))
+    return f"About {minutes} minutes of one process on this machine, beside starting it up, and {human(sum(plan.disk.values()))} on disk."

@@ -1,0 +1,90 @@
+"""SHAP of models without gradients: `tree_shap`, `linear_shap`, and `kernel_shap` and `permutation_shap` of any model.
+
+Attributions are Shapley values of the class's output (Lundberg and Lee 2017; Lundberg et al. 2020).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from pydantic import PositiveInt
+
+from mia_audit.errors import UserError
+from mia_audit.explain.catalogue import Explainer, explainers
+from mia_audit.sections import Section
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from mia_audit.explain.batch import Batch
+    from mia_audit.explain.shapley.box import Box, Found
+
+
+class Evaluations(Section):
+    """The keys of SHAP by evaluations."""
+
+    shap_evaluations: PositiveInt = 2000
+    """Outputs of the model that explaining one record may take."""
+    shap_background: PositiveInt = 5
+    """Records that stand for missing features, drawn from those that the model was trained on."""
+
+
+def _module(batch: Batch, options: Mapping[str, Any]) -> dict[str, Tensor]:
+    raise UserError(
+        "explainers.methods: SHAP here is for models without gradients; gradient_shap explains torch modules"
+    )
+
+
+def _trees(box: Box, options: Mapping[str, Any]) -> Found:
+    from mia_audit.explain.shapley import tree_shap
+
+    return tree_shap(box)
+
+
+def _linear(box: Box, options: Mapping[str, Any]) -> Found:
+    from mia_audit.explain.shapley import linear_shap
+
+    return linear_shap(box)
+
+
+def _kernel(box: Box, options: Mapping[str, Any]) -> Found:
+    from mia_audit.explain.shapley import kernel_shap
+
+    return kernel_shap(box, options["shap_evaluations"], options["shap_background"])
+
+
+def _permutations(box: Box, options: Mapping[str, Any]) -> Found:
+    from mia_audit.explain.shapley import permutation_shap
+
+    return permutation_shap(box, options["shap_evaluations"], options["shap_background"])
+
+
+def _register(
+    name: str,
+    explain: Callable[[Box, Mapping[str, Any]], Found],
+    label: str,
+    learners: tuple[str, ...],
+    needs_training_records: bool = True,
+    options: tuple[type[Section], ...] = (),
+) -> None:
+    member = Explainer(
+        _module,
+        options,
+        name,
+        multiplied=True,
+        needs_training_records=needs_training_records,
+        label=label,
+        needs_torch_module=False,
+        learners=learners,
+        of_box=explain,
+    )
+    explainers.register(name, explain)(member)
+
+
+WITHOUT_GRADIENTS = ("estimator", "script", "command")
+
+_register("tree_shap", _trees, "TreeSHAP", ("estimator", "script"), needs_training_records=False)
+_register("linear_shap", _linear, "LinearSHAP", ("estimator", "script"))
+_register("kernel_shap", _kernel, "KernelSHAP", WITHOUT_GRADIENTS, options=(Evaluations,))
+_register("permutation_shap", _permutations, "permutation SHAP", WITHOUT_GRADIENTS, options=(Evaluations,))

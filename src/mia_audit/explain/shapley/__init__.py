@@ -1,0 +1,8 @@
+"""Shapley values of models without gradients: of trees and linear models exactly, of any other from a stated number of evaluations."""
+
+from mia_audit.explain.shapley.box import Box
+from mia_audit.explain.shapley.coalitions import kernel_shap, permutation_shap
+from mia_audit.explain.shapley.linear import linear_shap
+from mia_audit.explain.shapley.trees import tree_shap
+
+__all__ = ["Box", "kernel_shap", "linear_shap", "permutation_shap", "tree_shap"]

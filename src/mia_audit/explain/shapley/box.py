@@ -1,0 +1,57 @@
+"""What an explainer of models without gradients is given: rows, the classes that are explained, and the model's outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from mia_audit.errors import UserError
+
+if TYPE_CHECKING:
+    from jaxtyping import Float, Int
+
+    Rows = Float[np.ndarray, "n d"]
+    Found = Mapping[str, Float[np.ndarray, "n d"]]
+    """Attributions by the quantity that they explain: `logit`, `probability`."""
+
+
+@dataclass(frozen=True)
+class Box:
+    """A model without gradients, and what is explained of it.
+
+    `classes` are the classes explained, a number from 0 for each of the `rows`; `estimator` is the fitted estimator, if the model
+    is one, and `known` the pool's classes that it was trained on. `members` returns the rows that it was trained on: explainers
+    that need them say so. Random draws are keyed by `key`.
+    """
+
+    rows: Rows
+    classes: Int[np.ndarray, " n"]
+    logits: Callable[[Rows], Float[np.ndarray, "m C"]]
+    members: Callable[[], Rows]
+    key: tuple[int | str, ...]
+    estimator: Any = None
+    known: Int[np.ndarray, " c"] | None = None
+
+    def column(self, model: str) -> Int[np.ndarray, " n"]:
+        """Return the estimator's own column of every explained class; UserError for a class that it was not trained on."""
+        if self.known is None:
+            return self.classes
+        places = np.searchsorted(self.known, self.classes)
+        found = self.known[np.minimum(places, len(self.known) - 1)] == self.classes
+        if not found.all():
+            raise UserError(
+                f"{model} has no output for class {self.classes[~found][0]}, of which it was trained on no record;"
+                " explained_class: predicted explains what it answers"
+            )
+        return np.asarray(places)
+
+
+def of_class(values: np.ndarray, box: Box, model: str) -> Rows:
+    """Return the attributions of every row's explained class from those of all classes, [n, d, C], or of the second of two, [n, d]."""
+    columns = box.column(model)
+    if values.ndim == 2:
+        return np.where(columns[:, None] == 1, values, -values)
+    return np.asarray(np.take_along_axis(values, columns[:, None, None], axis=2)[:, :, 0])

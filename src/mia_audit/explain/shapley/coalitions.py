@@ -1,0 +1,144 @@
+"""Shapley values of any model from a stated number of evaluations: by permutations, and by regression on coalitions.
+
+The value of a coalition S of features is the mean output over background records b of the record x with the features outside S
+replaced by those of b. All records of a model share coalitions and background, which are keyed by it.
+"""
+
+from __future__ import annotations
+
+from itertools import combinations
+from math import comb
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from mia_audit.errors import UserError
+from mia_audit.explain.shapley.box import Box
+from mia_audit.seeds import generator
+
+if TYPE_CHECKING:
+    from jaxtyping import Bool, Float
+
+    from mia_audit.explain.shapley.box import Found
+
+CELLS = 1 << 22
+"""Numbers, rows × features, that a model is asked about at a time."""
+
+EXACT = 12
+"""Features up to which all coalitions are tried where the evaluations suffice."""
+
+
+def permutation_shap(box: Box, evaluations: int, background: int) -> Found:
+    """Return the mean marginal contributions over random orders of the features, each order and its reverse.
+
+    A record takes at most `evaluations` outputs, those of its class: 2d − 1 for every order and background record. Raises UserError where
+    that is not enough for one order (Castro et al. 2009; antithetic: Mitchell et al. 2022).
+    """
+    features = box.rows.shape[1]
+    random = generator(*box.key, "permutations")
+    others = _background(box, background)
+    orders = evaluations // ((2 * features) * len(others))
+    if not orders:
+        _too_few("permutation_shap", evaluations, 2 * features * len(others))
+    total = {quantity: np.zeros(box.rows.shape) for quantity in QUANTITIES}
+    for _ in range(orders):
+        order = random.permutation(features)
+        forward = np.concatenate(
+            [np.zeros((1, features), dtype=bool), np.tril(np.ones((features, features), dtype=bool))]
+        )
+        mask = np.zeros((2 * features, features), dtype=bool)  # the empty and the full one serve both directions
+        mask[: features + 1, order] = forward
+        mask[features + 1 :] = ~mask[1:features][::-1]
+        for quantity, values in _values(box, mask, others).items():
+            steps = np.diff(values[:, : features + 1], axis=1)
+            back = np.concatenate(
+                [values[:, :1], values[:, features + 1 :], values[:, features : features + 1]], axis=1
+            )
+            total[quantity][:, order] += steps
+            total[quantity][:, order[::-1]] += np.diff(back, axis=1)
+    return {quantity: values / (2 * orders) for quantity, values in total.items()}
+
+
+def kernel_shap(box: Box, evaluations: int, background: int) -> Found:
+    """Return the coefficients of a weighted regression on coalitions, which sum to the change in output (Lundberg and Lee 2017).
+
+    Where `evaluations` suffice for all 2^d coalitions and background records, they are all tried, and the values are exact; otherwise
+    coalitions and their complements are drawn by Shapley's kernel. Raises UserError where fewer than 2 (d + 1) can be tried.
+    """
+    features = box.rows.shape[1]
+    others = _background(box, background)
+    count = evaluations // len(others) - 2
+    if count < 2 * features:
+        _too_few("kernel_shap", evaluations, 2 * (features + 1) * len(others))
+    inside, weights = _coalitions(features, count, box.key)
+    mask = np.concatenate([np.zeros((1, features), dtype=bool), np.ones((1, features), dtype=bool), inside])
+    # the last coefficient follows from the sum of all: φ_d = f(x) − f(∅) − Σ φ_i
+    design = inside[:, :-1].astype(np.float64) - inside[:, -1:]
+    weighted = design * weights[:, None]
+    solve = np.linalg.pinv(weighted.T @ design) @ weighted.T
+    found = {}
+    for quantity, values in _values(box, mask, others).items():
+        whole = values[:, 1:2] - values[:, :1]
+        target = values[:, 2:] - values[:, :1] - whole * inside[:, -1]
+        first = target @ solve.T
+        found[quantity] = np.concatenate([first, whole - first.sum(axis=1, keepdims=True)], axis=1)
+    return found
+
+
+QUANTITIES = ("logit", "probability")
+
+
+def _coalitions(
+    features: int, count: int, key: tuple[int | str, ...]
+) -> tuple[Bool[np.ndarray, "m d"], Float[np.ndarray, " m"]]:
+    """Return coalitions, neither empty nor whole, and their weights in the regression."""
+    sizes = np.arange(1, features)
+    if features <= EXACT and 2**features - 2 <= count:
+        listed = [list(one) for size in sizes for one in combinations(range(features), int(size))]
+        inside = np.zeros((len(listed), features), dtype=bool)
+        for row, one in enumerate(listed):
+            inside[row, one] = True
+        held = inside.sum(axis=1)
+        kernel = [(features - 1) / (comb(features, int(size)) * size * (features - size)) for size in held]
+        return inside, np.array(kernel)
+    random = generator(*key, "coalitions")
+    chance = 1 / (sizes * (features - sizes))
+    drawn = random.choice(sizes, count // 2, p=chance / chance.sum())
+    ranks = np.argsort(random.random((len(drawn), features)), axis=1)
+    half = ranks < drawn[:, None]
+    inside = np.concatenate([half, ~half])
+    return inside, np.ones(len(inside))
+
+
+def _background(box: Box, count: int) -> np.ndarray:
+    members = box.members()
+    chosen = generator(*box.key, "background").permutation(len(members))[:count]
+    return np.asarray(members[np.sort(chosen)])
+
+
+def _values(
+    box: Box, mask: Bool[np.ndarray, "m d"], others: Float[np.ndarray, "b d"]
+) -> dict[str, Float[np.ndarray, "n m"]]:
+    """Return the mean output of every record's class in every coalition, by quantity."""
+    found = {quantity: np.empty((len(box.rows), len(mask))) for quantity in QUANTITIES}
+    at_once = max(1, CELLS // box.rows.shape[1])
+    together = max(1, at_once // (len(mask) * len(others)))
+    for start in range(0, len(box.rows), together):
+        rows = box.rows[start : start + together]
+        mixed = np.where(mask[None, :, None], rows[:, None, None], others[None, None])
+        flat = mixed.reshape(-1, rows.shape[1]).astype(box.rows.dtype)
+        logits = np.concatenate([box.logits(flat[first : first + at_once]) for first in range(0, len(flat), at_once)])
+        classes = np.repeat(box.classes[start : start + together], len(mask) * len(others))
+        own = logits[np.arange(len(logits)), classes]
+        largest = logits.max(axis=1)
+        whole = largest + np.log(np.exp(logits - largest[:, None]).sum(axis=1))
+        for quantity, values in (("logit", own), ("probability", np.exp(own - whole))):
+            found[quantity][start : start + together] = values.reshape(len(rows), len(mask), -1).mean(axis=2)
+    return found
+
+
+def _too_few(name: str, evaluations: int, needed: int) -> None:
+    raise UserError(
+        f"explainers.shap_evaluations: {evaluations} evaluations a record are too few for {name} here, which needs {needed} at least;"
+        " raise it, or lower shap_background"
+    )

@@ -1,0 +1,85 @@
+"""TreeSHAP, the exact Shapley values of trees whose splits weigh missing features by training records (Lundberg et al. 2020)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from mia_audit.errors import UserError, first_line
+from mia_audit.explain.shapley.box import Box, of_class
+
+if TYPE_CHECKING:
+    from mia_audit.explain.shapley.box import Found, Rows
+
+INSTALL = "install it with: pip install 'mia-audit[shap]'"
+
+
+def tree_shap(box: Box) -> Found:
+    """Return the TreeSHAP values of the rows, by tree paths.
+
+    Boosted trees are explained in their margin (`logit`), forests and single trees in their votes (`probability`). LightGBM and
+    XGBoost compute theirs, which is faster than the shap library's TreeExplainer. Raises UserError for other models.
+    """
+    estimator, rows, _ = last_step(box, background=False)
+    name = type(estimator).__name__
+    if hasattr(estimator, "booster_"):
+        # by its own interface, which has the threads that the estimator was given
+        values = _by_class(estimator.predict(rows, pred_contrib=True), rows.shape[1])
+        return {"logit": of_class(values, box, name)}
+    if hasattr(estimator, "get_booster"):
+        import xgboost
+
+        matrix = xgboost.DMatrix(rows, nthread=estimator.n_jobs)
+        found = estimator.get_booster().predict(matrix, pred_contribs=True)
+        values = found[:, :, :-1].transpose(0, 2, 1) if found.ndim == 3 else found[:, :-1]
+        return {"logit": of_class(values.astype(np.float64), box, name)}
+    quantity = "probability" if hasattr(estimator, "predict_proba") and not _boosted(estimator) else "logit"
+    return {quantity: of_class(_explained(estimator, rows, name), box, name)}
+
+
+def last_step(box: Box, background: bool = True) -> tuple[Any, Rows, Rows]:
+    """Return a fitted estimator, the rows, and the training rows; of a pipeline its last step, and both as that step is given them."""
+    estimator = box.estimator
+    if estimator is None:
+        raise UserError(
+            "explainers.methods: tree_shap and linear_shap explain estimators, and this model is none; permutation_shap explains any"
+        )
+    rows, members = box.rows, box.members() if background else box.rows[:0]
+    if hasattr(estimator, "steps"):
+        before = estimator[:-1]
+        rows = _dense(before.transform(rows))
+        members = _dense(before.transform(members)) if len(members) else members
+        estimator = estimator[-1]
+    return estimator, rows, members
+
+
+def _dense(rows: Any) -> Rows:
+    return np.asarray(rows.toarray() if hasattr(rows, "toarray") else rows)
+
+
+def _by_class(values: Any, features: int) -> np.ndarray:
+    """Return LightGBM's contributions, which end in the expected value for every class, without it: [n, d] or [n, d, C]."""
+    values = _dense(values).astype(np.float64)
+    if values.shape[1] == features + 1:
+        return np.asarray(values[:, :-1])
+    return np.asarray(values.reshape(len(values), -1, features + 1)[:, :, :-1].transpose(0, 2, 1))
+
+
+def _boosted(estimator: Any) -> bool:
+    return hasattr(estimator, "decision_function")
+
+
+def _explained(estimator: Any, rows: Rows, name: str) -> np.ndarray:
+    try:
+        import shap
+    except ImportError:
+        raise UserError(f"explainers.methods: tree_shap of a {name} needs the shap library; {INSTALL}") from None
+    try:
+        values = shap.TreeExplainer(estimator).shap_values(rows, check_additivity=False)
+    except Exception as error:  # it raises various errors for models that it does not know
+        raise UserError(
+            f"explainers.methods: tree_shap explains trees, and the shap library cannot explain a {name}: {first_line(error)}"
+        ) from None
+    found = np.stack(values, axis=2) if isinstance(values, list) else np.asarray(values)
+    return found.astype(np.float64)

@@ -1,0 +1,35 @@
+"""Finished models that somebody else stored, taken over into the folder that a learner opens."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from shutil import copy2, copytree
+
+from mia_audit.errors import UserError
+from mia_audit.learners.protocol import AdoptingLearner, Learner
+from mia_audit.storage import atomic_write
+
+WEIGHTS_SUFFIXES = (".safetensors", ".pth", ".pt", ".bin")
+"""Endings of files that hold the weights of a torch module."""
+
+
+def adopt(learner: Learner, path: Path, folder: Path) -> None:
+    """Take a finished model over into an existing, empty folder; a learner that says nothing of it gets a copy.
+
+    Raises UserError, which names the path, where there is none, or where it is no model of that learner.
+    """
+    if not path.exists():
+        raise UserError(f"{path}: no such file or folder; expected a finished model")
+    if isinstance(learner, AdoptingLearner):
+        learner.adopt(path, folder)
+    else:
+        copy_into(folder, path)
+
+
+def copy_into(folder: Path, path: Path, name: str = "") -> None:
+    """Copy a file, or what a folder holds, into a folder; a file under another name, if one is given."""
+    if path.is_dir():
+        copytree(path, folder, dirs_exist_ok=True)
+        return
+    with atomic_write(folder / (name or path.name)) as partial:
+        copy2(path, partial)

@@ -1,0 +1,125 @@
+"""A first config: commented YAML that runs, from what was seen of the data and of a script."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mia_audit.errors import UserError
+from mia_audit.learners.naming import functions_of, script_and_function
+from mia_audit.sections import folder_name
+
+if TYPE_CHECKING:
+    from mia_audit.planning.look import Looked
+
+MODELS = 16
+"""Shadow models of a first audit."""
+
+PUBLIC = 0.15
+"""Share of a table's records that standardise the columns of built-in models."""
+
+
+def architecture_of(looked: Looked, model: str, outputs: str) -> dict[str, Any]:
+    """Return the section of an architecture: a script, an estimator, or a small built-in model.
+
+    Raises UserError for a script that lacks what it needs.
+    """
+    path, function = script_and_function(model)
+    if path.suffix == ".py":
+        functions = functions_of(path)
+        if function not in functions:
+            raise UserError(
+                f"--model: {path} has no function '{function}(task)'; it has {', '.join(functions) or 'none'}"
+            )
+        if "predict" in functions and not outputs:
+            raise UserError(
+                f"--outputs: say what predict of {path} returns: logits, probabilities or labels (--outputs logits)"
+            )
+        return {"model": model} | ({"outputs": outputs} if outputs else {})
+    if model:
+        return {"model": model}
+    if len(looked.shape) == 1:
+        return {"model": "mlp"}
+    side, patch = looked.shape[1], max(1, looked.shape[1] // 8)
+    small = {"img_size": side - side % patch, "patch_size": patch, "embed_dim": 64, "depth": 2, "num_heads": 4}
+    return {"model": "vision_transformer", "parameters": small}
+
+
+def first_config(name: str, looked: Looked, architecture: Mapping[str, Any], estimate: str = "") -> str:
+    """Return the text of a config, with a comment on what may be changed first."""
+    built_in = architecture["model"] in ("mlp", "vision_transformer")
+    dataset = dict(looked.section)
+    if built_in and len(looked.shape) == 1:
+        dataset |= {"public": max(10, round(PUBLIC * looked.records)), "standardise": "public"}
+    lines = [
+        f"# An audit of {architecture['model']} on {looked.section['path']}: {looked.records} records of {_shape(looked)},"
+        f" {looked.classes} classes.",
+        "#",
+        f"#   snakemake --cores all --configfile {name}.yaml       (add -n to see what would run)",
+        "#",
+        f"# {estimate or f'What it takes: mia-audit plan {name}.yaml'}",
+        "# All keys: config/README.md.",
+        f"audit: {folder_name(name)}",
+        "seed: 0",
+        "",
+        "datasets:",
+        f"  {folder_name(name)}:",
+        *(f"    {key}: {_yaml(value)}{_remark(key)}" for key, value in dataset.items()),
+        "",
+        "membership:",
+        f"  models: {MODELS}   # each on a random half of the records; more make intervals narrower",
+        "",
+        "architectures:",
+        "  mine:",
+        *(f"    {key}: {_yaml(value)}" for key, value in architecture.items()),
+        "",
+        *(
+            ["training: {epochs: 30, batch: 32, learning_rate: 1.0e-3}   # as your own model is trained", ""]
+            if built_in
+            else []
+        ),
+        "mechanisms:",
+        "  none: {}",
+        "  # what differential privacy would buy:",
+        f"  # {'dp-sgd' if built_in else 'own'}: {{epsilon: [8], delta: 1.0e-5}}"
+        + ("" if built_in else "   # ε is passed to your code, as task.epsilon or {epsilon}"),
+        *(
+            []
+            if built_in
+            else ["", "explainers:", "  methods: []   # outputs alone; docs/explainers.md lists the others"]
+        ),
+        "",
+        "compute:",
+        f"  shadows_per_job: {MODELS // 2}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _shape(looked: Looked) -> str:
+    if len(looked.shape) == 1:
+        return f"{looked.shape[0]} columns"
+    return "×".join(map(str, looked.shape))
+
+
+def _yaml(value: Any) -> str:
+    """Write a value as YAML in one line, which JSON is."""
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _remark(key: str) -> str:
+    remarks = {
+        "leave_out": "   # columns that name records",
+        "public": "   # set aside, for scaling the columns",
+        "size": "   # pixels that all images are resized to",
+    }
+    return remarks.get(key, "")
+
+
+def config_path(name: str, folder: Path) -> Path:
+    """Return where a config goes; UserError where there is one already."""
+    path = folder / f"{name}.yaml"
+    if path.exists():
+        raise UserError(f"{path}: it is there already; give another --name")
+    return path

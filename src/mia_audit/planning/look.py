@@ -1,0 +1,123 @@
+"""What data and a training script look like, for a first config: columns, classes, names of single records, functions."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mia_audit.errors import UserError, suggest
+from mia_audit.pools.section import Dataset
+
+if TYPE_CHECKING:
+    import polars as pl
+
+LABELS = ("label", "class", "target", "y", "outcome", "income", "diagnosis")
+"""Names of columns that are taken for the class, the first one found."""
+
+IDENTIFIER = re.compile(
+    r"(?i)(^|[_\W])(id|ids|uuid|guid|ssn|name|surname|email|e-mail|phone|address|zip|postcode|iban|mrn|index|row)($|[_\W])|[a-z]ID$|^unnamed"
+)
+"""Names of columns that name a person or a row."""
+
+FEW = 20
+"""Rows below which distinct values say nothing."""
+
+CLASSES = 100
+"""Classes beyond which a column is taken for something else."""
+
+
+@dataclass(frozen=True)
+class Looked:
+    """What was seen of the data: the section of its data set, its records, the shape of one, and its classes."""
+
+    section: dict[str, object]
+    records: int
+    shape: tuple[int, ...]
+    classes: int
+    columns: tuple[str, ...] = ()
+
+
+def columns_of(path: Path) -> pl.DataFrame:
+    """Read a table of records; UserError where it is none."""
+    from mia_audit.pools.sources.table import read_frame
+
+    return read_frame(Dataset(source="table", path=str(path)), "init")[1]
+
+
+def label_of(frame: pl.DataFrame, given: str) -> str:
+    """Return the column that holds the class: the one given, or one with a usual name; UserError where there is none."""
+    if given:
+        if given not in frame.columns:
+            raise UserError(f"--label: no column '{given}': {suggest(given, frame.columns)}")
+        return given
+    usual = [name for wanted in LABELS for name in frame.columns if name.lower() == wanted]
+    if not usual:
+        few = [
+            name for name in frame.columns if 2 <= frame[name].n_unique() <= FEW and not frame[name].dtype.is_float()
+        ]
+        hint = f"; these have few values: {', '.join(few)}" if few else ""
+        raise UserError(f"--label: none of the columns is called {', '.join(LABELS)}; name the class{hint}")
+    return usual[0]
+
+
+def identifiers(frame: pl.DataFrame, label: str) -> dict[str, str]:
+    """Return the columns that look as if they named single records, each with what makes it look so."""
+    found = {}
+    for name in frame.columns:
+        column = frame[name]
+        if name == label:
+            continue
+        distinct = column.n_unique()
+        if IDENTIFIER.search(name):
+            found[name] = "its name"
+        elif len(column) > FEW and distinct == len(column) and not column.dtype.is_float():
+            found[name] = "a different value in every row"
+    return found
+
+
+def look_at_table(path: Path, frame: pl.DataFrame, label: str, leave_out: Sequence[str]) -> Looked:
+    """Describe a table of records; columns of text count once for each of their values."""
+    classes = frame[label].n_unique()
+    if classes > CLASSES:
+        raise UserError(
+            f"--label: column '{label}' has {classes} different values; name the column that holds the class"
+        )
+    features = [name for name in frame.columns if name != label and name not in leave_out]
+    if not features:
+        raise UserError(f"{path}: no column is left beside '{label}'")
+    width = sum(1 if frame[name].dtype.is_numeric() else frame[name].n_unique() for name in features)
+    section: dict[str, object] = {"source": "table", "path": str(path), "label": label}
+    if leave_out:
+        section["leave_out"] = list(leave_out)
+    return Looked(section, len(frame), (width,), classes, tuple(features))
+
+
+def look_at_folder(path: Path) -> Looked:
+    """Describe a folder of images, a subfolder a class, or of records.npy and labels.npy; UserError for anything else."""
+    import numpy as np
+
+    if (path / "records.npy").is_file():
+        shape = np.load(path / "records.npy", mmap_mode="r").shape
+        if not (path / "labels.npy").is_file():
+            raise UserError(f"{path}: records.npy, but no labels.npy beside it")
+        labels = np.load(path / "labels.npy", allow_pickle=False)
+        return Looked({"source": "arrays", "path": str(path)}, shape[0], tuple(shape[1:]), len(np.unique(labels)))
+    from mia_audit.pools import pools
+
+    dataset = Dataset(source="images", path=str(path))
+    section: dict[str, object] = {"source": "images", "path": str(path)}
+    try:
+        source = pools["images"].load(dataset, "init")
+    except UserError as error:
+        if "size" not in str(error):
+            raise
+        section["size"] = SIDE  # they vary
+        source = pools["images"].load(dataset.model_copy(update={"size": SIDE}), "init")
+    return Looked(section, len(source.records), tuple(source.records.shape[1:]), len(source.classes))
+
+
+SIDE = 32
+"""The side in pixels that images of different sizes are given at first."""

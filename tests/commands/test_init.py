@@ -1,0 +1,115 @@
+"""From data to a config that runs."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from PIL import Image
+
+from mia_audit.cli import main
+from mia_audit.config.load import load_audit
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    random = np.random.default_rng(0)
+    table = pl.DataFrame(random.normal(size=(60, 3)), schema=["age", "weight", "height"]).with_columns(
+        patient_id=pl.Series(np.arange(60)),
+        code=pl.Series([f"x{k % 3}" for k in range(60)]),
+        diagnosis=pl.Series(random.integers(0, 2, 60)),
+    )
+    table.write_csv("people.csv")
+    Path("train.py").write_text("def train(task): ...\ndef predict(model, records): ...\n")
+    return tmp_path
+
+
+def init(*words: str) -> int:
+    return main(["init", *words])
+
+
+def test_a_table_and_a_script(capsys: pytest.CaptureFixture[str]) -> None:
+    assert init("people.csv", "--leave-out", "patient_id", "--model", "train.py", "--outputs", "logits") == 0
+    assert "people.yaml: 60 records, 2 classes" in capsys.readouterr().out
+    audit = load_audit(Path("people.yaml"))
+    section = audit.datasets["people"]
+    assert (section.label, section.leave_out, section.public) == ("diagnosis", ("patient_id",), 0)
+    assert audit.architectures["mine"].learner == "script" and audit.explainers.methods == ()
+    text = Path("people.yaml").read_text()
+    assert "60 records of 6 columns, 2 classes" in text and "It trains your model 16 times" in text
+    assert init("people.csv", "--leave-out", "patient_id") == 2
+    assert "people.yaml: it is there already; give another --name" in capsys.readouterr().err
+
+
+def test_a_table_alone_gets_a_small_network_and_an_estimate() -> None:
+    assert init("people.csv", "--keep", "patient_id", "--name", "second") == 0
+    section = load_audit(Path("second.yaml")).datasets["second"]
+    assert (section.standardise, section.public, section.leave_out) == ("public", 10, ())
+    assert "minutes of one process on this machine" in Path("second.yaml").read_text()
+
+
+def test_images_and_arrays() -> None:
+    for name, shade in (("cats", 0), ("dogs", 200)):
+        (Path("pets") / name).mkdir(parents=True)
+        for number in range(3):
+            Image.new("RGB", (16, 16), (shade, number, 0)).save(Path("pets") / name / f"{number}.png")
+    assert init("pets", "--no-estimate") == 0
+    audit = load_audit(Path("pets.yaml"))
+    assert audit.datasets["pets"].source == "images" and audit.architectures["mine"].parameters["img_size"] == 16
+    Path("numbers").mkdir()
+    np.save("numbers/records.npy", np.zeros((5, 2), dtype=np.float32))
+    np.save("numbers/labels.npy", np.arange(5) % 2)
+    assert init("numbers", "--no-estimate", "--model", "sklearn.svm:SVC") == 0
+    assert load_audit(Path("numbers.yaml")).architectures["mine"].learner == "estimator"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (
+            ["people.csv"],
+            "column 'patient_id' looks like an identifier, by its name: say --leave-out patient_id, or --keep",
+        ),
+        (["people.csv", "--label", "diagnose"], "--label: no column 'diagnose': did you mean 'diagnosis'"),
+        (["people.csv", "--leave-out", "patient"], "no column 'patient'; it has age, weight"),
+        (
+            ["people.csv", "--leave-out", "patient_id", "--model", "train.py"],
+            "--outputs: say what predict of train.py returns",
+        ),
+        (
+            ["people.csv", "--leave-out", "patient_id", "--model", "train.py:fit"],
+            "has no function 'fit(task)'; it has train",
+        ),
+        (["gone.csv"], "gone.csv: no such file or folder"),
+        (["people.csv", "--label", "age", "--leave-out", "patient_id"], "--label: column"),
+    ],
+)
+def test_what_cannot_be_known_is_asked(
+    words: list[str], message: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mia_audit.planning.look.CLASSES", 20)
+    assert init(*words) == 2
+    assert message in capsys.readouterr().err and not list(Path().glob("*.yaml"))
+
+
+def test_somebody_who_is_there_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = iter(["", "n"])
+    asked: list[str] = []
+
+    def answer(prompt: str) -> str:
+        asked.append(prompt)
+        return next(answers)
+
+    class Terminal:
+        @staticmethod
+        def isatty() -> bool:
+            return True
+
+    monkeypatch.setattr("sys.stdin", Terminal)
+    monkeypatch.setattr("builtins.input", answer)
+    assert init("people.csv", "--no-estimate", "--name", "left") == 0
+    assert init("people.csv", "--no-estimate", "--name", "kept") == 0
+    found: list[Any] = [load_audit(Path(f"{name}.yaml")).datasets[name].leave_out for name in ("left", "kept")]
+    assert found == [("patient_id",), ()] and "looks like an identifier" in asked[0]

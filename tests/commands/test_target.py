@@ -1,0 +1,151 @@
+"""A finished model is attacked with shadow models of its own recipe as references, and they are not attacked with it."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from sklearn.ensemble import RandomForestClassifier
+
+from mia_audit.attacks.engine.likelihood import likelihood_ratio
+from mia_audit.cli import main
+from mia_audit.pools.membership import draw_membership
+from mia_audit.pools.section import Membership
+from mia_audit.pools.store import write_membership
+from mia_audit.report.data.results import Results
+from mia_audit.report.data.spec import Setting, Spec
+from mia_audit.storage import table_metadata
+
+from .conftest import spec_file
+
+MODELS = 5
+FOREST = {"model": "sklearn.ensemble:RandomForestClassifier", "parameters": {"n_estimators": 10}}
+
+
+def run(*words: object) -> int:
+    return main([str(word) for word in words])
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A pool of 150 rows, and a forest that was trained on some of them elsewhere."""
+    skops = pytest.importorskip("skops.io")
+    monkeypatch.chdir(tmp_path)
+    random = np.random.default_rng(0)
+    rows = random.normal(size=(150, 5)).round(3)
+    labels = (rows[:, 0] + random.normal(size=150) > 0).astype(int)
+    trained = random.random(150) < 0.5
+    table = pl.DataFrame(rows, schema=list("vwxyz")).with_columns(
+        pl.Series("label", labels), pl.Series("trained", trained), pl.Series("id", np.arange(150) + 1000)
+    )
+    table.write_csv("table.csv")
+    dataset = {"source": "table", "path": "table.csv", "leave_out": ["trained", "id"]}
+    assert (
+        run("pool", "--spec", spec_file(tmp_path, {"seed": 0, "name": "toy", "dataset": dataset}), "--out", "pool") == 0
+    )
+    forest = RandomForestClassifier(10, random_state=9).fit(rows[trained].astype(np.float32), labels[trained])
+    skops.dump(forest, "release.skops")
+    spec = spec_file(tmp_path, {"name": "forest", "architecture": FOREST})
+    assert run("architecture", "--pool", "pool", "--spec", spec, "--out", "architecture.json") == 0
+    return tmp_path
+
+
+def train_references(folder: Path) -> None:
+    """Train five forests on halves of the pool, and compute their signals."""
+    member = draw_membership(Membership(models=MODELS), 150, "toy", 0)
+    write_membership(folder / "pool" / "membership.parquet", member, {})
+    training = {
+        "seed": 0, "dataset": "toy", "architecture": "forest", "mechanism_name": "none", "mechanism": {"mechanism": "none"},
+        "epsilon": "inf", "training": {"epochs": 1},
+    }  # fmt: skip
+    common = ("--pool", "pool", "--architecture", "architecture.json", "--spec")
+    assert run("train", *common, spec_file(folder, training), "--shadows", "0-4", "--out", "models/000-004") == 0
+    signals(folder, "models", "000-004", "shadows/gradient/000-004.parquet")
+    merge(folder, "shadows", "000-004", "pool/membership.parquet", "references.parquet")
+
+
+def signals(folder: Path, models: str, block: str, out: str) -> None:
+    options = {"explainers": [], "explain": ["logit"], "explained_class": "predicted"}
+    spec = spec_file(folder, {"seed": 0, "dataset": "toy", "family": "gradient", "options": options, "blocks": [block]})
+    common = ("--pool", "pool", "--architecture", "architecture.json", "--models", models)
+    assert run("signals", *common, "--spec", spec, "--out", out) == 0
+
+
+def merge(folder: Path, signals: str, block: str, membership: str, out: str, *words: str) -> None:
+    spec = spec_file(folder, {"families": ["gradient"], "blocks": [block]})
+    assert run("merge", "--signals", signals, "--membership", membership, "--spec", spec, "--out", out, *words) == 0
+
+
+def take_over(folder: Path, **changes: Any) -> int:
+    target = {"architecture": "forest", "model": "release.skops", "members": "column:trained"} | changes
+    values = {"name": "release", "target": target, "number": MODELS, "data": {"source": "table", "path": "table.csv"}}
+    return run(
+        "target", "--pool", "pool", "--architecture", "architecture.json", "--spec", spec_file(folder, values), "--out", "model"
+    )  # fmt: skip
+
+
+def test_a_finished_model_alone_is_scored(folder: Path) -> None:
+    train_references(folder)
+    assert take_over(folder) == 0
+    signals(folder, ".", "model", "own/gradient/model.parquet")
+    merge(folder, "own", "model", "model/membership.parquet", "signals.parquet", "--references", "references.parquet")
+    both = pl.read_parquet("signals.parquet")
+    assert both["shadow"].unique().to_list() == [*range(MODELS + 1)]
+    assert both.head(150 * MODELS).equals(pl.read_parquet("references.parquet").select(both.columns))
+    attacks = {
+        "seed": 0,
+        "dataset": "toy",
+        "attacks": {"methods": ["threshold", "loss-lira"], "likelihoods": ["pooled"]},
+    }
+    out = folder / "toy/release/none-epsinf"
+    out.mkdir(parents=True)
+    scores, metrics = out / "scores.parquet", out / "metrics.parquet"
+    assert run("attack", "--signals", "signals.parquet", "--spec", spec_file(folder, attacks), "--out", scores) == 0
+    evaluation = spec_file(folder, {"evaluation": {"fprs": [0.1]}})
+    words = ("--scores", scores, "--signals", "signals.parquet", "--spec", evaluation, "--out", metrics)
+    assert run("evaluate", *words) == 0
+    table = pl.read_parquet(scores).filter(~pl.col("null_control"), pl.col("attack") == "loss-lira")
+    assert table["target"].unique().to_list() == [MODELS] and len(table) == 150
+    values, member = (both[name].to_numpy().reshape(MODELS + 1, 150).T for name in ("confidence", "member"))
+    by_hand = likelihood_ratio(values.astype(np.float64), member, "pooled")[:, MODELS].astype(np.float32)
+    np.testing.assert_array_equal(table["score"].to_numpy(), by_hand)
+    trained = pl.read_csv("table.csv")["trained"].to_numpy()
+    np.testing.assert_array_equal(table["member"].to_numpy(), trained)
+    row = pl.read_parquet(metrics).filter(~pl.col("null_control"), pl.col("attack") == "loss-lira").row(0, named=True)
+    assert row["auc_low"] < row["auc"] < row["auc_high"] and row["auc"] > 0.6
+    assert list(table_metadata(metrics, "metrics")["given_sha256"]) == ["release.skops"]
+    say_it(folder)
+
+
+def say_it(folder: Path) -> None:
+    """The report calls it the finished model, with an interval over its records, and ranks its members."""
+    from mia_audit.report.data.find import find
+    from mia_audit.report.data.provenance import provenance
+    from mia_audit.report.page.render import render
+
+    setting = Setting("toy", "release", "none", "inf", trained=False, finished="release.skops")
+    results = Results(folder, Spec("release", (setting,), exposed=2))
+    findings = find(results)
+    page = render(results, findings, provenance(results, findings.settings))
+    assert "The interval is that of this one model, over its records." in page
+    assert "training records of release whose membership score" in page and not re.search(
+        r"\bnan\b", page.split("<script")[0]
+    )
+    assert "attacked with the help of the shadow models of the same recipe" in page
+
+
+def test_what_is_no_model_is_named(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("bad.skops").write_bytes(b"not a zip")
+    for changes, message in (
+        (
+            {"model": "gone.skops"},
+            "targets.release.model: gone.skops: no such file or folder; expected a finished model",
+        ),
+        ({"model": "table.csv"}, "targets.release.model: table.csv: a stored estimator ends in .skops"),
+        ({"model": "bad.skops"}, "targets.release.model: bad.skops/estimator.skops: damaged, or no estimator"),
+        ({"members": "gone.txt"}, "targets.release.members: gone.txt: no such file"),
+    ):
+        assert take_over(folder, **changes) == 2
+        assert message in capsys.readouterr().err and not Path("model").exists()
