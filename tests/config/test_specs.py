@@ -103,7 +103,7 @@ def test_how_a_job_runs_is_no_part_of_a_specification(spec: specs.Spec) -> None:
             "unknown key 'membership.modelz': did you mean",
         ),
         ('{"seed": 0, "dataset": "digits", "membership": {"models": 1}}', "membership.models: "),
-        ("[]", "spec.json: expected keys and values (seed, dataset, membership), got list"),
+        ("[]", "spec.json: expected keys and values (seed, dataset, membership, unit), got list"),
         ("{", "spec.json: not JSON: "),
         (None, "spec.json: no such file or directory; expected the JSON file of a specification"),
     ],

@@ -32,6 +32,7 @@ rule signals:
 rule merge:
     input:
         membership="<pool>/membership.parquet",
+        persons=persons_records,
         signals=lambda w: expand(
             "<setting>/signals/{family}/{block}.parquet",
             family=FAMILIES[w.architecture],
@@ -52,7 +53,7 @@ rule merge:
     params:
         spec=lambda w: spec(specs.MergeSpec.of_signals, w.architecture),
     shell:
-        "mia-audit merge --signals $(dirname $(dirname {input.signals[0]})) --membership {input.membership} --spec {params.spec} --out {output}"
+        "mia-audit merge --signals $(dirname $(dirname {input.signals[0]})) --membership {input.membership} --records {input.persons} --spec {params.spec} --out {output}"
         " >{log} 2>&1"
 
 

@@ -44,10 +44,10 @@ def run(options: argparse.Namespace) -> None:
         names = ", ".join(signal.name for signal in file.signals)
         raise UserError(f"{options.signals}: none of the attacks reads any of its signals ({names})")
     metadata |= recognise(file.member).metadata
-    null = permuted_membership(file.member, spec.seed, spec.dataset)
+    null = permuted_membership(file.member, spec.seed, spec.dataset, file.persons)
     with threadpool_limits(1, "blas"):  # its products are too small to gain from threads
         scored = (
             (found.run, found.member, found.scores)
             for found in scores_of(runs, file.read, file.member, null, spec.attacks.model_extra)
         )
-        write_scores(options.out, scored, runs, file.record, file.target, metadata)
+        write_scores(options.out, scored, runs, file.record, file.target, metadata, file.persons)

@@ -10,7 +10,8 @@ import pyarrow as pa
 from mia_audit.commands._arguments import add_spec
 from mia_audit.config.specs import MergeSpec
 from mia_audit.errors import UserError
-from mia_audit.pools.store import read_membership
+from mia_audit.pools.persons import Persons
+from mia_audit.pools.store import persons_of, read_membership
 from mia_audit.storage import naming_damage, open_table, read_table, write_table
 from mia_audit.storage.diverged import DIVERGED, diverged_of_all
 
@@ -26,6 +27,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="folder that holds {family}/{block}.parquet; labels and outputs come from the first family",
     )
     parser.add_argument("--membership", type=Path, help="membership.parquet, with --signals")
+    parser.add_argument(
+        "--records",
+        type=Path,
+        nargs="?",
+        help="records.parquet of the pool, with --signals: where the unit is the person, signals say whose records they are",
+    )
     parser.add_argument("--out", required=True, type=Path, help="the joined table")
 
 
@@ -38,7 +45,8 @@ def run(options: argparse.Namespace) -> None:
     if not (spec.families and options.membership):
         raise UserError("merge: --signals needs --membership, and a specification that lists families")
     families = [[options.signals / family / f"{block}.parquet" for block in spec.blocks] for family in spec.families]
-    _merge_signals(families, read_membership(options.membership), options.out)
+    persons = persons_of(options.records) if options.records else None
+    _merge_signals(families, read_membership(options.membership), persons, options.out)
 
 
 def _merge_training(paths: list[Path], out: Path) -> None:
@@ -46,15 +54,18 @@ def _merge_training(paths: list[Path], out: Path) -> None:
     write_table(out, joined, "training", len(joined), diverged_of_all(paths, "training"))
 
 
-def _merge_signals(families: list[list[Path]], membership: np.ndarray, out: Path) -> None:
+def _merge_signals(families: list[list[Path]], membership: np.ndarray, persons: Persons | None, out: Path) -> None:
     diverged = diverged_of_all(families[0], "signals")
     shadows = [shadow for shadow in range(membership.shape[1]) if str(shadow) not in diverged.get(DIVERGED, {})]
-    tables = _shadows(families, membership, shadows) if shadows else iter([_empty(families)])
+    ids = None if persons is None else pa.array(persons.spread(persons.ids))
+    tables = _shadows(families, membership, shadows, ids) if shadows else iter([_empty(families)])
     write_table(out, tables, "signals", len(membership) * len(shadows), diverged)
 
 
-def _shadows(families: list[list[Path]], membership: np.ndarray, shadows: list[int]) -> Iterator[pa.Table]:
-    """Yield the signals of one shadow after the other: the families side by side, with the record's membership.
+def _shadows(
+    families: list[list[Path]], membership: np.ndarray, shadows: list[int], ids: pa.Array | None = None
+) -> Iterator[pa.Table]:
+    """Yield the signals of one shadow after the other: the families side by side, with the record's membership and person.
 
     Raises UserError when the files do not hold exactly one row group per shadow, in order, with every record in order.
     """
@@ -66,6 +77,7 @@ def _shadows(families: list[list[Path]], membership: np.ndarray, shadows: list[i
             "shadow": pa.array(np.full(records, shadow, dtype=np.int32)),
             "record": order,
             "member": pa.array(membership[:, shadow]),
+            **({} if ids is None else {"person": ids}),
         }
         for stream in streams:
             path, group = next(stream, (None, None))

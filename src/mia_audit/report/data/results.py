@@ -13,9 +13,11 @@ import polars as pl
 
 from mia_audit.attacks.design import CORRECTION
 from mia_audit.attacks.io.parquet import GIVEN
+from mia_audit.attacks.persons import NONE, PERSON
 from mia_audit.errors import UserError
 from mia_audit.evaluation.files import Scored, read_scores
 from mia_audit.explanation_metrics.summary import per_model
+from mia_audit.pools.store import read_persons
 from mia_audit.report.data.spec import Setting, Spec
 from mia_audit.storage import given_digest, open_table, read_frame, table_metadata
 
@@ -104,10 +106,10 @@ class Results:
         """Return the curves measured on the explanations of every setting of a dataset × architecture, a row a model and step."""
         return read_frame(self.root.joinpath(*group, "curves.parquet"), "curves")
 
-    def scored(self, setting: Setting, attack: str, signal: str, likelihood: str) -> Scored:
-        """Return the scores of one attack on the true membership."""
+    def scored(self, setting: Setting, attack: str, signal: str, likelihood: str, aggregate: str = NONE) -> Scored:
+        """Return the scores of one attack on the true membership, of records or of persons."""
         path = self._file(setting, "scores.parquet")
-        scored = next(read_scores(path, attack, signal, likelihood), None)
+        scored = next(read_scores(path, attack, signal, likelihood, aggregate=aggregate), None)
         if scored is None:
             raise UserError(
                 f"{path}: no scores of {attack} on {signal} ({likelihood}), although metrics.parquet has metrics for it"
@@ -127,6 +129,8 @@ class Results:
             return None
         metadata = table_metadata(folder / "records.parquet", "records")
         metadata["records"] = open_table(folder / "records.parquet", "records").metadata.num_rows
+        if metadata.get("unit") == PERSON and (ids := read_persons(folder / "records.parquet")) is not None:
+            metadata["persons"] = len(np.unique(ids))
         public = folder / "public.parquet"
         metadata["public"] = open_table(public, "records").metadata.num_rows if public.exists() else 0
         if (folder / "membership.parquet").exists():

@@ -44,9 +44,7 @@ def scope(results: Results, findings: Findings) -> str:
     spec = results.spec
     datasets = dict.fromkeys(setting.dataset for setting in spec.settings)
     pools = {dataset: results.pool_metadata(dataset) for dataset in datasets}
-    named = [
-        f"{name} ({count(metadata['records'], 'record')})" if metadata else name for name, metadata in pools.items()
-    ]
+    named = [f"{name} ({sizes_of(metadata)})" if metadata else name for name, metadata in pools.items()]
     models = count(most_targets(findings), "model") + (" per setting" if len(spec.settings) > 1 else "")
     attacked = "Every model was attacked in turn, with the help of the others."
     if spec.studies and not any(setting.trained for setting in spec.settings):
@@ -56,8 +54,16 @@ def scope(results: Results, findings: Findings) -> str:
         return f"{joined(named)}: signals and membership of {models} were given. {attacked}"
     design, share = design_of(results)
     how = DESIGNS.get(design, "").format(share=share)
+    if any(finding.by_person for finding in findings.settings):
+        how += ", drawn by person: all of a person's records or none"
     settings = f"{count(len(spec.settings), 'setting')}, " if len(spec.settings) > 1 else ""
     return f"{joined(named)}: {settings}{models}{', ' + how if how else ''}. {attacked}"
+
+
+def sizes_of(metadata: Mapping[str, Any]) -> str:
+    """Return how many records a pool has, and of how many persons where it goes by them."""
+    records = count(metadata["records"], "record")
+    return f"{records} of {count(metadata['persons'], 'person')}" if metadata.get("persons") else records
 
 
 def corrections(results: Results) -> list[str]:
@@ -245,7 +251,10 @@ def exposed_sentences(finding: Finding, leak: Leak, records: int, maps: bool, ba
     described = f"{leak.attack} on {read_signal(leak.signal).label}"
     when = "in the explanation set" if finding.setting.explained else "trained on"
     score = f"whose membership score ({described}) rises most when they are {when}"
-    text = f"The {count(records, 'record')} {score}, {protected(finding.setting)}: those with the most to lose."
+    unit = "person" if finding.by_person else "record"
+    text = f"The {count(records, unit)} {score}, {protected(finding.setting)}: those with the most to lose."
+    if finding.by_person:
+        return f"{text} Their records follow, those that give most away first."
     explained = finding.strongest.get("explanations")
     if explained is None or not (maps or bars):
         return text
@@ -262,13 +271,20 @@ def exposed_sentences(finding: Finding, leak: Leak, records: int, maps: bool, ba
 
 
 def exposure_sentences(
-    recognised: int, inside: int, false_alarms: int, outside: int, percentile: float, fpr: float | None
+    recognised: int,
+    inside: int,
+    false_alarms: int,
+    outside: int,
+    percentile: float,
+    fpr: float | None,
+    units: str = "records",
 ) -> str:
-    """Say how often a record is recognised, rightly and wrongly."""
+    """Say how often a record, or a person, is recognised, rightly and wrongly."""
     above = (
-        f"When trained on, it scores above {math.floor(percentile * 1000) / 10:.1f}\u00a0% of all records on average."
+        f"When trained on, it scores above {math.floor(percentile * 1000) / 10:.1f}\u00a0% of all {units} on average."
     )
     if fpr is None:
         return above
-    members = f"{recognised} of the {count(inside, 'model')} trained on it reveal it at an FPR of {rate(fpr)}"
-    return f"{members}; {false_alarms} of the {outside} others name it wrongly. {above}"
+    it = "it" if units == "records" else "them"
+    members = f"{recognised} of the {count(inside, 'model')} trained on {it} reveal {it} at an FPR of {rate(fpr)}"
+    return f"{members}; {false_alarms} of the {outside} others name {it} wrongly. {above}"
