@@ -31,7 +31,8 @@ def _sum(values: np.ndarray, starts: np.ndarray, counts: np.ndarray) -> np.ndarr
 
 
 def _mean(values: np.ndarray, starts: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    return _sum(values, starts, counts) / np.maximum(counts, 1)
+    means: np.ndarray = _sum(values, starts, counts) / np.maximum(counts, 1)
+    return means
 
 
 def _largest(values: np.ndarray, starts: np.ndarray, counts: np.ndarray) -> np.ndarray:

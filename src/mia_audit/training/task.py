@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
+from mia_audit.pools.persons import Persons
 from mia_audit.seeds import seed_for
 
 if TYPE_CHECKING:
@@ -40,11 +41,14 @@ class Records:
     labels: Int[np.ndarray, " n"]
     metadata: Mapping[str, Any]
     numbers: Int[np.ndarray, " n"]
+    persons: Int[np.ndarray, " n"] | None = None
+    """The number of every record's person, by their first records, where the pool names them."""
 
     @classmethod
     def of(cls, stored: StoredRecords) -> Self:
         """Return all records of a pool."""
-        return cls(stored.data, stored.labels, stored.metadata, np.arange(len(stored.labels)))
+        persons = None if stored.persons is None else Persons.numbered(stored.persons).of
+        return cls(stored.data, stored.labels, stored.metadata, np.arange(len(stored.labels)), persons)
 
     @property
     def classes(self) -> int:
@@ -55,7 +59,8 @@ class Records:
         return len(self.labels)
 
     def __getitem__(self, rows: slice | Sequence[int] | Int[np.ndarray, " m"]) -> Records:
-        return Records(self.values[rows], self.labels[rows], self.metadata, self.numbers[rows])
+        persons = None if self.persons is None else self.persons[rows]
+        return Records(self.values[rows], self.labels[rows], self.metadata, self.numbers[rows], persons)
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,6 +22,7 @@ from mia_audit.report.data.findings import (
     Leak,
     LowerBound,
     NullControl,
+    Worth,
     estimate_over,
     shadow_estimate,
 )
@@ -165,6 +166,7 @@ def find(results: Results) -> Findings:
                 null_control(metrics, strongest, spec.confidence, len(spec.settings) * len(strongest)),
                 lower_bound(every, setting, spec.confidence, spec.delta),
                 aggregate,
+                tuple(_worth(setting, shadows, results.records_of_persons(setting))),
                 {
                     one: _by_channel(rows, fpr, spec.likelihood, spec.confidence)
                     for one, rows in _others(every, aggregate)
@@ -172,6 +174,23 @@ def find(results: Results) -> Findings:
             )
         )
     return Findings(fpr, findings, spec.confidence)
+
+
+def _worth(setting: Setting, shadows: pl.DataFrame | None, counts: np.ndarray | None) -> Iterator[Worth]:
+    """Yield what a record's guarantee is worth to persons with the usual and with the most records."""
+    if counts is None or shadows is None or not setting.private or not setting.delta:
+        return
+    from mia_audit.privacy.group import by_group_privacy, epsilon_of_person
+
+    worst = shadows.sort("epsilon", descending=True).row(0, named=True)
+    if worst.get("unit") == "person":
+        return
+    for records in sorted({2, int(np.median(counts)), int(counts.max())} & set(range(2, int(counts.max()) + 1))):
+        if setting.claimed:
+            yield Worth(records, *by_group_privacy(worst["epsilon"], setting.delta, records))
+        else:
+            terms = (worst["noise_multiplier"], worst["sampling_rate"], worst["steps"], setting.delta)
+            yield Worth(records, epsilon_of_person(*terms, records), setting.delta)
 
 
 def _by_channel(metrics: pl.DataFrame, fpr: float | None, likelihood: str, confidence: float) -> dict[str, list[Leak]]:

@@ -137,6 +137,12 @@ class Results:
             metadata["membership"] = table_metadata(folder / "membership.parquet", "membership")
         return metadata
 
+    def records_of_persons(self, setting: Setting) -> np.ndarray | None:
+        """Return how many records every audited person of a setting's pool has; None where it names nobody."""
+        path = self.root / "pools" / setting.pool / "records.parquet"
+        ids = read_persons(path) if path.exists() else None
+        return None if ids is None else np.unique(ids, return_counts=True)[1]
+
     def inputs(self) -> Iterator[Path]:
         """List the existing files that the report is made from, sorted."""
         paths = {

@@ -223,21 +223,42 @@ def guarantee_sentence(finding: Finding, metadata: Mapping[str, Any]) -> str:
         return f"with explanations at the ε of each: δ = {delta}, for {ADJACENCY[terms['adjacency']]}, {noise}; the costs of several add up"
     if setting.claimed:
         text = f"{protected(setting)}: ε = {setting.epsilon} at δ = {delta} is what the user's own code claims"
-        return f"{text}; this audit has not accounted for it, and only sets a lower bound beside it"
+        return (
+            f"{text}; this audit has not accounted for it, and only sets a lower bound beside it{worth_clause(finding)}"
+        )
     if not metadata:
         return f"{protected(setting)}, δ = {delta}; the amount spent is unknown"
     spent = f"at most ε = {at_most(metadata['epsilon_spent'])} spent at δ = {delta}"
     accountants = (
         f"by the {(setting.accountant or '').upper()} accountant ({at_most(metadata['epsilon_spent_rdp'])} by RDP)"
     )
-    noise = f"noise multiplier {significant(metadata['noise_multiplier'])}, {setting.clipping} clipping per record"
+    by_person = metadata.get("unit") == "person"
+    clipped = (
+        f"person (the mean of at most {count(metadata['records_per_person'], 'record')})" if by_person else "record"
+    )
+    noise = f"noise multiplier {significant(metadata['noise_multiplier'])}, {setting.clipping} clipping per {clipped}"
     if mask := noise_mask(finding):
         noise += f", noise scaled by the importance of channels, computed from {mask}"
     sampling = f"{sampling_name(metadata)} sampling at rate {significant(metadata['sampling_rate'])}, {metadata['steps']} steps"
-    text = f"{protected(setting)}: {spent} {accountants} when one record is added or removed, {sampling}, {noise}"
-    if setting.delta and setting.delta * metadata["records"] >= 1:
-        return f"{text}; δ is not below 1/{metadata['records']}, so it permits revealing one of the training records outright"
-    return text
+    who = "one person, with all of their records," if by_person else "one record"
+    text = f"{protected(setting)}: {spent} {accountants} when {who} is added or removed, {sampling}, {noise}"
+    size, units = (metadata["persons"], "persons") if by_person else (metadata["records"], "training records")
+    if setting.delta and setting.delta * size >= 1:
+        text += f"; δ is not below 1/{size}, so it permits revealing one of the {units} outright"
+    return text + worth_clause(finding)
+
+
+def worth_clause(finding: Finding) -> str:
+    """Say what a guarantee for a record is to persons with several; empty where that is not known, or it is about persons."""
+    if not finding.worth:
+        return ""
+    values = [
+        f"no guarantee for {one.records}"
+        if math.isinf(one.epsilon)
+        else f"{at_most(one.epsilon)} for {one.records} (δ = {power(one.delta)})"
+        for one in finding.worth
+    ]
+    return f"; that ε is for a record: to a person with several records it is {joined(values)}"
 
 
 def no_guarantee_sentence(finding: Finding) -> str:
