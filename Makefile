@@ -18,6 +18,7 @@ LOCK := envs/requirements.lock
 .PHONY: audit test test-all tests check docs reproduce lock clean
 
 audit: $(READY)
+	@mia-audit check --with-code $(CONFIG)
 	@snakemake --logger mia-audit --cores $(CORES) --configfile $(CONFIG)
 
 # the static checks run beside the tests; either one that fails makes the target fail

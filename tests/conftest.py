@@ -27,7 +27,7 @@ from hypothesis import settings
 from threadpoolctl import threadpool_limits
 
 from mia_audit.planning.jobs import read_counts
-from mia_audit.runtime import locks
+from mia_audit.runtime import locks, warm
 
 settings.load_profile("ci")  # the same examples on every machine and in every run
 
@@ -39,6 +39,7 @@ for name in [name for name in os.environ if name.startswith(("SNAKEMAKE_", "SLUR
     del os.environ[name]
 
 ROOT = Path(__file__).parents[1]
+warm.start(threads=1, pytorch=True)  # one for all tests of this process; it imports nothing before a stage is run
 PATIENCE = 1500.0
 """Seconds after which a run is taken to hang, however busy the machine is."""
 

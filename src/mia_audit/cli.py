@@ -4,14 +4,19 @@ import argparse
 import importlib
 import os
 import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from keyword import iskeyword
+from pathlib import Path
 from types import ModuleType
 
-from mia_audit.errors import UserError
+from mia_audit.errors import UserError, first_line
+from mia_audit.runtime import warm
+from mia_audit.sanitise import safe_streams, visible
 
 FOR_PEOPLE = {
     "plan": "estimate what an audit takes: models, jobs, hours, disk, memory",
+    "check": "look at a config without running anything that it says",
     "doctor": "check this machine before an audit runs on it",
     "verify": "check that every file of an audit is still as it was written",
     "answer": "print the answer of a finished audit's report",
@@ -54,8 +59,25 @@ COMMANDS = FOR_PEOPLE | STAGES
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one subcommand and return its exit code; a user's mistake is one line on stderr and exit code 2."""
+    """Run one subcommand and return its exit code; a user's mistake is one line on stderr and exit code 2.
+
+    Without `argv` the process's own arguments are run, a stage's by the workflow's warm worker where there is one.
+    """
     arguments = list(sys.argv[1:] if argv is None else argv)
+    if argv is None and arguments and arguments[0] in STAGES:
+        code = warm.run_warm(arguments)
+        if code is not None:
+            return code
+    return _run(arguments)
+
+
+def serve(listener: int, pytorch: bool) -> None:
+    """Be the warm worker that runs stages for the jobs of a workflow."""
+    warm.serve(listener, _run, pytorch)
+
+
+def _run(arguments: Sequence[str]) -> int:
+    started = time.monotonic()
     name = next((word for word in arguments if not word.startswith("-")), None)
     parser = argparse.ArgumentParser(
         prog="mia-audit",
@@ -72,11 +94,26 @@ def main(argv: Sequence[str] | None = None) -> int:
         subparser = subparsers.add_parser(command, description=f"{line[0].upper()}{line[1:]}.")
         if command == name:  # the others' arguments, and what they import, are not needed
             _module(command).add_arguments(subparser)
-    options = parser.parse_args(arguments)
+            if command in STAGES:
+                subparser.add_argument(
+                    "--usage", type=Path, metavar="FILE", help="where to write time and peak memory (TSV)"
+                )
+    with safe_streams():
+        return _call(parser.parse_args(arguments), started)
+
+
+def _call(options: argparse.Namespace, started: float) -> int:
     try:
         code: int | None = _module(options.command).run(options)
+        if getattr(options, "usage", None):
+            from mia_audit.runtime.usage import write_usage
+
+            write_usage(options.usage, time.monotonic() - started)
     except UserError as error:
-        print(f"mia-audit: {error}", file=sys.stderr)
+        print(f"mia-audit: {visible(str(error))}", file=sys.stderr)
+        return 2
+    except MemoryError as error:
+        print(f"mia-audit: not enough memory: {visible(first_line(error))}", file=sys.stderr)
         return 2
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -149,6 +149,14 @@ def folder_name(value: str) -> str:
     return value
 
 
+def file_path(value: str) -> str:
+    """Return the path of a file; ValueError where Snakemake would take part of it for a wildcard."""
+    if odd := sorted(set(value) & set("{}\0\n\r")):
+        raise ValueError(f"{odd[0]!r} cannot be part of a path here: rename the file or folder")
+    return value
+
+
+FilePath = Annotated[str, AfterValidator(file_path)]
 Name = Annotated[str, AfterValidator(folder_name)]
 Epsilon = Annotated[
     str,

@@ -11,6 +11,7 @@ from typing import Any
 from snakemake_interface_logger_plugins.base import LogHandlerBase
 from snakemake_interface_logger_plugins.common import LogEvent
 
+from mia_audit.sanitise import console, visible_lines
 from snakemake_logger_plugin_mia_audit.display import Display, LiveTable, PlainLines, clock
 from snakemake_logger_plugin_mia_audit.overview import overview
 from snakemake_logger_plugin_mia_audit.stages import Progress
@@ -30,12 +31,10 @@ class LogHandler(LogHandlerBase):
 
     def __post_init__(self) -> None:
         """Choose between a live table and plain lines."""
-        from rich.console import Console
-
         settings = self.common_settings
-        console = Console(file=sys.stderr, no_color=settings.nocolor or None, highlight=False)
-        live = console.is_terminal and not console.is_dumb_terminal and not settings.dryrun
-        self.display: Display = LiveTable(console) if live else PlainLines(console)
+        display = console(sys.stderr, no_color=settings.nocolor or None, highlight=False)
+        live = display.is_terminal and not display.is_dumb_terminal and not settings.dryrun
+        self.display: Display = LiveTable(display) if live else PlainLines(display)
         self.began = time.monotonic()
         self.progress: Progress | None = None
         self.wildcards: dict[int, str] = {}
@@ -80,7 +79,7 @@ class LogHandler(LogHandlerBase):
         """End the display, then print the answer to stdout."""
         self.display.stop()
         if self.answer:
-            print(f"\n{self.answer}", flush=True)
+            print(visible_lines(f"\n{self.answer}"), flush=True)
             self.answer = ""
         super().close()
 

@@ -138,6 +138,7 @@ def test_a_hostile_matrix_is_one_line_and_nothing_is_written(folder, capsys, nam
         ("matrix.pickle", b"cos\nsystem\n", "unknown kind of file"),
         ("header.npy", b"\x93NUMPY\x01\x00\x02\x00({", "damaged, empty"),
     ],
+    ids=lambda value: value if isinstance(value, str) else "bytes",
 )
 def test_a_hostile_file_is_one_line_and_nothing_is_written(folder, capsys, name, content, message):
     (folder / name).write_bytes(content)

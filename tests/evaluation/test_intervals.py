@@ -1,11 +1,15 @@
 """Intervals over targets that are one another's shadow models, simulated: coverage, a future target, and the test of guessing."""
 
+from dataclasses import replace
+
 import numpy as np
 import polars as pl
 import pytest
 from scipy import stats
 
+from mia_audit.attacks.catalogue import attacks
 from mia_audit.attacks.run import plan, scores_of
+from mia_audit.evaluation import leave_outs
 from mia_audit.evaluation.files import Scored, flat, metric_rows, metrics_table
 from mia_audit.evaluation.intervals import OverTargets
 from mia_audit.evaluation.leave_outs import without_each
@@ -33,19 +37,19 @@ def draw(seed, models, leak, records=200, design="half"):
     return random.normal(size=member.shape) + shift * member, member
 
 
-def scored(method, likelihood, signal, member, fprs=(0.1,)):
+def scored(method, likelihood, signal, member, fprs=(0.1,), further=True):
     """The rows of metrics.parquet of one attack."""
     (run, *_) = plan([method], [read_signal("confidence"), read_signal("loss")], [likelihood])
     values = {"confidence": signal, "loss": np.logaddexp(0, -signal)}
     (found,) = scores_of([run], lambda one: [values[one.name]], member, member)
-    without = without_each(run, found.readings, member, fprs)
+    without = without_each(run, found.readings, member, fprs) if further else None
     key = (run.attack, run.signal, run.likelihood, False)
     rows = Scored(key, np.arange(member.shape[1]), np.arange(len(member)), member, found.scores.astype(np.float32))
     return metrics_table(metric_rows(rows, fprs, 0.95, without))
 
 
-def over(method, likelihood, signal, member, name="auc"):
-    return OverTargets.of(scored(method, likelihood, signal, member), name)
+def over(method, likelihood, signal, member, name="auc", further=True):
+    return OverTargets.of(scored(method, likelihood, signal, member, further=further), name)
 
 
 def test_the_covariance_is_its_formula():
@@ -68,18 +72,59 @@ def test_a_single_target_has_no_interval():
     assert np.isnan([*one.interval(0.95), *one.future(0.95), one.above_guessing(), one.p_value()]).all()
 
 
-def test_each_further_scoring_is_the_audit_without_that_model():
-    signal, member = draw(0, 10, 0.5)
-    table = scored("loss-lira", "hierarchical", signal, member)
-    lists = table["auc_without"].to_list()
-    assert [one is not None for one in lists] == [True] * 8 + [False] * 2
-    for left in (0, 3):
-        kept = np.delete(np.arange(10), left)
-        alone = scored("loss-lira", "hierarchical", signal[:, kept], member[:, kept])["auc"].to_list()
-        expected = {int(target): value for target, value in zip(kept, alone, strict=True)}
-        assert [lists[t][left] for t in range(8) if t != left] == [expected[t] for t in range(8) if t != left]
-        assert lists[left][left] is None
-    assert "auc_without" not in flat(table).columns and len(flat(table).write_csv().splitlines()) == 11
+ALONE = [
+    ("threshold", "none", 1e-9),
+    ("base", "none", 1e-9),
+    ("rmia", "none", 1e-9),
+    ("rmia-offline", "none", 1e-9),
+    ("loss-lira", "pooled", 1e-9),
+    ("loss-lira", "per-record", 1e-9),
+    ("loss-lira-raw", "shrunk", 1e-9),
+    ("loss-lira-offline", "pooled", 1e-9),
+    ("loss-lira-offline-two-sided", "shrunk", 1e-9),
+    ("joint-lrt:confidence+loss", "pooled", 1e-9),
+    ("loss-lira", "hierarchical", 0.02),  # its records keep the bins that they have with all models
+    ("joint-lrt:confidence+loss", "hierarchical", 0.05),
+]
+
+
+@pytest.mark.parametrize(("method", "likelihood", "tolerance"), ALONE)
+def test_each_further_scoring_is_the_audit_without_that_model(method, likelihood, tolerance):
+    """All pairs of models are scored in one pass; so says an audit of the other models alone."""
+    signal, member = draw(0, 12, 0.5)
+    table = scored(method, likelihood, signal, member)
+    for name in ("auc", "balanced_accuracy", "tpr_at_fpr_0.1")[: 1 if likelihood == "hierarchical" else 3]:
+        lists = table[f"{name}_without"].to_list()
+        assert [one is not None for one in lists] == [True] * 8 + [False] * 4
+        for left in (0, 3):
+            kept = np.delete(np.arange(12), left)
+            alone = scored(method, likelihood, signal[:, kept], member[:, kept])[name].to_list()
+            expected = {int(target): value for target, value in zip(kept, alone, strict=True)}
+            found = [lists[t][left] for t in range(8) if t != left]
+            assert found == pytest.approx([expected[t] for t in range(8) if t != left], abs=tolerance)
+            assert lists[left][left] is None
+    assert "auc_without" not in flat(table).columns and len(flat(table).write_csv().splitlines()) == 13
+
+
+@pytest.mark.parametrize("design", ["half", "pairs"])
+def test_an_attack_that_scores_no_pairs_is_run_again(design, monkeypatch):
+    signal, member = draw(0, 8, 0.5, design=design)
+    once = scored("loss-lira", "pooled", signal, member)
+    catalogue = attacks["loss-lira"]
+    monkeypatch.setattr(leave_outs, "attacks", {"loss-lira": replace(catalogue, pairwise=())})
+    assert scored("loss-lira", "pooled", signal, member).equals(once)
+
+
+def test_shared_bins_hardly_change_an_interval():
+    """The hierarchical fit keeps every record's bin where a model is left out, instead of sorting records anew."""
+    widths = []
+    for seed in range(8):
+        signal, member = draw(seed, 9, 0.5, 400)
+        quick = over("loss-lira", "hierarchical", signal, member)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(leave_outs, "attacks", {"loss-lira": replace(attacks["loss-lira"], pairwise=())})
+            widths.append(quick.error / over("loss-lira", "hierarchical", signal, member).error)
+    assert np.median(widths) == pytest.approx(1, abs=0.05)
 
 
 def test_attacks_that_take_too_long_and_null_controls_have_none():
@@ -127,14 +172,17 @@ def test_a_future_target_lies_where_it_is_said():
     for seed in range(80):
         signal, member = draw(seed, 10, 0.6, 120)
         low, high = over("loss-lira", "pooled", signal[:, :9], member[:, :9]).future(0.9)
-        held.append(low <= over("loss-lira", "pooled", signal, member).values[9] <= high)
+        held.append(low <= over("loss-lira", "pooled", signal, member, further=False).values[9] <= high)
     assert 0.82 <= np.mean(held) <= 0.98
 
 
 def test_guessing_is_told_from_a_leak_at_its_level():
     """The variance is known where nothing leaks: twice that of independent targets."""
     p = {
-        leak: [over("loss-lira", "pooled", *draw(seed, 9, leak, 120)).above_guessing() for seed in range(150)]
+        leak: [
+            over("loss-lira", "pooled", *draw(seed, 9, leak, 120), further=False).above_guessing()
+            for seed in range(150)
+        ]
         for leak in (0.0, 0.35)
     }
     assert np.mean(np.array(p[0.0]) < 0.025) <= 0.06

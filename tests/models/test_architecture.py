@@ -106,3 +106,35 @@ def test_bad_weights_are_one_line_that_names_the_file(tmp_path: Path, damage: st
     with pytest.raises(UserError, match=r"w\.safetensors") as raised:
         load(metadata, path)
     assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "parameter",
+    ["checkpoint_path", "pretrained", "pretrained_cfg", "pretrained_cfg_overlay", "cache_dir", "state_dict"],
+)
+def test_no_parameter_loads_weights(tmp_path: Path, parameter: str) -> None:
+    """timm's create_model takes them, and reads what they name."""
+    from mia_audit.models import timm_models
+
+    said = f"parameter '{parameter}' loads weights"
+    with pytest.raises(UserError, match=said):
+        describe("name", "vit_tiny_patch16_224", {"depth": 1, parameter: str(tmp_path / "w.pth")}, (3, 8, 8), 3)
+    with pytest.raises(UserError, match=said):
+        timm_models.timm_family.construct("vit_tiny_patch16_224", {parameter: str(tmp_path / "w.pth")})
+
+
+@pytest.mark.parametrize("model", ["hf-hub:a/b", "hf_hub:a/b", "local-dir:here", "../resnet18", "a/resnet18"])
+def test_no_name_is_a_place_to_load_from(tmp_path: Path, model: str) -> None:
+    """Neither in a config nor in the architecture.json of somebody's results."""
+    from mia_audit.models import read_architecture
+
+    with pytest.raises(UserError, match="unknown model"):
+        describe("name", model, {}, (3, 8, 8), 3)
+    stored = describe("name", "mlp", {}, (5,), 3) | {"model": model}
+    (tmp_path / "architecture.json").write_text(json.dumps(stored))
+    with pytest.raises(UserError, match=r"architecture\.json: unknown model"):
+        read_architecture(tmp_path / "architecture.json")
+    stored |= {"model": "resnet10t", "arguments": {"checkpoint_path": "w.pth"}}
+    (tmp_path / "architecture.json").write_text(json.dumps(stored))
+    with pytest.raises(UserError, match=r"architecture\.json: model 'resnet10t': parameter 'checkpoint_path'"):
+        read_architecture(tmp_path / "architecture.json")

@@ -131,7 +131,7 @@ def test_6_a_row_of_nan_in_an_explanation_set(monkeypatch):
         yield self.records.astype(float) / self.scale, self.values, np.ones(len(self.records), dtype=bool)
 
     monkeypatch.setattr(records.ExplanationSet, "blocks", as_they_are)
-    assert "NaN" in judged("private-explainer", "one query", words).counterexample.detail
+    assert "NaN" in judged("private-explainer", "one query", words).counterexample.check
 
 
 def test_6_a_row_of_nan_in_released_moments(monkeypatch):

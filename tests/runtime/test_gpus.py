@@ -1,5 +1,6 @@
 """GPUs by file lock: two processes never share one, and a killed process gives its own up."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -110,3 +111,25 @@ def test_hidden_gpus_are_not_taken(tmp_path: Path, hidden: str) -> None:
 def test_a_gpu_that_does_not_exist_is_a_user_error(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="cuda:5 was asked for, but the GPUs here are: 0, 1"):
         take(tmp_path, "cuda:5")
+
+
+def test_what_is_waited_for_is_said_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert {take(tmp_path), take(tmp_path)} == {"0", "1"}
+    waits = iter(range(3))
+
+    def wait(seconds: float) -> None:
+        if next(waits) == 2:
+            raise Busy
+
+    with pytest.raises(Busy):
+        acquire_gpu("auto", lambda: ["0", "1"], {}, tmp_path, wait)
+    said = capsys.readouterr().err
+    assert said == f"waiting for GPU 0 or 1, which other processes of yours hold (locks in {tmp_path})\n"
+
+
+def test_locks_are_in_a_folder_that_others_cannot_have_made(tmp_path: Path) -> None:
+    (tmp_path / "victim").mkdir()
+    (tmp_path / f"mia-audit-gpus-{os.getuid()}").symlink_to(tmp_path / "victim")
+    with pytest.raises(UserError, match="expected a folder of your own"):
+        acquire_gpu("auto", lambda: ["0"], {"XDG_RUNTIME_DIR": str(tmp_path)}, None, do_not_wait)
+    assert list((tmp_path / "victim").iterdir()) == []

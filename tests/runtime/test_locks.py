@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from mia_audit.errors import UserError
 from mia_audit.runtime.locks import release_stale_lock
 
 HOLD = """
@@ -69,3 +70,20 @@ def test_the_lock_of_another_host_stays(tmp_path: Path, lock: Path) -> None:
 
 def test_without_a_lock_there_is_nothing_to_release(tmp_path: Path) -> None:
     assert not release_stale_lock(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["orchestrator", "locks", ""])
+def test_links_of_others_are_refused_and_nothing_behind_them_changes(tmp_path: Path, name: str) -> None:
+    work, theirs = tmp_path / "work", tmp_path / "theirs"
+    (theirs / "locks").mkdir(parents=True)
+    for file in (theirs / "orchestrator", theirs / "0.lock", theirs / "locks" / "0.lock"):
+        file.write_text("precious")
+    target = theirs if name != "orchestrator" else theirs / "orchestrator"
+    work.mkdir()
+    if name:
+        (work / ".snakemake").mkdir()
+    (work / ".snakemake" / name).symlink_to(target)
+    with pytest.raises(UserError, match="a symbolic link"):
+        release_stale_lock(work)
+    for file in (theirs / "orchestrator", theirs / "0.lock", theirs / "locks" / "0.lock"):
+        assert file.read_text() == "precious"

@@ -59,16 +59,40 @@ def test_without_slurm_the_path_stays(tmp_path: Path, monkeypatch: pytest.Monkey
     assert os.environ["PATH"] == str(tmp_path)
 
 
-def test_the_jobs_of_a_run_are_cancelled_by_the_name_in_its_log(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+RUN = "0b6b1a6e-4f5a-4b7a-9f5e-7c1c0a5d2e11"
+
+
+def cancelled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, executor: str = "slurm") -> list[str]:
+    """Return the arguments that scancel is called with after a run with this log."""
     (tmp_path / "scancel").write_text(f'#!/bin/sh\necho "$*" >>{tmp_path}/calls\n')
     (tmp_path / "scancel").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    log = tmp_path / "log"
-    log.write_text("Building DAG of jobs...\n")
-    cancel_jobs_of(log)
-    assert not (tmp_path / "calls").exists()
-    log.write_text("Using shell: /usr/bin/bash\nSLURM run ID: 1-b\nJob 3 has been submitted\n")
-    cancel_jobs_of(log)
-    assert (tmp_path / "calls").read_text() == "--name=1-b\n"
+    (tmp_path / "log").write_text(text)
+    cancel_jobs_of(tmp_path / "log", executor)
+    calls = tmp_path / "calls"
+    return calls.read_text().splitlines() if calls.exists() else []
+
+
+@pytest.mark.parametrize("run", [RUN, f"prefix_{RUN}"])
+def test_the_jobs_of_a_run_are_cancelled_by_the_name_in_its_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: str
+) -> None:
+    text = f"Using shell: /usr/bin/bash\nSLURM run ID: {run}\nJob 3 has been submitted\nSLURM run ID: {RUN[::-1]}\n"
+    assert cancelled(tmp_path, monkeypatch, text) == [f"--name={run}"]
+
+
+@pytest.mark.parametrize(
+    ("text", "executor"),
+    [
+        ("Building DAG of jobs...\n", "slurm"),
+        (f"SLURM run ID: {RUN}\n", "local"),
+        ("SLURM run ID: production\n", "slurm"),
+        (f"config: SLURM run ID: {RUN}\n", "slurm"),
+        (f"SLURM run ID: {RUN} production\n", "slurm"),
+        (f"SLURM run ID: -u_root,{RUN}\n", "slurm"),
+    ],
+)
+def test_what_a_config_makes_a_log_say_cancels_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, executor: str
+) -> None:
+    assert cancelled(tmp_path, monkeypatch, text, executor) == []

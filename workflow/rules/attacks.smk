@@ -5,16 +5,15 @@ rule attack:
         "<setting>/scores.parquet",
     log:
         "<results>/logs/attack/{dataset}-{architecture}-{mechanism}-eps{eps}.log",
-    benchmark:
-        "<results>/benchmarks/attack/{dataset}-{architecture}-{mechanism}-eps{eps}.tsv"
     conda:
         "../../envs/environment.yaml"
     resources:
         mem_mb=lambda w, attempt: attempt * requests.attack_memory(AUDIT, w.dataset),
     params:
+        usage=f"{results}/benchmarks/attack/{{dataset}}-{{architecture}}-{{mechanism}}-eps{{eps}}.tsv",
         spec=lambda w: spec(specs.AttackSpec.of, w.dataset),
     shell:
-        "mia-audit attack --signals {input} --spec {params.spec} --out {output} >{log} 2>&1"
+        "mia-audit attack --signals {input} --spec {params.spec} --out {output} --usage {params.usage} >{log} 2>&1"
 
 
 rule evaluate:
@@ -25,13 +24,12 @@ rule evaluate:
         "<setting>/metrics.parquet",
     log:
         "<results>/logs/evaluate/{dataset}-{architecture}-{mechanism}-eps{eps}.log",
-    benchmark:
-        "<results>/benchmarks/evaluate/{dataset}-{architecture}-{mechanism}-eps{eps}.tsv"
     conda:
         "../../envs/environment.yaml"
     resources:
         mem_mb=lambda w, attempt: attempt * requests.attack_memory(AUDIT, w.dataset),
     params:
+        usage=f"{results}/benchmarks/evaluate/{{dataset}}-{{architecture}}-{{mechanism}}-eps{{eps}}.tsv",
         spec=lambda w: spec(specs.EvaluationSpec.of),
     shell:
-        "mia-audit evaluate --scores {input.scores} --signals {input.signals} --spec {params.spec} --out {output} >{log} 2>&1"
+        "mia-audit evaluate --scores {input.scores} --signals {input.signals} --spec {params.spec} --out {output} --usage {params.usage} >{log} 2>&1"

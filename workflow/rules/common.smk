@@ -14,6 +14,7 @@ from mia_audit.runtime.locks import release_stale_lock
 from mia_audit.runtime.mtimes import clamp_future_mtimes
 from mia_audit.runtime.search_path import prepend_environment
 from mia_audit.runtime.slurm import cancel_jobs_of, put_first_on_path
+from mia_audit.sanitise import visible
 
 # all objects of a plan stay alive: collecting garbage among them takes a sixth of the time of planning thousands of jobs
 gc.set_threshold(1_000_000, 50, 100)
@@ -23,12 +24,15 @@ try:
         dict(config), ", ".join(map(str, workflow.configfiles)) or "config"
     )
 except UserError as error:
-    raise WorkflowError(str(error)) from None
+    raise WorkflowError(visible(str(error))) from None
 
 results = f"results/{AUDIT.audit}"
 prepend_environment()
 if workflow.is_main_process:
-    release_stale_lock(Path.cwd())
+    try:
+        release_stale_lock(Path.cwd())
+    except UserError as error:
+        raise WorkflowError(visible(str(error))) from None
     put_first_on_path(
         Path(str(workflow.current_basedir)).parent / "profiles" / "slurm" / "bin"
     )

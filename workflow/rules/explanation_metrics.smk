@@ -13,8 +13,6 @@ rule explanation_metrics:
         maps="<architecture>/explanations.parquet",
     log:
         "<results>/logs/explanation_metrics/{dataset}-{architecture}.log",
-    benchmark:
-        "<results>/benchmarks/explanation_metrics/{dataset}-{architecture}.tsv"
     conda:
         "../../envs/environment.yaml"
     threads: AUDIT.compute.threads
@@ -22,10 +20,11 @@ rule explanation_metrics:
         **requests.model_job(AUDIT),
         minutes_per_model=str(AUDIT.compute.minutes_per_model),
     params:
+        usage=f"{results}/benchmarks/explanation_metrics/{{dataset}}-{{architecture}}.tsv",
         spec=lambda w: spec(specs.ExplanationMetricsSpec.of, w.dataset, w.architecture),
         pool=subpath(input.records, parent=True),
         batch=AUDIT.compute.micro_batch,
     shell:
         "mia-audit explanation-metrics --pool {params.pool} --architecture {input.architecture} --spec {params.spec}"
         " --threads {threads} --device {resources.device} --batch {params.batch} --maps {output.maps} --curves {output.curves}"
-        " --minutes-per-model {resources.minutes_per_model} --out {output.measures} >{log} 2>&1"
+        " --minutes-per-model {resources.minutes_per_model} --out {output.measures} --usage {params.usage} >{log} 2>&1"

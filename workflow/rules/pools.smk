@@ -8,17 +8,18 @@ rule pool:
         public_table="<pool>/public.parquet",
     log:
         "<results>/logs/pool/{dataset}.log",
-    benchmark:
-        "<results>/benchmarks/pool/{dataset}.tsv"
     priority: 100
     conda:
         "../../envs/environment.yaml"
     threads: 8  # it reads images in parallel; no more than there are cores
+    resources:
+        mem_mb=lambda w, attempt: attempt * requests.POOL_MEGABYTES,
     params:
+        usage=f"{results}/benchmarks/pool/{{dataset}}.tsv",
         spec=lambda w: spec(specs.PoolSpec.of, w.dataset),
         folder=subpath(output.records, parent=True),
     shell:
-        "mia-audit pool --spec {params.spec} --threads {threads} --out {params.folder} >{log} 2>&1"
+        "mia-audit pool --spec {params.spec} --threads {threads} --out {params.folder} --usage {params.usage} >{log} 2>&1"
 
 
 rule membership:
@@ -28,12 +29,11 @@ rule membership:
         "<pool>/membership.parquet",
     log:
         "<results>/logs/membership/{dataset}.log",
-    benchmark:
-        "<results>/benchmarks/membership/{dataset}.tsv"
     priority: 100
     conda:
         "../../envs/environment.yaml"
     params:
+        usage=f"{results}/benchmarks/membership/{{dataset}}.tsv",
         spec=lambda w: spec(specs.MembershipSpec.of, w.dataset),
     shell:
-        "mia-audit membership --records {input} --spec {params.spec} --out {output} >{log} 2>&1"
+        "mia-audit membership --records {input} --spec {params.spec} --out {output} --usage {params.usage} >{log} 2>&1"

@@ -20,8 +20,6 @@ rule black_box:
         "<results>/{dataset}/private/{black_box}/values.parquet",
     log:
         "<results>/logs/black_box/{dataset}-{black_box}.log",
-    benchmark:
-        "<results>/benchmarks/black_box/{dataset}-{black_box}.tsv"
     wildcard_constraints:
         black_box=one_of(name for _, name in STUDIED),
     conda:
@@ -30,10 +28,11 @@ rule black_box:
     resources:
         mem_mb=requests.MODEL_MEGABYTES,
     params:
+        usage=f"{results}/benchmarks/black_box/{{dataset}}-{{black_box}}.tsv",
         spec=lambda w: spec(specs.BlackBoxSpec.of, w.dataset, w.black_box),
         pool=subpath(input.records, parent=True),
     shell:
-        "mia-audit black-box --pool {params.pool} --models {input.models} --architecture {input.architecture} --spec {params.spec} --threads {threads} --out {output} >{log} 2>&1"
+        "mia-audit black-box --pool {params.pool} --models {input.models} --architecture {input.architecture} --spec {params.spec} --threads {threads} --out {output} --usage {params.usage} >{log} 2>&1"
 
 
 rule explain_privately:
@@ -46,8 +45,6 @@ rule explain_privately:
         "<results>/{dataset}/private/{black_box}/answers.parquet",
     log:
         "<results>/logs/explain_privately/{dataset}-{black_box}.log",
-    benchmark:
-        "<results>/benchmarks/explain_privately/{dataset}-{black_box}.tsv"
     wildcard_constraints:
         black_box=one_of(name for _, name in STUDIED),
     conda:
@@ -56,11 +53,12 @@ rule explain_privately:
     resources:
         mem_mb=requests.MODEL_MEGABYTES,
     params:
+        usage=f"{results}/benchmarks/explain_privately/{{dataset}}-{{black_box}}.tsv",
         spec=lambda w: spec(specs.PrivateExplanationsSpec.of, w.dataset),
         pool=subpath(input.records, parent=True),
     shell:
         "mia-audit explain-privately --pool {params.pool} --values {input.values} --reference {input.reference} --spec {params.spec}"
-        " --out {output} >{log} 2>&1"
+        " --out {output} --usage {params.usage} >{log} 2>&1"
 
 
 rule explanation_signals:
@@ -73,8 +71,6 @@ rule explanation_signals:
         "<results>/{dataset}-explained/{architecture}/{mechanism}-eps{eps}/signals.parquet",
     log:
         "<results>/logs/explanation_signals/{dataset}-{architecture}-{mechanism}-eps{eps}.log",
-    benchmark:
-        "<results>/benchmarks/explanation_signals/{dataset}-{architecture}-{mechanism}-eps{eps}.tsv"
     wildcard_constraints:
         dataset=one_of(AUDIT.private_explanations),
     conda:
@@ -83,12 +79,13 @@ rule explanation_signals:
     resources:
         mem_mb=requests.MODEL_MEGABYTES,
     params:
+        usage=f"{results}/benchmarks/explanation_signals/{{dataset}}-{{architecture}}-{{mechanism}}-eps{{eps}}.tsv",
         spec=lambda w: spec(
             specs.ExplanationSignalsSpec.of, w.dataset, w.architecture, w.eps
         ),
         pool=subpath(input.records, parent=True),
     shell:
-        "mia-audit explanation-signals --pool {params.pool} --values {input.values} --spec {params.spec} --out {output} >{log} 2>&1"
+        "mia-audit explanation-signals --pool {params.pool} --values {input.values} --spec {params.spec} --out {output} --usage {params.usage} >{log} 2>&1"
 
 
 rule private_report:
@@ -104,12 +101,11 @@ rule private_report:
         [name for name in PRIVATE if not name.endswith(("csv", "svg"))],
     log:
         "<results>/logs/private_report.log",
-    benchmark:
-        "<results>/benchmarks/private_report.tsv"
     conda:
         "../../envs/environment.yaml"
     params:
+        usage=f"{results}/benchmarks/private_report.tsv",
         spec=lambda w: spec(report_specs.ReportSpec.with_studies),
         results=subpath(output[0], ancestor=2),
     shell:
-        "mia-audit private-report --results {params.results} --spec {params.spec} >{log} 2>&1"
+        "mia-audit private-report --results {params.results} --spec {params.spec} --usage {params.usage} >{log} 2>&1"

@@ -31,16 +31,15 @@ rule tables:
         [f"<results>/tables/{name}" for name in TABLES if not name.endswith(".csv")],
     log:
         "<results>/logs/tables.log",
-    benchmark:
-        "<results>/benchmarks/tables.tsv"
     conda:
         "../../envs/environment.yaml"
     params:
+        usage=f"{results}/benchmarks/tables.tsv",
         spec=lambda w: spec(report_specs.ReportSpec.of),
         results=subpath(output[0], ancestor=2),
         folder=subpath(output[0], parent=True),
     shell:
-        "mia-audit tables --results {params.results} --spec {params.spec} --out {params.folder} >{log} 2>&1"
+        "mia-audit tables --results {params.results} --spec {params.spec} --out {params.folder} --usage {params.usage} >{log} 2>&1"
 
 
 rule figures:
@@ -60,18 +59,17 @@ rule figures:
         [f"<results>/figures/{name}" for name in FIGURES if not name.endswith(".svg")],
     log:
         "<results>/logs/figures.log",
-    benchmark:
-        "<results>/benchmarks/figures.tsv"
     conda:
         "../../envs/environment.yaml"
     resources:
         mem_mb=lambda w, attempt: attempt * requests.report_memory(AUDIT),
     params:
+        usage=f"{results}/benchmarks/figures.tsv",
         spec=lambda w: spec(report_specs.ReportSpec.of),
         results=subpath(output[0], ancestor=2),
         folder=subpath(output[0], parent=True),
     shell:
-        "mia-audit figures --results {params.results} --spec {params.spec} --out {params.folder} >{log} 2>&1"
+        "mia-audit figures --results {params.results} --spec {params.spec} --out {params.folder} --usage {params.usage} >{log} 2>&1"
 
 
 rule filters:
@@ -83,15 +81,14 @@ rule filters:
         directory("<results>/figures/filters/{dataset}"),
     log:
         "<results>/logs/filters/{dataset}.log",
-    benchmark:
-        "<results>/benchmarks/filters/{dataset}.tsv"
     conda:
         "../../envs/environment.yaml"
     params:
+        usage=f"{results}/benchmarks/filters/{{dataset}}.tsv",
         spec=lambda w: spec(specs.FiltersSpec.of, w.dataset),
         results=subpath(output[0], ancestor=3),
     shell:
-        "mia-audit filters --results {params.results} --spec {params.spec} --out {output} >{log} 2>&1"
+        "mia-audit filters --results {params.results} --spec {params.spec} --out {output} --usage {params.usage} >{log} 2>&1"
 
 
 rule side_by_side:
@@ -106,15 +103,14 @@ rule side_by_side:
         directory("<results>/figures/side_by_side/{dataset}"),
     log:
         "<results>/logs/side_by_side/{dataset}.log",
-    benchmark:
-        "<results>/benchmarks/side_by_side/{dataset}.tsv"
     conda:
         "../../envs/environment.yaml"
     params:
+        usage=f"{results}/benchmarks/side_by_side/{{dataset}}.tsv",
         spec=lambda w: spec(specs.SideBySideSpec.of, w.dataset),
         results=subpath(output[0], ancestor=3),
     shell:
-        "mia-audit side-by-side --results {params.results} --spec {params.spec} --out {output} >{log} 2>&1"
+        "mia-audit side-by-side --results {params.results} --spec {params.spec} --out {output} --usage {params.usage} >{log} 2>&1"
 
 
 rule report:
@@ -135,14 +131,13 @@ rule report:
         provenance="<results>/provenance.json",
     log:
         "<results>/logs/report.log",
-    benchmark:
-        "<results>/benchmarks/report.tsv"
     conda:
         "../../envs/environment.yaml"
     resources:
         mem_mb=lambda w, attempt: attempt * requests.report_memory(AUDIT),
     params:
+        usage=f"{results}/benchmarks/report.tsv",
         spec=lambda w: spec(report_specs.ReportSpec.with_studies),
         results=subpath(output.page, parent=True),
     shell:
-        "mia-audit report --results {params.results} --spec {params.spec} --out {output.page} >{log} 2>&1"
+        "mia-audit report --results {params.results} --spec {params.spec} --out {output.page} --usage {params.usage} >{log} 2>&1"

@@ -8,8 +8,6 @@ rule architecture:
         "<architecture>/architecture.json",
     log:
         "<results>/logs/architecture/{dataset}-{architecture}.log",
-    benchmark:
-        "<results>/benchmarks/architecture/{dataset}-{architecture}.tsv"
     priority: 100
     conda:
         "../../envs/environment.yaml"
@@ -17,11 +15,12 @@ rule architecture:
         # a resource, so that a mechanism added to the config retrains nothing
         private=lambda w: int(audits.trained_per_record(AUDIT, w.architecture)),
     params:
+        usage=f"{results}/benchmarks/architecture/{{dataset}}-{{architecture}}.tsv",
         spec=lambda w: spec(specs.ArchitectureSpec.of, w.architecture),
         pool=subpath(input[0], parent=True),
     shell:
         "mia-audit architecture --pool {params.pool} --spec {params.spec} --private {resources.private} --out {output}"
-        " >{log} 2>&1"
+        " --usage {params.usage} >{log} 2>&1"
 
 
 rule weights:
@@ -33,17 +32,16 @@ rule weights:
         metadata="<architecture>/start.json",
     log:
         "<results>/logs/weights/{dataset}-{architecture}.log",
-    benchmark:
-        "<results>/benchmarks/weights/{dataset}-{architecture}.tsv"
     priority: 100
     conda:
         "../../envs/environment.yaml"
     resources:
         mem_mb=requests.WEIGHTS_MEGABYTES,
     params:
+        usage=f"{results}/benchmarks/weights/{{dataset}}-{{architecture}}.tsv",
         spec=lambda w: spec(specs.WeightsSpec.of, w.architecture),
     shell:
-        "mia-audit weights --architecture {input.architecture} --spec {params.spec} --out {output.weights} >{log} 2>&1"
+        "mia-audit weights --architecture {input.architecture} --spec {params.spec} --out {output.weights} --usage {params.usage} >{log} 2>&1"
 
 
 rule pretrain:
@@ -56,8 +54,6 @@ rule pretrain:
         metadata="<architecture>/public.json",
     log:
         "<results>/logs/pretrain/{dataset}-{architecture}.log",
-    benchmark:
-        "<results>/benchmarks/pretrain/{dataset}-{architecture}.tsv"
     conda:
         "../../envs/environment.yaml"
     threads: AUDIT.compute.threads
@@ -66,13 +62,14 @@ rule pretrain:
         # a resource, since a param that changes would train again
         checkpoint_seconds=AUDIT.compute.checkpoint_seconds,
     params:
+        usage=f"{results}/benchmarks/pretrain/{{dataset}}-{{architecture}}.tsv",
         spec=lambda w: spec(specs.PretrainingSpec.of, w.dataset, w.architecture),
         pool=subpath(input.records, parent=True),
         folder=subpath(output.weights, parent=True),
     shell:
         "mia-audit pretrain --pool {params.pool} --architecture {input.architecture} --spec {params.spec}"
         " --threads {threads} --device {resources.device} --checkpoints {params.folder}/.checkpoints"
-        " --checkpoint-seconds {resources.checkpoint_seconds} --out {output.weights} >{log} 2>&1"
+        " --checkpoint-seconds {resources.checkpoint_seconds} --out {output.weights} --usage {params.usage} >{log} 2>&1"
 
 
 rule train:
@@ -87,8 +84,6 @@ rule train:
         directory("<setting>/models/{block}"),
     log:
         "<results>/logs/train/{dataset}-{architecture}-{mechanism}-eps{eps}-{block}.log",
-    benchmark:
-        "<results>/benchmarks/train/{dataset}-{architecture}-{mechanism}-eps{eps}-{block}.tsv"
     conda:
         "../../envs/environment.yaml"
     threads: AUDIT.compute.threads
@@ -99,6 +94,7 @@ rule train:
         keep_going=int(AUDIT.compute.keep_going),
         minutes_per_model=str(AUDIT.compute.minutes_per_model),
     params:
+        usage=f"{results}/benchmarks/train/{{dataset}}-{{architecture}}-{{mechanism}}-eps{{eps}}-{{block}}.tsv",
         spec=lambda w: spec(
             specs.TrainingSpec.of, w.dataset, w.architecture, w.mechanism, w.eps
         ),
@@ -110,7 +106,7 @@ rule train:
         "mia-audit train --pool $(dirname {input.records}) --architecture {input.architecture} --public {input.public} --spec {params.spec}"
         " --shadows {wildcards.block} --threads {threads} --device {resources.device} --batch {params.batch}"
         " --checkpoints $(dirname {output})/.checkpoints --checkpoint-seconds {resources.checkpoint_seconds}"
-        " --keep-going {resources.keep_going} --minutes-per-model {resources.minutes_per_model} --step-times {params.step_times} --out {output} >{log} 2>&1"
+        " --keep-going {resources.keep_going} --minutes-per-model {resources.minutes_per_model} --step-times {params.step_times} --out {output} --usage {params.usage} >{log} 2>&1"
 
 
 rule training:
@@ -120,15 +116,14 @@ rule training:
         "<setting>/training.parquet",
     log:
         "<results>/logs/training/{dataset}-{architecture}-{mechanism}-eps{eps}.log",
-    benchmark:
-        "<results>/benchmarks/training/{dataset}-{architecture}-{mechanism}-eps{eps}.tsv"
     conda:
         "../../envs/environment.yaml"
     params:
+        usage=f"{results}/benchmarks/training/{{dataset}}-{{architecture}}-{{mechanism}}-eps{{eps}}.tsv",
         spec=lambda w: spec(specs.MergeSpec.of_training),
         models=subpath(input[0], parent=True),
     shell:
-        "mia-audit merge --training {params.models} --spec {params.spec} --out {output} >{log} 2>&1"
+        "mia-audit merge --training {params.models} --spec {params.spec} --out {output} --usage {params.usage} >{log} 2>&1"
 
 
 rule step_times:
@@ -138,12 +133,11 @@ rule step_times:
         "<results>/benchmarks/step_times.csv",
     log:
         "<results>/logs/step_times.log",
-    benchmark:
-        "<results>/benchmarks/step_times.tsv"
     conda:
         "../../envs/environment.yaml"
     params:
+        usage=f"{results}/benchmarks/step_times.tsv",
         spec=lambda w: spec(specs.StepTimesSpec.of),
         times=STEP_TIMES,
     shell:
-        "mia-audit step-times --times {params.times} --spec {params.spec} --out {output} >{log} 2>&1"
+        "mia-audit step-times --times {params.times} --spec {params.spec} --out {output} --usage {params.usage} >{log} 2>&1"

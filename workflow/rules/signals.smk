@@ -9,8 +9,6 @@ rule signals:
         "<setting>/signals/{family}/{block}.parquet",
     log:
         "<results>/logs/signals/{dataset}-{architecture}-{mechanism}-eps{eps}-{family}-{block}.log",
-    benchmark:
-        "<results>/benchmarks/signals/{dataset}-{architecture}-{mechanism}-eps{eps}-{family}-{block}.tsv"
     conda:
         "../../envs/environment.yaml"
     threads: AUDIT.compute.threads
@@ -18,6 +16,7 @@ rule signals:
         **requests.model_job(AUDIT),
         minutes_per_model=str(AUDIT.compute.minutes_per_model),
     params:
+        usage=f"{results}/benchmarks/signals/{{dataset}}-{{architecture}}-{{mechanism}}-eps{{eps}}-{{family}}-{{block}}.tsv",
         spec=lambda w: spec(
             specs.SignalsSpec.of, w.dataset, w.architecture, w.family, w.block
         ),
@@ -26,7 +25,7 @@ rule signals:
     shell:
         "mia-audit signals --pool $(dirname {input.records}) --architecture {input.architecture}"
         " --models $(dirname {input.models[0]}) --spec {params.spec} --membership {input.membership} --threads {threads}"
-        " --device {resources.device} --batch {params.batch} --minutes-per-model {resources.minutes_per_model} --out {output} >{log} 2>&1"
+        " --device {resources.device} --batch {params.batch} --minutes-per-model {resources.minutes_per_model} --out {output} --usage {params.usage} >{log} 2>&1"
 
 
 rule merge:
@@ -44,17 +43,16 @@ rule merge:
         "<results>/{dataset}/{architecture}/{mechanism}-eps{eps}/signals.parquet",
     log:
         "<results>/logs/merge/{dataset}-{architecture}-{mechanism}-eps{eps}.log",
-    benchmark:
-        "<results>/benchmarks/merge/{dataset}-{architecture}-{mechanism}-eps{eps}.tsv"
     wildcard_constraints:
         dataset=one_of(AUDIT.datasets),
     conda:
         "../../envs/environment.yaml"
     params:
+        usage=f"{results}/benchmarks/merge/{{dataset}}-{{architecture}}-{{mechanism}}-eps{{eps}}.tsv",
         spec=lambda w: spec(specs.MergeSpec.of_signals, w.architecture),
     shell:
         "mia-audit merge --signals $(dirname $(dirname {input.signals[0]})) --membership {input.membership} --records {input.persons} --spec {params.spec} --out {output}"
-        " >{log} 2>&1"
+        " --usage {params.usage} >{log} 2>&1"
 
 
 rule imported:
@@ -65,11 +63,11 @@ rule imported:
         "<results>/{dataset}/{architecture}/{mechanism}-eps{eps}/signals.parquet",
     log:
         "<results>/logs/imported/{dataset}-{architecture}-{mechanism}-eps{eps}.log",
-    benchmark:
-        "<results>/benchmarks/imported/{dataset}-{architecture}-{mechanism}-eps{eps}.tsv"
     wildcard_constraints:
         dataset=one_of(AUDIT.imported),
     conda:
         "../../envs/environment.yaml"
+    params:
+        usage=f"{results}/benchmarks/imported/{{dataset}}-{{architecture}}-{{mechanism}}-eps{{eps}}.tsv",
     shell:
-        "cp {input:q} {output} >{log} 2>&1"
+        "cp {input:q} {output} --usage {params.usage} >{log} 2>&1"

@@ -30,7 +30,9 @@ class Attack:
     `options` declare are its further arguments, by name. `likelihoods` are those it knows, its default first; attacks
     without any are given `none`. An attack that `learns` depends on the membership of the other models, and so has a
     null control. `several`: it can read more than one signal at once. One that is not `repeatable` takes too long to be
-    scored again without each of some models, and its intervals assume that all that targets share is noise.
+    scored again without each of some models, and its intervals assume that all that targets share is noise. With
+    the likelihoods of `pairwise` its score function takes `pairs` of models (`design.Pairs`) too, and returns scores [N, P] of
+    each pair's target without the second model, from one pass over the records; others are scored anew without each model.
     """
 
     reads: Reads
@@ -40,6 +42,7 @@ class Attack:
     several: bool
     options: Options = ()
     repeatable: bool = True
+    pairwise: tuple[str, ...] = ()
 
 
 attacks: Registry[Attack] = Registry("attack", "mia_audit.attacks.methods", "-", eager=True)
@@ -68,11 +71,13 @@ def attack(
     several: bool = False,
     options: Options = (),
     repeatable: bool = True,
+    pairwise: Iterable[str] = (),
 ) -> Callable[[Score], Score]:
     """Register the decorated score function as an attack; see `Attack`."""
 
     def decorate(score: Score) -> Score:
-        attacks.register(name, score)(Attack(reads, score, tuple(likelihoods), learns, several, options, repeatable))
+        kinds = (tuple(likelihoods), learns, several, options, repeatable, tuple(pairwise))
+        attacks.register(name, score)(Attack(reads, score, *kinds))
         return score
 
     return decorate

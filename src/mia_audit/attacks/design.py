@@ -10,8 +10,9 @@ For pairs that model is the partner; else it is drawn uniformly, record by recor
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from mia_audit.signals.name import Member
 
     Partners = Int[np.ndarray, "N K"]
+
+    Leaving: TypeAlias = "Partners | Pairs | None"
 
 CHANCE = 1e-9
 """A design is recognised where independent models would look like it with a smaller probability."""
@@ -71,6 +74,28 @@ SENTENCES = {
     ),
 }
 """One line of the report by the kind of design."""
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Columns of scores: the target of each, and the model that it is scored without besides itself, [P] each.
+
+    They are for independent memberships, where no further model has to be left out.
+    """
+
+    target: Int[np.ndarray, " P"]
+    left: Int[np.ndarray, " P"]
+
+    @classmethod
+    def among(cls, models: Sequence[int]) -> Pairs:
+        """Return all ordered pairs of different models."""
+        first, second = np.meshgrid(np.asarray(models), np.asarray(models), indexing="ij")
+        different = first != second
+        return cls(first[different], second[different])
+
+    def __len__(self) -> int:
+        """Return the number of columns."""
+        return len(self.target)
 
 
 def recognise(member: Member) -> Design:

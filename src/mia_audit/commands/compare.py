@@ -6,6 +6,7 @@ from pathlib import Path
 from mia_audit.attacks.persons import AGGREGATES, NONE
 from mia_audit.errors import UserError
 from mia_audit.evaluation.comparison import compare
+from mia_audit.sanitise import csv
 from mia_audit.storage import read_frame
 
 
@@ -35,4 +36,4 @@ def run(options: argparse.Namespace) -> None:
         raise UserError(f"--confidence {options.confidence:g}: expected a number between 0 and 1")
     metrics = read_frame(options.metrics, "metrics")
     first, second = tuple(options.first), tuple(options.second)
-    print(compare(metrics, first, second, options.confidence, options.aggregate).write_csv(), end="")
+    print(csv(compare(metrics, first, second, options.confidence, options.aggregate)), end="")

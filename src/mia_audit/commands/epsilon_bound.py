@@ -9,6 +9,7 @@ from mia_audit.errors import UserError
 from mia_audit.evaluation.bounds_table import bounds_table
 from mia_audit.evaluation.files import metric_rows, metrics_table, read_scores
 from mia_audit.evaluation.score_lists import is_score_list, read_score_list
+from mia_audit.sanitise import csv
 from mia_audit.storage import write_text
 
 
@@ -40,4 +41,4 @@ def run(options: argparse.Namespace) -> None:
             check_coins(scored.member, "--design bernoulli")
         rows += metric_rows(scored, (), options.confidence)
     table = bounds_table(metrics_table(rows), options.delta, options.confidence, options.design == "bernoulli")
-    write_text(options.out, table.write_csv())
+    write_text(options.out, csv(table))

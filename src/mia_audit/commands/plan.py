@@ -2,11 +2,13 @@
 
 import argparse
 import json
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mia_audit.config.load import load_audit
 from mia_audit.errors import UserError
+from mia_audit.sanitise import console
 
 if TYPE_CHECKING:
     from mia_audit.planning.estimate import Plan
@@ -75,32 +77,31 @@ def _metadata(plan: "Plan", jobs: dict[str, int], source: str) -> dict[str, Any]
 
 
 def _print(plan: "Plan", jobs: dict[str, int], title: str, advice: list[str]) -> None:
-    from rich.console import Console
     from rich.table import Table
 
     from mia_audit.planning.sizes import human
 
-    console = Console()
+    display = console(sys.stdout)
     table = Table(title=title, title_justify="left", box=None, pad_edge=False)
     for column in ("stage", "hours", "share"):
         table.add_column(column, justify="left" if column == "stage" else "right")
     for stage, seconds in plan.seconds.items():
         table.add_row(stage, _hours(seconds), f"{seconds / plan.total:.0%}")
     table.add_row("all, on one process", _hours(plan.total), "", style="bold")
-    console.print(table)
+    display.print(table)
     rules = ", ".join(f"{count:,} {rule}" for rule, count in jobs.items())
-    console.print(f"{plan.models:,} models; {sum(jobs.values()):,} jobs: {rules}", highlight=False)
+    display.print(f"{plan.models:,} models; {sum(jobs.values()):,} jobs: {rules}", highlight=False)
     for what, sizes in (("disk", plan.disk), ("memory of a job", plan.memory)):
         parts = ", ".join(f"{kind} {human(size)}" for kind, size in sizes.items())
         whole = f"{human(sum(sizes.values()))}: " if what == "disk" else ""
-        console.print(f"{what}: {whole}{parts}", highlight=False)
-    console.print(f"{plan.dominant} takes longest; n jobs at a time divide the hours by n", highlight=False)
+        display.print(f"{what}: {whole}{parts}", highlight=False)
+    display.print(f"{plan.dominant} takes longest; n jobs at a time divide the hours by n", highlight=False)
     if plan.untimed:
-        console.print(
+        display.print(
             f"not timed, since the built-in loop does not train them: {', '.join(plan.untimed)}", highlight=False
         )
     for sentence in advice:
-        console.print(sentence, highlight=False)
+        display.print(sentence, highlight=False)
 
 
 def _hours(seconds: float) -> str:

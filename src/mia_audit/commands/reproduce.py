@@ -5,6 +5,7 @@ from pathlib import Path
 
 from mia_audit.attacks.io.published import read_per_model_csv
 from mia_audit.errors import UserError
+from mia_audit.sanitise import csv
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -30,12 +31,12 @@ def run(options: argparse.Namespace) -> None:
     with threadpool_limits(1, "blas"):  # the attacks' products are too small to be worth threads
         lines = list(rows(published))
         measured = measure(published) if options.models else None
-    write_text(options.out / "table.csv", table(lines).write_csv())
+    write_text(options.out / "table.csv", csv(table(lines)))
     write_text(options.out / "table.tex", latex(lines))
     with paper_style():
         save(curves_figure(lines, published.member), options.out, "curves")
     print(plain(lines))
     if measured is not None:
-        write_text(options.out / "models.csv", measured.write_csv())
+        write_text(options.out / "models.csv", csv(measured))
         with paper_style():
             save(models_figure(measured), options.out, "models")

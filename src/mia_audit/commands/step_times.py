@@ -5,6 +5,7 @@ from pathlib import Path
 
 from mia_audit.commands._arguments import add_spec
 from mia_audit.config.specs import StepTimesSpec
+from mia_audit.sanitise import csv
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -28,4 +29,4 @@ def run(options: argparse.Namespace) -> None:
     table = step_times(options.times, settings, spec.blocks)
     floats = [name for name, kind in table.schema.items() if kind == pl.Float64]
     rounded = [pl.col(name).map_elements(lambda value: f"{value:.3g}", return_dtype=pl.String) for name in floats]
-    write_text(options.out, table.with_columns(rounded).write_csv())
+    write_text(options.out, csv(table.with_columns(rounded)))

@@ -10,10 +10,12 @@ from pydantic import Field, PrivateAttr, field_validator, model_validator
 from mia_audit.errors import UserError
 from mia_audit.learners.command_line import check_commands
 from mia_audit.learners.naming import BUILT_IN, Outputs, check_script, described_as, learner_of, script_and_function
-from mia_audit.sections import Epsilon, Section, folder_name
+from mia_audit.sections import Epsilon, FilePath, Section, folder_name
 from mia_audit.training.section import Training, TrainingOverrides
 
 Parameter = bool | int | float | str
+MOST_SWEPT = 1000
+"""Combinations of a sweep."""
 
 
 class Under(Section):
@@ -51,7 +53,7 @@ class Architecture(Section):
     """Votes that a probability is the mean of, such as trees, which decides how it is kept from 0 and 1; 0: not votes, or known."""
     sweep: dict[str, Annotated[tuple[Parameter, ...], Field(min_length=1)]] = Field({})
     """Parameters that take several values: each combination becomes an architecture of its own, named `{name}-{key}{value}`."""
-    pretrained: str = "none"
+    pretrained: FilePath = "none"
     """What shadows are fine-tuned from: `none`, `public` (trained once on the pool's public records), `hub` (the weights that timm
     publishes for the model) or a .safetensors or .pth file of weights."""
     pretraining: Training = Training()

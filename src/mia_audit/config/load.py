@@ -3,10 +3,10 @@
 from pathlib import Path
 from typing import Any, TypeVar
 
-import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from mia_audit.config.plain import read_plain, refuse_excess
 from mia_audit.config.schema import Audit
 from mia_audit.errors import UserError, suggest
 
@@ -15,17 +15,12 @@ Model = TypeVar("Model", bound=BaseModel)
 
 def load_audit(path: Path) -> Audit:
     """Read an audit's YAML file; a mistake in it is a UserError that names file and key, and how to fix it."""
-    try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise UserError(f"{path}: no such file; an audit is one YAML file, see config/README.md") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: not YAML: {' '.join(str(error).split())}") from None
-    return check_audit(values, str(path))
+    return check_audit(read_plain(path), str(path))
 
 
 def check_audit(values: Any, where: str) -> Audit:
     """Validate the mapping that an audit's YAML file holds; a mistake in it is a UserError that names `where` and the key."""
+    refuse_excess(values, where)
     return parse(Audit, values, where)
 
 
@@ -44,7 +39,7 @@ def parse(model: type[Model], values: Any, where: str) -> Model:
 
 def _describe(model: type[BaseModel], detail: ErrorDetails) -> str:
     location = [part for part in detail["loc"] if part != "[key]"]
-    key = ".".join(str(part) for part in location)
+    key = ".".join(str(part)[:60] for part in location)
     if detail["type"] == "extra_forbidden":
         section = _section(model, detail["loc"][:-1])
         known = section.model_fields if section else {}
@@ -53,8 +48,17 @@ def _describe(model: type[BaseModel], detail: ErrorDetails) -> str:
         return f"missing key '{key}'"
     message = detail["msg"].removeprefix("Value error, ")
     message = message[:1].lower() + message[1:]
-    given = "" if detail["type"] == "value_error" else f", got {detail['input']!r}"
+    given = "" if detail["type"] == "value_error" else f", got {shown(detail['input'])}"
     return f"{key}: {message}{given}" if key else f"{message}"
+
+
+def shown(value: Any) -> str:
+    """Return a value as it was given, cut to some words."""
+    try:
+        text = repr(value)
+    except (ValueError, RecursionError):  # a whole number of thousands of digits
+        text = f"a {type(value).__name__} of great length"
+    return text if len(text) <= 120 else f"{text[:100]}…"
 
 
 def _section(model: type[BaseModel], location: tuple[int | str, ...]) -> type[BaseModel] | None:

@@ -86,7 +86,7 @@ class ReportedSetting(Section):
 def reported_settings(audit: Audit) -> list[ReportedSetting]:
     """Describe every setting as tables, figures and report read it."""
     described = [_reported(audit, setting) for setting in expand.settings(audit)]
-    pools = [audit.datasets.get(setting.dataset.removesuffix(EXPLANATION_SETS)) for setting in described]
+    pools = [audit.datasets.get(setting.dataset) for setting in described]
     return [
         setting.model_copy(update={"by_person": True}) if pool and pool.by_person else setting
         for setting, pool in zip(described, pools, strict=True)

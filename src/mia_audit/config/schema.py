@@ -3,12 +3,13 @@
 These models are the single source of config/schema.json and config/README.md.
 """
 
+from math import ceil, prod
 from typing import Annotated, Any, Self
 
 from pydantic import BeforeValidator, Field, PositiveInt, ValidationError, field_validator, model_validator
 
 from mia_audit.attacks.section import Attacks
-from mia_audit.config.architecture import Architecture, Under
+from mia_audit.config.architecture import MOST_SWEPT, Architecture, Under
 from mia_audit.errors import suggest
 from mia_audit.evaluation.section import Evaluation
 from mia_audit.explain.catalogue import explainers
@@ -21,7 +22,7 @@ from mia_audit.pools.section import Dataset, Membership
 from mia_audit.privacy import catalogue as privacy
 from mia_audit.privacy.catalogue import Acknowledgement
 from mia_audit.report.section import Report
-from mia_audit.sections import Epsilon, Name, Probability, Section, known
+from mia_audit.sections import Epsilon, FilePath, Name, Probability, Section, known
 from mia_audit.training.section import Training, TrainingOverrides
 
 
@@ -37,7 +38,7 @@ class Mechanism(privacy.Mechanism):
 class Imported(Section):
     """Somebody else's models, of which only the signals are at hand."""
 
-    signals: str
+    signals: FilePath
     """A signals.parquet, for example one that `mia-audit import` wrote."""
     epsilon: Epsilon = "inf"
     """The privacy budget that the models were trained with."""
@@ -86,12 +87,16 @@ def _named(key: str) -> BeforeValidator:
     return BeforeValidator(fill)
 
 
+MOST_JOBS = 200_000
+"""Blocks of shadow models, over all settings, that an audit may have: more is a slip, and takes hours to plan."""
+
+
 class Audit(Section):
     """One audit: one YAML file, one folder of results."""
 
     audit: Name
     """Name of the audit: results go to results/{audit}."""
-    seed: int = Field(0, ge=0)
+    seed: int = Field(0, ge=0, lt=2**63)
     """Everything random is keyed by it."""
     datasets: Annotated[dict[Name, Dataset], _named("source")] = Field({})
     """Data sets by name."""
@@ -125,11 +130,27 @@ class Audit(Section):
     def _sweeps(cls, value: dict[str, Architecture]) -> dict[str, Architecture]:
         expanded: dict[str, Architecture] = {}
         for name, architecture in value.items():
+            if (combinations := prod(map(len, architecture.sweep.values()))) > MOST_SWEPT:
+                raise ValueError(
+                    f"{name}.sweep: {combinations:,} combinations; expected at most {MOST_SWEPT:,}: leave values out"
+                )
             for label, one in architecture.expanded(name).items():
                 if label in expanded:
                     raise ValueError(f"'{label}' results from a sweep and is given too; choose another name")
                 expanded[label] = one
         return expanded
+
+    @model_validator(mode="after")
+    def _countable(self) -> Self:
+        epsilons = sum(max(1, len(one.epsilon)) for one in self.mechanisms.values())
+        settings = len(self.datasets) * len(self.architectures) * epsilons
+        jobs = settings * ceil(self.membership.models / self.compute.shadows_per_job)
+        if jobs > MOST_JOBS:
+            raise ValueError(
+                f"{settings:,} settings of {self.membership.models:,} models (membership.models) are {jobs:,} blocks; expected at most"
+                f" {MOST_JOBS:,}: fewer settings or models, or a larger compute.shadows_per_job"
+            )
+        return self
 
     @model_validator(mode="after")
     def _complete(self) -> Self:

@@ -9,17 +9,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mia_audit.attacks.catalogue import attacks
+from mia_audit.attacks.design import Pairs, recognise
 from mia_audit.attacks.persons import NONE, in_unit
 from mia_audit.attacks.run import options_of
 from mia_audit.errors import UserError
 from mia_audit.evaluation.intervals import FEWEST, WITHOUT, chosen
-from mia_audit.evaluation.metrics import point_metrics
-from mia_audit.evaluation.ranking import Ranking
+from mia_audit.evaluation.metrics import metrics_of_columns
 from mia_audit.signals.name import Reading
 
 if TYPE_CHECKING:
-    from jaxtyping import Int
-
+    from mia_audit.attacks.catalogue import Attack
     from mia_audit.attacks.run import Run
     from mia_audit.pools.persons import Persons
     from mia_audit.signals.name import Cells, Member
@@ -30,11 +29,10 @@ Columns = dict[str, list[list[float | None] | None]]
 
 @dataclass(frozen=True)
 class Rescored:
-    """Scores of targets, each without one further model: [N records, P pairs], and every pair's target and model by their places."""
+    """Scores of targets, each without one further model: [N records, P pairs], and the pairs of a target and that model."""
 
     scores: Cells
-    target: Int[np.ndarray, " P"]
-    left: Int[np.ndarray, " P"]
+    pairs: Pairs
     models: int
 
 
@@ -48,7 +46,8 @@ def without_each(
     """Return every metric of the models that are left out in turn, each without each of the others.
 
     The diagonal, a target without itself, is None; so is all where the attack has no scores of so few models, and where it
-    declares that repeating it costs too much.
+    declares that repeating it costs too much. Attacks that are `pairwise` score all pairs of those models at once; the
+    others, and all under a design that asks for a further model to be left out, are run again without each model.
     """
     rescored = scored_without(run, readings, member, options)
     return {} if rescored is None else metrics_without(rescored, member, fprs)
@@ -59,42 +58,50 @@ def scored_without(
 ) -> Rescored | None:
     """Return the scores of the models that are left out in turn, each without each of the others; None where there are none."""
     models = member.shape[1]
-    places = list(chosen(models))
-    if run.null_control or not attacks[run.attack].repeatable or models < FEWEST:
-        return None
     attack, given = attacks[run.attack], options_of(run.attack, options)
-    pairs = np.array([(target, left) for left in places for target in places if target != left])
-    scores = np.empty((len(member), len(pairs)), dtype=np.float64, order="F")
-    for left in places:
-        kept = np.delete(np.arange(models), left)
-        others = [
-            Reading(reading.signal, [_columns(values, kept) for values in reading.queries]) for reading in readings
-        ]
-        try:
-            found = attack.score(others, _columns(member, kept), run.likelihood, **given)
-        except UserError:  # too few models for this likelihood
-            return None
-        here = np.flatnonzero(pairs[:, 1] == left)
-        scores[:, here] = found[:, np.searchsorted(kept, pairs[here, 0])]
-    return Rescored(scores, pairs[:, 0], pairs[:, 1], models)
+    if run.null_control or not attack.repeatable or models < FEWEST:
+        return None
+    pairs = Pairs.among(chosen(models))
+    if run.likelihood in attack.pairwise and recognise(member).independent:
+        return Rescored(attack.score(list(readings), member, run.likelihood, **given, pairs=pairs), pairs, models)
+    try:
+        return Rescored(_scored_anew(attack, readings, member, run.likelihood, given, pairs), pairs, models)
+    except UserError:  # too few models for this likelihood
+        return None
 
 
 def metrics_without(
     rescored: Rescored, member: Member, fprs: Sequence[float], persons: Persons | None = None, aggregate: str = NONE
 ) -> Columns:
     """Return the columns of metrics of further scorings, of records or of persons."""
-    scores = in_unit(rescored.scores, persons, aggregate)
+    pairs, models, scores = rescored.pairs, rescored.models, in_unit(rescored.scores, persons, aggregate)
     if persons is not None and aggregate != NONE:
         member = persons.gathered(member, "membership")
-    places = len(chosen(rescored.models))
-    found: dict[str, np.ndarray] = {}
-    for column, (target, left) in enumerate(zip(rescored.target, rescored.left, strict=True)):
-        ranking = Ranking(scores[:, column].astype(np.float32, copy=False), member[:, target])
-        for name, value in point_metrics(ranking, fprs).items():
-            square = found.setdefault(name, np.full((places, places), np.nan))
-            square[target, left] = np.nan if value is None else value
-    rest: list[None] = [None] * (rescored.models - places)
-    return {f"{name}{WITHOUT}": [*_lists(square), *rest] for name, square in found.items()}
+    found = metrics_of_columns(scores.astype(np.float32, copy=False), member[:, pairs.target], fprs)
+    places = chosen(models)
+    rest: list[None] = [None] * (models - len(places))
+    columns: Columns = {}
+    for name, values in found.items():
+        square = np.full((len(places), len(places)), np.nan)
+        square[pairs.target, pairs.left] = values
+        columns[f"{name}{WITHOUT}"] = [*_lists(square), *rest]
+    return columns
+
+
+def _scored_anew(
+    attack: Attack, readings: Sequence[Reading], member: Member, likelihood: str, given: dict[str, Any], pairs: Pairs
+) -> Cells:
+    """Return the scores of the pairs' targets, [N, P], from the attack on all models but each that is left out."""
+    scores = np.empty((len(member), len(pairs)), order="F")
+    for left in np.unique(pairs.left):
+        kept = np.delete(np.arange(member.shape[1]), left)
+        others = [
+            Reading(reading.signal, [_columns(values, kept) for values in reading.queries]) for reading in readings
+        ]
+        without = attack.score(others, _columns(member, kept), likelihood, **given)
+        places = np.flatnonzero(pairs.left == left)
+        scores[:, places] = without[:, np.searchsorted(kept, pairs.target[places])]
+    return scores
 
 
 def _columns(values: Cells | Member, kept: np.ndarray) -> Any:

@@ -8,13 +8,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mia_audit.evaluation.called import SHARES, called_columns
-from mia_audit.evaluation.ranking import Ranking
+from mia_audit.evaluation.ranking import Ranking, Rankings
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float
 
     Scores = Float[np.ndarray, " n"]
     Member = Bool[np.ndarray, " n"]
+
+
+CELLS = 1 << 19
+"""Scores that are ranked at once."""
 
 
 def target_metrics(scores: Scores, member: Member, fprs: Sequence[float], confidence: float = 0.95) -> dict[str, Any]:
@@ -48,17 +52,34 @@ def target_metrics(scores: Scores, member: Member, fprs: Sequence[float], confid
     return row
 
 
-def point_metrics(ranking: Ranking, fprs: Sequence[float]) -> dict[str, float | None]:
-    """Return the metrics of a target without their intervals; None for those that cannot be resolved."""
-    names = {fpr: f"tpr_at_fpr_{fpr:g}" for fpr in fprs}
-    if not (ranking.members and ranking.non_members):
-        return dict.fromkeys(("auc", "balanced_accuracy", *names.values()))
-    found = ranking.true_positives(np.asarray(fprs, dtype=np.float64))
-    rates = {
-        name: int(positives) / ranking.members if fpr >= 1 / ranking.non_members else None
-        for (fpr, name), positives in zip(names.items(), found, strict=True)
-    }
-    return {"auc": ranking.auc()[0], "balanced_accuracy": ranking.balanced_accuracy(), **rates}
+def metrics_of_columns(
+    scores: Float[np.ndarray, "N C"], member: Bool[np.ndarray, "N C"], fprs: Sequence[float]
+) -> dict[str, Float[np.ndarray, " C"]]:
+    """Return the metrics of several targets without their intervals, float32 scores; NaN for those that cannot be resolved."""
+    names = ("auc", "balanced_accuracy", *(f"tpr_at_fpr_{fpr:g}" for fpr in fprs))
+    found = {name: np.full(scores.shape[1], np.nan) for name in names}
+    known = ~np.isnan(scores).any(axis=0)
+    step = max(1, CELLS // max(len(scores), 1))
+    parts = [
+        part for start in range(0, scores.shape[1], step) if len(part := np.flatnonzero(known)[start : start + step])
+    ]
+    for part in parts + [np.array([column]) for column in np.flatnonzero(~known)]:
+        scored = ~np.isnan(scores[:, part[0]])
+        values, inside = (matrix.T[part].T[scored] for matrix in (scores, member))
+        number = inside.sum(axis=0)
+        whole = (number > 0) & (number < len(inside))
+        if not whole.all():
+            part, values, inside = part[whole], values[:, whole], inside[:, whole]
+        if not len(part):
+            continue
+        rankings = Rankings(values, inside)
+        found["auc"][part] = rankings.auc()
+        found["balanced_accuracy"][part] = rankings.balanced_accuracy()
+        positives = rankings.true_positives(np.asarray(fprs, dtype=np.float64))
+        for fpr, name, column in zip(fprs, names[2:], positives.T, strict=True):
+            resolved = fpr >= 1 / rankings.non_members
+            found[name][part] = np.where(resolved, column / rankings.members, np.nan)
+    return found
 
 
 def auc(scores: Scores, member: Member) -> float:

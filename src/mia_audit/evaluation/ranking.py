@@ -72,13 +72,78 @@ class Ranking:
 
     def true_positives(self, fprs: Float[np.ndarray, " x"]) -> Int[np.ndarray, " x"]:
         """Return, per FPR x, the most members that a threshold finds whose false positives are at most x of the non-members."""
-        allowed = np.floor(fprs * self.non_members)
-        allowed += (allowed + 1) / self.non_members <= fprs  # x · n may round to either side of an integer
-        allowed -= allowed / self.non_members > fprs
-        vertex = np.searchsorted(self.spared, (self.non_members - allowed).astype(COUNT))
-        missed = self._from_none[np.where(allowed < self.non_members, vertex + 1, 0)]
-        found: Int[np.ndarray, " x"] = self.members - missed
-        return found
+        return _true_positives(self.missed, self.spared, self.members, self.non_members, fprs)
+
+
+class Rankings:
+    """The same for several targets at once, [N records, C columns] of known float32 scores: many short sorts are one call."""
+
+    def __init__(self, scores: Float[np.ndarray, "N C"], member: Bool[np.ndarray, "N C"]) -> None:
+        """Rank every column's records."""
+        records, columns = scores.shape
+        keys = _integers(np.ascontiguousarray(scores.T).ravel()).reshape(columns, records)
+        keys <<= 1
+        keys |= member.T
+        keys.sort(axis=1)
+        self._inside = keys & 1
+        keys >>= 1
+        self._last = np.ones(keys.shape, dtype=bool)
+        np.not_equal(keys[:, 1:], keys[:, :-1], out=self._last[:, :-1])
+        self._tied = not self._last.all()
+        self._missed = np.cumsum(self._inside, axis=1, dtype=COUNT)
+        self._ends = np.arange(1, records + 1, dtype=COUNT)
+        self.members: Int[np.ndarray, " C"] = self._missed[:, -1].astype(np.int64)
+        self.non_members: Int[np.ndarray, " C"] = records - self.members
+
+    def auc(self) -> Float[np.ndarray, " C"]:
+        """Return every column's area under the curve, ties at ½."""
+        if not self._tied:  # the sum of the members' ranks says it (Mann and Whitney 1947)
+            ranks = self._inside.astype(np.float64) @ self._ends.astype(np.float64)
+            return (ranks - self.members * (self.members + 1) / 2) / (self.members * self.non_members)  # type: ignore[no-any-return]
+        vertices = self._last.sum(axis=1)
+        starts = np.cumsum(vertices) - vertices
+        missed, ends = self._missed[self._last], np.broadcast_to(self._ends, self._last.shape)[self._last]
+        found, spared = np.diff(missed, prepend=COUNT(0)), ends - missed
+        found[starts] = missed[starts]
+        beaten = spared.astype(np.int64)
+        beaten[1:] += spared[:-1]
+        beaten[starts] = spared[starts]
+        areas: Float[np.ndarray, " C"] = np.add.reduceat(found * beaten, starts) / (2 * self.members * self.non_members)
+        return areas
+
+    def balanced_accuracy(self) -> Float[np.ndarray, " C"]:
+        """Return every column's largest (TPR + 1 − FPR)/2 over all thresholds."""
+        gain = (
+            self._ends * self.members[:, None]
+        )  # (spared × members − missed × non-members), since ends are both together
+        gain -= self._missed.astype(np.int64) * (self.members + self.non_members)[:, None]
+        if self._tied:
+            gain[~self._last] = 0
+        most = np.maximum(gain.max(axis=1), 0)
+        accuracies: Float[np.ndarray, " C"] = (1 + most / (self.members * self.non_members)) / 2
+        return accuracies
+
+    def true_positives(self, fprs: Float[np.ndarray, " x"]) -> Int[np.ndarray, "C x"]:
+        """Return per column and FPR what `Ranking.true_positives` does."""
+        found = [
+            _true_positives(missed[last], (self._ends - missed)[last], int(members), int(non_members), fprs)
+            for missed, last, members, non_members in zip(
+                self._missed, self._last, self.members, self.non_members, strict=True
+            )
+        ]
+        return np.stack(found)
+
+
+def _true_positives(
+    missed: np.ndarray, spared: np.ndarray, members: int, non_members: int, fprs: Float[np.ndarray, " x"]
+) -> Int[np.ndarray, " x"]:
+    """Return, per FPR, the members above the lowest vertex that it allows; the vertices are given from the lowest score up."""
+    allowed = np.floor(fprs * non_members)
+    allowed += (allowed + 1) / non_members <= fprs  # x · n may round to either side of an integer
+    allowed -= allowed / non_members > fprs
+    vertex = np.searchsorted(spared, (non_members - allowed).astype(COUNT))
+    found: Int[np.ndarray, " x"] = members - np.where(allowed < non_members, missed[vertex], 0)
+    return found
 
 
 def _sorted(scores: Scores, member: Member) -> tuple[np.ndarray, np.ndarray]:

@@ -118,6 +118,13 @@ def check_architecture(architecture: Any) -> None:
         raise UserError(
             f"the key '{missing[0]}' is missing; expected the architecture of a torch module, as `mia-audit architecture` writes it"
         )
+    model, arguments = architecture["model"], architecture["arguments"]
+    if not isinstance(model, str) or not isinstance(arguments, dict):
+        raise UserError("model and arguments: expected a name and a mapping, as `mia-audit architecture` writes them")
+    if model not in architectures and not code_files(model):
+        from mia_audit.models.timm_models import check_arguments
+
+        check_arguments(model, arguments)
 
 
 def load(architecture: Mapping[str, Any], weights: Path) -> nn.Module:

@@ -1,5 +1,6 @@
 """timm's models by name: the family of all names that are not registered here."""
 
+import re
 from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import Any
@@ -11,6 +12,29 @@ from mia_audit.models.catalogue import Parameters, architectures
 from mia_audit.models.images import channels_and_size, image_size, input_shape
 from mia_audit.runtime.torchvision_guard import guard
 
+PLAIN = re.compile(r"[A-Za-z0-9_]+(\.[A-Za-z0-9_]+)*")
+"""A name of timm's own list, with a tag or without: timm takes `hf-hub:…`, `local-dir:…` and paths for places to load from."""
+
+
+LOADERS = (
+    *("checkpoint_path", "cache_dir", "features_only", "exportable", "scriptable"),
+    *("state_dict", "file", "url", "hf_hub_id", "hf_hub_filename", "source", "custom_load"),
+)
+"""Arguments of timm that load weights from elsewhere, or return something else than the model: not a config's to give."""
+
+
+def check_arguments(model: str, arguments: Mapping[str, Any]) -> None:
+    """Raise UserError for a name that is no timm model's, and for arguments that load weights behind the audit's back."""
+    timm = _timm()
+    if not PLAIN.fullmatch(model) or not timm.is_model(model):
+        raise UserError(f"unknown model '{model}': {_nearest(model, timm.list_models())}")
+    for name in arguments:
+        if name in LOADERS or name.startswith("pretrained"):
+            raise UserError(
+                f"model '{model}': parameter '{name}' loads weights or changes what is built; weights to start from are the"
+                " architecture's key pretrained"
+            )
+
 
 class TimmFamily:
     """A timm model by name; parameters go to its constructor.
@@ -20,9 +44,7 @@ class TimmFamily:
     """
 
     def arguments(self, model: str, parameters: Parameters, shape: tuple[int, ...], classes: int) -> dict[str, Any]:
-        timm = _timm()
-        if not timm.is_model(model):
-            raise UserError(f"unknown model '{model}': {_nearest(model, timm.list_models())}")
+        check_arguments(model, parameters)
         channels, size = channels_and_size(model, shape)
         traits = published_traits(model)
         if traits is not None and traits.fixed_input_size:
@@ -59,6 +81,7 @@ def published_traits(model: str) -> Any:
 
 def _create(model: str, arguments: Mapping[str, Any], **options: Any) -> nn.Module:
     timm = _timm()
+    check_arguments(model, arguments)
     try:
         built: nn.Module = timm.create_model(model, **options, **arguments)
     except TypeError as error:

@@ -45,19 +45,18 @@ class Model:
 Models = Mapping[tuple[str, str], Model]
 """By data set and architecture."""
 
-START_UP = {
-    "train": 5.0,
-    "signals": 4.5,
-    "pretrain": 4.0,
-    "architecture": 4.0,
-    "explanation_metrics": 3.0,
-    "figures": 3.0,
-    "report": 3.0,
-    "private_report": 7.0,
-}
-"""Seconds of processor time that imports take in a job of a rule; `LIGHT` in all others."""
+START_UP = {"train": 5.0, "signals": 4.5, "pretrain": 4.0, "architecture": 4.0, "explanation_metrics": 3.0}
+"""Seconds of processor time that imports take in a job of a rule that starts its own process; `LIGHT` in all others."""
 
 LIGHT = 1.2
+
+WARM_UP = 12.0
+"""Seconds of processor time that Snakemake and the warm worker's imports take."""
+
+FORKED = {"figures": 5.0, "report": 2.0, "private_report": 7.0}
+"""Seconds of processor time that a job of a rule takes beside its work where the warm worker forks it; `FORK` in all others."""
+
+FORK = 0.5
 
 PER_SETTING = {"figures": 2.0, "report": 1.0, "tables": 0.1}
 """Seconds that the last jobs spend on one setting."""
@@ -65,7 +64,7 @@ PER_SETTING = {"figures": 2.0, "report": 1.0, "tables": 0.1}
 SHOWN_BYTES = 750_000
 """Bytes of a setting's figures and its part of the report."""
 
-PER_CELL = 1.5e-6
+PER_CELL = 1.3e-6
 """Seconds to score, store and evaluate one record of one target under one attack."""
 
 PROCESS_BYTES = 600 * 2**20
@@ -146,7 +145,7 @@ def estimate(
         _study(plan, audit, dataset, sizes[dataset], models, costs)
     plan.add("report", sum(PER_SETTING.values()) * len(settings(audit)))
     plan.store("figures and report", SHOWN_BYTES * len(settings(audit)))
-    plan.add("start-up", sum(count * START_UP.get(rule, LIGHT) for rule, count in jobs.items()))
+    plan.add("start-up", WARM_UP + sum(count * FORKED.get(rule, FORK) for rule, count in jobs.items()))
     return plan
 
 

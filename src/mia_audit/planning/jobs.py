@@ -69,6 +69,6 @@ def advice(plan: Plan, audit: Audit, jobs: Mapping[str, int]) -> Iterator[str]:
             continue
         effect = "makes it a tenth" if wanted <= largest else "is the largest possible"
         yield (
-            f"{start / (start + work):.0%} of a {rule} job is start-up: compute.{key}: {min(wanted, largest)} {effect},"
+            f"On a cluster, {start / (start + work):.0%} of a {rule} job is start-up: compute.{key}: {min(wanted, largest)} {effect},"
             " if so few jobs keep the machines busy"
         )

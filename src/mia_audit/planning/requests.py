@@ -13,6 +13,9 @@ UNKNOWN_MEGABYTES = 4000
 MODEL_MEGABYTES = 2000
 """Memory of a job that trains or explains models."""
 
+POOL_MEGABYTES = 2500
+"""Memory of a job that makes a pool of images: of the process, and of the images that it decodes at once (`pools.images`)."""
+
 WEIGHTS_MEGABYTES = 4000
 """Memory of a job that reads published weights."""
 

@@ -85,6 +85,8 @@ def root_of(dataset: Dataset, where: str, must_exist: bool = True) -> Path:
     if not dataset.path:
         raise UserError(f"{where}.path: missing; say where the files of pool '{dataset.source}' are")
     root = Path(dataset.path)
+    if root.exists() and not (root.is_dir() or root.is_file()):
+        raise UserError(f"{where}.path: {root}: neither a folder nor a regular file")
     if must_exist and not root.exists():
         raise UserError(
             f"{where}.path: {root}: no such file or folder; say where the files of pool '{dataset.source}' are"

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import BoundedSemaphore
 from typing import TYPE_CHECKING, Any
+from warnings import filterwarnings
 
 import numpy as np
 from jaxtyping import UInt8
@@ -17,6 +21,14 @@ if TYPE_CHECKING:
 
 MODES = {1: "L", 3: "RGB"}
 """How Pillow calls images of so many channels."""
+FORMATS = ("PNG", "JPEG", "BMP", "PPM", "TIFF", "WEBP", "GIF")
+"""What a file may be, whatever its name says: those of Pillow's formats that no other program is started for."""
+MOST_PIXELS = 50_000_000
+"""Pixels of an image, before it is resized."""
+BYTES_PER_PIXEL = 12
+"""Memory that an image takes while it is decoded: its own pixels, those of another mode, and a resized copy."""
+DECODING_MEGABYTES = 1200
+"""Memory that images take together while they are decoded; `mem_mb` of the rule `pool` has room for it."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +44,8 @@ class Images:
     sizes: tuple[int, int]
     open_image: Callable[[int], Image]
     name_of: Callable[[int], str]
+    at_once: AbstractContextManager[Any] = field(default_factory=nullcontext)
+    """Entered while an image is decoded: what bounds how many are."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -46,19 +60,46 @@ class Images:
         from PIL.Image import Resampling
 
         try:
-            image = self.open_image(row).convert(MODES[self.channels])
-            if image.size != self.sizes[::-1]:
-                image = image.resize(self.sizes[::-1], Resampling.BILINEAR)
-            pixels = np.asarray(image, dtype=np.uint8)
+            with self.at_once:
+                image = self.open_image(row).convert(MODES[self.channels])
+                if image.size != self.sizes[::-1]:
+                    image = image.resize(self.sizes[::-1], Resampling.BILINEAR)
+                pixels = np.asarray(image, dtype=np.uint8)
         except Exception as error:  # whatever a decoder raises for a damaged file
             raise BadRecordError(f"{self.name_of(row)} ({unreadable(error)})") from None
         return np.ascontiguousarray(pixels.reshape(*self.sizes, self.channels).transpose(2, 0, 1))
 
 
+def open_plain(path: Path) -> Image:
+    """Open an image of one of `FORMATS`, of at most `MOST_PIXELS`; raises what Pillow raises."""
+    from PIL.Image import open as open_file
+
+    guard_pillow()
+    return open_file(path, formats=FORMATS)
+
+
+def guard_pillow() -> None:
+    """Let Pillow start no other program in this process, as it would for an EPS file of any name, and refuse larger images."""
+    from PIL import EpsImagePlugin, Image
+
+    EpsImagePlugin.gs_binary = False
+    Image.init()
+    Image.MAX_IMAGE_PIXELS = MOST_PIXELS
+    filterwarnings("error", category=Image.DecompressionBombWarning)
+
+
+def decoding_at_once(pixels: int) -> AbstractContextManager[Any]:
+    """Return what lets as many images of so many pixels be decoded at once as fit in `DECODING_MEGABYTES`."""
+    return BoundedSemaphore(max(1, DECODING_MEGABYTES * 1_000_000 // max(1, pixels * BYTES_PER_PIXEL)))
+
+
 def unreadable(error: Exception) -> str:
     """Return why an image cannot be read, without the name of its file."""
     from PIL import UnidentifiedImageError
+    from PIL.Image import DecompressionBombError, DecompressionBombWarning
 
+    if isinstance(error, DecompressionBombError | DecompressionBombWarning):
+        return f"more than {MOST_PIXELS:,} pixels"
     if isinstance(error, UnidentifiedImageError):
         return "no image, or of an unknown kind"
     if isinstance(error, OSError) and error.strerror:

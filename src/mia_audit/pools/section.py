@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, FiniteFloat, PositiveFloat, PositiveInt, model_validator
 
-from mia_audit.sections import Probability, Section
+from mia_audit.sections import FilePath, Probability, Section
 
 
 def _bounds(value: tuple[float, float]) -> tuple[float, float]:
@@ -23,13 +23,13 @@ class Dataset(Section):
 
     source: str = ""
     """Registered source, or `file.py:function`; the data set's own name when left out."""
-    path: str = ""
+    path: FilePath = ""
     """File or folder that the source reads (docs/pools.md); relative to where the audit is started."""
     download: bool = False
     """Let torchvision fetch its data set into `path` where it is not there yet."""
     take: Literal["sample", "first"] = "sample"
     """Which records: drawn by the seed, or the first ones in the order of the data set (training before test images)."""
-    size: PositiveInt | None = None
+    size: int | None = Field(None, gt=0, le=4096)
     """Images: the side in pixels that all are resized to; needed where they vary, else their own when left out."""
     convert: Literal["none", "rgb", "grey"] = "none"
     """Images in a folder: make all of them colour or grey-scale; without it they have to be of one kind."""
@@ -98,8 +98,8 @@ class Membership(Section):
     """`half`: every model trains on its own uniformly random half; `bernoulli`: a fair coin per record and model; `split`: a random `share`."""
     share: Probability | None = None
     """Share of the pool that a model trains on; for design split alone, 0.8 when left out."""
-    models: int = Field(17, ge=4)
-    """Shadow models per setting; each is the target once. At least 4."""
+    models: int = Field(17, ge=4, le=10_000)
+    """Shadow models per setting; each is the target once. From 4 to 10,000."""
 
     @model_validator(mode="before")
     @classmethod

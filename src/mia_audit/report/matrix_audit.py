@@ -23,6 +23,7 @@ from mia_audit.evaluation.exposure import exposure
 from mia_audit.evaluation.files import KEYS, Scored, flat, metrics_table, read_scores
 from mia_audit.evaluation.run import score_and_evaluate
 from mia_audit.evaluation.summary import summarise
+from mia_audit.sanitise import csv
 from mia_audit.storage import sha256, write_table, write_text
 
 
@@ -106,13 +107,13 @@ def _write(request: Request, source: MatrixFiles, runs: list[Run]) -> None:
         len(metrics),
         metadata | {"confidence": request.confidence},
     )
-    write_text(out / "metrics.csv", flat(metrics).write_csv())
-    write_text(out / "summary.csv", summarise(metrics, request.confidence).write_csv())
+    write_text(out / "metrics.csv", csv(flat(metrics)))
+    write_text(out / "summary.csv", csv(summarise(metrics, request.confidence)))
     best = next(read_scores(out / "scores.parquet", *strongest(metrics)))
     exposures = exposure(best.score, best.member)
-    write_text(out / "exposure.csv", exposure_table(best, exposures).write_csv())
+    write_text(out / "exposure.csv", csv(exposure_table(best, exposures)))
     bounds = bounds_table(metrics, request.delta, request.confidence, request.design == "bernoulli")
-    write_text(out / "epsilon.csv", bounds.write_csv())
+    write_text(out / "epsilon.csv", csv(bounds))
     if request.report:
         _report(request, {best.key[:3]: exposures})
 

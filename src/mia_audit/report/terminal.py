@@ -8,6 +8,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 from mia_audit.errors import UserError
+from mia_audit.sanitise import visible_lines
 
 WIDTH = 100
 CELLS = ("h3", "p", "caption", "th", "td")
@@ -42,7 +43,7 @@ def answer_text(results: Path, width: int = WIDTH) -> str:
         lines += _lines(part, width, named=len(answer.parts) > 1)
     others = [name for name in ("tables", "figures") if (results / name).is_dir()]
     beside = f" (beside it: {' and '.join(f'{name}/' for name in others)})" if others else ""
-    return "\n".join([*lines, f"Report: {page}{beside}"])
+    return visible_lines("\n".join([*lines, f"Report: {page}{beside}"]))
 
 
 def _lines(part: Part, width: int, named: bool) -> Iterator[str]:

@@ -2,15 +2,17 @@
 
 import os
 import subprocess
+import sys
 import tempfile
 import time
-from collections.abc import Callable, MutableMapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from itertools import takewhile
 from pathlib import Path
 
 from filelock import FileLock, Timeout
 
 from mia_audit.errors import UserError
+from mia_audit.storage.regular_files import own_folder
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 SECONDS_BETWEEN_ATTEMPTS = 0.5
@@ -47,7 +49,7 @@ def acquire_gpu(
     `wanted` is the config's `compute.device`. Returns the GPU's index, or None where no lock is needed: on the CPU, without
     a GPU, and under SLURM, which assigns GPUs itself, unless its allocation gave several to a whole workflow. Waits while
     all GPUs are taken. Chooses only among those that CUDA_VISIBLE_DEVICES leaves visible. Raises UserError for a GPU that
-    does not exist.
+    does not exist, and where the folder of locks is not this user's alone.
     """
     if wanted == "cpu":
         environment[VISIBLE] = ""
@@ -67,8 +69,8 @@ def acquire_gpu(
         return None
     # SLURM numbers the GPUs of every allocation from 0
     owner = f"{os.getuid()}-{allocation}" if allocation else f"{os.getuid()}"
-    folder = folder or Path(tempfile.gettempdir()) / f"mia-audit-gpus-{owner}"
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    folder = own_folder(folder or _runtime_folder(environment) / f"mia-audit-gpus-{owner}")
+    told = False
     while True:
         for gpu in candidates:
             lock = FileLock(folder / f"gpu-{gpu}.lock", mode=0o600, thread_local=False)
@@ -79,4 +81,17 @@ def acquire_gpu(
             _held.append(lock)
             environment[VISIBLE] = gpu
             return gpu
+        if not told:
+            told = True
+            print(
+                f"waiting for GPU {' or '.join(candidates)}, which other processes of yours hold (locks in {folder})",
+                file=sys.stderr,
+                flush=True,
+            )
         wait(SECONDS_BETWEEN_ATTEMPTS)
+
+
+def _runtime_folder(environment: Mapping[str, str]) -> Path:
+    """Return the folder of this user's short-lived files: XDG_RUNTIME_DIR, which nobody else can write to, or that for all."""
+    given = environment.get("XDG_RUNTIME_DIR") or f"/run/user/{os.getuid()}"
+    return Path(given) if os.access(given, os.W_OK) else Path(tempfile.gettempdir())

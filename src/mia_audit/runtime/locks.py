@@ -6,6 +6,9 @@ import platform
 from contextlib import suppress
 from pathlib import Path
 
+from mia_audit.errors import UserError
+from mia_audit.storage.regular_files import open_regular
+
 _held: list[int] = []
 """Descriptors of locked files, open until the process ends."""
 
@@ -17,11 +20,18 @@ def release_stale_lock(folder: Path) -> bool:
     it lives; the kernel releases it however the process ends. A process that gets the exclusive lock knows that no other
     orchestrator runs here, so Snakemake's lock files are stale. A process that does not get it, or that runs on another
     host than the last orchestrator (a shared file system may keep flocks per host), leaves them alone; Snakemake then
-    refuses to start and says how to unlock.
+    refuses to start and says how to unlock. Raises UserError for links at these places.
     """
     state = folder / ".snakemake"
     state.mkdir(exist_ok=True)
-    descriptor = os.open(state / "orchestrator", os.O_RDWR | os.O_CREAT, 0o666)  # filelock has no shared flock
+    for place in (state, state / "locks"):
+        if place.is_symlink():
+            raise UserError(
+                f"{place}: a symbolic link, through which files elsewhere would be removed. Remove the link"
+            )
+    descriptor = open_regular(  # filelock has no shared flock; a folder may be shared by several users
+        state / "orchestrator", os.O_RDWR | os.O_CREAT, 0o666, own=False, single=True
+    )
     _held.append(descriptor)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

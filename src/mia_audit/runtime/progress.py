@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
+from mia_audit.sanitise import console
+
 if TYPE_CHECKING:
     from rich.progress import Progress as Display
 
@@ -75,9 +77,13 @@ class _Bar:
 
 @contextmanager
 def _bar() -> Iterator[_Bar]:
-    from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[speed]}"), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True)) as display:
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        TextColumn("{task.fields[speed]}"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console(sys.stderr)) as display:
         yield _Bar(display)

@@ -20,11 +20,20 @@ def put_first_on_path(folder: Path) -> bool:
     return True
 
 
-def cancel_jobs_of(log: Path) -> None:
-    """Cancel the jobs that the run with this Snakemake log still has in SLURM's queue, if it used SLURM.
+EXECUTOR = "slurm"
+"""The name of Snakemake's executor plugin for SLURM."""
+RUN_ID = re.compile(
+    r"^SLURM run ID: ((?:[\w.-]+_)?[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})$",
+    re.MULTILINE | re.ASCII,
+)
+"""What that plugin says as it starts, and before it anything of a job is said: a UUID, perhaps behind a prefix."""
+
+
+def cancel_jobs_of(log: Path, executor: str) -> None:
+    """Cancel the jobs that the run with this Snakemake log and executor still has in SLURM's queue, if it used SLURM.
 
     When a run is interrupted, Snakemake's plugin cancels the jobs on its list of active ones. That list is empty while the
     plugin asks SLURM for their states, and jobs that are just being submitted are not on it yet.
     """
-    if run := re.search(r"SLURM run ID: (\S+)", log.read_text(encoding="utf-8")):
+    if executor == EXECUTOR and (run := RUN_ID.search(log.read_text(encoding="utf-8", errors="replace"))):
         subprocess.run(["scancel", f"--name={run[1]}"], check=False)

@@ -41,12 +41,12 @@ def atomic_write(path: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def create_once(path: Path) -> Iterator[Path]:
+def create_once(path: Path, mode: int = 0o666) -> Iterator[Path]:
     """Yield a temporary path as `atomic_write` does, but keep a file that another process has created meanwhile."""
     with _naming_full_disk(path), _reserved(path) as folder:
         partial = folder / path.name
         yield partial
-        partial.chmod(0o666 & ~_umask())
+        partial.chmod(mode & ~_umask())
         with _naming_place(path), suppress(FileExistsError):
             path.hardlink_to(partial)
 

@@ -14,6 +14,7 @@ from mia_audit.errors import UserError, first_line
 from mia_audit.storage import digests
 from mia_audit.storage.atomic import atomic_write
 from mia_audit.storage.contracts import CONTRACTS, check_columns
+from mia_audit.storage.unpacked import check_parquet
 
 if TYPE_CHECKING:
     import polars as pl
@@ -69,7 +70,7 @@ def open_table(path: Path, kind: str, columns: Sequence[str] = ()) -> pq.Parquet
         raise _damaged(path, "its bytes are not those that an audit wrote", kind, CHANGED if kind in CONTRACTS else "")
     try:
         file = pq.ParquetFile(path, memory_map=True)
-    except (pa.ArrowInvalid, OSError) as error:
+    except (pa.ArrowException, OSError) as error:
         raise UserError(
             f"{path}: truncated or not Parquet ({first_line(error)}); expected a {kind} table. {REMEDY}"
         ) from None
@@ -92,6 +93,7 @@ def open_table(path: Path, kind: str, columns: Sequence[str] = ()) -> pq.Parquet
 def read_table(path: Path, kind: str, columns: Sequence[str] | None = None) -> pa.Table:
     """Read a Parquet table of the kind, or only `columns` of it; raise a UserError that names a wrong or damaged file."""
     file = open_table(path, kind, columns or ())
+    check_parquet(file, str(path), len(columns) if columns is not None else None)
     with naming_damage(path, kind):
         return file.read(columns=list(columns) if columns is not None else None)
 
@@ -108,7 +110,7 @@ def naming_damage(path: Path, kind: str) -> Iterator[None]:
     """Turn the errors of reading a damaged table's pages into a UserError that names the file."""
     try:
         yield
-    except (pa.ArrowInvalid, OSError) as error:
+    except (pa.ArrowException, OSError) as error:
         raise _damaged(path, first_line(error), kind) from None
 
 

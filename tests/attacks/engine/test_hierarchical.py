@@ -6,7 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+from mia_audit.attacks.design import Pairs
 from mia_audit.attacks.engine.hierarchical import BINS, RECORDS_PER_BIN, Ordered, Records, tally
+from mia_audit.attacks.engine.hierarchical_designs import ratio
 from mia_audit.attacks.engine.likelihood import PRIOR, likelihood_ratio
 from mia_audit.attacks.engine.ratios import RATIOS
 from mia_audit.evaluation import auc
@@ -23,10 +25,10 @@ def draw(seed, records=300, models=7):
     return mean * 2 + rng.normal(size=(records, models)) + shift * member, member
 
 
-def definition(signal, member, t):
-    """Score target t as METHODS describe it, with D and T interpolated between bins."""
+def definition(signal, member, t, left=None):
+    """Score target t as METHODS describe it, with D and T interpolated between bins; without the model `left` besides."""
     x = signal - np.median(signal, axis=0)
-    others = np.arange(x.shape[1]) != t
+    others = (np.arange(x.shape[1]) != t) & (np.arange(x.shape[1]) != left)
     k, r = others.sum(), x.mean(1)
     sides = [[x[i, others & (member[i] == inside)] for i in range(len(x))] for inside in (True, False)]
     n = np.array([[len(row) for row in side] for side in sides])
@@ -58,6 +60,15 @@ def test_agrees_with_the_definition(seed):
     for target in range(signal.shape[1]):
         # D and T are tabulated: the scores differ by the grid's resolution.
         np.testing.assert_allclose(scores[:, target], definition(signal, member, target), atol=0.03)
+
+
+def test_pairs_of_models_are_scored_as_it_says():
+    signal, member = draw(4)
+    pairs = Pairs.among(range(4))
+    found = ratio(Ordered(signal), member, pairs)
+    assert found.shape == (len(signal), len(pairs)) and len(pairs) == 12
+    for column, target, left in zip(found.T, pairs.target, pairs.left, strict=True):
+        assert abs(column - definition(signal, member, target, left)).max() < 0.05
 
 
 def test_sums_over_records_are_those_without_each_target():

@@ -170,11 +170,11 @@ def test_concurrent_callers_share_one_budget(table, terms, protocol, tmp_path):
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(spent) == len(service.ledger.entries) == 120
+    assert len(spent) == 120
     assert sum(spent) == pytest.approx(service.ledger.mu_squared)
     assert service.ledger.mu_squared <= service.terms.mu_squared
     rows = service.ledger.table()
-    assert rows["number"].to_pylist() == list(range(120))
+    assert rows.num_rows == len(set(rows["number"].to_pylist())) == sum(cost > 0 for cost in spent)
     assert rows["mu_squared_spent"][-1].as_py() == pytest.approx(service.ledger.mu_squared)
     service.ledger.close()
 
@@ -183,6 +183,7 @@ def bad(name, table, service):
     cases = {
         "columns": lambda: service.answer(np.zeros((2, 5))),
         "finite": lambda: service.answer(np.full((1, 4), np.nan)),
+        "huge": lambda: service.answer(np.array([[0, 1e155, 0, 0]])),
         "values": lambda: service.answer(table.records[:1], np.array([1.2])),
         "count": lambda: service.answer(table.records[:2], np.zeros(1)),
         "classes": lambda: service.answer(table.records[:2], np.zeros((2, 3))),
@@ -195,6 +196,7 @@ def bad(name, table, service):
     [
         ("columns", r"queries of shape \[5\]: the explanation set's records have shape \[4\]; nothing was spent"),
         ("finite", "query 0 has a feature that is not a number between .*; nothing was spent"),
+        ("huge", "query 0 has a feature that is not a number between .*; nothing was spent"),
         ("values", r"the black box at the queries: a value of \[1.2\] at record 0 is outside"),
         ("count", "for 2 records"),
         ("classes", "3 values each, where the explanation set has 1; nothing was spent"),

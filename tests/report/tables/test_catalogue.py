@@ -8,8 +8,8 @@ import pytest
 
 from mia_audit.report.data.find import find
 from mia_audit.report.tables.catalogue import tables_of, to_csv, write
-from mia_audit.report.tables.layout import escape
 from mia_audit.report.tables.settings import settings_layout
+from mia_audit.sanitise import tex
 from mia_audit.storage import read_table, table_metadata
 
 
@@ -138,9 +138,9 @@ def test_latex_compiles(folder, tmp_path):
 
 
 def test_latex_prints_names_as_they_are():
-    assert escape("a_b & 5 % {x} ε\\") == r"a\_b \& 5 \% \{x\} $\varepsilon$\textbackslash{}"
-    assert [escape(text) for text in ("–", "−0.123", "∞", "≥ 0.5")] == ["--", "$-$0.123", r"$\infty$", r"$\geq$ 0.5"]
-    assert [escape(text) for text in ("10⁻⁵", "2.5 · 10⁻⁷")] == ["10$^{-5}$", r"2.5 $\cdot$ 10$^{-7}$"]
+    assert tex("a_b & 5 % {x} ε\\") == r"a\_b \& 5 \% \{x\} $\varepsilon$\textbackslash{}"
+    assert [tex(text) for text in ("–", "−0.123", "∞", "≥ 0.5")] == ["--", "$-$0.123", r"$\infty$", r"$\geq$ 0.5"]
+    assert [tex(text) for text in ("10⁻⁵", "2.5 · 10⁻⁷")] == ["10$^{-5}$", r"2.5 $\cdot$ 10$^{-7}$"]
 
 
 def test_the_same_inputs_give_the_same_bytes(small, folder, tmp_path):

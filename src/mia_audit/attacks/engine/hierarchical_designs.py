@@ -1,4 +1,4 @@
-"""The hierarchical ratio under designs that ask for a further model to be left out of every score (`attacks.design`).
+"""The hierarchical ratio where a further model is left out of every score: some designs ask for it (`attacks.design`), and intervals.
 
 The same shifts and densities as in `hierarchical`, where two models are missing instead of one, record by record: the sums
 over records have no closed form in products of matrices then, and are added up cell by cell.
@@ -11,22 +11,25 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mia_audit.attacks.design import left_out
+from mia_audit.attacks.design import Pairs, left_out
 from mia_audit.attacks.engine.hierarchical import LEAST, Ordered, bins_of, hierarchical_ratio, prior_of
 from mia_audit.attacks.engine.likelihood import PRIOR, Block, Side, blocks, student_tables
 
 if TYPE_CHECKING:
-    from mia_audit.attacks.design import Partners
+    from mia_audit.attacks.design import Leaving
     from mia_audit.signals.name import Cells, Member
 
 
-def ratio(signal: Ordered, member: Member) -> Cells:
-    """Score records by log p(x | in) − log p(x | out) with a shrunk shift, whatever the membership's design, [N, K]."""
-    partners = left_out(member)
-    if partners is None:
+def ratio(signal: Ordered, member: Member, pairs: Pairs | None = None) -> Cells:
+    """Score records by log p(x | in) − log p(x | out) with a shrunk shift, whatever the membership's design.
+
+    [N, K], or with `pairs` [N, P], a column for every pair.
+    """
+    leaving = pairs or left_out(member)
+    if leaving is None:
         return hierarchical_ratio(signal, member)
-    shifts = DesignShifts(signal, member, partners)
-    scores = np.empty(member.shape, dtype=np.float32, order="F")
+    shifts = DesignShifts(signal, member, leaving)
+    scores = np.empty((len(member), shifts.pools.shape[1]), dtype=np.float32, order="F")
     for block, from_in, from_out in shifts.deviations():
         floor = PRIOR * np.maximum(block.span.floor, LEAST)
         wider = 1 + 1 / np.maximum(block.inside.count + block.outside.count, 1)
@@ -38,25 +41,25 @@ def ratio(signal: Ordered, member: Member) -> Cells:
 
 
 class DesignShifts:
-    """The shrunk shift of every record and target, under a membership with further models left out."""
+    """The shrunk shift of every record and target, with further models left out."""
 
-    def __init__(self, signal: Ordered, member: Member, partners: Partners) -> None:
+    def __init__(self, signal: Ordered, member: Member, leaving: Leaving) -> None:
         """Learn D and T from all records."""
-        self._values = signal.values
-        self._member, self._partners = signal.reordered(member), signal.reordered(partners)
+        self._values, self._member = signal.values, signal.reordered(member)
+        self._leaving = leaving if isinstance(leaving, Pairs) or leaving is None else signal.reordered(leaving)
         bins, models = bins_of(signal), member.shape[1]
-        moments = np.zeros((5, len(bins), models))
-        squares, freedom, whole = np.zeros((2, models)), np.zeros((2, models)), 0.0
-        for index, rows in enumerate(bins):
-            for block in self._blocks(rows.start, rows.stop):
-                moments[:, index] += _moments(block)
-                whole += float(np.square(block.values).sum())
-                for side, one in enumerate((block.inside, block.outside)):
-                    squares[side] += one.squares.sum(axis=0)
-                    freedom[side] += np.maximum(one.count - 1, 0).sum(axis=0)
-        none = (
-            freedom == 0
-        )  # no record has two other models on a side: the variance over all models knows no membership
+        columns = len(leaving) if isinstance(leaving, Pairs) else models
+        moments = np.zeros((5, len(bins), columns))
+        squares, freedom, whole = np.zeros((2, columns)), np.zeros((2, columns)), 0.0
+        place = np.repeat(np.arange(len(bins)), [rows.stop - rows.start for rows in bins])
+        for block in self._blocks():
+            moments[:, place[block.rows][0] : place[block.rows][-1] + 1] += _moments(block, place[block.rows])
+            whole += float(np.square(block.every).sum())
+            for side, one in enumerate((block.inside, block.outside)):
+                squares[side] += one.squares.sum(axis=0)
+                freedom[side] += np.maximum(one.count - 1, 0).sum(axis=0)
+        # Where no record has two other models on a side, the variance over all models takes its place: it knows no membership.
+        none = freedom == 0
         squares[none], freedom[none] = whole, len(member) * (models - 1)
         self.pools, self._prior = prior_of(signal, bins, moments, squares, freedom)
 
@@ -76,8 +79,8 @@ class DesignShifts:
             from_out = block.values - (total - inside.count * shift) / number
             yield block, from_out - shift, from_out
 
-    def _blocks(self, start: int = 0, stop: int | None = None) -> Iterator[Block]:
-        return blocks(self._values, self._member, self._partners, start, stop)
+    def _blocks(self) -> Iterator[Block]:
+        return blocks(self._values, self._member, self._leaving)
 
 
 def _known(block: Block) -> np.ndarray:
@@ -86,19 +89,23 @@ def _known(block: Block) -> np.ndarray:
     return known
 
 
-def _moments(block: Block) -> np.ndarray:
-    """Return sums over the records with other models on both sides: their number, Σd, Σd², Σ1/n_in and Σ1/n_out, [5, K]."""
-    known = _known(block)
-    shift = np.where(known, block.outside.deviation - block.inside.deviation, 0)
+def _moments(block: Block, place: np.ndarray) -> np.ndarray:
+    """Return sums over the records of each bin with other models on both sides: their number, Σd, Σd², Σ1/n_in and Σ1/n_out.
+
+    [5, bins, columns]; `place` is the bin of every record, in order.
+    """
+    known = _known(block).astype(np.float64)
+    shift = (block.outside.deviation - block.inside.deviation) * known
     over = (known / np.maximum(side.count, 1) for side in (block.inside, block.outside))
-    return np.stack([part.sum(axis=0) for part in (known, shift, shift**2, *over)])
+    starts = np.flatnonzero(np.diff(place, prepend=-1))
+    return np.stack([np.add.reduceat(part, starts, axis=0) for part in (known, shift, shift * shift, *over)])
 
 
 def _log_density(side: Side, deviation: Cells, pool: np.ndarray, wider: Cells, floor: np.ndarray) -> Cells:
     """Return the Student-t log density, as of `shrunk`, at deviations from a mean that all other models estimate, [B, K]."""
-    constants, exponents = student_tables(side.count.shape[1])
+    constants, exponents = student_tables(side.models)
     spread = np.maximum(wider * (side.squares + PRIOR * pool), floor)
-    density: Cells = np.log1p(deviation**2 / spread) * side.by_count(exponents)
+    density: Cells = np.log(1 + deviation**2 / spread) * side.by_count(exponents)
     density += side.by_count(constants)
     density -= 0.5 * np.log(spread)
     return density

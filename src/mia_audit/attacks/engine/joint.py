@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mia_audit.attacks.design import left_out
+from mia_audit.attacks.design import Pairs, left_out
 from mia_audit.attacks.engine.hierarchical import Ordered, Shifts
 from mia_audit.attacks.engine.hierarchical_designs import DesignShifts
 from mia_audit.attacks.engine.likelihood import PRIOR, Block, Side, blocks
 
 if TYPE_CHECKING:
-    from mia_audit.attacks.design import Partners
+    from mia_audit.attacks.design import Leaving
     from mia_audit.signals.name import Cells, Member
 
 
@@ -21,15 +21,17 @@ LEAST = 1e-9
 """Eigenvalue below which a direction of the signals' correlation matrix is taken to be rounding."""
 
 
-def joint_ratio(signals: Sequence[Cells], member: Member) -> Cells:
+def joint_ratio(signals: Sequence[Cells], member: Member, pairs: Pairs | None = None) -> Cells:
     """Score records by log p(x | in) − log p(x | out) of the vector of signals, each [N records, K models].
 
-    NaN where a side has no other model. With one signal this is the pooled likelihood ratio.
+    NaN where a side has no other model. With one signal this is the pooled likelihood ratio. With `pairs` the scores are
+    [N, P], a column for every pair.
     """
-    partners = left_out(member)
-    whiten = [_whitening(covariance) for covariance in _covariances(signals, member, partners)]
-    scores = np.empty(member.shape, order="F")
-    for together in zip(*(blocks(signal, member, partners) for signal in signals), strict=True):
+    leaving = pairs or left_out(member)
+    covariances = _covariances(signals, member, leaving)
+    whiten = [_whitening(covariance) for covariance in covariances]
+    scores = np.empty((len(member), covariances.shape[-1]), order="F")
+    for together in zip(*(blocks(signal, member, leaving) for signal in signals), strict=True):
         first = together[0]
         score = np.zeros(first.values.shape)
         for sign, (matrix, log_determinant), sides in zip((-0.5, 0.5), whiten, _sides(together), strict=True):
@@ -42,30 +44,30 @@ def joint_ratio(signals: Sequence[Cells], member: Member) -> Cells:
     return scores
 
 
-def hierarchical_joint_ratio(signals: Sequence[Cells], member: Member) -> Cells:
+def hierarchical_joint_ratio(signals: Sequence[Cells], member: Member, pairs: Pairs | None = None) -> Cells:
     """Score records likewise around means whose shift is shrunk, signal by signal, towards what records like them show.
 
     The vectors are Student-t with the pooled covariances and the degrees of freedom of the prior. Every record has a score.
     """
-    partners = left_out(member)
-    deviations = [_shrunk_deviations(signal, member, partners) for signal in signals]
-    scores = np.zeros(member.shape, order="F")
-    size, covariances = len(signals), _covariances(signals, member, partners)
+    leaving = pairs or left_out(member)
+    deviations = [_shrunk_deviations(signal, member, leaving) for signal in signals]
+    size, covariances = len(signals), _covariances(signals, member, leaving)
+    scores = np.zeros((len(member), covariances.shape[-1]), order="F")
     for side, sign in enumerate((1.0, -1.0)):
         matrix, log_determinant = _whitening(covariances[side])
-        distance = np.zeros(member.shape, order="F")
+        distance = np.zeros(scores.shape, order="F")
         for row in matrix:
             distance += np.square(sum(weight * pair[side] for weight, pair in zip(row, deviations, strict=True)))
-        scores -= sign / 2 * ((PRIOR + size) * np.log1p(distance / PRIOR) + log_determinant)
+        scores -= sign / 2 * ((PRIOR + size) * np.log(1 + distance / PRIOR) + log_determinant)
     return scores
 
 
-def _shrunk_deviations(signal: Cells, member: Member, partners: Partners | None) -> tuple[Cells, Cells]:
-    """Return the targets' deviations from the shrunk in and out means, [N, K] each."""
+def _shrunk_deviations(signal: Cells, member: Member, leaving: Leaving) -> tuple[Cells, Cells]:
+    """Return the targets' deviations from the shrunk in and out means, [N, columns] each."""
     ordered = Ordered(signal)
-    from_in, from_out = (np.empty(signal.shape, order="F") for _ in range(2))
     with np.errstate(divide="ignore", invalid="ignore"):
-        shifts = Shifts(ordered, member) if partners is None else DesignShifts(ordered, member, partners)
+        shifts = Shifts(ordered, member) if leaving is None else DesignShifts(ordered, member, leaving)
+        from_in, from_out = (np.empty((len(signal), shifts.pools.shape[1]), order="F") for _ in range(2))
         for block, inside, outside in shifts.deviations():
             from_in[block.rows], from_out[block.rows] = inside, outside
     return ordered.unsorted(from_in), ordered.unsorted(from_out)
@@ -77,16 +79,17 @@ def _sides(together: Sequence[Block]) -> Iterator[list[Side]]:
     yield [block.outside for block in together]
 
 
-def _covariances(signals: Sequence[Cells], member: Member, partners: Partners | None) -> np.ndarray:
-    """Return the pooled covariances in and out of every target, [2, S, S, K], without the target.
+def _covariances(signals: Sequence[Cells], member: Member, leaving: Leaving) -> np.ndarray:
+    """Return the pooled covariances in and out of every target, [2, S, S, columns], without the target.
 
     Where no record has two other models on a side, the covariance over all models takes their place.
     """
     size, models = len(signals), member.shape[1]
-    products, freedom = np.zeros((2, size, size, models)), np.zeros((2, models))
+    columns = len(leaving) if isinstance(leaving, Pairs) else models
+    products, freedom = np.zeros((2, size, size, columns)), np.zeros((2, columns))
     whole = np.zeros((size, size))
-    for together in zip(*(blocks(signal, member, partners) for signal in signals), strict=True):
-        values = np.stack([block.values.ravel() for block in together])
+    for together in zip(*(blocks(signal, member, leaving) for signal in signals), strict=True):
+        values = np.stack([block.every.ravel() for block in together])
         whole += values @ values.T
         for index, sides in enumerate(_sides(together)):
             freedom[index] += np.maximum(sides[0].count - 1, 0).sum(axis=0)

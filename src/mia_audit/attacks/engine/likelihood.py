@@ -4,7 +4,8 @@ With n values of mean m and sum of squared deviations SS on one side (in or out)
 of that side gives mean m − (x − m)/(n − 1), sum of squares SS − (x − m)² n/(n − 1), and puts x at a distance of
 (x − m) n/(n − 1) from the new mean. So one pass over the cells scores every target, with no loop over targets. Records
 are centred first, and processed in blocks that stay in the processor's cache. Where the membership's design asks for it
-(`attacks.design`), a further model is left out of the other side, with its own x.
+(`attacks.design`), a further model is left out of the other side, with its own x; and intervals over targets ask for scores
+without a second model of either side (`PairSide`).
 """
 
 from __future__ import annotations
@@ -16,15 +17,18 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
-from mia_audit.attacks.design import left_out, opposite_values
+from mia_audit.attacks.design import Pairs, left_out, opposite_values
 
 if TYPE_CHECKING:
-    from mia_audit.attacks.design import Partners
+    from mia_audit.attacks.design import Leaving
     from mia_audit.signals.name import Cells, Member
 
 
 BLOCK_CELLS, BLOCK_RECORDS = 1 << 15, 1 << 8
 """Cells processed at a time; but not fewer records than that."""
+
+PAIR_CELLS = 1 << 14
+"""Cells of pairs of models processed at a time: there are more arrays of them."""
 
 PRIOR = 20.0
 """Degrees of freedom ν of the prior of `shrunk`."""
@@ -40,6 +44,7 @@ class Side:
 
         `further` are the values of the further models that are left out of the other side, and 1 where there are such.
         """
+        self.models = values.shape[1]
         self._total = here.sum(axis=1, keepdims=True)
         total = (values * here).sum(axis=1, keepdims=True)
         mean = total / np.maximum(self._total, 1)
@@ -79,6 +84,38 @@ class Side:
         return values
 
 
+class PairSide(Side):
+    """What the models on one side say of a record without the target and a second model, for every pair: arrays [B, P]."""
+
+    def __init__(self, values: Cells, here: Cells, pairs: Pairs) -> None:
+        """Leave both models of every pair out of the side, where `here` is 1 for them; `values` are centred."""
+        self.models = values.shape[1]
+        self._total = here.sum(axis=1, keepdims=True)
+        off = values - np.einsum("ij,ij->i", values, here)[:, None] / np.maximum(self._total, 1)
+        self._every = off * here
+        self._mine, self._second = (np.take(self._every, chosen, axis=1) for chosen in (pairs.target, pairs.left))
+        self.count = self._total - np.take(here, pairs.target, axis=1)
+        self.count -= np.take(here, pairs.left, axis=1)
+        self._left = self._mine + self._second
+        self._apart = self._left / np.maximum(self.count, 1)
+        self.deviation = np.take(off, pairs.target, axis=1)
+        self.deviation += self._apart
+
+    def products(self, other: Side) -> Cells:
+        """Return the others' sum of products of deviations from the means of two signals."""
+        assert isinstance(other, PairSide)
+        total = np.einsum("ij,ij->i", self._every, other._every)[:, None]
+        products: Cells = total - self._mine * other._mine
+        products -= self._second * other._second
+        products -= self._left * other._apart
+        return products
+
+    def by_count(self, table: np.ndarray) -> Cells:
+        """Return a function of the count, tabulated from 0 on."""
+        values: Cells = table.take(self.count.astype(np.intp))
+        return values
+
+
 class Span(NamedTuple):
     """Where the values of records lie over models: their mean, and the lowest and the highest less the mean, [B, 1] each."""
 
@@ -114,15 +151,24 @@ class Span(NamedTuple):
 class Block:
     """Some of the records, with every target left out of its own side: arrays [B, K], and [B, 1] where models share the value."""
 
-    def __init__(self, rows: slice, signal: Cells, member: Member, partners: Partners | None = None) -> None:
+    def __init__(self, rows: slice, signal: Cells, member: Member, leaving: Leaving = None) -> None:
         """Centre the records: large offsets cancel catastrophically otherwise."""
         raw = np.asarray(signal[rows], dtype=np.float64)
         here = member[rows].astype(np.float64)
         self.rows = rows
         self.span = Span.of(raw)
-        self.values: Cells = raw - self.span.mean
-        further = None if partners is None else opposite_values(self.values, partners[rows])
-        self.inside, self.outside = Side(self.values, here, further), Side(self.values, 1 - here, further)
+        self.every: Cells = raw - self.span.mean
+        """The values of all models, centred, [B, models]."""
+        self.values = self.every
+        """The targets' values."""
+        self.inside: Side
+        self.outside: Side
+        if isinstance(leaving, Pairs):
+            self.values = np.take(self.every, leaving.target, axis=1)
+            self.inside, self.outside = (PairSide(self.every, side, leaving) for side in (here, 1 - here))
+        else:
+            further = None if leaving is None else opposite_values(self.every, leaving[rows])
+            self.inside, self.outside = (Side(self.every, side, further) for side in (here, 1 - here))
 
 
 class Scale(NamedTuple):
@@ -152,7 +198,7 @@ def per_record(side: Side, pool: np.ndarray) -> Scale:
 
 def shrunk(side: Side, pool: np.ndarray) -> Scale:
     """Normal–inverse-gamma with ν prior degrees of freedom centred on the pooled variance: a Student-t."""
-    variance = (PRIOR * pool + side.squares) / side.by_count(freedoms(side.count.shape[1]))
+    variance = (PRIOR * pool + side.squares) / side.by_count(freedoms(side.models))
     return Scale(variance * (1 + 1 / side.count), student=True)
 
 
@@ -164,17 +210,19 @@ LIKELIHOODS = {
 """Variances by the name that configs use."""
 
 
-def likelihood_ratio(signal: Cells, member: Member, likelihood: str = "pooled") -> Cells:
+def likelihood_ratio(signal: Cells, member: Member, likelihood: str = "pooled", pairs: Pairs | None = None) -> Cells:
     """Score records by log p(x | in) − log p(x | out), from the other models' values of the same record.
 
-    `signal` and `member` are [N records, K models]; so are the scores. NaN where a side has too few other models.
+    `signal` and `member` are [N records, K models]; so are the scores, or with `pairs` [N, P], a column for every pair.
+    NaN where a side has too few other models.
     """
     estimate, least = LIKELIHOODS[likelihood]
-    partners = left_out(member)
-    pool_in, pool_out = pooled_variances(blocks(signal, member, partners), signal.shape[1])
-    scores = np.empty(signal.shape, order="F")
+    leaving = pairs or left_out(member)
+    columns = signal.shape[1] if pairs is None else len(pairs)
+    pool_in, pool_out = pooled_variances(blocks(signal, member, leaving), columns)
+    scores = np.empty((len(signal), columns), order="F")
     with np.errstate(divide="ignore", invalid="ignore"):
-        for block in blocks(signal, member, partners):
+        for block in blocks(signal, member, leaving):
             floor = block.span.floor
             score = log_density(block.inside, estimate(block.inside, pool_in), floor)
             score -= log_density(block.outside, estimate(block.outside, pool_out), floor)
@@ -184,7 +232,13 @@ def likelihood_ratio(signal: Cells, member: Member, likelihood: str = "pooled") 
     return scores
 
 
-def offline_ratio(signal: Cells, member: Member, likelihood: str, members: Literal["low", "high", "either"]) -> Cells:
+def offline_ratio(
+    signal: Cells,
+    member: Member,
+    likelihood: str,
+    members: Literal["low", "high", "either"],
+    pairs: Pairs | None = None,
+) -> Cells:
     """Score records by how unlikely the target's value is among the other models that did not train on them.
 
     `low`, `high`: −log of the tail probability on the side where members lie, which ranks as the log cdf of Carlini et
@@ -192,11 +246,12 @@ def offline_ratio(signal: Cells, member: Member, likelihood: str, members: Liter
     `likelihood_ratio`.
     """
     estimate, least = LIKELIHOODS[likelihood]
-    partners = left_out(member)
-    _, pool = pooled_variances(blocks(signal, member, partners), signal.shape[1])
-    scores = np.empty(signal.shape, order="F")
+    leaving = pairs or left_out(member)
+    columns = signal.shape[1] if pairs is None else len(pairs)
+    _, pool = pooled_variances(blocks(signal, member, leaving), columns)
+    scores = np.empty((len(signal), columns), order="F")
     with np.errstate(divide="ignore", invalid="ignore"):
-        for block in blocks(signal, member, partners):
+        for block in blocks(signal, member, leaving):
             side, floor = block.outside, block.span.floor
             scale = estimate(side, pool)
             if members == "either":
@@ -216,20 +271,20 @@ def _log_tail(distance: Cells, side: Side, scale: Scale) -> Cells:
     if not scale.student:
         tail: Cells = log_ndtr(-distance)
         return tail
-    freedom = side.by_count(freedoms(side.count.shape[1]))
+    freedom = side.by_count(freedoms(side.models))
     tail = np.log(np.maximum(stdtr(freedom, -distance), np.finfo(np.float64).tiny))
     return tail
 
 
-def pooled_variances(over: Iterable[Block], models: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the pooled variances in and out, [1, K]: for every target, ΣSS/Σ(n − 1) over records, without the target.
+def pooled_variances(over: Iterable[Block], columns: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the pooled variances in and out, [1, columns]: for every target, ΣSS/Σ(n − 1) over records, without the target.
 
     Where no record has two other models on a side, the variance over all models takes its place: it knows no membership.
     """
-    squares, freedom = np.zeros((2, models)), np.zeros((2, models))
+    squares, freedom = np.zeros((2, columns)), np.zeros((2, columns))
     whole = np.zeros(2)
     for block in over:
-        whole += np.einsum("ij,ij->", block.values, block.values), len(block.values) * (models - 1)
+        whole += np.einsum("ij,ij->", block.every, block.every), len(block.every) * (block.every.shape[1] - 1)
         for index, side in enumerate((block.inside, block.outside)):
             squares[index] += side.squares.sum(axis=0)
             freedom[index] += np.maximum(side.count - 1, 0).sum(axis=0)
@@ -237,14 +292,13 @@ def pooled_variances(over: Iterable[Block], models: int) -> tuple[np.ndarray, np
     return inside[None], outside[None]
 
 
-def blocks(
-    signal: Cells, member: Member, partners: Partners | None = None, start: int = 0, stop: int | None = None
-) -> Iterator[Block]:
-    """Yield the records from `start` to `stop`, block by block; `partners` are further models left out, as of `left_out`."""
-    stop = len(signal) if stop is None else stop
+def blocks(signal: Cells, member: Member, leaving: Leaving = None) -> Iterator[Block]:
+    """Yield the records block by block; `leaving` are further models left out, as of `left_out`, or pairs of models."""
     step = max(BLOCK_RECORDS, BLOCK_CELLS // signal.shape[1])
-    for first in range(start, stop, step):
-        yield Block(slice(first, min(first + step, stop)), signal, member, partners)
+    if isinstance(leaving, Pairs):
+        step = max(64, PAIR_CELLS // len(leaving))
+    for first in range(0, len(signal), step):
+        yield Block(slice(first, min(first + step, len(signal))), signal, member, leaving)
 
 
 def log_density(side: Side, scale: Scale, floor: np.ndarray) -> Cells:
@@ -253,9 +307,9 @@ def log_density(side: Side, scale: Scale, floor: np.ndarray) -> Cells:
     if not scale.student:
         density: Cells = -0.5 * (side.deviation**2 / variance + np.log(variance) + math.log(2 * math.pi))
         return density
-    constants, exponents = student_tables(side.count.shape[1])
-    spread = variance * side.by_count(freedoms(side.count.shape[1]))
-    density = np.log1p(side.deviation**2 / spread) * side.by_count(exponents)
+    constants, exponents = student_tables(side.models)
+    spread = variance * side.by_count(freedoms(side.models))
+    density = np.log(1 + side.deviation**2 / spread) * side.by_count(exponents)
     density += side.by_count(constants)
     density -= 0.5 * np.log(spread)
     return density

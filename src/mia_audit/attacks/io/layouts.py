@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from mia_audit.attacks.io.logits import check_labels, confidence_of, loss_of, over_shifts
 from mia_audit.attacks.io.matrices import (
@@ -20,6 +22,7 @@ from mia_audit.attacks.io.object_streams import read_objects
 from mia_audit.attacks.io.parquet import LEAST_MODELS, QUERY, check_membership
 from mia_audit.attacks.io.published import Published, read_per_model_csv
 from mia_audit.errors import UserError
+from mia_audit.storage.unpacked import check_parquet
 
 if TYPE_CHECKING:
     import polars as pl
@@ -242,7 +245,7 @@ def _array(path: Path) -> np.ndarray:
     if not path.is_file():
         raise UserError(f"{path}: no such file")
     try:
-        values: np.ndarray = np.load(path, allow_pickle=False)
+        values: np.ndarray = np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
     except (ValueError, OSError, EOFError) as error:
         raise UserError(f"{path}: damaged, or not an array of numbers ({' '.join(str(error).split())[:80]})") from None
     if values.dtype.kind not in "buif":
@@ -256,8 +259,10 @@ def _frame(root: Path, name: str) -> pl.DataFrame:
     for suffix, read in ((".parquet", pl.read_parquet), (".csv", pl.read_csv)):
         if (path := root / f"{name}{suffix}").is_file():
             try:
+                if suffix == ".parquet":
+                    check_parquet(pq.ParquetFile(path), str(path))
                 return read(path)
-            except (OSError, pl.exceptions.PolarsError) as error:
+            except (OSError, pa.ArrowException, pl.exceptions.PolarsError) as error:
                 raise UserError(f"{path}: damaged ({' '.join(str(error).split())[:100]})") from None
     raise UserError(
         f"{root}: no {name}.parquet or .csv; expected PrivacyGuard's frames df_train_merge and df_test_merge"

@@ -14,9 +14,14 @@ from mia_audit.attacks.io.checks import check_loss, check_orientation
 from mia_audit.attacks.io.parquet import LEAST_MODELS, check_membership, check_values
 from mia_audit.errors import UserError
 from mia_audit.signals.name import SUMMARIES, Signal, read_signal
+from mia_audit.storage.unpacked import Npz, check_parquet
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from jaxtyping import Float
+
+    Check = Callable[["Shape"], None]
 
 MOST_MODELS = 10_000
 """More columns than that are not models: the matrix is something else, or transposed."""
@@ -95,11 +100,7 @@ class MatrixFiles:
             source, convert = next(pair for pair in SOURCES[signal.name].items() if pair[0] in self._files)
             return [convert(values) for values in self.read(given_signal(source))]
         file = self._files[signal.name]
-        matrix, index = read_matrix(file)
-        if matrix.shape[:2] != self.member.shape:
-            raise UserError(
-                f"{file}: {_shape(matrix)} where {self._membership} has {_shape(self.member)}; expected records × models alike"
-            )
+        matrix, index = read_matrix(file, Expected(self.member.shape, self._membership))
         if index is not None and self._index is not None and (other := index != self._index).any():
             row = int(np.argmax(other))
             raise UserError(
@@ -190,8 +191,36 @@ def read_membership(file: str) -> Read:
     return member, index
 
 
-def read_matrix(file: str) -> Read:
-    """Read a matrix of numbers, records × models (× queries), by the file's ending; anything else is a UserError that names it."""
+@dataclass(frozen=True)
+class Expected:
+    """The shape that a matrix must have, records × models, and the file that has it."""
+
+    shape: tuple[int, ...]
+    file: str
+
+
+Shape = tuple[int | None, ...]
+"""A matrix's shape as far as its file's headers tell it: None where they do not."""
+
+
+def read_matrix(file: str, expected: Expected | None = None) -> Read:
+    """Read a matrix of numbers, records × models (× queries), by the file's ending; anything else is a UserError that names it.
+
+    What a file unpacks to is told from its headers, and compared with what is expected, before it is read.
+    """
+
+    def check(shape: Shape) -> None:
+        if expected and any(
+            here is not None and here != there for here, there in zip(shape, expected.shape, strict=False)
+        ):
+            raise UserError(
+                f"{file}: {_sizes(shape)} where {expected.file} has {_sizes(expected.shape)}; expected records × models alike"
+            )
+        if len(shape) > 1 and shape[1] is not None and shape[1] > MOST_MODELS:
+            raise UserError(
+                f"{file}: {_sizes(shape)}: more than {MOST_MODELS} models; expected records × models, one column per model"
+            )
+
     name, _, key = file.partition(".npz:")
     path = Path(f"{name}.npz" if key else file)
     reader = READERS.get(path.suffix.lower())
@@ -200,8 +229,8 @@ def read_matrix(file: str) -> Read:
     if not path.is_file():
         raise UserError(f"{path}: no such file")
     try:
-        matrix, index = reader(path, key)
-    except UserError:
+        matrix, index = reader(path, key, check)
+    except (UserError, MemoryError):
         raise
     except Exception as error:  # what readers raise on damaged files has no common kind
         reason = " ".join(str(error).split()) or type(error).__name__
@@ -212,33 +241,35 @@ def read_matrix(file: str) -> Read:
         raise UserError(f"{file}: holds {matrix.dtype}, not numbers; expected records × models")
     if matrix.ndim not in (2, 3) or not matrix.size:
         raise UserError(f"{file}: {_shape(matrix)}; expected records × models, or records × models × queries")
-    if matrix.shape[1] > MOST_MODELS:
-        raise UserError(
-            f"{file}: {_shape(matrix)}: more than {MOST_MODELS} models; expected records × models, one column per model"
-        )
+    check(matrix.shape)
     return matrix, index
 
 
 def _shape(matrix: np.ndarray) -> str:
-    return " × ".join(str(size) for size in matrix.shape) or "a single number"
+    return _sizes(matrix.shape)
 
 
-def _read_npy(path: Path, key: str) -> Read:
+def _sizes(shape: Shape) -> str:
+    return " × ".join("?" if size is None else str(size) for size in shape) or "a single number"
+
+
+def _read_npy(path: Path, key: str, check: Check) -> Read:
     return np.load(path, mmap_mode="r", allow_pickle=False), None
 
 
-def _read_npz(path: Path, key: str) -> Read:
-    with np.load(path, allow_pickle=False) as arrays:
-        names = list(arrays.files)
-        if not key and len(names) == 1:
-            key = names[0]
-        if key not in names:
-            known = ", ".join(" ".join(name.split()) for name in names)
-            raise UserError(f"{path}: expected {path}:KEY with KEY one of {known}")
-        return arrays[key], None
+def _read_npz(path: Path, key: str, check: Check) -> Read:
+    arrays = Npz(path)
+    names = list(arrays.headers)
+    if not key and len(names) == 1:
+        key = names[0]
+    if key not in names:
+        known = ", ".join(" ".join(name.split()) for name in names)
+        raise UserError(f"{path}: expected {path}:KEY with KEY one of {known}")
+    check(arrays.headers[key][0])
+    return arrays.read(key), None
 
 
-def _read_csv(path: Path, key: str) -> Read:
+def _read_csv(path: Path, key: str, check: Check) -> Read:
     with path.open(encoding=TEXT, errors="replace") as lines:
         first = lines.readline(64 * MOST_MODELS)
         separator = next((mark for mark in ",;\t" if mark in first), None)
@@ -250,6 +281,7 @@ def _read_csv(path: Path, key: str) -> Read:
     indexed = cells[0].strip().strip('"') in INDEX
     header = _is_header(cells[1:] if indexed else cells, indexed)
     indexed = indexed and header
+    check((None, len(cells) - indexed))
     row = _first_row(path, header)
     if not row.strip():
         raise UserError(f"{path}: no record below the header; expected records × models")
@@ -308,11 +340,11 @@ def _is_number(cell: str) -> bool:
     return True
 
 
-def _read_parquet(path: Path, key: str) -> Read:
+def _read_parquet(path: Path, key: str, check: Check) -> Read:
     file = pq.ParquetFile(path)
     names = [name for name in file.schema_arrow.names if name not in INDEX]
-    if len(names) > MOST_MODELS:
-        raise UserError(f"{path}: {len(names)} columns; expected records × models, one column per model")
+    check((file.metadata.num_rows, len(names)))
+    check_parquet(file, str(path))
     table = file.read(columns=names)
     for name in names:
         kind = table.schema.field(name).type

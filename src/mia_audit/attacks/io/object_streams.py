@@ -50,7 +50,7 @@ def read_objects(path: Path) -> StoredObject:
         raise UserError(f"{path}: too large for metadata ({path.stat().st_size} bytes)")
     try:
         found = _follow(path.read_bytes())
-    except (ValueError, IndexError, KeyError, TypeError, AttributeError, StopIteration) as error:
+    except (ValueError, LookupError, TypeError, AttributeError, StopIteration, OverflowError, RecursionError) as error:
         raise UserError(f"{path}: not an object that can be read without executing it ({first_words(error)})") from None
     names: dict[str, Any] = {}
     _collect(found, names, depth=0)

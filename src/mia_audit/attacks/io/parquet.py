@@ -18,6 +18,7 @@ from mia_audit.pools.persons import Persons, numbered_ids
 from mia_audit.signals.name import Signal, is_signal, read_signal
 from mia_audit.storage import ROW_GROUPS, digests, naming_damage, open_table, table_metadata, write_table
 from mia_audit.storage.diverged import diverged_models
+from mia_audit.storage.unpacked import check_parquet
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int
@@ -95,6 +96,7 @@ class SignalsFile:
         stated = table_metadata(path, "signals").get("signals", {})
         self.signals = [Signal(name, **stated[name]) if name in stated else read_signal(name) for name in self._queries]
         self._order: np.ndarray | None = None
+        check_parquet(self._file, str(path), columns=len(("shadow", "record", "order", "one signal")))
         shadow, record = self._column("shadow"), self._column("record")
         if not stated_order(self._file):
             self._order = np.lexsort((record, shadow))

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     import numpy as np
     from jaxtyping import Bool, Float
 
+    from mia_audit.attacks.design import Pairs
     from mia_audit.signals.name import Reading, Signal
 
 
@@ -21,9 +22,9 @@ def confidence_and_l1(signals: Sequence[Signal]) -> list[tuple[Signal, ...]]:
     return [(*confidence, signal) for signal in signals if confidence and signal.summary == "l1"]
 
 
-@attack("joint-lrt", reads=confidence_and_l1, likelihoods=JOINT_RATIOS, several=True)
+@attack("joint-lrt", reads=confidence_and_l1, likelihoods=JOINT_RATIOS, several=True, pairwise=JOINT_RATIOS)
 def joint_lrt(
-    readings: Sequence[Reading], member: Bool[np.ndarray, "N K"], likelihood: str
+    readings: Sequence[Reading], member: Bool[np.ndarray, "N K"], likelihood: str, pairs: Pairs | None = None
 ) -> Float[np.ndarray, "N K"]:
     """Score by log p(x | in) − log p(x | out) of vectors of signals with covariances pooled over records."""
-    return JOINT_RATIOS[likelihood]([reading.scaled for reading in readings], member)
+    return JOINT_RATIOS[likelihood]([reading.scaled for reading in readings], member, pairs)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from mia_audit.attacks.catalogue import attack
-from mia_audit.attacks.engine.ratios import RATIOS
+from mia_audit.attacks.engine.ratios import PAIRWISE, RATIOS
 from mia_audit.signals.name import every, named, others
 
 if TYPE_CHECKING:
@@ -19,10 +19,13 @@ if TYPE_CHECKING:
     from jaxtyping import Bool, Float
 
     from mia_audit.attacks.catalogue import Score
+    from mia_audit.attacks.design import Pairs
     from mia_audit.signals.name import Reading
 
 
-def on_every_signal(form: str, likelihoods: Iterable[str], outputs: str = "confidence") -> Callable[[Score], Score]:
+def on_every_signal(
+    form: str, likelihoods: Iterable[str], pairwise: Iterable[str], outputs: str = "confidence"
+) -> Callable[[Score], Score]:
     """Register the decorated ratio once for each kind of signal, `form` behind its name; `outputs` is what `loss-lira` reads."""
     kinds = {
         "loss-lira": named(outputs),
@@ -35,23 +38,27 @@ def on_every_signal(form: str, likelihoods: Iterable[str], outputs: str = "confi
 
     def decorate(score: Score) -> Score:
         for name, reads in kinds.items():
-            attack(f"{name}{form}", reads, likelihoods)(score)
+            attack(f"{name}{form}", reads, likelihoods, pairwise=pairwise)(score)
         return score
 
     return decorate
 
 
-@on_every_signal("", RATIOS)
-def online(readings: Sequence[Reading], member: Bool[np.ndarray, "N K"], likelihood: str) -> Float[np.ndarray, "N K"]:
+@on_every_signal("", RATIOS, PAIRWISE)
+def online(
+    readings: Sequence[Reading], member: Bool[np.ndarray, "N K"], likelihood: str, pairs: Pairs | None = None
+) -> Float[np.ndarray, "N K"]:
     """Score by log p(x | in) − log p(x | out)."""
     (reading,) = readings
-    prepare, score = RATIOS[likelihood]
-    return score(reading.prepared(prepare), member)
+    ratio = RATIOS[likelihood]
+    return ratio.scores(reading.prepared(ratio.prepare), member, pairs)
 
 
-@on_every_signal("-raw", RATIOS, outputs="loss")
-def raw(readings: Sequence[Reading], member: Bool[np.ndarray, "N K"], likelihood: str) -> Float[np.ndarray, "N K"]:
+@on_every_signal("-raw", RATIOS, PAIRWISE, outputs="loss")
+def raw(
+    readings: Sequence[Reading], member: Bool[np.ndarray, "N K"], likelihood: str, pairs: Pairs | None = None
+) -> Float[np.ndarray, "N K"]:
     """Score by the same ratio on the signal as it is."""
     (reading,) = readings
-    prepare, score = RATIOS[likelihood]
-    return score(reading.prepared(prepare, scaled=False), member)
+    ratio = RATIOS[likelihood]
+    return ratio.scores(reading.prepared(ratio.prepare, scaled=False), member, pairs)

@@ -16,22 +16,23 @@ if TYPE_CHECKING:
     import numpy as np
     from jaxtyping import Bool, Float
 
+    from mia_audit.attacks.design import Pairs
     from mia_audit.signals.name import Reading
 
 
-@on_every_signal("-offline", LIKELIHOODS)
+@on_every_signal("-offline", LIKELIHOODS, LIKELIHOODS)
 def one_sided(
-    readings: Sequence[Reading], member: Bool[np.ndarray, "N K"], likelihood: str
+    readings: Sequence[Reading], member: Bool[np.ndarray, "N K"], likelihood: str, pairs: Pairs | None = None
 ) -> Float[np.ndarray, "N K"]:
     """Score by −log P(an out model's value is more like a member's than x)."""
     (reading,) = readings
-    return offline_ratio(reading.scaled, member, likelihood, reading.signal.members)
+    return offline_ratio(reading.scaled, member, likelihood, reading.signal.members, pairs)
 
 
-@on_every_signal("-offline-two-sided", LIKELIHOODS)
+@on_every_signal("-offline-two-sided", LIKELIHOODS, LIKELIHOODS)
 def two_sided(
-    readings: Sequence[Reading], member: Bool[np.ndarray, "N K"], likelihood: str
+    readings: Sequence[Reading], member: Bool[np.ndarray, "N K"], likelihood: str, pairs: Pairs | None = None
 ) -> Float[np.ndarray, "N K"]:
     """Score by −log p(x | out)."""
     (reading,) = readings
-    return offline_ratio(reading.scaled, member, likelihood, "either")
+    return offline_ratio(reading.scaled, member, likelihood, "either", pairs)

@@ -13,13 +13,13 @@ import numpy as np
 from pydantic import Field
 
 from mia_audit.attacks.catalogue import attack
-from mia_audit.attacks.design import NONE, left_out, opposite_values
+from mia_audit.attacks.design import NONE, Pairs, left_out, opposite_values
 from mia_audit.errors import UserError
 from mia_audit.sections import Section
 from mia_audit.signals.name import named
 
 if TYPE_CHECKING:
-    from mia_audit.attacks.design import Partners
+    from mia_audit.attacks.design import Leaving, Partners
     from mia_audit.signals.name import Cells, Member, Reading
 
 
@@ -48,32 +48,48 @@ class Offline(Section):
     """Offline RMIA's a, which estimates p̄_in as a p̄_out + 1 − a; `tuned`: per target, the best on another model as pseudo-target."""
 
 
-@attack("base", reads=named("loss"), learns=False)
-def base(readings: Sequence[Reading], member: Member, likelihood: str) -> Cells:
+@attack("base", reads=named("loss"), learns=False, pairwise=["none"])
+def base(readings: Sequence[Reading], member: Member, likelihood: str, pairs: Pairs | None = None) -> Cells:
     """Score ℓ_t − log of the mean of exp ℓ over the other models, with ℓ = −loss, the log probability of the label (γ = 1)."""
     (reading,) = readings
-    log_p = log_likelihood(reading)
-    scores: Cells = log_p - log_mean_of_others(log_p, partners=left_out(member))
+    log_p, leaving = log_likelihood(reading), pairs or left_out(member)
+    scores: Cells = of_targets(log_p, pairs) - log_mean_of_others(log_p, leaving=leaving)
     return scores
 
 
-@attack("rmia", reads=named("loss"))
-def online(readings: Sequence[Reading], member: Member, likelihood: str) -> Cells:
+@attack("rmia", reads=named("loss"), pairwise=["none"])
+def online(readings: Sequence[Reading], member: Member, likelihood: str, pairs: Pairs | None = None) -> Cells:
     """Score by the share of the target's non-members z with r_x ≥ γ r_z, ties ½, where r = p_t / p̄ and p̄ is the mean over the other models."""
     (reading,) = readings
-    log_p = log_likelihood(reading)
-    return share_dominated(log_p - log_mean_of_others(log_p, partners=left_out(member)), member)
+    log_p, leaving = log_likelihood(reading), pairs or left_out(member)
+    return _dominated(of_targets(log_p, pairs) - log_mean_of_others(log_p, leaving=leaving), member, pairs)
 
 
-@attack("rmia-offline", reads=named("loss"), options=(Offline,))
+@attack("rmia-offline", reads=named("loss"), options=(Offline,), pairwise=["none"])
 def offline(
-    readings: Sequence[Reading], member: Member, likelihood: str, offline_a: float | Literal["tuned"] = SLOPE
+    readings: Sequence[Reading],
+    member: Member,
+    likelihood: str,
+    offline_a: float | Literal["tuned"] = SLOPE,
+    pairs: Pairs | None = None,
 ) -> Cells:
     """Score likewise with p̄ = ½[(1 + a) p̄_out + (1 − a)], from the other models that did not train on the record."""
     (reading,) = readings
     log_p, partners = log_likelihood(reading), left_out(member)
-    slope = tuned_slopes(log_p, member, partners) if offline_a == "tuned" else offline_a
-    return share_dominated(log_p - log_reference(log_p, member, slope, partners), member)
+    slope = tuned_slopes(log_p, member, partners) if offline_a == "tuned" else np.full(member.shape[1], offline_a)
+    slope = slope if pairs is None else slope[pairs.target]
+    reference = log_reference(log_p, member, slope, pairs or partners)
+    return _dominated(of_targets(log_p, pairs) - reference, member, pairs)
+
+
+def of_targets(values: Cells, pairs: Pairs | None) -> Cells:
+    """Return the targets' values: all columns, or those of the pairs' targets."""
+    return values if pairs is None else values[:, pairs.target]
+
+
+def _dominated(log_ratio: Cells, member: Member, pairs: Pairs | None) -> Cells:
+    """Return `share_dominated`; of pairs the ratio itself, which with γ = 1 has the same ROC curve and needs no sort."""
+    return share_dominated(log_ratio, member) if pairs is None else log_ratio
 
 
 def log_likelihood(reading: Reading) -> Cells:
@@ -83,57 +99,67 @@ def log_likelihood(reading: Reading) -> Cells:
     return -reading.values
 
 
-def log_mean_of_others(likelihood: Cells, here: Member | None = None, partners: Partners | None = None) -> Cells:
+def log_mean_of_others(likelihood: Cells, here: Member | None = None, leaving: Leaving = None) -> Cells:
     """Return the log of the mean of exp(likelihood) over all models but the target (of those on the side `here`), [N, K].
 
-    `partners` are further models left out, as `left_out` returns them. Without them the others are added up from both
+    `leaving` are further models left out, as of `left_out`, or pairs: [N, P] then. Without them the others are added up from both
     ends, and as logarithms: subtracting the target from the total would cancel, and next to a target that is far likelier
     than all others their exponentials would vanish. NaN where there are none.
     """
     counted = np.ones(likelihood.shape, dtype=bool) if here is None else here
     terms = np.where(counted, likelihood, -np.inf)
-    number = counted.sum(axis=1, keepdims=True) - counted
-    if partners is None:
+    number = counted.sum(axis=1, keepdims=True) - of_targets(counted, leaving if isinstance(leaving, Pairs) else None)
+    if leaving is None:
         totals = np.full_like(terms, -np.inf)
         totals[:, 1:] = np.logaddexp.accumulate(terms[:, :-1], axis=1)
         totals[:, :-1] = np.logaddexp(totals[:, :-1], np.logaddexp.accumulate(terms[:, :0:-1], axis=1)[:, ::-1])
     else:
-        number = number - opposite_values(counted.astype(np.float64), partners)[0]
-        totals = _log_sum_without(terms, partners)
+        number = number - _of_further(counted, leaving)
+        totals = _log_sum_without(terms, leaving)
     with np.errstate(divide="ignore", invalid="ignore"):
         logs: Cells = np.where(number > 0, totals - np.log(number), np.nan)
     return logs
 
 
-def _log_sum_without(terms: Cells, partners: Partners) -> Cells:
+def _of_further(values: np.ndarray, leaving: Leaving) -> np.ndarray:
+    """Return the values of the further models that are left out, 0 where there is none, in float64."""
+    if isinstance(leaving, Pairs):
+        return values[:, leaving.left].astype(np.float64)
+    assert leaving is not None
+    return opposite_values(values.astype(np.float64), leaving)[0]
+
+
+def _log_sum_without(terms: Cells, leaving: Leaving) -> Cells:
     """Return log Σ exp over all models but the target and its further model; sums that subtraction would cancel are added up anew."""
     largest = terms.max(axis=1, keepdims=True)
     largest = np.where(np.isfinite(largest), largest, 0)
     sizes = np.exp(terms - largest)
     total = sizes.sum(axis=1, keepdims=True)
-    rest = total - sizes - opposite_values(sizes, partners)[0]
+    targets = leaving.target if isinstance(leaving, Pairs) else np.arange(terms.shape[1])
+    rest = total - sizes[:, targets]
+    rest -= _of_further(sizes, leaving)
     cancelled = rest <= CANCELLED * total
     with np.errstate(divide="ignore"):
         sums: Cells = np.log(np.where(cancelled, 1, rest)) + largest
-    rows, targets = np.nonzero(cancelled)
+    rows, columns = np.nonzero(cancelled)
     for start in range(0, len(rows), ROWS):
-        row, target = rows[start : start + ROWS], targets[start : start + ROWS]
-        others, further = terms[row], partners[row, target]
-        place = np.arange(len(row))
-        others[place, target] = -np.inf
+        row, column = rows[start : start + ROWS], columns[start : start + ROWS]
+        further = leaving.left[column] if isinstance(leaving, Pairs) else leaving[row, column]  # type: ignore[index]
+        others, place = terms[row], np.arange(len(row))
+        others[place, targets[column]] = -np.inf
         others[place[further != NONE], further[further != NONE]] = -np.inf
-        sums[row, target] = np.logaddexp.reduce(others, axis=1)
+        sums[row, column] = np.logaddexp.reduce(others, axis=1)
     return sums
 
 
 def log_reference(
-    likelihood: Cells, member: Member, slope: float | np.ndarray = SLOPE, partners: Partners | None = None
+    likelihood: Cells, member: Member, slope: float | np.ndarray = SLOPE, leaving: Leaving = None
 ) -> Cells:
     """Return the log of p̄ = ½[(1 + a) p̄_out + (1 − a)], from the other models that did not train on the record, [N, K].
 
-    `slope` is a, one for all targets or one for each, [K].
+    `slope` is a, one for all targets or one for each, [K]; with pairs, one for each of them.
     """
-    out = np.exp(log_mean_of_others(likelihood, ~member, partners))
+    out = np.exp(log_mean_of_others(likelihood, ~member, leaving))
     return _log_of_reference(out, slope)
 
 

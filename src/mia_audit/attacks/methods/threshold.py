@@ -13,6 +13,7 @@ from mia_audit.signals.name import all_but
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float
 
+    from mia_audit.attacks.design import Pairs
     from mia_audit.signals.name import Reading
 
 NARROW = 0.01
@@ -20,15 +21,16 @@ NARROW = 0.01
 
 
 @attack(
-    "threshold", reads=all_but("confidence"), learns=False
+    "threshold", reads=all_but("confidence"), learns=False, pairwise=["none"]
 )  # a model's confidence ranks its records as its loss does
 def threshold(
-    readings: Sequence[Reading], member: Bool[np.ndarray, "N K"], likelihood: str
+    readings: Sequence[Reading], member: Bool[np.ndarray, "N K"], likelihood: str, pairs: Pairs | None = None
 ) -> Float[np.ndarray, "N K"]:
     """Score −signal where members are low, +signal where they are high; their ranks where float32 would make ties of scores."""
     (reading,) = readings
     scores = reading.values if reading.signal.members == "high" else -reading.values
-    return scores if _fits(scores) else _ranks(scores)
+    scores = scores if _fits(scores) else _ranks(scores)
+    return scores if pairs is None else scores[:, pairs.target]
 
 
 def _fits(scores: Float[np.ndarray, "N K"]) -> bool:

@@ -93,7 +93,8 @@ class PrivateExplainer:
         features, records = explained.features, len(explained.records)
         metadata = {"records": records, "features": features, "scale": explained.scale, "terms": _plain(terms)}
         self._secret = None if seed is None else _secret(seed, protocol, metadata, explained)
-        self.ledger = Ledger(ledger, features, terms.delta, metadata)
+        self.ledger = Ledger(ledger, features, terms.delta, terms.adjacency, metadata)
+        self._answered = 0
         self.deviation = terms.multiplier * terms.sensitivity / records
         self._rate = learning_rate(terms.c, self.deviation, features)
         # theorem 4.2 holds within the radius of equal weights only, which the published distance log T/√T may exceed
@@ -121,9 +122,16 @@ class PrivateExplainer:
         with self._lock:
             self._refuse_fork()
             entries: list[Entry] = []
-            for point, value, explained_class, problem in zip(points, at_queries, classes, problems, strict=True):
-                entries.append(self._one(point, float(value), int(explained_class), problem, entries))
-            self.ledger.append(entries)
+            charged: list[Entry] = []
+            first = max([self._answered, *(entry.number + 1 for entry in self.ledger.entries[-1:])])
+            for number, (point, problem) in enumerate(zip(points, problems, strict=True)):
+                asked = Entry(
+                    point, float(at_queries[number]), int(classes[number]), HISTORY, 0, 0.0, point, first + number
+                )
+                entries.append(self._one(asked, problem, charged))
+                charged += [entry for entry in entries[-1:] if entry.mu_squared > 0]
+            self.ledger.append(charged)
+            self._answered = first + len(entries)
         explanations = np.array([entry.explanation for entry in entries]).reshape(points.shape)
         return Answers(
             explanations,
@@ -150,47 +158,43 @@ class PrivateExplainer:
             )
         return checked
 
-    def _one(
-        self,
-        point: Float[np.ndarray, " n"],
-        value: float,
-        explained_class: int,
-        problem: Problem | None,
-        before: list[Entry],
-    ) -> Entry:
-        """Answer one query, given what this call has answered before it; what it charges fits the budget."""
+    def _one(self, asked: Entry, problem: Problem | None, before: list[Entry]) -> Entry:
+        """Answer one query, given what this call has charged for before it; what it charges fits the budget.
+
+        Free answers are functions of charged ones, which are all that is kept: the budget bounds memory and file.
+        """
         past = self.ledger.entries + before
-        alike = [entry for entry in past if entry.explained_class == explained_class]
+        point = asked.query
+        alike = [entry for entry in past if entry.explained_class == asked.explained_class]
         spent = self.ledger.mu_squared + sum(entry.mu_squared for entry in before)
 
         def allowed(cost: float) -> bool:
             return allows(self.terms.mu_squared, spent, cost)
 
-        made = Entry(point, value, explained_class, HISTORY, 0, 0.0, point)
         if problem is None:
-            return made._replace(explanation=self._from_history(point, alike))
+            return asked._replace(explanation=self._from_history(point, alike))
         computed = [entry for entry in alike if entry.source in (SCRATCH, WARM)]
         if self.protocol.reuse and computed:
             distances = [float(np.linalg.norm(entry.query - point)) for entry in computed]
             if min(distances) <= self._near:
-                return made._replace(source=REUSED, explanation=computed[int(np.argmin(distances))].explanation)
-        random = self._random(len(past))
+                return asked._replace(source=REUSED, explanation=computed[int(np.argmin(distances))].explanation)
+        random = self._random(asked.number)
         start, steps, choice, source = np.zeros_like(point), self.terms.steps, 0.0, SCRATCH
         if self.protocol.reuse and computed:
             choice = self._selection_cost
             if not allowed(choice + self.terms.step_cost):
-                return made._replace(explanation=self._from_history(point, alike))
+                return asked._replace(explanation=self._from_history(point, alike))
             start, steps = self._start(problem, computed, random)
             source = WARM
         cost = choice + steps * self.terms.step_cost
         if not allowed(cost):
             if choice == 0.0:
-                return made._replace(explanation=self._from_history(point, alike))
+                return asked._replace(explanation=self._from_history(point, alike))
             # the choice of a start has been paid for, and is all that this query gets
-            return made._replace(source=REUSED, mu_squared=choice, explanation=start)
+            return asked._replace(source=REUSED, mu_squared=choice, explanation=start)
         noise = random.standard_normal((1, steps, len(point))) * self.deviation
         explanation = descend([problem], start[None], noise, self._rate)[0]
-        return made._replace(source=source, steps=steps, mu_squared=cost, explanation=explanation)
+        return asked._replace(source=source, steps=steps, mu_squared=cost, explanation=explanation)
 
     def _refuse_fork(self) -> None:
         if os.getpid() != self._process:
@@ -237,20 +241,19 @@ class PrivateExplainer:
         The explanation of z_j says that f changes by φ_jᵀ(z_j − z) from z to z_j (published: that f(z_j) is φ_jᵀz_j). Of all that
         fit equally, the one nearest to the weighted mean of past explanations is taken.
         """
-        known = [entry for entry in past if entry.source != HISTORY]
-        if not known:
+        if not past:
             raise UserError(
                 f"the budget (ε = {self.terms.budget:g} at δ = {self.terms.delta:g}) leaves nothing for this query and nothing of its class"
                 " has been explained yet that it could be answered from; nothing was spent. Raise the budget"
             )
-        queries = np.array([entry.query for entry in known])
-        explanations = np.array([entry.explanation for entry in known])
+        queries = np.array([entry.query for entry in past])
+        explanations = np.array([entry.explanation for entry in past])
         away = queries - point
         distance = np.linalg.norm(away, axis=1)
         weights = capped(kernels[self.terms.kernel], distance, self.terms.c, self.terms.span)
         told = np.einsum("jn,jn->j", explanations, away if self.terms.centred else queries)
         weighted = away * weights[:, None]
-        proxy = Problem(weighted.T @ away, weighted.T @ told, float(weights @ told**2), len(known))
+        proxy = Problem(weighted.T @ away, weighted.T @ told, float(weights @ told**2), len(past))
         return minimum(proxy, near=weights @ explanations / weights.sum(), tolerance=1e-9)
 
 

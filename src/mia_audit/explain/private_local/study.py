@@ -115,13 +115,11 @@ class Study:
         before = history.entries if history is not None else []
         service.ledger.append(before)
         answers = service.answer(explained.records[queries], explained.values[queries])
-        entries = service.ledger.entries[len(before) :]
-        points = np.array([entry.query for entry in entries])
-        values = np.array([entry.value for entry in entries])
-        classes = np.array([entry.explained_class for entry in entries])
+        points, classes = explained.points(explained.records[queries]), self._classes(queries)
+        values = np.clip(explained.values[queries, classes], -1, 1)
         problems = explained.problems(points, values, classes, terms)
         exact = self._exact(points, classes, queries, terms)
-        spent = np.cumsum([entry.mu_squared for entry in service.ledger.entries])[len(before) :]
+        spent = np.cumsum([sum(entry.mu_squared for entry in before), *answers.spent])[1:]
         rows = []
         for number, (problem, phi) in enumerate(zip(problems, answers.explanations, strict=True)):
             best = minimum(problem)

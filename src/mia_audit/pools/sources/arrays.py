@@ -12,6 +12,7 @@ from jaxtyping import Float
 from mia_audit.errors import UserError, first_line
 from mia_audit.pools.catalogue import TABLE_KEYS, Source, pool, root_of
 from mia_audit.pools.persons import missing_ids, numbered_ids
+from mia_audit.storage.unpacked import Npz
 
 if TYPE_CHECKING:
     from mia_audit.pools.section import Dataset
@@ -57,10 +58,11 @@ def _array(root: Path, name: str, where: str) -> np.ndarray:
     """Read one array; a folder's is memory-mapped. Nothing that is pickled is ever loaded."""
     path = root / f"{name}.npy" if root.is_dir() else root
     try:
+        if path.exists() and not path.is_file():
+            raise ValueError("no regular file")
         if root.is_dir():
             return np.asanyarray(np.load(path, mmap_mode="r", allow_pickle=False))
-        with np.load(path, allow_pickle=False) as archive:
-            return np.asarray(archive[name])
+        return Npz(path).read(name)
     except (OSError, ValueError, KeyError, EOFError, TypeError, BadZipFile) as error:
         why = "no such file" if isinstance(error, FileNotFoundError) else first_line(error)
         raise UserError(

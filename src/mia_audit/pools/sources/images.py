@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import stat
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -12,7 +13,7 @@ import numpy as np
 
 from mia_audit.errors import UserError
 from mia_audit.pools.catalogue import Source, pool, root_of
-from mia_audit.pools.images import Images, sizes_of, unreadable
+from mia_audit.pools.images import Images, decoding_at_once, open_plain, sizes_of, unreadable
 from mia_audit.pools.persons import ids_of_files
 
 if TYPE_CHECKING:
@@ -48,16 +49,16 @@ def images(dataset: Dataset, where: str) -> Source:
         )
     paths = [path for path, _ in files]
     with ThreadPoolExecutor() as executor:
-        headers = list(executor.map(_header, paths))
-    channels, sizes = _agreed(paths, headers, dataset, where)
+        headers = list(executor.map(partial(_header, root=root.resolve()), paths))
+    channels, sizes = _agreed(paths, headers, dataset, root.resolve(), where)
 
     def open_image(row: int) -> Image:
-        from PIL.Image import open as open_file
-
-        return open_file(paths[row])
+        return open_plain(paths[row])
 
     labels = np.array([label for _, label in files])
-    decoded = Images(len(paths), channels, sizes, open_image, lambda row: str(paths[row]))
+    largest = max(width * height for header in headers if not isinstance(header, str) for width, height in [header[1]])
+    at_once = decoding_at_once(largest)
+    decoded = Images(len(paths), channels, sizes, open_image, lambda row: str(paths[row]), at_once)
     persons = None
     if dataset.person:
         below = [path.relative_to(root).as_posix() for path in paths]
@@ -69,12 +70,17 @@ def _is_image(path: Path) -> bool:
     return path.suffix.lower() in SUFFIXES and not path.name.startswith(".") and not path.is_dir()
 
 
-def _header(path: Path, whole: bool = False) -> tuple[int, tuple[int, int]] | str:
-    """Return channels and size (width, height), or what is wrong with the file: with its header, or with the `whole` of it."""
-    from PIL.Image import open as open_file
+def _header(path: Path, root: Path, whole: bool = False) -> tuple[int, tuple[int, int]] | str:
+    """Return channels and size (width, height), or what is wrong with the file: with its header, or with the `whole` of it.
 
+    Files outside the `root`, which links lead to, and what is no regular file are not opened.
+    """
     try:
-        with open_file(path) as image:
+        if not stat.S_ISREG(path.stat().st_mode):
+            return "no regular file"
+        if not path.resolve().is_relative_to(root):
+            return f"a link that leads out of {root}: copy the file there"
+        with open_plain(path) as image:
             if image.mode not in CHANNELS:
                 return f"pixels of mode {image.mode}, not of 8 bits a channel"
             if whole:
@@ -85,7 +91,7 @@ def _header(path: Path, whole: bool = False) -> tuple[int, tuple[int, int]] | st
 
 
 def _agreed(
-    paths: list[Path], headers: list[tuple[int, tuple[int, int]] | str], dataset: Dataset, where: str
+    paths: list[Path], headers: list[tuple[int, tuple[int, int]] | str], dataset: Dataset, root: Path, where: str
 ) -> tuple[int, tuple[int, int]]:
     """Return the channels and the size that all images have; UserError lists all that do not, by name."""
     read = [header for header in headers if not isinstance(header, str)]
@@ -93,7 +99,7 @@ def _agreed(
     if wrong:  # then those that would only fail when they are decoded are listed as well
         sound = [path for path in paths if path not in wrong]
         with ThreadPoolExecutor() as executor:
-            decoded = executor.map(partial(_header, whole=True), sound)
+            decoded = executor.map(partial(_header, root=root, whole=True), sound)
             wrong |= {path: header for path, header in zip(sound, decoded, strict=True) if isinstance(header, str)}
         problems = [f"{path} ({wrong[path]})" for path in paths if path in wrong]
         raise UserError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,6 +12,7 @@ from jaxtyping import Float
 from mia_audit.errors import UserError, first_line, suggest
 from mia_audit.pools.catalogue import TABLE_KEYS, Source, pool, root_of
 from mia_audit.pools.persons import ids_of_column
+from mia_audit.storage.unpacked import check_parquet
 
 if TYPE_CHECKING:
     import polars as pl
@@ -30,17 +32,18 @@ FEW = 20
 def table(dataset: Dataset, where: str) -> Source:
     """Return float32 [n, d]: numbers as they are, a column of text as one column of 0 and 1 for each of its values."""
     import polars as pl
+    import pyarrow as pa
 
     root = root_of(dataset, where)
     readers = {
         ".csv": lambda: pl.read_csv(root, infer_schema_length=None, glob=False),
-        ".parquet": lambda: pl.read_parquet(root, glob=False),
+        ".parquet": lambda: _read_parquet(root),
     }
     if root.suffix.lower() not in readers or not root.is_file():
         raise UserError(f"{where}.path: {root}: expected a file that ends in {' or '.join(readers)}")
     try:
         frame = readers[root.suffix.lower()]()
-    except (pl.exceptions.PolarsError, OSError) as error:
+    except (pl.exceptions.PolarsError, pa.ArrowException, OSError) as error:
         raise UserError(f"{where}.path: {root}: not readable as a table: {first_line(error)}") from None
     _check_header(frame, str(root), where)
     if frame.width == 1 and (other := next((mark for mark in SEPARATORS if mark in frame.columns[0]), None)):
@@ -79,6 +82,15 @@ def _persons(frame: pl.DataFrame, dataset: Dataset, root: str, where: str) -> np
         others = [column for column in frame.columns if column != dataset.label]
         raise UserError(f"{where}.person: {root} has no column '{name}' beside the label: {suggest(name, others)}")
     return ids_of_column(frame[name], f"{where}.person: column '{name}' of {root}")
+
+
+def _read_parquet(path: Path) -> pl.DataFrame:
+    """Read a Parquet file that fits in memory: polars ends the process for one that does not."""
+    import polars as pl
+    import pyarrow.parquet as pq
+
+    check_parquet(pq.ParquetFile(path), str(path))
+    return pl.read_parquet(path, glob=False)
 
 
 def _columns(column: pl.Series, root: str, where: str) -> list[pl.Series]:

@@ -12,7 +12,7 @@ import numpy as np
 
 from mia_audit.errors import UserError, first_line
 from mia_audit.pools.catalogue import PoolSource, Source, pools, root_of
-from mia_audit.pools.images import Images, sizes_of
+from mia_audit.pools.images import Images, guard_pillow, sizes_of
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -53,6 +53,7 @@ class TorchvisionSet:
 
     def __call__(self, dataset: Dataset, where: str) -> Source:
         """Read what torchvision reads at once, and leave images that are files of their own to be decoded later."""
+        guard_pillow()
         parts = [self._part(dataset, where, arguments, counts) for arguments, counts in self.splits]
         starts = [0, *accumulate(len(part) for part in parts)]
 

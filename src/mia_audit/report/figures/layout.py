@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from mia_audit.report.text.formatting import protection
+from mia_audit.sanitise import visible_lines
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -84,6 +85,7 @@ def literal_text(figure: Figure) -> None:
     powers = {label for axis in both if axis.get_scale() != "linear" for label in axis.get_ticklabels(which="both")}
     for text in set(figure.findobj(Text)) - powers:
         text.set_parse_math(False)  # type: ignore[attr-defined]
+        text.set_text(visible_lines(text.get_text()))
 
 
 def errorbars(

@@ -1,6 +1,5 @@
 """report.html: one file that loads nothing, with the answer first."""
 
-import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -42,6 +41,7 @@ from mia_audit.report.text.statements import (
     sampling_name,
     scope,
 )
+from mia_audit.sanitise import html, html_json
 
 
 def render(results: Results, findings: Findings, sources: Mapping[str, Any]) -> str:
@@ -49,7 +49,12 @@ def render(results: Results, findings: Findings, sources: Mapping[str, Any]) -> 
     import jinja2
 
     loader = jinja2.PackageLoader("mia_audit.report.page", "templates")
-    options: dict[str, Any] = {"trim_blocks": True, "lstrip_blocks": True, "undefined": jinja2.StrictUndefined}
+    options: dict[str, Any] = {
+        "trim_blocks": True,
+        "lstrip_blocks": True,
+        "undefined": jinja2.StrictUndefined,
+        "finalize": html,
+    }
     template = jinja2.Environment(loader=loader, autoescape=True, **options).get_template("report.html.j2")
     specifications: dict[str, dict[str, Any]] = {}
     interpreted = interpretations(results)
@@ -104,7 +109,7 @@ def render(results: Results, findings: Findings, sources: Mapping[str, Any]) -> 
         metadata=list(_metadata(results, findings, sources)),
         hashes=sources["inputs_sha256"],
         config=_yaml(spec.config),
-        charts=_safe(json.dumps(specifications, separators=(",", ":"), ensure_ascii=False).replace("<", "\\u003c")),
+        charts=_safe(html_json(specifications)),
         bundle=_safe(bundle().replace("</script", "<\\/script")),
     )
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from mia_audit.registry import Registry
 from mia_audit.report.tables.layout import latex
+from mia_audit.sanitise import csv
 
 if TYPE_CHECKING:
     import polars as pl
@@ -105,7 +106,7 @@ def to_csv(frame: pl.DataFrame) -> str:
         pl.when(frame[name].is_null() & attacked).then(pl.lit("not resolvable")).otherwise(pl.col(name)).alias(name)
         for name, attacked in _rates(frame)
     )
-    return text.write_csv()
+    return csv(text)
 
 
 def _rates(frame: pl.DataFrame) -> Iterator[tuple[str, pl.Series]]:

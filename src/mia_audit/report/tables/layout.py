@@ -1,39 +1,11 @@
 """One description of a printed table, which renders to LaTeX here and to HTML in the page's templates."""
 
-import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
 
-ESCAPES = str.maketrans(
-    {
-        "&": r"\&",
-        "%": r"\%",
-        "$": r"\$",
-        "#": r"\#",
-        "_": r"\_",
-        "{": r"\{",
-        "}": r"\}",
-        "~": r"\textasciitilde{}",
-        "^": r"\textasciicircum{}",
-        "\\": r"\textbackslash{}",
-        "×": r"$\times$",
-        "·": r"$\cdot$",
-        "ε": r"$\varepsilon$",
-        "δ": r"$\delta$",
-        "σ": r"$\sigma$",
-        "−": "$-$",
-        "±": r"$\pm$",
-        "≥": r"$\geq$",
-        "∞": r"$\infty$",
-        "½": r"$\frac12$",
-        "–": "--",
-        "\u00a0": "~",
-        "\u202f": r"\,",
-    }
-)
-DIGITS = str.maketrans("⁻⁰¹²³⁴⁵⁶⁷⁸⁹", "-0123456789")
+from mia_audit.sanitise import tex, tex_comment
 
 
 @dataclass(frozen=True)
@@ -84,31 +56,25 @@ def text(*titles: str) -> list[Column]:
     return [Column(title, number=False) for title in titles]
 
 
-def escape(text: str) -> str:
-    """Return text as LaTeX prints it unchanged."""
-    escaped = text.translate(ESCAPES)
-    return re.sub("[⁻⁰¹²³⁴⁵⁶⁷⁸⁹]+", lambda found: f"$^{{{found[0].translate(DIGITS)}}}$", escaped)
-
-
 def latex(layout: Layout, long: bool = False) -> str:
     """Return a table as LaTeX (booktabs) without a float, so that a paper can \\input it."""
     environment = "longtable" if long else "tabular"
     alignment = "".join("r" if column.number else "l" for column in layout.columns)
     head = []
     if spans := layout.groups:
-        head.append(" & ".join(rf"\multicolumn{{{span}}}{{c}}{{{escape(name)}}}" for name, span in spans) + r" \\")
+        head.append(" & ".join(rf"\multicolumn{{{span}}}{{c}}{{{tex(name)}}}" for name, span in spans) + r" \\")
         ends = [sum(span for _, span in spans[: index + 1]) for index in range(len(spans))]
         rules = [
             rf"\cmidrule(lr){{{end - span + 1}-{end}}}" for (name, span), end in zip(spans, ends, strict=True) if name
         ]
         head.append(" ".join(rules))
-    head.append(" & ".join(escape(column.title) for column in layout.columns) + r" \\")
+    head.append(" & ".join(tex(column.title) for column in layout.columns) + r" \\")
     body = [" & ".join(map(_latex_cell, row)) + r" \\" for row in layout.rows]
     width = rf"\multicolumn{{{len(layout.columns)}}}{{p{{\linewidth}}}}"
-    notes = [rf"{width}{{\footnotesize {escape(note)}}} \\" for note in layout.notes]
+    notes = [rf"{width}{{\footnotesize {tex(note)}}} \\" for note in layout.notes]
     lines = [
         rf"% Needs \usepackage{{booktabs{',longtable' if long else ''}}}.",
-        *([f"% {layout.caption}"] if layout.caption else []),
+        *([tex_comment(layout.caption)] if layout.caption else []),
         rf"\begin{{{environment}}}{{{alignment}}}",
         r"\toprule",
         *head,
@@ -124,4 +90,4 @@ def latex(layout: Layout, long: bool = False) -> str:
 
 def _latex_cell(cell: Cell | str) -> str:
     notes = cell.notes if isinstance(cell, Cell) else ()
-    return " ".join([escape(str(cell)), *(rf"{{\footnotesize {escape(note)}}}" for note in notes if note)])
+    return " ".join([tex(str(cell)), *(rf"{{\footnotesize {tex(note)}}}" for note in notes if note)])

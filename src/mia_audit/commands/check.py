@@ -1,0 +1,61 @@
+"""`mia-audit check`: look at a config without running anything that it says."""
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mia_audit.errors import UserError
+
+if TYPE_CHECKING:
+    from mia_audit.config.schema import Audit
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    parser.add_argument("config", type=Path, help="the audit's YAML file")
+    parser.add_argument(
+        "--with-code",
+        action="store_true",
+        help="check what code of the config's own defines as well, which loads its Python files",
+    )
+
+
+def run(options: argparse.Namespace) -> None:
+    """Check that a config is plain YAML, keeps to the schema and names files that exist; UserError says what is wrong first."""
+    from mia_audit.config.plain import code_named, read_plain
+    from mia_audit.registry import file_digest
+
+    values = read_plain(options.config)
+    code = code_named(values)
+    for name in code:
+        digest = file_digest(name)
+        print(f"{options.config}: runs {name}" + (f" (SHA-256 {digest})" if digest else ""))
+    if code and not options.with_code:
+        print(
+            f"{options.config}: plain YAML; it names {len(code)} piece{'s' * (len(code) > 1)} of code, which run with your rights."
+            " Read them, then check the rest with --with-code, which loads them"
+        )
+        return
+    from mia_audit.config.load import check_audit
+
+    audit = check_audit(values, str(options.config))
+    files = list(_files(audit))
+    for key, path in files:
+        if not path.exists():
+            raise UserError(
+                f"{options.config}: {key}: no such file: {path}; paths are relative to where the audit is started"
+            )
+    print(f"{options.config}: plain YAML, keeps to the schema, and its {len(files)} files and folders exist")
+
+
+def _files(audit: "Audit") -> list[tuple[str, Path]]:
+    named = [
+        *((f"datasets.{name}.path", one.path) for name, one in audit.datasets.items() if not one.download),
+        *((f"imported.{name}.signals", one.signals) for name, one in audit.imported.items()),
+        *(
+            (f"architectures.{name}.pretrained", one.pretrained)
+            for name, one in audit.architectures.items()
+            if one.pretrained not in ("none", "public", "hub")
+        ),
+    ]
+    return [(key, Path(path)) for key, path in named if path]

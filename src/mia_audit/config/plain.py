@@ -1,0 +1,144 @@
+"""The text of a config as plain YAML: values alone, of bounded size, and nothing that Snakemake would run as code."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from mia_audit.errors import UserError
+
+MOST_BYTES = 1 << 18
+"""A larger file is no config."""
+MOST_VALUES, MOST_DEPTH = 100_000, 50
+"""Values of a config, each counted as often as it is referred to, and how deep they may be nested."""
+
+YTE = ("__use_yte__", "__definitions__", "__variables__")
+"""Keys with which Snakemake takes a config for a template of yte, and runs what it says."""
+
+
+def read_plain(path: Path) -> Any:
+    """Return the values of a config file; UserError, naming the file, for anything that is not plain YAML of a config's size."""
+    try:
+        if not path.is_file():
+            raise FileNotFoundError
+        if path.stat().st_size > MOST_BYTES:
+            raise UserError(f"{path}: {path.stat().st_size:,} bytes; a config has at most {MOST_BYTES:,}")
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file; an audit is one YAML file, see config/README.md") from None
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path}: not YAML: {error}") from None
+    except (OSError, ValueError) as error:  # a path with a null byte is a ValueError
+        raise UserError(f"{path}: cannot be read: {error}") from None
+    if _brackets(text) > 4 * MOST_DEPTH:  # which a parser takes minutes for
+        raise UserError(f"{path}: nested too deep; a config has at most {MOST_DEPTH} levels")
+    try:
+        node = yaml.compose(text, yaml.SafeLoader)
+        if node is not None and (wrong := _excess(node)):
+            raise UserError(f"{path}: {wrong}")
+        values = yaml.safe_load(text)
+    except RecursionError:
+        raise UserError(f"{path}: nested too deep; a config has at most {MOST_DEPTH} levels") from None
+    except (yaml.YAMLError, ValueError, TypeError, OverflowError) as error:  # dates and numbers that are none
+        raise UserError(f"{path}: not YAML: {' '.join(str(error).split())[:400]}") from None
+    refuse_code(values, str(path))
+    return values
+
+
+def _brackets(text: str) -> int:
+    """Return how many brackets and braces are open at once at most, in quotes or not."""
+    steps = (1 if mark in "[{" else -1 for mark in re.findall(r"[\[\]{}]", text))
+    return max(accumulate(steps), default=0)
+
+
+def _excess(node: yaml.Node) -> str:
+    """Say how a document is larger than a config, aliases counted as what they stand for; empty where it is not."""
+    return check_size(node, lambda one: [part for pair in one.value for part in _parts(pair)] if _nested(one) else [])
+
+
+def _nested(node: yaml.Node) -> bool:
+    return isinstance(node, yaml.MappingNode | yaml.SequenceNode)
+
+
+def _parts(pair: Any) -> tuple[Any, ...]:
+    return pair if isinstance(pair, tuple) else (pair,)
+
+
+def check_size(root: Any, parts_of: Any) -> str:
+    """Say how a tree is too large or deep for a config; values that are referred to many times are counted each time."""
+    sizes: dict[int, int] = {}
+
+    def size(node: Any, depth: int, above: frozenset[int]) -> int:
+        if id(node) in above:
+            raise ValueError("a value that contains itself; write it out")
+        if depth > MOST_DEPTH:
+            raise ValueError(f"nested too deep; a config has at most {MOST_DEPTH} levels")
+        if id(node) not in sizes:
+            parts = parts_of(node)
+            within = above | {id(node)} if parts else above
+            sizes[id(node)] = 1 + sum(size(part, depth + 1, within) for part in parts)
+        if sizes[id(node)] > MOST_VALUES:
+            raise ValueError(f"more than {MOST_VALUES:,} values, aliases written out; a config has fewer")
+        return sizes[id(node)]
+
+    try:
+        size(root, 0, frozenset())
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
+def refuse_excess(values: Any, where: str) -> None:
+    """Raise UserError for values, however they were read, that are more than a config has."""
+
+    def parts_of(value: Any) -> list[Any]:
+        if isinstance(value, Mapping):
+            return list(value.values())
+        return list(value) if isinstance(value, list | tuple) else []
+
+    if wrong := check_size(values, parts_of):
+        raise UserError(f"{where}: {wrong}")
+
+
+def refuse_code(values: Any, where: str) -> None:
+    """Raise UserError for keys and values that Snakemake evaluates before anything of this package sees them."""
+    for key, text in _texts(values, ""):
+        if text in YTE or text.startswith("?"):
+            raise UserError(
+                f"{where}: {key or 'a key'}: '{text[:60]}' is code that Snakemake would run while it reads the file (yte);"
+                " an audit's config is plain YAML: write the value itself"
+            )
+
+
+def _texts(value: Any, key: str) -> Iterator[tuple[str, str]]:
+    """Yield every key and text of nested values, with the path of keys that leads there."""
+    if isinstance(value, str):
+        yield key, value
+    elif isinstance(value, Mapping):
+        for name, part in value.items():
+            if isinstance(name, str):
+                yield key, name
+            yield from _texts(part, f"{key}.{name}" if key else str(name)[:60])
+    elif isinstance(value, list):
+        for part in value:
+            yield from _texts(part, key)
+
+
+def code_named(values: Any) -> list[str]:
+    """List what a config names that is run: Python files, classes of packages but scikit-learn's, and commands; sorted."""
+    from mia_audit.learners.naming import CLASS
+    from mia_audit.registry import code_files
+
+    named = set(code_files(values))
+    for key, text in _texts(values, ""):
+        last = key.rpartition(".")[2]
+        if last in ("train", "predict") and " " in text.strip():
+            named.add(f"command: {text}")
+        elif CLASS.fullmatch(text) and not text.startswith("sklearn."):
+            named.add(text)
+    return sorted(named)

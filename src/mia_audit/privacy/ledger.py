@@ -1,0 +1,325 @@
+"""Ledgers of privacy: what was spent on which terms, in a file that is only ever appended to and that fails closed.
+
+A ledger has one unit, one adjacency and one set of terms; so has each of its entries. The file is text, one line each:
+
+    LENGTH CHECK SHA256 JSON
+
+LENGTH is that of JSON in bytes (8 hexadecimal digits), CHECK the start of the SHA-256 of LENGTH (8 digits), SHA256 the digest
+of the line before followed by JSON. The first line is the header, with a random id: every line thus depends on all before
+it, and no line fits another ledger. docs/security.md says what this protects against.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import math
+import os
+import re
+import secrets
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+from mia_audit.errors import UserError
+from mia_audit.storage import create_once
+from mia_audit.storage.regular_files import OWNER_ONLY, open_regular
+
+KIND, FORMAT = "mia-audit ledger", 1
+LONGEST = 1 << 26
+"""No longer line is read, in bytes: that of an explanation of a million features."""
+_LINE = re.compile(rb"([0-9a-f]{8}) ([0-9a-f]{8}) ([0-9a-f]{64}) ")
+_PREFIX = 8 + 1 + 8 + 1 + 64 + 1
+
+
+@dataclass(frozen=True)
+class Header:
+    """What a ledger was begun with: whom it protects, between which neighbours, and the terms of everything in it."""
+
+    unit: str
+    adjacency: str
+    terms: Mapping[str, Any] = field(default_factory=dict)
+    id: str = ""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One charge: for what, in which unit and adjacency, what an accountant needs to know of it, and what was released."""
+
+    what: str
+    unit: str
+    adjacency: str
+    terms: Mapping[str, Any]
+    released: Mapping[str, Any] = field(default_factory=dict)
+
+
+Check = Callable[[Entry], None]
+"""What a kind of ledger expects of an entry beyond the format; it raises ValueError."""
+
+
+def _anything(_: Entry) -> None:
+    """Expect nothing more."""
+
+
+class Ledger:
+    """The entries so far, in memory and, given a path, on disk.
+
+    Opening a ledger that exists continues it; unit, adjacency and terms must be those it was begun with. One process at a
+    time may hold it. Raises UserError for a ledger of another header, one that is damaged, one that is in use, and a path
+    that is no regular file of this user.
+    """
+
+    def __init__(self, path: Path | None, header: Header, check: Check = _anything) -> None:
+        self.path, self.header = path, header
+        self.entries: list[Entry] = []
+        self.head = ""
+        """The digest of the last line: who keeps it elsewhere can tell that a copy was restored."""
+        self._check, self._file, self._process = check, -1, os.getpid()
+        if path is not None:
+            self._open(path)
+
+    def append(self, entries: list[Entry]) -> None:
+        """Charge for entries; only when this has returned may what they release be released.
+
+        Raises UserError, and charges nothing, where an entry does not belong here or the file is not the one that was
+        opened. Where the disk fails the entries stay charged, and the ledger takes no more until it is opened again.
+        """
+        if os.getpid() != self._process:
+            raise UserError(
+                "ledger: a fork may not spend the budget of the process that holds it; nothing was released"
+            )
+        for entry in entries:
+            try:
+                _belongs(entry, self.header)
+                self._check(entry)
+            except ValueError as error:
+                raise UserError(f"{self.path or 'ledger'}: {error}; nothing was charged or released") from None
+        if self.path is None or not entries:
+            self.entries += entries
+            return
+        if self._file < 0:
+            raise UserError(f"{self.path}: closed; nothing was released")
+        self._refuse_replaced()
+        lines, head = b"", self.head
+        for number, entry in enumerate(entries, start=len(self.entries)):
+            line, head = _line({"number": number} | asdict(entry), head)
+            lines += line
+        self.entries += entries
+        try:
+            _write_all(self._file, lines)
+            os.fsync(self._file)
+        except OSError as error:
+            self.close()
+            raise UserError(
+                f"{self.path}: {error.strerror or error}; the answer was not released and stays charged. Make room and start again"
+            ) from None
+        self.head = head
+
+    def close(self) -> None:
+        """Let go of the file; another process may then open it."""
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _open(self, path: Path) -> None:
+        if not path.exists() and not path.is_symlink():
+            with create_once(path, OWNER_ONLY) as partial:
+                begun = asdict(self.header) | {"id": secrets.token_hex(16)}
+                partial.write_bytes(_line({"kind": KIND, "format": FORMAT} | begun, "")[0])
+                _sync(partial)
+            _sync(path.parent)
+        self._file = _opened(path, os.O_RDWR | os.O_APPEND)
+        try:
+            try:
+                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise UserError(
+                    f"{path}: another process answers from this ledger; two of them would spend the budget twice"
+                ) from None
+            self._refuse_replaced()
+            found, self.entries, self.head, end = _parsed(path, self._file, self._check)
+            self._compare(path, found)
+            self.header = found
+            os.ftruncate(self._file, end)
+        except BaseException:
+            self.close()
+            raise
+
+    def _compare(self, path: Path, found: Header) -> None:
+        """Refuse a ledger that was begun with another unit, adjacency or terms."""
+        expected = json.loads(json.dumps(asdict(self.header)))
+        given = asdict(found)
+        other = [name for name in ("unit", "adjacency") if given[name] != expected[name]]
+        names = sorted(given["terms"].keys() | expected["terms"].keys())
+        other += [name for name in names if given["terms"].get(name) != expected["terms"].get(name)]
+        if other:
+            raise UserError(
+                f"{path}: begun with other {', '.join(other)}; answers on other terms need a ledger of their own"
+            )
+
+    def _refuse_replaced(self) -> None:
+        """Refuse to write to a file that is no longer the one at the path, from which another process may answer."""
+        assert self.path is not None
+        mine = os.fstat(self._file)
+        try:
+            there = self.path.lstat()
+        except OSError:
+            there = None
+        if there is None or (there.st_dev, there.st_ino) != (mine.st_dev, mine.st_ino):
+            raise UserError(
+                f"{self.path}: moved or replaced while it was in use; nothing was released. Put it back and start again"
+            )
+
+
+def read(path: Path, check: Check = _anything) -> tuple[Header, list[Entry], str]:
+    """Return header, entries and head of a ledger, which may be in use; UserError where it is damaged or missing."""
+    descriptor = _opened(path, os.O_RDONLY)
+    try:
+        return _parsed(path, descriptor, check)[:3]
+    finally:
+        os.close(descriptor)
+
+
+def _opened(path: Path, flags: int) -> int:
+    try:
+        return open_regular(path, flags)
+    except OSError as error:
+        raise UserError(f"{path}: {(error.strerror or str(error)).lower()}; expected a ledger") from None
+
+
+def _parsed(path: Path, descriptor: int, check: Check) -> tuple[Header, list[Entry], str, int]:
+    """Return header, entries, head, and where they end: only a last line shorter than it says is left out."""
+    header: Header | None = None
+    entries: list[Entry] = []
+    head, end = "", 0
+    for number, (content, digest, after) in enumerate(_lines(path, descriptor)):
+        try:
+            if digest != _digest(head, content):
+                raise ValueError("its digest does not follow from the lines before it")
+            value = json.loads(content, parse_constant=_refuse_constant)
+            if not isinstance(value, dict):
+                raise ValueError("not an object")
+            if header is None:
+                header = _header(value)
+            else:
+                entry = _entry(value, len(entries))
+                _belongs(entry, header)
+                check(entry)
+                entries.append(entry)
+        except (ValueError, RecursionError) as error:
+            raise _damaged(path, f"line {number + 1}: {error}") from None
+        head, end = digest, after
+    if header is None:
+        raise _damaged(path, "no whole line")
+    return header, entries, head, end
+
+
+def _lines(path: Path, descriptor: int) -> Iterator[tuple[bytes, str, int]]:
+    """Yield the JSON of every whole line, its digest, and the offset after it; a last one that a crash cut short is left out."""
+    end = 0
+    with os.fdopen(os.dup(descriptor), "rb") as file:
+        file.seek(0)
+        while start := file.read(_PREFIX):
+            if len(start) < _PREFIX:
+                return
+            match = _LINE.fullmatch(start)
+            length = int(match[1], 16) if match else 0
+            if match is None or match[2] != _length(length)[9:] or length > LONGEST:
+                raise _damaged(path, f"no length and digest at byte {end}")
+            content = file.read(length + 1)
+            if len(content) <= length:
+                return
+            if content[-1:] != b"\n":
+                raise _damaged(path, f"no end of the line at byte {end + _PREFIX + length}")
+            end += _PREFIX + len(content)
+            yield content[:-1], match[3].decode(), end
+
+
+def _damaged(path: Path, what: str) -> UserError:
+    return UserError(
+        f"{path}: damaged ({what}); expected a ledger as it was written. Nothing is answered from it: restore a whole copy, of"
+        " the same or a later state"
+    )
+
+
+def _line(value: Mapping[str, Any], head: str) -> tuple[bytes, str]:
+    content = json.dumps(value, allow_nan=False, sort_keys=True).encode()
+    digest = _digest(head, content)
+    return b"%s %s %s\n" % (_length(len(content)), digest.encode(), content), digest
+
+
+def _length(length: int) -> bytes:
+    """Return LENGTH CHECK: a length that is damaged must not make its line look like one that was cut short."""
+    digits = b"%08x" % length
+    return digits + b" " + hashlib.sha256(digits).hexdigest()[:8].encode()
+
+
+def _digest(head: str, content: bytes) -> str:
+    return hashlib.sha256(head.encode() + content).hexdigest()
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is no number")
+
+
+def _header(value: dict[str, Any]) -> Header:
+    if value.get("kind") != KIND or value.get("format") != FORMAT:
+        raise ValueError(f"not the header of a ledger of format {FORMAT}")
+    texts = [value.get(name) for name in ("unit", "adjacency", "id")]
+    terms = value.get("terms")
+    if not all(isinstance(text, str) and text for text in texts) or not isinstance(terms, dict):
+        raise ValueError("expected unit, adjacency, id and terms")
+    return Header(str(texts[0]), str(texts[1]), terms, str(texts[2]))
+
+
+def _entry(value: dict[str, Any], number: int) -> Entry:
+    kinds = {"number": int, "what": str, "unit": str, "adjacency": str, "terms": dict, "released": dict}
+    if value.keys() != kinds.keys() or any(type(value[name]) is not kind for name, kind in kinds.items()):
+        raise ValueError(f"expected {', '.join(kinds)}")
+    if value.pop("number") != number:
+        raise ValueError(f"expected entry {number}")
+    return Entry(**value)
+
+
+def _belongs(entry: Entry, header: Header) -> None:
+    """Raise ValueError for an entry of another unit or adjacency, and for terms that are not finite or negative."""
+    for name in ("unit", "adjacency"):
+        if (given := getattr(entry, name)) != getattr(header, name):
+            raise ValueError(f"an entry of {name} '{given}', where the ledger's is '{getattr(header, name)}'")
+    for number in _numbers(entry.terms):
+        if not (math.isfinite(number) and number >= 0):
+            raise ValueError(f"an entry that costs {number:g}; expected finite numbers from 0")
+    if not all(math.isfinite(number) for number in _numbers(entry.released)):
+        raise ValueError("an entry that releases a number that is not finite")
+
+
+def _numbers(value: Any) -> Iterator[float]:
+    if isinstance(value, Mapping):
+        value = list(value.values())
+    if isinstance(value, list | tuple):
+        for each in value:
+            yield from _numbers(each)
+    elif isinstance(value, int | float):
+        yield float(value) if abs(value) < 1e300 else math.inf
+
+
+def _write_all(file: int, content: bytes) -> None:
+    rest = memoryview(content)
+    while rest:
+        rest = rest[os.write(file, rest) :]
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,252 @@
+"""A warm worker: one process that has imported PyTorch and forks itself for every local job of the workflow.
+
+A job's own start costs seconds, most of them PyTorch's imports. The worker listens on an abstract Unix socket that only its
+own user can talk to; the command of a job sends it the arguments, the environment, the folder and the open files, and waits
+for the exit code of the child that does the work. A job that cannot use the worker runs in its own process: on a cluster, in
+another environment or with another number of threads. The worker ends with the process that started it.
+"""
+
+import array
+import atexit
+import json
+import os
+import resource
+import secrets
+import select
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+ADDRESS = "MIA_AUDIT_WARM_WORKER"
+"""The environment variable with the worker's name; `off` starts none."""
+READ_AT_START = ("PYTHON", "LD_", "LC_", "LANG", "TZ", "POLARS_", "ARROW_", "TORCH", "PYTORCH_", "CUDA_", "HF_")
+NUMBERS_OF_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+"""Snakemake sets them for a job. Libraries read them, and variables with the prefixes above, when they are imported."""
+COMPUTING = ("architecture", "pretrain", "train", "signals", "explanation-metrics")
+"""The stages that import PyTorch."""
+PROGRAM = "import sys; from mia_audit.cli import serve; serve(int(sys.argv[1]), pytorch=sys.argv[2] == '1')"
+Main = Callable[[Sequence[str]], int]
+LENGTH = struct.Struct("!I")
+KILLED = 128 + signal.SIGKILL
+
+
+def start(threads: int, pytorch: bool) -> "subprocess.Popen[bytes] | None":
+    """Start a worker for the jobs that this process starts from now on; it serves those with this many threads.
+
+    `pytorch` tells that the jobs which train and ask models need PyTorch. Where one has been started already, or is turned
+    off, none is started.
+    """
+    if sys.platform != "linux" or os.environ.get(ADDRESS):
+        return None
+    os.environ[ADDRESS] = name = f"mia-audit-{secrets.token_hex(16)}"
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(f"\0{name}")
+    listener.listen(256)
+    environment = os.environ | dict.fromkeys(NUMBERS_OF_THREADS, str(threads))
+    worker = subprocess.Popen(  # its standard input stays open as long as this process lives
+        [sys.executable, "-c", PROGRAM, str(listener.fileno()), str(int(pytorch))],
+        stdin=subprocess.PIPE,
+        pass_fds=[listener.fileno()],
+        env=environment,
+    )
+    listener.close()
+    atexit.register(_end, worker)
+    return worker
+
+
+def turn_off() -> None:
+    """Let the jobs that this process starts from now on run in processes of their own, wherever they are."""
+    os.environ[ADDRESS] = "off"
+
+
+def _end(worker: "subprocess.Popen[bytes]") -> None:
+    """End the worker and wait for it, so that its jobs' processor time counts for this process."""
+    assert worker.stdin is not None
+    worker.stdin.close()
+    worker.wait()
+
+
+def run_warm(arguments: Sequence[str]) -> int | None:
+    """Run a stage in a child of the worker and return its exit code; None where there is no worker that can."""
+    name = os.environ.get(ADDRESS)
+    if sys.platform != "linux" or not name or name == "off":
+        return None
+    with socket.socket(socket.AF_UNIX) as connection:
+        try:
+            connection.connect(f"\0{name}")
+            if _peer(connection) != os.getuid():
+                return None
+            umask = os.umask(0)
+            os.umask(umask)
+            request = {
+                "arguments": list(arguments),
+                "environment": dict(os.environ),
+                "folder": os.getcwd(),  # noqa: PTH109 - as it is, not resolved
+                "umask": umask,
+                "identity": _identity(),
+            }
+            body = json.dumps(request).encode()
+            descriptors = array.array("i", [0, 1, 2])
+            header = LENGTH.pack(len(body))
+            connection.sendmsg([header], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, descriptors)])
+            connection.sendall(body)
+            child = _receive(connection)
+        except OSError:
+            return None
+        if not child:  # the worker has gone, or is of another environment: nothing has begun
+            return None
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, lambda number, _: _forward(child, number))
+        code = _receive(connection)
+    return KILLED if code is None else code - 1
+
+
+def serve(listener_descriptor: int, main: Main, pytorch: bool) -> None:
+    """Fork a child that runs `main` for every job that asks, until standard input ends with the process that holds it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in a terminal is for the jobs
+    with socket.socket(fileno=listener_descriptor) as listener:
+        while True:
+            ready, _, _ = select.select([listener, sys.stdin], [], [])
+            if sys.stdin in ready:
+                break
+            connection, _ = listener.accept()
+            with connection:
+                _answer(connection, listener, main, pytorch)
+            _reap(os.WNOHANG)
+    _reap(0)
+
+
+def _reap(options: int) -> None:
+    """Collect the children that have ended; with no options, wait for all."""
+    try:
+        while os.waitpid(-1, options)[0]:
+            pass
+    except ChildProcessError:
+        return
+
+
+def _answer(connection: socket.socket, listener: socket.socket, main: Main, pytorch: bool) -> None:
+    descriptors: list[int] = []
+    try:
+        if _peer(connection) != os.getuid():
+            return
+        header, received, _, _ = connection.recvmsg(LENGTH.size, socket.CMSG_SPACE(3 * array.array("i").itemsize))
+        for level, kind, data in received:
+            if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+                descriptors += array.array("i", data)
+        request = json.loads(_exactly(connection, *LENGTH.unpack(header)))
+        if request["identity"] != json.loads(json.dumps(_identity())) or len(descriptors) != 3:
+            return
+        _preload(request["arguments"][0], pytorch)
+        if os.fork() == 0:
+            listener.close()
+            _become(request, connection, descriptors, main)
+    except Exception:  # the job then runs in its own process, and says there what is wrong
+        return
+    finally:
+        for descriptor in descriptors:
+            os.close(descriptor)
+
+
+def _become(request: dict[str, Any], connection: socket.socket, descriptors: list[int], main: Main) -> None:
+    """Do the work of a job in the forked child, and end the child whatever happens."""
+    code = 1
+    try:
+        for target, descriptor in enumerate(descriptors):
+            os.dup2(descriptor, target)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        os.environ.clear()
+        os.environ.update(request["environment"])
+        os.environ.pop(ADDRESS, None)
+        tempfile.tempdir = None  # found anew, by the job's TMPDIR
+        os.umask(request["umask"])
+        os.chdir(request["folder"])
+        connection.sendall(LENGTH.pack(os.getpid()))
+        threading.Thread(target=_end_with, args=(connection,), daemon=True).start()
+        try:
+            code = main(request["arguments"])
+        except SystemExit as ended:
+            code = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
+        except KeyboardInterrupt:
+            code = 128 + signal.SIGINT
+        except BaseException:
+            sys.excepthook(*sys.exc_info())
+        sys.stdout.flush()
+        sys.stderr.flush()
+        connection.sendall(LENGTH.pack(code + 1))
+    finally:
+        os._exit(code)
+
+
+def _end_with(connection: socket.socket) -> None:
+    """End this process when the command that asked for it has ended, as a kill of that command should."""
+    connection.recv(1)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _forward(child: int, number: int) -> None:
+    try:
+        os.kill(child, number)
+    except ProcessLookupError:
+        return
+
+
+def _receive(connection: socket.socket) -> int | None:
+    """Return the next number that the other side sends; None where it has gone."""
+    try:
+        (number,) = LENGTH.unpack(_exactly(connection, LENGTH.size))
+    except (OSError, struct.error):
+        return None
+    return int(number)
+
+
+def _exactly(connection: socket.socket, count: int) -> bytes:
+    body = b""
+    while len(body) < count and (part := connection.recv(count - len(body))):
+        body += part
+    return body
+
+
+def _peer(connection: socket.socket) -> int:
+    """Return the user of the process at the other end."""
+    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    user: int = struct.unpack("3i", credentials)[1]
+    return user
+
+
+def _identity() -> dict[str, Any]:
+    """Return all that a child has from the worker where it should have it from the job: it must be the same of both."""
+    return {
+        "code": [sys.prefix, __file__],
+        "environment": {
+            name: value
+            for name, value in os.environ.items()
+            if name.startswith(READ_AT_START) or name in NUMBERS_OF_THREADS
+        },
+        "limits": {
+            name: resource.getrlimit(getattr(resource, name)) for name in dir(resource) if name.startswith("RLIMIT_")
+        },
+        "cores": sorted(os.sched_getaffinity(0)),
+        "priority": os.nice(0),
+        "control group": Path("/proc/self/cgroup").read_text(),
+        "namespaces": {name: Path(f"/proc/self/ns/{name}").stat().st_ino for name in ("mnt", "pid", "user")},
+    }
+
+
+def _preload(stage: str, pytorch: bool) -> None:
+    """Import what a stage's children need, the first time that one is asked for."""
+    import_module(f"mia_audit.commands.{stage.replace('-', '_')}")
+    if pytorch and stage in COMPUTING:
+        from mia_audit.runtime.torchvision_guard import guard
+
+        guard()
+        for module in ("torch._dynamo", "timm"):  # optimizers import the first when they are made
+            import_module(module)

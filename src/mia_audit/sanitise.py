@@ -1,0 +1,158 @@
+"""What others wrote, made safe for where it goes: terminals and logs, TeX, CSV and HTML. Everything that writes text goes through here.
+
+Names of classes and columns, paths, reasons of failures and titles come from configs, data and results of others.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TextIO
+
+if TYPE_CHECKING:
+    import polars as pl
+    from rich.console import Console
+
+HIDDEN = re.compile(
+    "[\x00-\x1f\x7f-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff\U000e0000-\U000e007f]"
+)
+"""Characters that do something instead of being seen: controls, line ends, marks of direction, tags, halves of surrogates."""
+_HIDDEN_IN_LINES = re.compile(HIDDEN.pattern.replace("\x00-\x1f", "\x00-\x08\x0b-\x1f"))
+
+TEX = str.maketrans(
+    {
+        "&": r"\&",
+        "%": r"\%",
+        "$": r"\$",
+        "#": r"\#",
+        "_": r"\_",
+        "{": r"\{",
+        "}": r"\}",
+        "~": r"\textasciitilde{}",
+        "^": r"\textasciicircum{}",
+        "\\": r"\textbackslash{}",
+        "×": r"$\times$",
+        "·": r"$\cdot$",
+        "ε": r"$\varepsilon$",
+        "δ": r"$\delta$",
+        "σ": r"$\sigma$",
+        "−": "$-$",
+        "±": r"$\pm$",
+        "≥": r"$\geq$",
+        "∞": r"$\infty$",
+        "½": r"$\frac12$",
+        "–": "--",
+        "\u00a0": "~",
+        "\u202f": r"\,",
+    }
+)
+_DIGITS = str.maketrans("⁻⁰¹²³⁴⁵⁶⁷⁸⁹", "-0123456789")
+FORMULA = tuple("=+-@\t\r\n＝＋－＠|%")
+"""How a cell begins that a spreadsheet may take for a formula (OWASP, CSV injection)."""
+
+
+def visible(text: str) -> str:
+    """Return text in one line, hidden characters written out as Python escapes them."""
+    return HIDDEN.sub(_written_out, text)
+
+
+def visible_lines(text: str) -> str:
+    """Return text with its line ends and tabs, all other hidden characters written out."""
+    return _HIDDEN_IN_LINES.sub(_written_out, text)
+
+
+def _written_out(found: re.Match[str]) -> str:
+    return found[0].encode("unicode_escape", "surrogatepass").decode("ascii")
+
+
+def tex(text: str) -> str:
+    """Return text as LaTeX prints it unchanged, in one line."""
+    escaped = visible(text).translate(TEX)
+    return re.sub("[⁻⁰¹²³⁴⁵⁶⁷⁸⁹]+", lambda found: f"$^{{{found[0].translate(_DIGITS)}}}$", escaped)
+
+
+def tex_comment(text: str) -> str:
+    """Return text as a comment of LaTeX, which no text can leave."""
+    return f"% {visible(text)}"
+
+
+def csv(frame: pl.DataFrame) -> str:
+    """Return a table as CSV that a spreadsheet takes for text and numbers: the start of a formula gets an apostrophe before it."""
+    import polars as pl
+
+    texts = [name for name, kind in frame.schema.items() if kind in (pl.String, pl.Categorical) or kind == pl.Enum]
+    safe = frame.with_columns(pl.col(name).cast(pl.String).map_elements(csv_cell, pl.String) for name in texts)
+    return safe.rename({name: csv_cell(name) for name in frame.columns}).write_csv()
+
+
+def csv_cell(text: str) -> str:
+    """Return the text of a cell; numbers stay as they are."""
+    shown = visible(text)
+    return f"'{shown}" if text.lstrip(" ").startswith(FORMULA) and not _is_number(text) else shown
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return "_" not in text and text.isascii() and not HIDDEN.search(text)
+
+
+def html(value: Any) -> Any:
+    """Return what a template may escape and show: text without hidden characters, all else as it is. jinja2's `finalize`."""
+    return visible_lines(value) if type(value) is str else value
+
+
+def html_json(value: Any) -> str:
+    """Return JSON that may stand in a script element of a page: nothing in it ends that element."""
+    text = json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+    return HIDDEN.sub(lambda found: json.dumps(found[0])[1:-1], text).replace("<", "\\u003c")
+
+
+class _Safe:
+    """A text stream that writes out hidden characters other than line ends and tabs."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self.stream = stream
+
+    def write(self, text: str) -> int:
+        """Write text; return its length, as streams do."""
+        self.stream.write(visible_lines(text))
+        return len(text)
+
+    def writelines(self, lines: Any) -> None:
+        """Write every one of some lines."""
+        for line in lines:
+            self.write(line)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.stream, name)
+
+
+@contextmanager
+def safe_streams() -> Iterator[None]:
+    """Let nothing that is printed meanwhile move the cursor, colour or reorder text, on a terminal or in a log."""
+    before = sys.stdout, sys.stderr
+    sys.stdout, sys.stderr = _Safe(before[0]), _Safe(before[1])  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        sys.stdout, sys.stderr = before
+
+
+def console(stream: TextIO, **options: Any) -> Console:
+    """Return a console of rich for a stream, whose own colours and cursor movements are meant, and nothing in its text is."""
+    from rich.console import Console
+    from rich.segment import Segment
+
+    class SafeConsole(Console):
+        def render(self, renderable: Any, options: Any = None) -> Any:
+            for text, style, control in super().render(renderable, options):
+                yield Segment(text if control else visible_lines(text), style, control)
+
+    below = stream.stream if isinstance(stream, _Safe) else stream
+    return SafeConsole(file=below, markup=False, emoji=False, **options)

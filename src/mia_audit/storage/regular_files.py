@@ -1,0 +1,58 @@
+"""Files on shared machines: opened only where they are regular files of this user, never through a link."""
+
+import errno
+import os
+import stat
+from pathlib import Path
+
+from mia_audit.errors import UserError
+
+OWNER_ONLY = 0o600
+"""The mode of files that hold what is personal, or what a budget depends on."""
+
+
+def open_regular(path: Path, flags: int, mode: int = OWNER_ONLY, own: bool = True, single: bool = False) -> int:
+    """Open a regular file and return its descriptor; `own`: only one that belongs to this user, `single`: that has no other name.
+
+    Links, FIFOs, devices and sockets at the path are refused with a UserError, and nothing is waited for, truncated or created
+    through them. Other errors, such as a missing file, are raised as they are.
+    """
+    truncate = flags & os.O_TRUNC
+    try:
+        descriptor = os.open(path, (flags & ~os.O_TRUNC) | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, mode)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise UserError(f"{path}: a symbolic link; expected a regular file. Remove the link") from None
+        if error.errno in (errno.ENXIO, errno.EISDIR):
+            raise UserError(f"{path}: not a regular file; move it away") from None
+        raise
+    try:
+        found = os.fstat(descriptor)
+        _check(path, found, own)
+        if single and found.st_nlink > 1:
+            raise UserError(f"{path}: has other names (hard links); expected a file of its own. Remove it")
+        if truncate:
+            os.ftruncate(descriptor, 0)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _check(path: Path, found: os.stat_result, own: bool) -> None:
+    if not stat.S_ISREG(found.st_mode):
+        raise UserError(f"{path}: not a regular file; move it away")
+    if own and found.st_uid != os.geteuid():
+        raise UserError(f"{path}: belongs to another user (number {found.st_uid}); expected a file of your own")
+
+
+def own_folder(path: Path) -> Path:
+    """Create a folder that only this user may enter, or check that it is one; UserError where it is another's or a link."""
+    path.mkdir(mode=0o700, exist_ok=True)
+    found = path.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o022:
+        raise UserError(
+            f"{path}: expected a folder of your own that nobody else may write to, but it is a link, another user's, or open"
+            " to others. Move it away, or set XDG_RUNTIME_DIR to a folder of yours"
+        )
+    return path

@@ -1,0 +1,94 @@
+"""How large a compressed file is once it is read: told from its headers, before anything is unpacked."""
+
+from __future__ import annotations
+
+import math
+import resource
+import zipfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mia_audit.errors import UserError
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pyarrow.parquet as pq
+
+DEFLATED = 1100
+"""No deflated byte stands for more bytes than some 1,032."""
+CGROUP = Path("/sys/fs/cgroup")
+
+
+def available_memory() -> int:
+    """Return the bytes that this process may still take, by the machine, its control group and its limits."""
+    import psutil
+
+    free = [int(psutil.virtual_memory().available)]
+    try:
+        limit, used = ((CGROUP / name).read_text().strip() for name in ("memory.max", "memory.current"))
+        free += [int(limit) - int(used)] if limit.isdigit() and used.isdigit() else []
+    except OSError:
+        pass
+    soft, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if soft != resource.RLIM_INFINITY:
+        free.append(soft - int(psutil.Process().memory_info().vms))
+    return max(0, min(free))
+
+
+def check_memory(where: str, needed: int, what: str) -> None:
+    """Raise UserError where reading a file takes more memory than there is."""
+    if needed > (free := available_memory()):
+        raise UserError(
+            f"{where}: {what} takes {needed / 1e9:,.2g} GB in memory, and {free / 1e9:,.2g} GB are available; expected a smaller"
+            " file, or run where there is more memory"
+        )
+
+
+def check_parquet(file: pq.ParquetFile, where: str, columns: int | None = None) -> None:
+    """Raise UserError where so many columns of a Parquet file (all when left out) do not fit in memory."""
+    rows, width = file.metadata.num_rows, file.metadata.num_columns
+    stated = sum(file.metadata.row_group(group).total_byte_size for group in range(file.metadata.num_row_groups))
+    columns = width if columns is None else columns
+    needed = max(8 * rows * columns, stated * columns // max(width, 1))
+    check_memory(where, needed, f"a table of {rows:,} rows and {columns} columns")
+
+
+class Npz:
+    """The arrays of an .npz file: their shapes and types from the headers, and each read when asked for; nothing is unpickled."""
+
+    def __init__(self, path: Path) -> None:
+        """Read the headers; raises what zipfile and NumPy raise, and ValueError for headers that do not fit the archive."""
+        self.path = path
+        self.headers: dict[str, tuple[tuple[int, ...], np.dtype]] = {}
+        with zipfile.ZipFile(path) as archive:
+            for info in archive.infolist():
+                if info.filename.endswith(".npy"):
+                    self.headers[info.filename.removesuffix(".npy")] = _header(archive, info)
+
+    def read(self, name: str) -> np.ndarray:
+        """Return an array; UserError where it does not fit in memory."""
+        import numpy as np
+
+        shape, dtype = self.headers[name]
+        check_memory(str(self.path), math.prod(shape) * dtype.itemsize, f"array '{name}' of shape {list(shape)}")
+        with np.load(self.path, allow_pickle=False) as arrays:
+            return np.asarray(arrays[name])
+
+
+def _header(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> tuple[tuple[int, ...], np.dtype]:
+    import numpy as np
+
+    if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        raise ValueError(f"array '{info.filename}' is compressed in a way that NumPy does not write")
+    with archive.open(info) as file:
+        version = np.lib.format.read_magic(file)
+        read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}.get(version)
+        if read is None:
+            raise ValueError(f"array '{info.filename}' has version {version} of NumPy's format")
+        shape, _, dtype = read(file)
+        size = math.prod(shape) * dtype.itemsize + file.tell()
+    if dtype.hasobject:
+        raise ValueError("Object arrays cannot be loaded when allow_pickle=False")
+    if size != info.file_size or info.file_size > DEFLATED * max(info.compress_size, 1):
+        raise ValueError(f"array '{info.filename}' says that it has {size:,} bytes, which are not there")
+    return tuple(shape), dtype
