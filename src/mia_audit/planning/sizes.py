@@ -38,8 +38,13 @@ SOURCES = {
     "food101": Size(101_000, 0, (3, 224, 224), 101),
     "mnist": Size(70_000, 0, (1, 28, 28), 10),
     "fashion_mnist": Size(70_000, 0, (1, 28, 28), 10),
+    "randhie": Size(20_190, 0, (24,), 3),
 }
 """All records of published sources (train and test); images that vary in size are assumed to be stored at 224 pixels."""
+
+
+PERSONS = {"randhie": 5_912}
+"""Persons of published sources that name them."""
 
 
 def size_of(audit: Audit, dataset: str, results: Path, given: dict[str, Size]) -> Size:
@@ -81,8 +86,10 @@ def parse_size(text: str, audit: Audit) -> tuple[str, Size]:
 
 def _selected(source: Size, section: Dataset) -> Size:
     shape = (source.shape[0], section.size, section.size) if section.size else source.shape
-    records = section.records or source.records - section.public
-    return Size(records, section.public, shape, source.classes)
+    each = source.records / PERSONS.get(section.source, source.records) if section.by_person else 1
+    public = round(section.public * each)
+    records = round(section.records * each) if section.records else source.records - public
+    return Size(records, public, shape, source.classes)
 
 
 def human(size: float) -> str:
