@@ -49,7 +49,12 @@ def test_no_command_of_a_committed_audit_is_long(config: Path, tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    ("settings", "blocks"), [(2000, 1), (1, 400)], ids=["two-thousand-settings", "four-hundred-blocks"]
+    ("settings", "blocks"),
+    [
+        pytest.param(2000, 1, id="two-thousand-settings", marks=pytest.mark.slow),
+        pytest.param(300, 1, id="three-hundred-settings"),
+        pytest.param(1, 400, id="four-hundred-blocks"),
+    ],
 )
 def test_no_command_of_a_large_audit_is_long(settings: int, blocks: int, tmp_path: Path) -> None:
     """Most of the many settings are imported: what depends on their number is the same, and there are fewer jobs to plan."""

@@ -67,7 +67,5 @@ rule imported:
         dataset=one_of(AUDIT.imported),
     conda:
         "../../envs/environment.yaml"
-    params:
-        usage=f"{results}/benchmarks/imported/{{dataset}}-{{architecture}}-{{mechanism}}-eps{{eps}}.tsv",
     shell:
-        "cp {input:q} {output} --usage {params.usage} >{log} 2>&1"
+        "cp {input:q} {output} >{log} 2>&1"

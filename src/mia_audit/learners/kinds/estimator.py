@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import sys
 from collections.abc import Mapping
+from functools import cache
 from importlib.metadata import PackageNotFoundError, packages_distributions, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -235,15 +237,21 @@ def is_estimator(model: Any) -> bool:
 
 def versions(packages: set[str]) -> dict[str, str]:
     """Return the versions of packages by the names that they are imported under; those without one are left out."""
-    distributions = packages_distributions()
-    found = {}
-    for package in sorted(packages | {"sklearn", "numpy"}):
-        for name in distributions.get(package, [])[:1]:
-            try:
-                found[package] = version(name)
-            except PackageNotFoundError:
-                continue
-    return found
+    found = {package: version_of(package) for package in sorted(packages | {"sklearn", "numpy"})}
+    return {package: number for package, number in found.items() if number}
+
+
+@cache
+def version_of(package: str) -> str | None:
+    """Return the version of an imported package; to look up its distribution takes a second, so the package is asked first."""
+    own = getattr(sys.modules.get(package), "__version__", None)
+    if isinstance(own, str):
+        return own
+    names = packages_distributions().get(package, [])
+    try:
+        return version(names[0]) if names else None
+    except PackageNotFoundError:
+        return None
 
 
 learners.register("estimator")(EstimatorLearner)
