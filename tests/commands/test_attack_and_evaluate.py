@@ -67,15 +67,28 @@ def test_how_well_an_explanation_was_computed_is_not_attacked(tmp_path, values):
 def test_scores_and_metrics_follow_the_contract(tmp_path, values):
     assert attack(tmp_path, values) == 0
     scores = pl.read_parquet(tmp_path / "scores.parquet")
-    assert scores.columns == ["attack", "signal", "likelihood", "null_control", "target", "record", "member", "score"]
+    names = [
+        "attack",
+        "signal",
+        "likelihood",
+        "unit",
+        "aggregate",
+        "null_control",
+        "target",
+        "record",
+        "member",
+        "score",
+    ]
+    assert scores.columns == names
     assert scores["score"].dtype == pl.Float32
     metadata = table_metadata(tmp_path / "scores.parquet", "scores")
     groups = metadata.pop("row_groups")
     assert metadata == {"seed": 3, "dataset": "d"}
     file = pq.ParquetFile(tmp_path / "scores.parquet")
     assert file.num_row_groups == 2 + 4 + 4
-    found = [file.read_row_group(i, ["attack", "signal", "likelihood", "null_control"]) for i in range(len(groups))]
-    assert [[column.unique().to_pylist() for column in table] for table in found] == [[[v] for v in g] for g in groups]
+    keys = ["attack", "signal", "likelihood", "null_control", "unit", "aggregate"]
+    found = [file.read_row_group(i, keys) for i in range(len(groups))]
+    assert [[table[key].unique().to_pylist() for key in keys] for table in found] == [[[v] for v in g] for g in groups]
     rows = scores.filter(pl.col("attack") == "l1-lrt", pl.col("likelihood") == "pooled", ~pl.col("null_control"))
     stored = rows["score"].to_numpy().reshape(MODELS, RECORDS).T
     l1 = values["ixg_l1"].astype(np.float32).astype(np.float64)

@@ -248,12 +248,12 @@ def test_a_mechanism_depends_on_the_keys_that_it_reads() -> None:
     importance = {"fadp": {"epsilon": [2]}, "fadp-literal": {"epsilon": [2], "acknowledge_no_guarantee": True}}
     both = audit(mechanisms=CONFIG["mechanisms"] | importance)
     sections = {setting.mechanism: training(both, setting).contents()["mechanism"] for setting in expand.settings(both)}
-    noise = {"accountant", "clipping", "clip_norm"}
+    noise, unit = {"accountant", "clipping", "clip_norm"}, {"unit", "records_per_person"}
     own = {name: set(section) - set(sections["none"]) for name, section in sections.items()}
     assert own == {
         "none": set(),
-        "dp-sgd": noise,
-        "fadp": noise | {"factors", "importance"},
+        "dp-sgd": noise | unit,
+        "fadp": noise | unit | {"factors", "importance"},
         "fadp-literal": noise | {"factors", "acknowledge_no_guarantee"},
     }
     for setting in expand.settings(audit()):

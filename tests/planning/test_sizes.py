@@ -25,6 +25,11 @@ def test_a_known_source_needs_no_pool(tmp_path: Path) -> None:
     assert size_of(audit(public=97, records=200), "digits", tmp_path, {}).bytes == 297 * 64
 
 
+def test_where_the_unit_is_the_person_records_are_counted(tmp_path: Path) -> None:
+    size = size_of(audit(source="randhie", person="zper", records=1478, public=100), "digits", tmp_path, {})
+    assert (size.records, size.public) == (round(1478 * 20_190 / 5_912), round(100 * 20_190 / 5_912))
+
+
 def test_every_bundled_or_published_source_is_known() -> None:
     of_files = {"arrays", "images", "table"}  # the user's own
     assert set(SOURCES) | of_files == set(pools)

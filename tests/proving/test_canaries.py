@@ -12,7 +12,7 @@ from mia_audit.privacy import per_record
 from mia_audit.privacy.catalogue import Job, Mechanism, Protection, mechanisms
 from mia_audit.privacy.clipping import Clipping, automatic
 from mia_audit.privacy.per_record import ClippedSum, Gradients
-from mia_audit.proving.canaries import CANARIES, Game, audit, channel_scene
+from mia_audit.proving.canaries import CANARIES, Game, audit, channel_scene, person
 
 CLAIMED = 4.0
 
@@ -163,3 +163,18 @@ def test_masks_from_the_private_batch_are_caught_at_the_epsilon_that_their_paper
     game = Game(3.0, trials=250, pilot=25, view=torch.square, delta=1e-5)
     literal = by_importance("fadp-literal", acknowledge_no_guarantee=True)
     assert audit(literal, game, channel_scene()).any_mechanism > 3
+
+
+def of_persons(job: Job) -> Protection:
+    return honest(job, unit="person", records_per_person=5)  # type: ignore[no-any-return]
+
+
+def test_a_person_with_five_records_breaks_the_guarantee_of_a_record() -> None:
+    """The ε of a record, sold as that of a person."""
+    assert audit(honest, Game(CLAIMED, trials=800, pilot=100), person(5)).gaussian > 1.5 * CLAIMED
+
+
+@pytest.mark.slow
+def test_a_person_with_five_records_proves_no_more_than_the_guarantee_of_persons() -> None:
+    proof = audit(of_persons, Game(CLAIMED, trials=2600, pilot=200, alpha=0.05, by_person=True), person(5))
+    assert 0.75 * CLAIMED <= proof.gaussian <= CLAIMED

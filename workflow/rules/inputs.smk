@@ -16,6 +16,11 @@ def training_records(wildcards):
     return "<pool>/membership.parquet" if reads else []
 
 
+def persons_records(wildcards):
+    by_person = AUDIT.datasets[wildcards.dataset].by_person
+    return "<pool>/records.parquet" if by_person else []
+
+
 def black_box_models(wildcards):
     explained = audits.explained_settings(AUDIT, wildcards.dataset)
     setting = explained.get(wildcards.black_box)

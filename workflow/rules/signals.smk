@@ -31,6 +31,7 @@ rule signals:
 rule merge:
     input:
         membership="<pool>/membership.parquet",
+        persons=persons_records,
         signals=lambda w: expand(
             "<setting>/signals/{family}/{block}.parquet",
             family=FAMILIES[w.architecture],
@@ -51,7 +52,7 @@ rule merge:
         usage=f"{results}/benchmarks/merge/{{dataset}}-{{architecture}}-{{mechanism}}-eps{{eps}}.tsv",
         spec=lambda w: spec(specs.MergeSpec.of_signals, w.architecture),
     shell:
-        "mia-audit merge --signals $(dirname $(dirname {input.signals[0]})) --membership {input.membership} --spec {params.spec} --out {output}"
+        "mia-audit merge --signals $(dirname $(dirname {input.signals[0]})) --membership {input.membership} --records {input.persons} --spec {params.spec} --out {output}"
         " --usage {params.usage} >{log} 2>&1"
 
 

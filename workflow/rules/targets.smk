@@ -14,18 +14,17 @@ rule target:
         directory("<results>/{dataset}/{target}/model"),
     log:
         "<results>/logs/target/{dataset}-{target}.log",
-    benchmark:
-        "<results>/benchmarks/target/{dataset}-{target}.tsv"
     conda:
         "../../envs/environment.yaml"
     resources:
         **requests.model_job(AUDIT),
     params:
+        usage=f"{results}/benchmarks/target/{{dataset}}-{{target}}.tsv",
         spec=lambda w: spec(specs.TargetSpec.of, w.target),
         pool=subpath(input.table, parent=True),
     shell:
         "mia-audit target --pool {params.pool} --architecture {input.architecture} --spec {params.spec}"
-        " --device {resources.device} --out {output} >{log} 2>&1"
+        " --device {resources.device} --out {output} --usage {params.usage} >{log} 2>&1"
 
 
 rule target_signals:
@@ -38,8 +37,6 @@ rule target_signals:
         "<results>/{dataset}/{target}/{mechanism}-eps{eps}/signals/{family}/model.parquet",
     log:
         "<results>/logs/target_signals/{dataset}-{target}-{mechanism}-eps{eps}-{family}.log",
-    benchmark:
-        "<results>/benchmarks/target_signals/{dataset}-{target}-{mechanism}-eps{eps}-{family}.tsv"
     conda:
         "../../envs/environment.yaml"
     threads: AUDIT.compute.threads
@@ -47,6 +44,7 @@ rule target_signals:
         **requests.model_job(AUDIT),
         minutes_per_model=str(AUDIT.compute.minutes_per_model),
     params:
+        usage=f"{results}/benchmarks/target_signals/{{dataset}}-{{target}}-{{mechanism}}-eps{{eps}}-{{family}}.tsv",
         spec=lambda w: spec(specs.SignalsSpec.of_target, w.target, w.family),
         pool=subpath(input.records, parent=True),
         models=subpath(input.model, parent=True),
@@ -54,13 +52,14 @@ rule target_signals:
     shell:
         "mia-audit signals --pool {params.pool} --architecture {input.architecture} --models {params.models} --spec {params.spec}"
         " --membership {input.model}/membership.parquet --threads {threads} --device {resources.device} --batch {params.batch}"
-        " --minutes-per-model {resources.minutes_per_model} --out {output} >{log} 2>&1"
+        " --minutes-per-model {resources.minutes_per_model} --out {output} --usage {params.usage} >{log} 2>&1"
 
 
 rule target_merge:
     input:
         model="<results>/{dataset}/{target}/model",
         references=lambda w: f"<results>/{reference(w).path}/signals.parquet",
+        persons=persons_records,
         signals=lambda w: expand(
             "<results>/{dataset}/{target}/{mechanism}-eps{eps}/signals/{family}/model.parquet",
             family=FAMILIES[reference(w).architecture],
@@ -70,14 +69,13 @@ rule target_merge:
         "<results>/{dataset}/{target}/{mechanism}-eps{eps}/signals.parquet",
     log:
         "<results>/logs/target_merge/{dataset}-{target}-{mechanism}-eps{eps}.log",
-    benchmark:
-        "<results>/benchmarks/target_merge/{dataset}-{target}-{mechanism}-eps{eps}.tsv"
     wildcard_constraints:
         dataset=one_of(AUDIT.datasets),
     conda:
         "../../envs/environment.yaml"
     params:
+        usage=f"{results}/benchmarks/target_merge/{{dataset}}-{{target}}-{{mechanism}}-eps{{eps}}.tsv",
         spec=lambda w: spec(specs.MergeSpec.of_target, w.target),
     shell:
         "mia-audit merge --signals $(dirname $(dirname {input.signals[0]})) --membership {input.model}/membership.parquet"
-        " --references {input.references} --spec {params.spec} --out {output} >{log} 2>&1"
+        " --references {input.references} --records {input.persons} --spec {params.spec} --out {output} --usage {params.usage} >{log} 2>&1"

@@ -17,6 +17,7 @@ from mia_audit.seeds import generator
 from mia_audit.signals.name import Reading, Signal
 
 if TYPE_CHECKING:
+    from mia_audit.pools.persons import Persons
     from mia_audit.signals.name import Cells, Member
 
 
@@ -127,11 +128,16 @@ def _check_scored(run: Run, scores: Cells, member: Member) -> None:
         )
 
 
-def permuted_membership(member: Member, seed: int, dataset: str) -> Member:
+def permuted_membership(member: Member, seed: int, dataset: str, persons: Persons | None = None) -> Member:
     """Return a membership of the same design that no signal knows, for the null control.
 
     The records of every model are permuted on its own; all models' alike where their memberships depend on each other.
+    Where `persons` are known they are what is permuted, and their records follow.
     """
+    if persons is not None:
+        of_persons = persons.gathered(member, "membership")
+        permuted: Member = persons.spread(permuted_membership(of_persons, seed, dataset))
+        return permuted
     if not recognise(member).independent:
         return member[generator(seed, "null control", dataset).permutation(len(member))]
     columns = [

@@ -48,7 +48,7 @@ def run(options: argparse.Namespace) -> None:
         names = ", ".join(signal.name for signal in file.signals)
         raise UserError(f"{options.signals}: none of the attacks reads any of its signals ({names})")
     metadata |= recognise(file.member).metadata
-    null = permuted_membership(file.member, spec.seed, spec.dataset)
+    null = permuted_membership(file.member, spec.seed, spec.dataset, file.persons)
     targets = slice(None)
     if TARGET in told:  # a finished model is the target, and the others are its references alone
         place = file.target.tolist().index(told[TARGET])
@@ -58,4 +58,4 @@ def run(options: argparse.Namespace) -> None:
             (found.run, found.member[:, targets], found.scores[:, targets])
             for found in scores_of(runs, file.read, file.member, null, chosen)
         )
-        write_scores(options.out, scored, runs, file.record, file.target[targets], metadata)
+        write_scores(options.out, scored, runs, file.record, file.target[targets], metadata, file.persons)

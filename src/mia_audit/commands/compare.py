@@ -3,6 +3,7 @@
 import argparse
 from pathlib import Path
 
+from mia_audit.attacks.persons import AGGREGATES, NONE
 from mia_audit.errors import UserError
 from mia_audit.evaluation.comparison import compare
 from mia_audit.sanitise import csv
@@ -20,6 +21,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             metavar=("ATTACK", "SIGNAL", "LIKELIHOOD"),
             help="an attack in the table",
         )
+    parser.add_argument(
+        "--aggregate",
+        choices=[NONE, *AGGREGATES],
+        default=NONE,
+        help="compare attacks on persons, by the sum, mean or maximum of their records' scores (none: on records)",
+    )
     parser.add_argument("--confidence", type=float, default=0.95, help="level of the interval (0.95)")
 
 
@@ -28,4 +35,5 @@ def run(options: argparse.Namespace) -> None:
     if not 0 < options.confidence < 1:
         raise UserError(f"--confidence {options.confidence:g}: expected a number between 0 and 1")
     metrics = read_frame(options.metrics, "metrics")
-    print(csv(compare(metrics, tuple(options.first), tuple(options.second), options.confidence)), end="")
+    first, second = tuple(options.first), tuple(options.second)
+    print(csv(compare(metrics, first, second, options.confidence, options.aggregate)), end="")

@@ -9,11 +9,12 @@ from threadpoolctl import threadpool_limits
 
 from mia_audit.attacks.io.parquet import GIVEN, OPTIONS, SignalsFile
 from mia_audit.attacks.io.population import with_population
+from mia_audit.attacks.persons import NONE
 from mia_audit.attacks.run import Run
 from mia_audit.commands._arguments import add_spec
 from mia_audit.config.specs import EvaluationSpec
 from mia_audit.evaluation.files import Scored, metric_rows, metrics_table, read_scores
-from mia_audit.evaluation.leave_outs import Columns, without_each
+from mia_audit.evaluation.leave_outs import Columns, Rescored, metrics_without, scored_without
 from mia_audit.evaluation.model_counts import MODEL_COUNTS, model_counts
 from mia_audit.signals.name import Reading, Signal
 from mia_audit.storage import ROW_GROUPS, given_digest, table_metadata, write_table
@@ -57,20 +58,31 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _further(path: Path, fprs: tuple[float, ...], given: dict[str, Any] | None) -> Callable[[Scored], Columns]:
-    """Return what scores an attack again from the signals, those that the last attack read being kept."""
+    """Return what scores an attack again from the signals, those that the last attack read being kept.
+
+    What an attack scored is kept too: the scores of persons that follow those of records come of the same.
+    """
     file = SignalsFile(path)
     known = {signal.name: signal for signal in file.signals}
     held: dict[Signal, Reading] = {}
     options = with_population(given, file.models)
+    last: tuple[Run, Rescored | None] | None = None
 
     def score(scored: Scored) -> Columns:
-        nonlocal held
+        nonlocal held, last
         attack, names, likelihood, null_control = scored.key
-        if not (set(names.split("+")) <= set(known) and file.member.shape == scored.member.shape):
+        persons = None if scored.aggregate == NONE else file.persons
+        unit = file.member if persons is None else persons.gathered(file.member, str(path))
+        if not (set(names.split("+")) <= set(known) and unit.shape == scored.member.shape):
             return {}
         signals = tuple(known[name] for name in names.split("+"))
-        held = {signal: held[signal] if signal in held else Reading(signal, file.read(signal)) for signal in signals}
         run = Run(attack, signals, likelihood, null_control)
-        return without_each(run, list(held.values()), scored.member, fprs, options)
+        if last is None or last[0] != run:
+            held = {
+                signal: held[signal] if signal in held else Reading(signal, file.read(signal)) for signal in signals
+            }
+            last = run, scored_without(run, list(held.values()), file.member, options)
+        rescored = last[1]
+        return {} if rescored is None else metrics_without(rescored, file.member, fprs, persons, scored.aggregate)
 
     return score

@@ -11,7 +11,8 @@ from mia_audit.attacks.io.parquet import GIVEN, TARGET
 from mia_audit.commands._arguments import add_spec
 from mia_audit.config.specs import MergeSpec
 from mia_audit.errors import UserError
-from mia_audit.pools.store import read_membership
+from mia_audit.pools.persons import Persons
+from mia_audit.pools.store import persons_of, read_membership
 from mia_audit.storage import naming_damage, open_table, read_table, table_metadata, write_table
 from mia_audit.storage.diverged import DIVERGED, diverged_of_all
 
@@ -32,6 +33,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         help="signals.parquet of the shadow models that a finished model is attacked with, whose own signals follow theirs",
     )
+    parser.add_argument(
+        "--records",
+        type=Path,
+        nargs="?",
+        help="records.parquet of the pool, with --signals: where the unit is the person, signals say whose records they are",
+    )
     parser.add_argument("--out", required=True, type=Path, help="the joined table")
 
 
@@ -44,10 +51,11 @@ def run(options: argparse.Namespace) -> None:
     if not (spec.families and options.membership):
         raise UserError("merge: --signals needs --membership, and a specification that lists families")
     families = [[options.signals / family / f"{block}.parquet" for block in spec.blocks] for family in spec.families]
+    persons = persons_of(options.records) if options.records else None
     if options.references:
-        _merge_target(families, options.membership, options.references, options.out)
+        _merge_target(families, options.membership, options.references, persons, options.out)
     else:
-        _merge_signals(families, read_membership(options.membership), options.out)
+        _merge_signals(families, read_membership(options.membership), persons, options.out)
 
 
 def _merge_training(paths: list[Path], out: Path) -> None:
@@ -55,19 +63,23 @@ def _merge_training(paths: list[Path], out: Path) -> None:
     write_table(out, joined, "training", len(joined), diverged_of_all(paths, "training"))
 
 
-def _merge_signals(families: list[list[Path]], membership: np.ndarray, out: Path) -> None:
+def _merge_signals(families: list[list[Path]], membership: np.ndarray, persons: Persons | None, out: Path) -> None:
     diverged = diverged_of_all(families[0], "signals")
     shadows = [shadow for shadow in range(membership.shape[1]) if str(shadow) not in diverged.get(DIVERGED, {})]
-    tables = _shadows(families, membership, shadows) if shadows else iter([_empty(families)])
+    ids = None if persons is None else pa.array(persons.spread(persons.ids))
+    tables = _shadows(families, membership, shadows, ids) if shadows else iter([_empty(families)])
     write_table(out, tables, "signals", len(membership) * len(shadows), diverged)
 
 
-def _merge_target(families: list[list[Path]], membership: Path, references: Path, out: Path) -> None:
+def _merge_target(
+    families: list[list[Path]], membership: Path, references: Path, persons: Persons | None, out: Path
+) -> None:
     """Write the signals of the references, and then those of the finished model."""
     member = read_membership(membership)
     metadata = table_metadata(membership, "membership")
     number = int(metadata[TARGET])
-    own = next(_shadows(families, member, [number], first=number))
+    ids = None if persons is None else pa.array(persons.spread(persons.ids))
+    own = next(_shadows(families, member, [number], ids, first=number))
     count = open_table(references, "signals").metadata.num_rows
 
     def tables() -> Iterator[pa.Table]:
@@ -79,9 +91,9 @@ def _merge_target(families: list[list[Path]], membership: Path, references: Path
 
 
 def _shadows(
-    families: list[list[Path]], membership: np.ndarray, shadows: list[int], first: int = 0
+    families: list[list[Path]], membership: np.ndarray, shadows: list[int], ids: pa.Array | None = None, first: int = 0
 ) -> Iterator[pa.Table]:
-    """Yield the signals of one shadow after the other: the families side by side, with the record's membership.
+    """Yield the signals of one shadow after the other: the families side by side, with the record's membership and person.
 
     The columns of `membership` are numbered from `first`.
 
@@ -95,6 +107,7 @@ def _shadows(
             "shadow": pa.array(np.full(records, shadow, dtype=np.int32)),
             "record": order,
             "member": pa.array(membership[:, shadow - first]),
+            **({} if ids is None else {"person": ids}),
         }
         for stream in streams:
             path, group = next(stream, (None, None))

@@ -53,8 +53,9 @@ def run(options: argparse.Namespace) -> None:
             f"{terms}: noise of {release['noise']:.2%} of half a column's range; standard deviation at its floor: "
             + (", ".join(release["floored"]) or "none")
         )
-        if release["delta"] * release["records"] >= 1:
-            print(f"warning: {where}.standardise_delta is not below 1/(audited records)", file=sys.stderr)
+        units = "persons" if "persons" in release else "records"
+        if release["delta"] * release[units] >= 1:
+            print(f"warning: {where}.standardise_delta is not below 1/(audited {units})", file=sys.stderr)
     ids = [side.persons for side in (pool.audited, pool.public) if side.persons is not None]
     if ids:
         audited, public = map(np.unique, ids)

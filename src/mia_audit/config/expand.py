@@ -11,7 +11,7 @@ from mia_audit.explain import explainers
 from mia_audit.explain.catalogue import EXPLANATION_SETS, private_epsilon
 from mia_audit.explanation_metrics import measures
 from mia_audit.pools.named_members import COLUMN
-from mia_audit.privacy.catalogue import Mechanism
+from mia_audit.privacy.catalogue import Mechanism, Unit
 from mia_audit.signals.families import families, methods_of
 
 
@@ -106,9 +106,12 @@ def explained_blocks(audit: Audit) -> dict[str, list[str]]:
     return {f"{group[0].partition('-')[0]}-{group[-1].partition('-')[2]}": group for group in groups}
 
 
-def resolved_mechanism(audit: Audit, name: str) -> Mechanism:
-    """Return a mechanism's section without its budgets and overrides."""
-    return Mechanism(**audit.mechanisms[name].model_dump(exclude={"epsilon", "training"}))
+def resolved_mechanism(audit: Audit, name: str, dataset: str = "") -> Mechanism:
+    """Return a mechanism's section without its budgets and overrides; of a data set, with the unit of its guarantee."""
+    values = audit.mechanisms[name].model_dump(exclude={"epsilon", "training"})
+    if dataset and Unit in audit.mechanisms[name].kind.options:
+        values["unit"] = values["unit"] or ("person" if audit.datasets[dataset].by_person else "record")
+    return Mechanism(**values)
 
 
 def trained_per_record(audit: Audit, architecture: str) -> bool:

@@ -79,13 +79,20 @@ class ReportedSetting(Section):
     """The file or folder of the finished model that is the only target; empty elsewhere."""
     measured: bool = True
     """Whether explanations of its models are measured, where the audit measures any."""
+    by_person: bool = False
+    """Whether membership was drawn by person."""
     folder: str = ""
     """Below the results; {dataset}/{architecture}/{mechanism}-eps{epsilon} when left out."""
 
 
 def reported_settings(audit: Audit) -> list[ReportedSetting]:
     """Describe every setting as tables, figures and report read it."""
-    return [_reported(audit, setting) for setting in expand.settings(audit)]
+    described = [_reported(audit, setting) for setting in expand.settings(audit)]
+    pools = [audit.datasets.get(setting.dataset) for setting in described]
+    return [
+        setting.model_copy(update={"by_person": True}) if pool and pool.by_person else setting
+        for setting, pool in zip(described, pools, strict=True)
+    ]
 
 
 def _reported(audit: Audit, setting: expand.Setting) -> ReportedSetting:

@@ -322,6 +322,11 @@ class Audit(Section):
                     f"mechanisms.{name}.acknowledge_no_guarantee: '{section.mechanism}' guarantees nothing: {reason}."
                     " Write true there to train with it all the same, or choose another mechanism"
                 )
+            nobody = [dataset for dataset, pool in self.datasets.items() if not pool.person]
+            if section.by_person and nobody:
+                raise ValueError(
+                    f"mechanisms.{name}.unit: person needs to know whose the records are: set datasets.{nobody[0]}.person"
+                )
             bare = [dataset for dataset, pool in self.datasets.items() if not pool.public]
             if section.kind.reads_public_records(section) and bare:
                 raise ValueError(

@@ -187,7 +187,7 @@ class TrainingSpec(Spec):
             dataset=dataset,
             architecture=architecture,
             mechanism_name=mechanism,
-            mechanism=expand.resolved_mechanism(audit, mechanism),
+            mechanism=expand.resolved_mechanism(audit, mechanism, dataset),
             epsilon=epsilon,
             training=Training(**section.model_dump(exclude_none=True, exclude_unset=not reads)),
         )

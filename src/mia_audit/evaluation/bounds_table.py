@@ -25,7 +25,7 @@ from mia_audit.evaluation.epsilon_bounds import (
     one_run_f_dp_epsilon,
     one_run_gaussian_epsilon,
 )
-from mia_audit.evaluation.summary import KEYS
+from mia_audit.evaluation.summary import KEYS, of_drawn_unit
 
 GUESSES = ((0.001, 0.0), (0.01, 0.0), (0.1, 0.0), (0.01, 0.01), (0.1, 0.1), (0.5, 0.5))
 """Shares guessed to be members, and not to be, for the one-run bound; the rest is left open."""
@@ -53,10 +53,13 @@ def lower_bounds(metrics: pl.DataFrame, delta: float, alpha: float, bernoulli: b
 
 
 def bounds_table(metrics: pl.DataFrame, delta: float, confidence: float, bernoulli: bool) -> pl.DataFrame:
-    """Return a row per attack × signal × likelihood × null_control and method: its `epsilon` at `delta` and `confidence`."""
+    """Return a row per attack × signal × likelihood × null_control and method: its `epsilon` at `delta` and `confidence`.
+
+    Where membership was drawn by person, bounds are those of persons.
+    """
     rows = [
         dict(zip(KEYS, key, strict=True)) | {"method": name, "epsilon": epsilon}
-        for key, group in metrics.group_by(*KEYS, maintain_order=True)
+        for key, group in of_drawn_unit(metrics).group_by(*KEYS, maintain_order=True)
         for name, epsilon in lower_bounds(group, delta, 1 - confidence, bernoulli).items()
     ]
     kinds: dict[str, Any] = dict.fromkeys(KEYS, pl.String) | {"null_control": pl.Boolean, "method": pl.String}

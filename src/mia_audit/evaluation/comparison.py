@@ -7,20 +7,26 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from mia_audit.attacks.persons import NONE
 from mia_audit.errors import UserError
 from mia_audit.evaluation.intervals import OverTargets
-from mia_audit.evaluation.summary import summarised
+from mia_audit.evaluation.summary import of_aggregate, summarised
 
 
 def compare(
-    metrics: pl.DataFrame, first: tuple[str, str, str], second: tuple[str, str, str], confidence: float = 0.95
+    metrics: pl.DataFrame,
+    first: tuple[str, str, str],
+    second: tuple[str, str, str],
+    confidence: float = 0.95,
+    aggregate: str = NONE,
 ) -> pl.DataFrame:
     """Compare two attacks, each (attack, signal, likelihood), by a paired test over the targets that both have.
 
-    A row per metric: `targets`, the mean `difference` first − second, its standard deviation, the interval `low`, `high`
-    of `OverTargets`, `t` and the two-sided `p`. Metrics that are null for a target leave it out; fewer than two targets
-    are a UserError.
+    `aggregate` says how scores of persons came of their records'; `none` compares attacks on records. A row per metric:
+    `targets`, the mean `difference` first − second, its standard deviation, the interval `low`, `high` of `OverTargets`,
+    `t` and the two-sided `p`. Metrics that are null for a target leave it out; fewer than two targets are a UserError.
     """
+    metrics = of_aggregate(metrics, aggregate)
     left, right = (_one(metrics, attack) for attack in (first, second))
     rows: list[dict[str, Any]] = []
     for name in summarised(metrics):

@@ -11,6 +11,7 @@ import numpy as np
 import polars as pl
 
 from mia_audit.attacks.io.parquet import stated_order
+from mia_audit.attacks.persons import NONE, unit_of
 from mia_audit.errors import UserError
 from mia_audit.evaluation.called import SHARES, called_columns
 from mia_audit.evaluation.intervals import WITHOUT
@@ -18,53 +19,73 @@ from mia_audit.evaluation.metrics import target_metrics
 from mia_audit.storage import ROW_GROUPS, naming_damage, open_table, table_metadata
 
 if TYPE_CHECKING:
-    from jaxtyping import Bool, Float, Int
+    from jaxtyping import Bool, Float, Int, Shaped
 
     from mia_audit.evaluation.leave_outs import Columns
 
 KEYS = ("attack", "signal", "likelihood", "null_control")
+UNIT = ("unit", "aggregate")
+"""Columns that say whose scores they are, and how those of a person's records became one; tables made elsewhere may lack them."""
 
 
 @dataclass(frozen=True)
 class Scored:
-    """The scores of one attack: `key` is (attack, signal, likelihood, null_control); matrices are [N records, K targets]."""
+    """The scores of one attack: `key` is (attack, signal, likelihood, null_control); matrices are [N records, K targets].
+
+    Where `aggregate` is not `none` they are persons' scores: `record` then numbers the persons, whose ids are `person`.
+    """
 
     key: tuple[str, str, str, bool]
     target: Int[np.ndarray, " K"]
     record: Int[np.ndarray, " N"]
     member: Bool[np.ndarray, "N K"]
     score: Float[np.ndarray, "N K"]
+    aggregate: str = NONE
+    person: Shaped[np.ndarray, " N"] | None = None
+    """The ids of the persons, of every record or person, where they are known."""
 
 
-def read_scores(path: Path, *wanted: str) -> Iterator[Scored]:
+def read_scores(path: Path, *wanted: str, aggregate: str | None = None) -> Iterator[Scored]:
     """Yield every row group of a scores.parquet, or those of one attack, signal and likelihood on the true membership.
 
-    A row group that is not K targets × the same N records, in order, is a UserError.
+    `aggregate` leaves those of one aggregate. A row group that is not K targets × the same N records (persons), in order, is
+    a UserError.
     """
     file = open_table(path, "scores", [*KEYS, "target", "record", "member", "score"])
     if not stated_order(file):
-        yield from _foreign_scores(path, *wanted)
+        yield from (found for found in _foreign_scores(path, *wanted) if aggregate in (None, found.aggregate))
         return
     told = table_metadata(path, "scores").get(ROW_GROUPS)
+    named = "person" in file.schema_arrow.names
+    columns = ["target", "record", "member", "score", *(["person"] if named else [])]
     for index in range(file.num_row_groups):
         with naming_damage(path, "scores"):
-            keys = [[value] for value in told[index]] if told else [_values(file, index, name) for name in KEYS]
+            keys = [[value] for value in told[index][: len(KEYS)]] if told else []
+            keys = keys or [_values(file, index, name) for name in KEYS]
             if wanted and keys != [*([value] for value in wanted), [False]]:
                 continue
-            rows = file.read_row_group(index, columns=["target", "record", "member", "score"])
+            own = _aggregate(file, index, told)
+            if aggregate not in (None, own):
+                continue
+            rows = file.read_row_group(index, columns=columns)
         if not len(rows):
             continue
         if any(len(values) != 1 for values in keys):
             raise UserError(
                 f"{path}: row group {index} mixes attacks; expected one row group per attack, signal and likelihood"
             )
-        target, record = rows["target"].to_numpy(), rows["record"].to_numpy()
+        target, person = rows["target"].to_numpy(), rows["person"].to_numpy() if named else None
         starts = np.flatnonzero(np.append(True, target[1:] != target[:-1]))
         shape = (len(starts), len(target) // len(starts))
+        record = rows["record"].to_numpy() if own == NONE else np.tile(np.arange(shape[1]), shape[0])
+        if person is not None and person.dtype.kind == "O":
+            person = person.astype(np.str_)
         if (
             len(target) % shape[0]
             or (target.reshape(shape) != target[starts][:, None]).any()
+            or len(record) != len(target)
             or (record.reshape(shape) != record[: shape[1]]).any()
+            or (person is not None and (person.reshape(shape) != person[: shape[1]]).any())
         ):
             raise UserError(
                 f"{path}: row group {index} does not hold the same records for every target, in the same order"
@@ -76,6 +97,8 @@ def read_scores(path: Path, *wanted: str) -> Iterator[Scored]:
             record[: shape[1]],
             rows["member"].to_numpy().reshape(shape).T,
             rows["score"].to_numpy().reshape(shape).T,
+            own,
+            None if person is None else person[: shape[1]],
         )
 
 
@@ -85,19 +108,26 @@ def _foreign_scores(path: Path, *wanted: str) -> Iterator[Scored]:
         *(pl.col(name).cast(pl.String) for name in KEYS[:3]),
         *(pl.col(name).cast(pl.Boolean) for name in ("null_control", "member")),
     )
-    for key in whole.select(KEYS).unique(maintain_order=True).collect().iter_rows():
+    names = whole.collect_schema().names()
+    given = pl.col("aggregate").cast(pl.String) if "aggregate" in names else pl.lit(NONE)
+    whole = whole.with_columns(given.alias("aggregate"))
+    for *own, aggregate in whole.select(*KEYS, "aggregate").unique(maintain_order=True).collect().iter_rows():
+        key = tuple(own)
         if wanted and key != (*wanted, False):
             continue
         same = [pl.col(name).eq_missing(pl.lit(value)) for name, value in zip(KEYS, key, strict=True)]
-        columns = ("target", "record", "member", "score")
-        rows = whole.filter(*same).select(columns).sort("target", "record").collect()
+        same.append(pl.col("aggregate").eq_missing(pl.lit(aggregate)))
+        order = "record" if aggregate == NONE else "person"
+        columns = ("target", order, "member", "score", *(["person"] if "person" in names and order == "record" else []))
+        rows = whole.filter(*same).select(columns).sort("target", order).collect()
         for name in columns:
             if empty := rows[name].null_count():
                 raise UserError(f"{path}: column '{name}' has {empty} empty cells; a score that is not known is NaN")
         if None in key:
             raise UserError(f"{path}: column '{KEYS[key.index(None)]}' has empty cells")
-        target, record = rows["target"].unique(maintain_order=True).to_numpy(), rows["record"].to_numpy()
+        target, record = rows["target"].unique(maintain_order=True).to_numpy(), rows[order].to_numpy()
         shape = (len(target), len(rows) // len(target))
+        person = rows["person"].to_numpy()[: shape[1]] if "person" in columns else None
         if (
             len(rows) % len(target)
             or (record.reshape(shape) != record[: shape[1]]).any()
@@ -109,14 +139,25 @@ def _foreign_scores(path: Path, *wanted: str) -> Iterator[Scored]:
         yield Scored(
             key,
             target,
-            record[: shape[1]],
+            record[: shape[1]] if order == "record" else np.arange(shape[1]),
             rows["member"].to_numpy().reshape(shape).T,
             rows["score"].to_numpy().astype(np.float32).reshape(shape).T,
+            aggregate,
+            person if person is None or person.dtype.kind != "O" else person.astype(np.str_),
         )
 
 
 def _repeats(record: np.ndarray) -> bool:
     return len(np.unique(record)) < len(record)
+
+
+def _aggregate(file: Any, index: int, told: list[list[Any]] | None) -> str:
+    """Return how the scores of a row group came of records'; `none` for records, which tables without persons are of."""
+    if told and len(told[index]) > len(KEYS):
+        return str(told[index][-1])
+    if "aggregate" not in file.schema_arrow.names:
+        return NONE
+    return str(next(iter(_values(file, index, "aggregate")), NONE))
 
 
 def _values(file: Any, index: int, name: str) -> list[Any]:
@@ -129,7 +170,8 @@ def metric_rows(
     scored: Scored, fprs: Sequence[float], confidence: float, without: Columns | None = None
 ) -> list[dict[str, Any]]:
     """Return one attack's rows of metrics.parquet, one per target; `without` are its further scorings, as of `without_each`."""
-    key = dict(zip(KEYS, scored.key, strict=True))
+    key: dict[str, Any] = dict(zip(KEYS, scored.key, strict=True))
+    key |= {"unit": unit_of(scored.aggregate), "aggregate": scored.aggregate}
     names = [f"{name}{WITHOUT}" for name in ("auc", "balanced_accuracy", *(f"tpr_at_fpr_{fpr:g}" for fpr in fprs))]
     return [
         key
@@ -141,10 +183,10 @@ def metric_rows(
 
 
 def metrics_table(rows: list[dict[str, Any]]) -> pl.DataFrame:
-    """Return metrics.parquet from its rows, one per attack × signal × likelihood × null_control × target, in the order given."""
+    """Return metrics.parquet from its rows, one per attack × signal × likelihood × null_control × unit × aggregate × target, in order."""
     called = [name for share in SHARES for name in called_columns(share)]
     counts = dict.fromkeys(("target", "members", "non_members", "unscored", *called), pl.Int32)
-    kinds: dict[str, Any] = dict.fromkeys(KEYS, pl.String) | counts | {"null_control": pl.Boolean}
+    kinds: dict[str, Any] = dict.fromkeys(KEYS + UNIT, pl.String) | counts | {"null_control": pl.Boolean}
     names = list(rows[0]) if rows else []
     kinds |= {name: pl.List(pl.Float64) for name in names if name.endswith(WITHOUT)}
     return pl.DataFrame(rows, schema={name: kinds.get(name, pl.Float64) for name in names})

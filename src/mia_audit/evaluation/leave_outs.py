@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from mia_audit.attacks.catalogue import attacks
 from mia_audit.attacks.design import Pairs, recognise
+from mia_audit.attacks.persons import NONE, in_unit
 from mia_audit.attacks.run import options_of
 from mia_audit.errors import UserError
 from mia_audit.evaluation.intervals import FEWEST, WITHOUT, chosen
@@ -18,10 +20,20 @@ from mia_audit.signals.name import Reading
 if TYPE_CHECKING:
     from mia_audit.attacks.catalogue import Attack
     from mia_audit.attacks.run import Run
+    from mia_audit.pools.persons import Persons
     from mia_audit.signals.name import Cells, Member
 
 Columns = dict[str, list[list[float | None] | None]]
 """By column of metrics.parquet: a list for every model that was left out, None for all other targets."""
+
+
+@dataclass(frozen=True)
+class Rescored:
+    """Scores of targets, each without one further model: [N records, P pairs], and the pairs of a target and that model."""
+
+    scores: Cells
+    pairs: Pairs
+    models: int
 
 
 def without_each(
@@ -37,21 +49,37 @@ def without_each(
     declares that repeating it costs too much. Attacks that are `pairwise` score all pairs of those models at once; the
     others, and all under a design that asks for a further model to be left out, are run again without each model.
     """
+    rescored = scored_without(run, readings, member, options)
+    return {} if rescored is None else metrics_without(rescored, member, fprs)
+
+
+def scored_without(
+    run: Run, readings: Sequence[Reading], member: Member, options: Mapping[str, Any] | None = None
+) -> Rescored | None:
+    """Return the scores of the models that are left out in turn, each without each of the others; None where there are none."""
     models = member.shape[1]
     attack, given = attacks[run.attack], options_of(run.attack, options)
     at_once = run.likelihood in attack.pairwise and recognise(member).independent
     if run.null_control or models < FEWEST or not (at_once or attack.repeatable):
-        return {}
-    places = chosen(models)
-    pairs = Pairs.among(places)
+        return None
+    pairs = Pairs.among(chosen(models))
     if at_once:
-        scores = attack.score(list(readings), member, run.likelihood, **given, pairs=pairs)
-    else:
-        try:
-            scores = _scored_anew(attack, readings, member, run.likelihood, given, pairs)
-        except UserError:  # too few models for this likelihood
-            return {}
+        return Rescored(attack.score(list(readings), member, run.likelihood, **given, pairs=pairs), pairs, models)
+    try:
+        return Rescored(_scored_anew(attack, readings, member, run.likelihood, given, pairs), pairs, models)
+    except UserError:  # too few models for this likelihood
+        return None
+
+
+def metrics_without(
+    rescored: Rescored, member: Member, fprs: Sequence[float], persons: Persons | None = None, aggregate: str = NONE
+) -> Columns:
+    """Return the columns of metrics of further scorings, of records or of persons."""
+    pairs, models, scores = rescored.pairs, rescored.models, in_unit(rescored.scores, persons, aggregate)
+    if persons is not None and aggregate != NONE:
+        member = persons.gathered(member, "membership")
     found = metrics_of_columns(scores.astype(np.float32, copy=False), member[:, pairs.target], fprs)
+    places = chosen(models)
     rest: list[None] = [None] * (models - len(places))
     columns: Columns = {}
     for name, values in found.items():
@@ -65,7 +93,7 @@ def _scored_anew(
     attack: Attack, readings: Sequence[Reading], member: Member, likelihood: str, given: dict[str, Any], pairs: Pairs
 ) -> Cells:
     """Return the scores of the pairs' targets, [N, P], from the attack on all models but each that is left out."""
-    scores = np.empty((len(member), len(pairs)), dtype=np.float32, order="F")
+    scores = np.empty((len(member), len(pairs)), order="F")
     for left in np.unique(pairs.left):
         kept = np.delete(np.arange(member.shape[1]), left)
         others = [

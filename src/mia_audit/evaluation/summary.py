@@ -5,10 +5,34 @@ from typing import Any
 
 import polars as pl
 
+from mia_audit.attacks.persons import NONE, PERSON, RECORD
 from mia_audit.evaluation.intervals import WITHOUT, OverTargets
 
-KEYS = ("attack", "signal", "likelihood", "null_control")
+KEYS = ("attack", "signal", "likelihood", "null_control", "unit", "aggregate")
 """What tells the attacks on one setting apart."""
+
+
+def with_units(metrics: pl.DataFrame) -> pl.DataFrame:
+    """Return a metrics table whose rows say whose scores they are: records', where a table made elsewhere does not say it."""
+    absent = {"unit": RECORD, "aggregate": NONE}
+    return metrics.with_columns(
+        pl.lit(value).alias(name) for name, value in absent.items() if name not in metrics.columns
+    )
+
+
+def of_aggregate(metrics: pl.DataFrame, aggregate: str) -> pl.DataFrame:
+    """Return the rows of one aggregate: `none` for records."""
+    return with_units(metrics).filter(pl.col("aggregate") == aggregate)
+
+
+def of_drawn_unit(metrics: pl.DataFrame) -> pl.DataFrame:
+    """Return the rows of persons where there are any, else those of records: of what membership was drawn for.
+
+    Those are independent of each other. Records of one person are not, and no bound may count them as trials.
+    """
+    metrics = with_units(metrics)
+    persons = metrics.filter(pl.col("unit") == PERSON)
+    return persons if len(persons) else metrics
 
 
 def summarised(metrics: pl.DataFrame) -> list[str]:
@@ -24,16 +48,22 @@ def summarise(metrics: pl.DataFrame, confidence: float = 0.95) -> pl.DataFrame:
     many), the means of `members`, `non_members` and `unscored`, and for every metric m of `summarised` the columns
     m_mean, m_sd (n − 1), the interval of the mean m_low, m_high and where a further target would lie, m_future_low and
     m_future_high, all cut to [0, 1] (`OverTargets`); `p_above_guessing` is the one-sided p of an AUC above ½. A metric that
-    some target cannot resolve is null; the sd of a single target is null, and its interval is
-    the one over its records.
+    some target cannot resolve is null; the sd of a single target is null, its interval is the one over its records, and p
+    is null for records whose persons' membership was drawn.
     """
     names = summarised(metrics)
+    metrics = with_units(metrics)
+    drawn = set(of_drawn_unit(metrics)["unit"])
     rows = [
         dict(zip(KEYS, key, strict=True))
         | {"targets": len(group)}
         | {name: group[name].mean() for name in ("members", "non_members", "unscored")}
         | {f"{name}_{part}": value for name in names for part, value in _parts(group, name, confidence).items()}
-        | {"p_above_guessing": _known(OverTargets.of(group, "auc", confidence).above_guessing())}
+        | {
+            "p_above_guessing": _known(OverTargets.of(group, "auc", confidence).above_guessing())
+            if key[4] in drawn
+            else None
+        }
         for key, group in metrics.group_by(*KEYS, maintain_order=True)
     ]
     kinds: dict[str, Any] = dict.fromkeys(KEYS, pl.String) | {"null_control": pl.Boolean, "targets": pl.Int32}

@@ -29,7 +29,6 @@ class Size:
 
 SOURCES = {
     "breast_cancer": Size(569, 0, (30,), 2),
-    "randhie": Size(20_190, 0, (30,), 2),
     "clusters": Size(20_000, 0, (20,), 2),
     "digits": Size(1797, 0, (1, 8, 8), 10),
     "cifar10": Size(60_000, 0, (3, 32, 32), 10),
@@ -39,8 +38,14 @@ SOURCES = {
     "food101": Size(101_000, 0, (3, 224, 224), 101),
     "mnist": Size(70_000, 0, (1, 28, 28), 10),
     "fashion_mnist": Size(70_000, 0, (1, 28, 28), 10),
+    "randhie": Size(20_190, 0, (24,), 3),
 }
 """All records of published sources (train and test); images that vary in size are assumed to be stored at 224 pixels."""
+
+PERSONS = {"randhie": 5_912}
+
+
+"""Persons of published sources that name them."""
 
 
 def size_of(audit: Audit, dataset: str, results: Path, given: dict[str, Size]) -> Size:
@@ -82,8 +87,10 @@ def parse_size(text: str, audit: Audit) -> tuple[str, Size]:
 
 def _selected(source: Size, section: Dataset) -> Size:
     shape = (source.shape[0], section.size, section.size) if section.size else source.shape
-    records = section.records or source.records - section.public
-    return Size(records, section.public, shape, source.classes)
+    each = source.records / PERSONS.get(section.source, source.records) if section.by_person else 1
+    public = round(section.public * each)
+    records = round(section.records * each) if section.records else source.records - public
+    return Size(records, public, shape, source.classes)
 
 
 def human(size: float) -> str:

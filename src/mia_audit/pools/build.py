@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Int, Num, Shaped
+from jaxtyping import Bool, Float, Int, Num, Shaped
 
 from mia_audit.errors import UserError
 from mia_audit.pools.catalogue import Rows, Source
@@ -32,6 +32,8 @@ class Data:
     store: Store
     positions: Int[np.ndarray, " n"]
     scaling: Scaling | None = None
+    shares: Float[np.ndarray, " n"] | None = None
+    """Of every record in its person, 1 over the number of theirs, where the unit is the person."""
 
     def __len__(self) -> int:
         return len(self.positions)
@@ -132,7 +134,11 @@ def build_pool(
     _check_enough(section, where, len(left))
     sides = (np.flatnonzero(np.isin(left.of, side)) for side in SIDES[section.take](section.public, wanted))
     public, audited = (side[np.argsort(distinct.rows[side])] for side in sides)
-    scaling = constants(Data(distinct.store, audited), Data(distinct.store, public))
+    shares = 1 / left.records[left.of] if by_person else None
+    unscaled = [
+        Data(distinct.store, side, None, None if shares is None else shares[side]) for side in (audited, public)
+    ]
+    scaling = constants(*unscaled)
     metadata = {
         "name": name,
         "kind": source.kind,

@@ -33,8 +33,10 @@ class Scaling:
 
 
 class Side(Protocol):
-    """Records of one side, as they came."""
+    """Records of one side, as they came, and their shares in their persons [n] where the unit is the person."""
 
+    @property
+    def shares(self) -> Float[np.ndarray, " n"] | None: ...
     def __len__(self) -> int: ...
 
     def chunks(self) -> Iterator[Table]:
@@ -65,8 +67,11 @@ class Moments(Protocol):
 Bounds = tuple[Float[np.ndarray, " d"], Float[np.ndarray, " d"]]
 """Low and high of every column."""
 
-Release = Callable[[Iterable[Table], int, Bounds, float, float, tuple[int | str, ...]], Moments]
-"""Releases moments of so many records between bounds at ε and δ, with noise keyed by a secret: what a pool is given for `standardise: private`."""
+Shares = Float[np.ndarray, " n"] | None
+
+Release = Callable[[Iterable[Table], int, Bounds, float, float, tuple[int | str, ...], Shares], Moments]
+"""Releases moments of so many records, or persons, between bounds at ε and δ, with noise keyed by a secret, given the records' shares
+in their persons: what a pool is given for `standardise: private`."""
 
 
 @dataclass(frozen=True)
@@ -117,15 +122,18 @@ def _private(task: Standardisation) -> Constants:
 
     def constants(audited: Side, public: Side) -> Scaling:
         columns = (chunk[:, chosen] for chunk in audited.chunks())
-        moments = release(columns, len(audited), (low, high), epsilon, delta, secret)
+        shares = audited.shares
+        units = len(audited) if shares is None else round(float(shares.sum()))
+        moments = release(columns, units, (low, high), epsilon, delta, secret, shares)
         centre, scale = np.zeros(len(features)), np.ones(len(features))
         centre[chosen], scale[chosen] = moments.mean, moments.sd
         terms = {
             "mechanism": "Gaussian",
             "epsilon": epsilon,
             "delta": delta,
-            "adjacency": "add or remove one record of the pool, their number being public",
+            "adjacency": f"add or remove one {RECORD if shares is None else PERSON} of the pool, their number being public",
             "records": len(audited),
+            **({} if shares is None else {"persons": units}),
             "noise_multiplier": moments.noise_multiplier,
             "sensitivity": moments.sensitivity,
             "noise": moments.noise,
@@ -136,6 +144,9 @@ def _private(task: Standardisation) -> Constants:
 
     return constants
 
+
+RECORD, PERSON = "record", "person, with all of their records,"
+"""What neighbouring pools differ by."""
 
 EVERY = "*"
 """Stands in `bounds` for all columns of numbers that it does not name."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Literal, Protocol, Self, TypeVar
 
-from pydantic import field_validator, model_validator
+from pydantic import PositiveInt, field_validator, model_validator
 
 from mia_audit.registry import Registry
 from mia_audit.sections import OpenSection, Options, Probability, Section, known
@@ -30,6 +30,10 @@ class Terms:
     clipping: str
     noise_mask: str = "none"
     """What the noise's mask is computed from."""
+    unit: str = "record"
+    """Whose data the guarantee is about; the sampling rate is theirs."""
+    records_per_person: int = 0
+    """Records of a person that contribute to a step at most, where the unit is the person."""
 
 
 class Steps(Protocol):
@@ -57,6 +61,8 @@ class Job:
     """256 bits that everything random in this training comes from: see `mia_audit.privacy.noise.training_key`."""
     public: tuple[Inputs | Tensor, Tensor] | None = None
     """Inputs and labels of the pool's public records, for mechanisms that read them."""
+    persons: Tensor | None = None
+    """The person of every record of the training set [n], numbered from 0 by their first records, where the guarantee is theirs."""
 
 
 class Protection(Protocol):
@@ -68,8 +74,11 @@ class Protection(Protocol):
     def batches(self) -> Iterator[Tensor]:
         """Draw one epoch of batches: indices into the training set, possibly none."""
 
-    def backward(self, inputs: Tensor, labels: Tensor) -> Tensor:
-        """Set every trainable parameter's `grad` from a batch; return the sum of the records' losses, for the auditor alone."""
+    def backward(self, inputs: Tensor, labels: Tensor, *persons: Tensor) -> Tensor:
+        """Set every trainable parameter's `grad` from a batch; return the sum of the records' losses, for the auditor alone.
+
+        `persons` is given where the job has them: the person of every record of the batch.
+        """
 
     def state(self) -> dict[str, Tensor]:
         """Return what the epochs to come depend on, as a resumed training needs it: of random streams the counters, no key."""
@@ -113,6 +122,11 @@ class Mechanism(OpenSection):
         """What the mechanism declares of itself."""
         return mechanisms[self.mechanism]
 
+    @property
+    def by_person(self) -> bool:
+        """Whether the guarantee is about persons, with all of their records."""
+        return self.read(Unit).unit == "person"
+
 
 Factory = Callable[[Mechanism, Job], Protection]
 """Sets a mechanism up for one model; raises UserError where model, training or budget do not go together."""
@@ -147,6 +161,15 @@ class MechanismKind:
 
 mechanisms: Registry[MechanismKind] = Registry("mechanism", "mia_audit.privacy.mechanisms", "-")
 """Mechanisms by name; their files import torch where they compute, so that configs are read without it."""
+
+
+class Unit(Section):
+    """The keys of mechanisms that protect persons with all of their records."""
+
+    unit: Literal["record", "person"] | None = None
+    """Whose data the guarantee is about; the data set's unit when left out."""
+    records_per_person: PositiveInt = 8
+    """`unit: person`: records of a person that contribute to a step at most, drawn anew each step."""
 
 
 class Acknowledgement(Section):

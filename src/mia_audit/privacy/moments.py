@@ -3,7 +3,8 @@
 With u in [−1, 1] the place of a value between its column's bounds, a record adds (u, 1 − u²) for every column to the sums
 that are released. The square of that pair's length is 1 − u² + u⁴ ≤ 1, so that d columns together have the sensitivity √d
 of their means alone: second moments cost nothing (Kalinin et al. 2025 find the same for streams). Neighbouring pools
-differ by one record, added or removed; n is public, as it is for training.
+differ by one record, added or removed; n is public, as it is for training. Where the unit is the person, a person adds the
+mean of their records' pairs, which is no longer than the longest of them: neighbours differ by one person, and n counts them.
 """
 
 from __future__ import annotations
@@ -67,12 +68,20 @@ def sensitivity(columns: int) -> float:
     return math.sqrt(columns)
 
 
-def sums(chunks: Iterable[Float[np.ndarray, "n d"]], bounds: Bounds) -> Float[np.ndarray, "2 d"]:
-    """Return Σ u and Σ (1 − u²) over all records; a value that is NaN adds nothing to either of its column."""
+def sums(
+    chunks: Iterable[Float[np.ndarray, "n d"]], bounds: Bounds, shares: Column | None = None
+) -> Float[np.ndarray, "2 d"]:
+    """Return Σ u and Σ (1 − u²) over all records; a value that is NaN adds nothing to either of its column.
+
+    `shares` are the records' shares in their persons, 1 over the number of theirs, where the unit is the person.
+    """
     total = np.zeros((2, len(bounds.low)))
+    start = 0
     for chunk in chunks:
         places = bounds.places(chunk)
-        total += np.stack([np.nansum(places, axis=0), np.nansum(1 - places**2, axis=0)])
+        weights = 1.0 if shares is None else shares[start : start + len(chunk), None]
+        start += len(chunk)
+        total += np.stack([np.nansum(weights * places, axis=0), np.nansum(weights * (1 - places**2), axis=0)])
     return total
 
 
@@ -83,11 +92,15 @@ def release(
     epsilon: float,
     delta: float,
     secret: Secret,
+    shares: Column | None = None,
 ) -> Moments:
     """Release the moments of n records' columns by one Gaussian mechanism with the least noise for (ε, δ).
 
     The noise is keyed, as that of a training, by the secret, all terms and the records' content: a release on other terms or
     of other records has other noise. It is added in float64 and the sum rounded to float32.
+
+    With the `shares` of records in their persons, n counts persons and the guarantee is theirs; where every person has one
+    record it is the same release.
 
     What follows the noise costs nothing: means are put back between the bounds, and no variance is believed that is
     below the noise of its second moment. Raises UserError for an ε that needs no noise worth the name.
@@ -99,7 +112,9 @@ def release(
     moved = sensitivity(len(bounds.low))
     multiplier = multiplier_for(epsilon, 1, delta)
     digest = hashlib.sha256()
-    total = sums(_digested(chunks, digest), bounds)
+    total = sums(_digested(chunks, digest), bounds, shares)
+    if shares is not None and (shares != 1).any():
+        digest.update(shares.tobytes())
     terms = {
         "records": records,
         "bounds": [bounds.low.tolist(), bounds.high.tolist()],
@@ -130,6 +145,7 @@ def release_between(
     epsilon: float,
     delta: float,
     secret: Secret,
+    shares: Column | None = None,
 ) -> Moments:
     """Release moments as `release` does, between the low and the high of every column."""
-    return release(chunks, records, Bounds(*bounds), epsilon, delta, secret)
+    return release(chunks, records, Bounds(*bounds), epsilon, delta, secret, shares)

@@ -114,6 +114,19 @@ class ClosedForm(Protocol):
         """
 
 
+def _whole_persons(owners: Int[Tensor, " b"], size: int) -> list[slice]:
+    """Cut records, sorted by their owners, into slices of at most `size` that part no owner; one with more has a slice alone."""
+    _, counts = torch.unique_consecutive(owners, return_counts=True)
+    ends = counts.cumsum(0).tolist()
+    parts, start, last = [], 0, 0
+    for end in ends:
+        if end - start > size and last > start:
+            parts.append(slice(start, last))
+            start = last
+        last = end
+    return [*parts, slice(start, last)] if last > start else parts
+
+
 class ClippedSum:
     """The sum of a batch's clipped per-record gradients, accumulated over micro-batches.
 
@@ -138,9 +151,62 @@ class ClippedSum:
         self._closed = None  # it clips by the norm as it is
         self._scales = [piece[:1] if bool((piece == piece[0]).all()) else piece for piece in pieces]
 
-    def __call__(self, inputs: Tensor, labels: Int[Tensor, " b"]) -> tuple[Float[Tensor, " p"], Float[Tensor, ""]]:
-        """Return the sum over all parameters in one float64 vector (zero for an empty batch), and the sum of the finite losses."""
-        return self.at_once(lambda size: self._summed(inputs, labels, size))
+    def __call__(
+        self, inputs: Tensor, labels: Int[Tensor, " b"], persons: Int[Tensor, " b"] | None = None
+    ) -> tuple[Float[Tensor, " p"], Float[Tensor, ""]]:
+        """Return the sum over all parameters in one float64 vector (zero for an empty batch), and the sum of the finite losses.
+
+        With the `persons` that the records belong to, what is clipped and summed is a vector per person: the mean of the
+        gradients of their records.
+        """
+        if persons is None:
+            return self.at_once(lambda size: self._summed(inputs, labels, size))
+        return self.at_once(lambda size: self._summed_by_person(inputs, labels, persons.to(labels.device), size))
+
+    def _summed_by_person(
+        self, inputs: Tensor, labels: Int[Tensor, " b"], persons: Int[Tensor, " b"], size: int
+    ) -> tuple[Tensor, Tensor]:
+        """Sum persons with one record as records are summed, then those with several, some persons at a time."""
+        _, owners, counts = torch.unique(persons, return_inverse=True, return_counts=True)
+        alone = counts[owners] == 1
+        if bool(alone.all()):
+            return self._summed(inputs, labels, size)
+        total, losses = self._summed(inputs[alone], labels[alone], size)
+        rows = torch.argsort(owners, stable=True)
+        rows = rows[~alone[rows]]
+        for part in _whole_persons(owners[rows], size):
+            losses += self._add_persons(inputs, labels, rows[part], owners[rows[part]], size, total)
+        return total, losses
+
+    def _add_persons(
+        self, inputs: Tensor, labels: Tensor, rows: Tensor, owners: Tensor, size: int, total: Float[Tensor, " p"]
+    ) -> Float[Tensor, ""]:
+        """Add the clipped mean gradient of every owner of the rows to the total; return the sum of the finite losses."""
+        _, places, counts = torch.unique(owners, return_inverse=True, return_counts=True)
+        means: Gradients = {}
+        lost = torch.zeros(len(counts), device=labels.device)
+        known = torch.zeros((), dtype=torch.float64, device=labels.device)
+        for chunk in torch.split(torch.arange(len(rows), device=labels.device), size):
+            gradients, losses = self._padded(inputs[rows[chunk]], labels[rows[chunk]])
+            for name, value in gradients.items():
+                if name not in means:
+                    means[name] = value.new_zeros((len(counts), *value.shape[1:]))
+                means[name].index_add_(0, places[chunk], value)
+            lost = lost.index_add(0, places[chunk], losses.float())
+            known += torch.where(losses.isfinite(), losses.double(), 0.0).sum()
+        for value in means.values():
+            value /= counts.reshape(-1, *[1] * (value.dim() - 1))
+        add_clipped(means, self.clipping, total, self._scales, lost)
+        return known
+
+    def _padded(self, inputs: Tensor, labels: Tensor) -> tuple[Gradients, Float[Tensor, " b"]]:
+        """Return the gradients and losses of records, from a pass of at least `LEAST` of them."""
+        count = len(labels)
+        if count < (least := min(LEAST, self.at_once.size)):
+            again = torch.arange(least, device=labels.device) % count
+            inputs, labels = inputs[again], labels[again]
+        gradients, losses = self._gradients(inputs, labels)
+        return {name: value[:count] for name, value in gradients.items()}, losses[:count]
 
     def _summed(self, inputs: Tensor, labels: Int[Tensor, " b"], size: int) -> tuple[Tensor, Tensor]:
         total = torch.zeros(self.size, dtype=torch.float64, device=inputs.device)

@@ -7,7 +7,7 @@ noise is scaled by a mask, its features decide what the mask is.
 
 import itertools
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -32,6 +32,8 @@ class Scene:
     inputs: Float[Tensor, "n ..."]
     labels: Int[Tensor, " n"]
     public: tuple[Tensor, Tensor] | None = None
+    persons: Int[Tensor, " n"] | None = None
+    """Whose the records are, where the guarantee is about persons; person 0, with all of their records, is then the canary."""
 
 
 def linear(name: str, canary: tuple[float, float]) -> Scene:
@@ -46,6 +48,14 @@ def linear(name: str, canary: tuple[float, float]) -> Scene:
 
     inputs = torch.tensor([canary, *[(0.0, 1.0)] * OTHERS])
     return Scene(name, model, inputs, torch.zeros(1 + OTHERS, dtype=torch.long))
+
+
+def person(records: int = 5) -> Scene:
+    """The same linear model, whose canary is a person with several records, all alike; the others have one each."""
+    base = linear("person", (LONG, 0.0))
+    inputs = torch.cat([base.inputs[:1].repeat(records, 1), base.inputs[1:]])
+    persons = torch.cat([torch.zeros(records, dtype=torch.long), torch.arange(1, 1 + OTHERS)])
+    return replace(base, inputs=inputs, labels=torch.zeros(len(inputs), dtype=torch.long), persons=persons)
 
 
 CANARIES = {scene.name: scene for scene in (linear("weight", (LONG, 0.0)), linear("bias", (0.0, 0.0)))}
@@ -96,6 +106,8 @@ class Game:
     view: Callable[[Tensor], Tensor] = torch.clone
     delta: float | None = None
     afresh: bool = False
+    by_person: bool = False
+    """Whether the claim is about persons: the mechanism is told whose the records are."""
 
 
 @dataclass(frozen=True)
@@ -113,19 +125,21 @@ def audit(protect: Callable[[Job], Protection], game: Game, scene: Scene) -> Pro
     the threshold; the rest count the errors of telling the two apart.
     """
     model, count = scene.model(), len(scene.labels)
-    batch = round(game.share * count)
-    training = Training(epochs=game.steps * batch // count or 1, batch=batch)
+    units = count if scene.persons is None or not game.by_person else int(scene.persons.max()) + 1
+    batch = round(game.share * units)
+    training = Training(epochs=game.steps * batch // units or 1, batch=batch)
+    persons = scene.persons if game.by_person else None
 
     def protected(*trial: int) -> Protection:
         key = training_key((game.seed, "canaries", scene.name, *trial), {}, b"")
-        return protect(Job(model, count, game.epsilon, training, count, key, scene.public))
+        return protect(Job(model, count, game.epsilon, training, count, key, scene.public, persons))
 
     protection = protected()
     numbers = itertools.count()
 
     def trials(count: int, present: bool) -> Float[Tensor, "count p"]:
         protections = (protected(next(numbers)) if game.afresh else protection for _ in range(count))
-        return torch.stack([game.view(_observe(one, model, scene, game.steps, present)) for one in protections])
+        return torch.stack([game.view(_observe(one, model, scene, game, present)) for one in protections])
 
     with_it, without = trials(game.pilot, True), trials(game.pilot, False)
     direction = with_it.mean(dim=0) - without.mean(dim=0)
@@ -139,14 +153,17 @@ def audit(protect: Callable[[Job], Protection], game: Game, scene: Scene) -> Pro
     return Proof(gaussian_epsilon(*errors), clopper_pearson_epsilon(*errors))
 
 
-def _observe(protection: Protection, model: nn.Module, scene: Scene, steps: int, present: bool) -> Float[Tensor, " p"]:
-    """Take steps on the same weights and return the mean of their gradients; record 0 is left out where it is not present."""
+def _observe(protection: Protection, model: nn.Module, scene: Scene, game: Game, present: bool) -> Float[Tensor, " p"]:
+    """Take steps on the same weights and return the mean of their gradients; the canary is left out where it is not present."""
+    steps = game.steps
+    canary = torch.arange(len(scene.labels)) if scene.persons is None else scene.persons
     seen = torch.zeros(sum(parameter.numel() for parameter in model.parameters()))
     taken = 0
     while taken < steps:
         for batch in protection.batches():
-            kept = batch if present else batch[batch > 0]
-            protection.backward(scene.inputs[kept], scene.labels[kept])
+            kept = batch if present else batch[canary[batch] > 0]
+            persons = (scene.persons[kept],) if game.by_person and scene.persons is not None else ()
+            protection.backward(scene.inputs[kept], scene.labels[kept], *persons)
             seen += torch.cat(
                 [parameter.grad.flatten() for parameter in model.parameters() if parameter.grad is not None]
             )

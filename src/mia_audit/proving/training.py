@@ -43,8 +43,8 @@ class Seen:
         for batch in self.protection.batches():
             yield batch[batch < self.present]
 
-    def backward(self, inputs: Tensor, labels: Tensor) -> Tensor:
-        losses = self.protection.backward(inputs, labels)
+    def backward(self, inputs: Tensor, labels: Tensor, *persons: Tensor) -> Tensor:
+        losses = self.protection.backward(inputs, labels, *persons)
         parts = [value.grad.flatten() for value in self.model.parameters() if value.grad is not None]
         self.gradients.append(torch.cat(parts).detach().clone())
         return losses

@@ -30,7 +30,7 @@ ADDRESS = "MIA_AUDIT_WARM_WORKER"
 READ_AT_START = ("PYTHON", "LD_", "LC_", "LANG", "TZ", "POLARS_", "ARROW_", "TORCH", "PYTORCH_", "CUDA_", "HF_")
 NUMBERS_OF_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 """Snakemake sets them for a job. Libraries read them, and variables with the prefixes above, when they are imported."""
-COMPUTING = ("architecture", "pretrain", "train", "signals", "explanation-metrics")
+COMPUTING = ("architecture", "pretrain", "train", "signals", "target", "explanation-metrics")
 """The stages that import PyTorch."""
 PROGRAM = "import sys; from mia_audit.cli import serve; serve(int(sys.argv[1]), pytorch=sys.argv[2] == '1')"
 Main = Callable[[Sequence[str]], int]

@@ -131,7 +131,7 @@ def stem(explainer: str, quantity: str, explained_class: str) -> str:
 
 def is_signal(column: str) -> bool:
     """Return whether a column holds a signal, not the key, a decision or a diagnostic."""
-    return column not in ("shadow", "record", "member", *DECISIONS) and not column.endswith(f"_{DIAGNOSTIC}")
+    return column not in ("shadow", "record", "member", "person", *DECISIONS) and not column.endswith(f"_{DIAGNOSTIC}")
 
 
 @dataclass(frozen=True)

@@ -35,6 +35,14 @@ CONTRACTS: dict[str, dict[str, Test]] = {
 }
 """Columns by kind of table, for the kinds that may come from elsewhere (docs/data.md)."""
 
+ID: Test = ("whole numbers or text", lambda kind: _text(kind) or bool(pa.types.is_integer(kind)))
+
+OPTIONAL: dict[str, dict[str, Test]] = {
+    "signals": {"person": ID},
+    "scores": {"person": ID, "unit": TEXT, "aggregate": TEXT},
+}
+"""Columns that a table of the kind may have, beside those that it must have."""
+
 OTHERS = {"signals": NUMBER}
 """What all other columns of a table are made of, where that matters."""
 
@@ -48,8 +56,11 @@ def check_columns(path: Path, schema: pa.Schema, kind: str) -> None:
         if not holds(schema.field(name).type):
             raise UserError(f"{path}: column '{name}' holds {schema.field(name).type}; expected {words}")
     words, holds = OTHERS.get(kind, ("", lambda _: True))
+    optional = OPTIONAL.get(kind, {})
     for field in schema:
-        if field.name not in contract and not holds(field.type):
+        if field.name in optional and not optional[field.name][1](field.type):
+            raise UserError(f"{path}: column '{field.name}' holds {field.type}; expected {optional[field.name][0]}")
+        if field.name not in contract | optional and not holds(field.type):
             raise UserError(
                 f"{path}: column '{field.name}' holds {field.type}; expected {words}, or leave the column out"
             )

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 SCHEMA_VERSION = "1"
 REMEDY = "If the audit wrote it, delete it and run again; else bring a whole copy"
 ROW_GROUPS = "row_groups"
-"""The metadata key of a scores table that lists attack, signal, likelihood and null_control of every row group."""
+"""The metadata key of a scores table that lists attack, signal, likelihood, null_control, unit and aggregate of every row group."""
 
 
 def write_table(

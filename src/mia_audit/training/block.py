@@ -183,8 +183,14 @@ def summary_line(report: TrainingReport) -> str:
 
 
 def _warn_of_delta(tables: list[pa.Table], mechanism: str) -> None:
-    if any(table["delta"][0].as_py() * table["records"][0].as_py() >= 1 for table in tables):
-        print(f"warning: mechanisms.{mechanism}.delta is not below 1/(training records)", file=sys.stderr)
+    for unit in ("persons", "records"):
+        sizes = ((table["delta"][0].as_py(), table[unit][0].as_py()) for table in tables if _unit(table) == unit)
+        if any(delta * size >= 1 for delta, size in sizes):
+            print(f"warning: mechanisms.{mechanism}.delta is not below 1/(training {unit})", file=sys.stderr)
+
+
+def _unit(table: pa.Table) -> str:
+    return "records" if table["persons"][0].as_py() is None else "persons"
 
 
 def shadow_folders(block: Path) -> dict[int, Path]:

@@ -72,7 +72,8 @@ def fit(
                 for group in optimizer.param_groups:
                     group["lr"] = training.learning_rate * schedule(training, steps / protection.steps_per_epoch)
                 rows = batch.to(inputs.device)
-                losses += protection.backward(inputs[rows], labels[rows])
+                persons = () if job.persons is None else (job.persons[batch],)
+                losses += protection.backward(inputs[rows], labels[rows], *persons)
                 optimizer.step()
                 steps += 1
                 seen += len(batch)

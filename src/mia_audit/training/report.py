@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -38,6 +38,9 @@ SCHEMA = pa.schema(
         "sampling": pa.string(),
         "clipping": pa.string(),
         "noise_mask": pa.string(),
+        "unit": pa.string(),
+        "persons": pa.int32(),
+        "records_per_person": pa.int32(),
     }
 )
 
@@ -66,6 +69,8 @@ class TrainingReport:
     test_accuracy: float
     train_loss: float
     test_loss: float
+    persons: int | None = field(default=None, kw_only=True)
+    """The persons of the training set, where the guarantee is about them."""
 
 
 @runtime_checkable
@@ -128,6 +133,9 @@ def training_table(shadow: int, report: TrainingReport) -> pa.Table:
         "sampling": terms.sampling,
         "clipping": terms.clipping,
         "noise_mask": terms.noise_mask,
+        "unit": terms.unit,
+        "persons": report.persons,
+        "records_per_person": terms.records_per_person or None,
     }
     columns: dict[str, list[Any]] = {
         "epoch": list(range(1, count + 1)),

@@ -1,5 +1,6 @@
 """One shadow model of the built-in torch loop: built or fine-tuned, trained under a mechanism, evaluated on its pool."""
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +13,8 @@ from torch import Tensor, nn
 from mia_audit.errors import UserError
 from mia_audit.models import Inputs, Subset, construct
 from mia_audit.models.weights import digest_of
-from mia_audit.privacy.catalogue import Job, Mechanism
+from mia_audit.pools.persons import Persons
+from mia_audit.privacy.catalogue import Job, Mechanism, Unit
 from mia_audit.privacy.masks import Masks
 from mia_audit.privacy.noise import content_digest, training_key
 from mia_audit.runtime.precision import computing
@@ -59,8 +61,11 @@ def train_shadow(
     members: Bool[np.ndarray, " n"],
     progress: Progress = lambda *_: None,
     checkpoint: Checkpoint | None = None,
+    persons: Int[np.ndarray, " n"] | None = None,
 ) -> Shadow:
     """Train shadow model number `shadow` on its members of the pool [n, …]; test accuracy is over the others.
+
+    `persons` numbers the persons of the pool's records, for mechanisms whose guarantee is about them.
 
     Training resumes from the checkpoint where it holds an epoch. Raises UserError where the batch exceeds the training set or
     the mechanism cannot be applied, and Diverged where a loss or a weight is not finite.
@@ -68,10 +73,20 @@ def train_shadow(
     key = key_of(recipe, shadow)
     model = _start(recipe, key).to(inputs.device)
     training_set = torch.from_numpy(np.flatnonzero(members)).to(inputs.device)
-    check_batch(recipe.training, len(training_set))
-    noise_key = training_key(key, _terms(recipe, model), content_digest(inputs, labels, training_set))
+    by_person = recipe.mechanism.by_person and persons is not None
+    people = Persons.numbered(persons[members]) if by_person and persons is not None else None
+    check_batch(recipe.training, len(training_set) if people is None else len(people), people is not None)
+    terms = _terms(recipe, model) | _terms_of_people(recipe.mechanism, people)
+    noise_key = training_key(key, terms, content_digest(inputs, labels, training_set))
     job = Job(
-        model, len(training_set), recipe.epsilon, recipe.training, recipe.micro_batch, noise_key, recipe.public_records
+        model,
+        len(training_set),
+        recipe.epsilon,
+        recipe.training,
+        recipe.micro_batch,
+        noise_key,
+        recipe.public_records,
+        None if people is None else torch.from_numpy(people.of),
     )
     protection = recipe.mechanism.kind(recipe.mechanism, job)
     with computing(model, recipe.training.precision or "float32"):
@@ -81,6 +96,7 @@ def train_shadow(
     epsilon, epsilon_rdp = protection.spent(epochs[-1].steps)
     return Shadow(
         records=len(training_set),
+        persons=None if people is None else len(people),
         epochs=epochs,
         terms=protection.terms,
         epsilon=epsilon,
@@ -99,25 +115,35 @@ def key_of(recipe: Recipe, shadow: int) -> tuple[int | str, ...]:
     return (*recipe.key, shadow)
 
 
-def check_batch(training: Training, records: int) -> None:
+def check_batch(training: Training, units: int, persons: bool = False) -> None:
     """Raise UserError where a batch is larger than the training set."""
-    if training.batch > records:
+    if training.batch > units:
+        words = "persons" if persons else "records"
         raise UserError(
-            f"training.batch: {training.batch} records a step, but the training set has {records}: at most {records}"
+            f"training.batch: {training.batch} {words} a step, but the training set has {units}: at most {units}"
         )
 
 
 def _terms(recipe: Recipe, model: nn.Module) -> dict[str, Any]:
     """Return everything that defines a training but its records: what the key of its noise depends on."""
     public = recipe.public_records
+    whose = set(Unit.model_fields)  # where persons have one record each, the training is that of records
     return {
         "architecture": dict(recipe.architecture),
         "start": digest_of({name: value.cpu() for name, value in model.state_dict().items()}),
-        "mechanism": recipe.mechanism.model_dump(mode="json"),
+        "mechanism": recipe.mechanism.model_dump(mode="json", exclude=whose),
         "training": recipe.training.model_dump(mode="json"),
         "epsilon": repr(recipe.epsilon),
         "public": content_digest(*public, torch.arange(len(public[1]))).hex() if public else "",
     }
+
+
+def _terms_of_people(mechanism: Mechanism, people: Persons | None) -> dict[str, Any]:
+    """Return whose the records are, and how many of a person count: what the key depends on where anybody has several."""
+    if people is None or int(people.records.max()) == 1:
+        return {}
+    of = hashlib.sha256(people.of.astype("<i8").tobytes()).hexdigest()
+    return {"persons": {"of": of, "records_per_person": mechanism.read(Unit).records_per_person}}
 
 
 def _start(recipe: Recipe, key: tuple[int | str, ...]) -> nn.Module:

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
+from mia_audit.pools.persons import Persons
 from mia_audit.seeds import seed_for
 
 if TYPE_CHECKING:
-    from jaxtyping import Bool, Int, Num, Shaped
+    from jaxtyping import Bool, Int, Num
 
     from mia_audit.pools.store import StoredRecords
     from mia_audit.privacy.catalogue import Mechanism
@@ -40,13 +41,14 @@ class Records:
     labels: Int[np.ndarray, " n"]
     metadata: Mapping[str, Any]
     numbers: Int[np.ndarray, " n"]
-    persons: Shaped[np.ndarray, " n"] | None = None
-    """The ids of the records' persons, where the pool names them."""
+    persons: Int[np.ndarray, " n"] | None = None
+    """The number of every record's person, by their first records, where the pool names them."""
 
     @classmethod
     def of(cls, stored: StoredRecords) -> Self:
         """Return all records of a pool."""
-        return cls(stored.data, stored.labels, stored.metadata, np.arange(len(stored.labels)), stored.persons)
+        persons = None if stored.persons is None else Persons.numbered(stored.persons).of
+        return cls(stored.data, stored.labels, stored.metadata, np.arange(len(stored.labels)), persons)
 
     @property
     def classes(self) -> int:

@@ -11,8 +11,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from mia_audit.attacks.io.checks import check_loss, check_orientation
+from mia_audit.attacks.persons import NONE, aggregates_of, in_unit, unit_of
 from mia_audit.attacks.run import Run
 from mia_audit.errors import UserError
+from mia_audit.pools.persons import Persons, numbered_ids
 from mia_audit.signals.name import Signal, is_signal, read_signal
 from mia_audit.storage import ROW_GROUPS, digests, naming_damage, open_table, table_metadata, write_table
 from mia_audit.storage.diverged import diverged_models
@@ -28,7 +30,7 @@ KEYS = ("shadow", "record", "member", "label", "predicted")
 """Columns of signals.parquet that are not signals."""
 
 ENCODING: dict[str, Any] = {
-    "use_dictionary": ["attack", "signal", "likelihood"],
+    "use_dictionary": ["attack", "signal", "likelihood", "unit", "aggregate"],
     "column_encoding": {"record": "DELTA_BINARY_PACKED"},
     "write_statistics": False,
     "compression": dict.fromkeys(("null_control", "target"), "lz4"),
@@ -42,20 +44,23 @@ for what lz4 does as well. Statistics would cost half as much again: the fact `R
 """
 
 NAME = pa.dictionary(pa.int32(), pa.string())
-SCHEMA = pa.schema(
-    [
-        pa.field(name, kind, nullable=False)
-        for name, kind in {
-            **dict.fromkeys(("attack", "signal", "likelihood"), NAME),
-            "null_control": pa.bool_(),
-            "target": pa.int32(),
-            "record": pa.int32(),
-            "member": pa.bool_(),
-            "score": pa.float32(),
-        }.items()
-    ]
-)
-"""Columns of scores.parquet."""
+NAMES = ("attack", "signal", "likelihood", "unit", "aggregate")
+
+
+def score_schema(persons: Persons | None = None) -> pa.Schema:
+    """Return the columns of scores.parquet; with `persons`, the person of every row, and rows of persons have no record."""
+    kinds: dict[str, pa.DataType] = {
+        **dict.fromkeys(NAMES, NAME),
+        "null_control": pa.bool_(),
+        "target": pa.int32(),
+        "record": pa.int32(),
+        "member": pa.bool_(),
+        "score": pa.float32(),
+    }
+    if persons is not None:
+        kinds["person"] = pa.array(persons.ids).type
+    return pa.schema([pa.field(name, kind, nullable=name == "record") for name, kind in kinds.items()])
+
 
 CHUNK_ROWS = 1 << 16
 """Rows of scores.parquet handed to the writer at a time, roughly: columns that repeat from target to target stay in the cache."""
@@ -127,6 +132,7 @@ class SignalsFile:
         self.member: Bool[np.ndarray, "N K"] = member.astype(bool)
         check_orientation(self.member, str(path))
         check_membership(self.member, str(path))
+        self.persons = self._persons()
 
     def read(self, signal: Signal) -> list[Float[np.ndarray, "N K"]]:
         """Return a signal's values as float64, for every query; a cell that is not a finite number is a UserError that names it."""
@@ -136,6 +142,19 @@ class SignalsFile:
         if signal.name == "loss":
             check_loss(next(iter(queries.values())), self.member, f"{self._path}: column 'loss'")
         return list(queries.values())
+
+    def _persons(self) -> Persons | None:
+        """Return who the records belong to, where the table says it; UserError where models disagree, or split a person."""
+        if "person" not in self._file.schema_arrow.names:
+            return None
+        ids = numbered_ids(np.asarray(self._column("person")), f"{self._path}: column 'person'")
+        of_models = ids.reshape(self.models, self._records)
+        if (of_models != of_models[0]).any():
+            raise UserError(f"{self._path}: column 'person': expected the same person for a record in every model")
+        persons = Persons.numbered(of_models[0])
+        member = persons.gathered(self.member, f"{self._path}: column 'member'")
+        check_membership(member, f"{self._path}: persons")
+        return persons
 
     def _matrix(self, name: str) -> np.ndarray:
         return self._column(name).reshape(self.models, self._records).T
@@ -148,6 +167,8 @@ class SignalsFile:
                 f"{self._path}: column '{name}' has {column.null_count} empty cells; expected a value in each"
             )
         values: np.ndarray = column.to_numpy()
+        if name == "person" and values.dtype.kind == "O":
+            values = values.astype(np.str_)
         return values if self._order is None else values[self._order]
 
 
@@ -201,43 +222,72 @@ def write_scores(
     record: Sequence[int] | np.ndarray,
     target: Sequence[int] | np.ndarray,
     metadata: dict[str, Any],
+    persons: Persons | None = None,
 ) -> None:
-    """Write scores.parquet: float32 scores, NaN where a record has none, one row group per run, in the order of `runs`."""
-    tables = score_tables(scored, record, target) if runs else iter([SCHEMA.empty_table()])
-    groups = [[run.attack, run.signal, run.likelihood, run.null_control] for run in runs]
-    write_table(
-        path, tables, "scores", len(runs) * len(record) * len(target), metadata | {ROW_GROUPS: groups}, **ENCODING
-    )
+    """Write scores.parquet: float32 scores, NaN where there is none, one row group per run and aggregate, in the order of `runs`.
+
+    With `persons` a run's scores of records are followed by those of persons, for every aggregate.
+    """
+    schema, aggregates = score_schema(persons), aggregates_of(persons)
+    tables = score_tables(scored, record, target, persons) if runs else iter([schema.empty_table()])
+    groups = [
+        [run.attack, run.signal, run.likelihood, run.null_control, unit_of(aggregate), aggregate]
+        for run in runs
+        for aggregate in aggregates
+    ]
+    rows = len(record) + (len(aggregates) - 1) * len(persons or ())
+    write_table(path, tables, "scores", len(runs) * rows * len(target), metadata | {ROW_GROUPS: groups}, **ENCODING)
 
 
 def score_tables(
     scored: Iterable[tuple[Run, Bool[np.ndarray, "N K"], Float[np.ndarray, "N K"]]],
     record: Sequence[int] | np.ndarray,
     target: Sequence[int] | np.ndarray,
+    persons: Persons | None = None,
 ) -> Iterator[pa.Table]:
-    """Yield the rows of every run, sorted by target, then record."""
-    together = max(1, CHUNK_ROWS // max(len(record), 1))
-    chunks = [np.asarray(target[start : start + together], np.int32) for start in range(0, len(target), together)]
-    targets = pa.chunked_array([np.repeat(chunk, len(record)) for chunk in chunks])
-    records = _chunked(np.tile(np.asarray(record, dtype=np.int32), together), targets)
-    first = _chunked(np.zeros(together * len(record), dtype=np.int32), targets)
-    null_control = {value: _chunked(np.full(together * len(record), value), targets) for value in (False, True)}
-    members: dict[bool, pa.Array] = {}
+    """Yield the rows of every run and aggregate, sorted by target, then record or person."""
+    records = np.asarray(record, dtype=np.int32)
+    of_records = _Rows({"record": records} | ({"person": persons.spread(persons.ids)} if persons else {}), target)
+    of_people = _Rows({"person": persons.ids}, target) if persons else of_records
+    schema = score_schema(persons)
     for run, member, scores in scored:
-        if run.null_control not in members:
-            members[run.null_control] = pa.array(member.T.ravel())
-        names = (("attack", run.attack), ("signal", run.signal), ("likelihood", run.likelihood))
-        table = pa.table(
-            {
-                **{name: _named(first, value) for name, value in names},
-                "null_control": null_control[run.null_control],
-                "target": targets,
-                "record": records,
-                "member": members[run.null_control],
-                "score": pa.array(scores.T.ravel().astype(np.float32, copy=False)),
-            }
-        )
-        yield table.cast(SCHEMA)
+        for aggregate in aggregates_of(persons):
+            rows, inside = (of_records, member)
+            if aggregate != NONE and persons is not None:
+                rows, inside = of_people, persons.gathered(member, "membership")
+            yield rows.table(run, aggregate, inside, in_unit(scores, persons, aggregate), schema)
+
+
+class _Rows:
+    """Columns that every run has, by target, then record or person: made once, and each once in memory."""
+
+    def __init__(self, own: dict[str, np.ndarray], target: Sequence[int] | np.ndarray) -> None:
+        count = len(next(iter(own.values())))
+        together = max(1, CHUNK_ROWS // max(count, 1))
+        chunks = [np.asarray(target[start : start + together], np.int32) for start in range(0, len(target), together)]
+        self._targets = pa.chunked_array([np.repeat(chunk, count) for chunk in chunks])
+        self._own = {name: _chunked(np.tile(values, together), self._targets) for name, values in own.items()}
+        self._first = _chunked(np.zeros(together * count, dtype=np.int32), self._targets)
+        self._null_control = {
+            value: _chunked(np.full(together * count, value), self._targets) for value in (False, True)
+        }
+        self._members: dict[bool, pa.Array] = {}
+
+    def table(self, run: Run, aggregate: str, member: np.ndarray, scores: np.ndarray, schema: pa.Schema) -> pa.Table:
+        """Return the rows of one run."""
+        if run.null_control not in self._members:
+            self._members[run.null_control] = pa.array(member.T.ravel())
+        values = (run.attack, run.signal, run.likelihood, unit_of(aggregate), aggregate)
+        columns = {
+            **{name: _named(self._first, value) for name, value in zip(NAMES, values, strict=True)},
+            "null_control": self._null_control[run.null_control],
+            "target": self._targets,
+            "record": pa.nulls(len(self._targets), pa.int32()),
+            **self._own,
+            "member": self._members[run.null_control],
+            "score": pa.array(scores.T.ravel().astype(np.float32, copy=False)),
+        }
+        return pa.table({name: columns[name] for name in schema.names}).cast(schema)
 
 
 def _chunked(values: np.ndarray, like: pa.ChunkedArray) -> pa.ChunkedArray:

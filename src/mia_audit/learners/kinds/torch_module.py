@@ -197,7 +197,9 @@ class TorchLearner:
             self._inputs_and_labels(task.public) if task.public else None,
         )
         inputs, labels = self._inputs_and_labels(task.records)
-        trained = train_shadow(recipe, task.shadow, inputs, labels, task.members, task.progress, task.checkpoint)
+        trained = train_shadow(
+            recipe, task.shadow, inputs, labels, task.members, task.progress, task.checkpoint, task.records.persons
+        )
         return TrainedTorchModel(trained.model, self._batch, self._inputs, trained.masks, trained)
 
     def load(self, folder: Path) -> TorchModel:

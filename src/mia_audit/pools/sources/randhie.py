@@ -1,8 +1,8 @@
-"""The RAND Health Insurance Experiment: 20,190 years of 5,912 persons, as the statsmodels package has it (public domain)."""
+"""The RAND Health Insurance Experiment (Newhouse 1993): a row a person and year, from the file that statsmodels brings along."""
 
 from __future__ import annotations
 
-import importlib.util
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,30 +14,49 @@ from mia_audit.pools.catalogue import TABLE_KEYS, Source, pool
 if TYPE_CHECKING:
     from mia_audit.pools.section import Dataset
 
-FILE = "datasets/randhie/src/randhie.csv"
-
 FEATURES = (
-    "plan", "site", "coins", "tookphys", "year", "black", "income", "xage", "female", "educdec", "time", "num", "mhi", "disea",
-    "physlm", "mdeoff", "pioff", "child", "fchild", "lfam", "lpi", "idp", "logc", "fmde", "hlthg", "hlthf", "hlthp", "xghindx",
-    "linc", "lnum",
-)  # fmt: skip
-"""What was known of a person and the plan before the year's visits; missing values are those of the column's median."""
+    *(
+        "plan",
+        "site",
+        "coins",
+        "tookphys",
+        "year",
+        "black",
+        "income",
+        "xage",
+        "female",
+        "educdec",
+        "time",
+        "num",
+        "mhi",
+    ),
+    *("disea", "physlm", "child", "fchild", "lpi", "idp", "fmde", "hlthg", "hlthf", "hlthp", "xghindx"),
+)
+"""What is known of a person before the year's care: the plan, the household, health as reported at the start."""
 
-VISITS = "mdvis"
+CLASSES = ["no visit", "1 or 2 visits", "3 or more visits"]
+PERSON = "zper"
 
 
-@pool("randhie", *TABLE_KEYS)
+@pool("randhie", "person", *TABLE_KEYS)
 def randhie(dataset: Dataset, where: str) -> Source:
-    """Return float32 [20190, 30]; the class is whether the person saw a physician more than once in the year."""
+    """Return float32 [20190, 24] and how often the person saw a physician in that year; the four unknown schoolings are 0."""
     import polars as pl
 
-    found = importlib.util.find_spec("statsmodels")  # not imported: it takes a second
-    if found is None or not found.submodule_search_locations:
+    spec = find_spec("statsmodels")
+    if spec is None or not spec.origin:
         raise UserError(
-            f"{where}.source: randhie is read from the statsmodels package, which is missing; install it with:"
-            " pip install 'mia-audit[trees]'"
+            f"{where}.source: randhie reads a file of the package statsmodels, which is missing: pip install 'mia-audit[persons]'"
         )
-    table = pl.read_csv(Path(found.submodule_search_locations[0], FILE), infer_schema_length=None)
-    rows = table.select(pl.col(name).cast(pl.Float64).fill_null(pl.col(name).median()) for name in FEATURES)
-    labels = (table[VISITS] > 1).to_numpy().astype(np.int64)
-    return Source("table", rows.to_numpy().astype(np.float32), labels, ["at most one visit", "more"], list(FEATURES))
+    path = Path(spec.origin).parent / "datasets" / "randhie" / "src" / "randhie.csv"
+    if not path.is_file():
+        raise UserError(
+            f"{where}.source: {path}: no such file; expected the one that statsmodels brings along: reinstall it"
+        )
+    if dataset.person not in ("", PERSON):
+        raise UserError(f"{where}.person: '{dataset.person}': the persons of randhie are in the column '{PERSON}'")
+    frame = pl.read_csv(path, infer_schema_length=None)
+    rows = frame.select(pl.col(name).cast(pl.Float32).fill_null(0) for name in FEATURES).to_numpy()
+    labels = np.digitize(frame["mdvis"].to_numpy(), [1, 3])
+    persons = frame[PERSON].cast(pl.Int64).to_numpy() if dataset.person else None
+    return Source("table", rows, labels, CLASSES, list(FEATURES), persons=persons)

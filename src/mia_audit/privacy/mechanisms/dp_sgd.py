@@ -1,20 +1,25 @@
-"""`dp-sgd`: Poisson sampling, per-record clipping, Gaussian noise on the sum (Abadi et al. 2016; Bu et al. 2023)."""
+"""`dp-sgd`: Poisson sampling, per-record clipping, Gaussian noise on the sum (Abadi et al. 2016; Bu et al. 2023).
+
+With `unit: person` persons are sampled, and each contributes one clipped vector: the mean gradient of some of their records.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
 from mia_audit.errors import UserError
-from mia_audit.privacy.catalogue import Job, Mechanism, Terms, mechanism
+from mia_audit.privacy.catalogue import Job, Mechanism, Terms, Unit, mechanism
 from mia_audit.sections import Section
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from mia_audit.privacy.masks import Masks
+    from mia_audit.privacy.people import People
 
 
 class Noise(Section):
@@ -28,12 +33,13 @@ class Noise(Section):
     """Clipping norm C of flat clipping."""
 
 
-@mechanism("dp-sgd", options=(Noise,))
+@mechanism("dp-sgd", options=(Noise, Unit))
 class DPSGD:
     """The noisy clipped sum of a Poisson batch, divided by the expected batch size.
 
     The noise multiplier z is calibrated to the budget for this training set's sampling rate q = B/n and all steps; the
-    noise on the sum has standard deviation z times the sensitivity of the clipped sum.
+    noise on the sum has standard deviation z times the sensitivity of the clipped sum. Where the unit is the person, n
+    and B count persons.
     """
 
     def __init__(self, section: Mechanism, job: Job) -> None:
@@ -46,25 +52,34 @@ class DPSGD:
         own = section.read(Noise)
         self.job = job
         self.delta = section.delta
-        self.steps_per_epoch = steps_per_epoch(job.records, job.training.batch)
-        self.rate = job.training.batch / job.records
+        self.people = sampled_people(section, job)
+        units = len(self.people) if self.people else job.records
+        self.steps_per_epoch = steps_per_epoch(units, job.training.batch)
+        self.rate = job.training.batch / units
         steps = job.training.epochs * self.steps_per_epoch
         noise_multiplier = noise_multiplier_for(job.epsilon, self.rate, steps, self.delta, own.accountant)
         clipping = CLIPPINGS[own.clipping](own.clip_norm)
         self.terms = Terms(self.delta, noise_multiplier, self.rate, own.accountant, "poisson", clipping.name)
+        if self.people:
+            self.terms = replace(self.terms, unit="person", records_per_person=self.people.most)
         self.clipped_sum = ClippedSum(job.model, clipping, job.micro_batch)
         self._draws = Stream(job.key, "batches")
         self._noise = Stream(job.key, "noise")
+        self._records = Stream(job.key, "records of persons")
 
     def batches(self) -> Iterator[Tensor]:
-        """Draw every record independently at rate q, for every step."""
+        """Draw every record, or person, independently at rate q, for every step."""
         for _ in range(self.steps_per_epoch):
-            drawn = self._draws.uniform(self.job.records) < self.rate
-            yield drawn.nonzero().squeeze(1)
+            if self.people:
+                drawn = self._draws.uniform(len(self.people)) < self.rate
+                yield self.people.records(drawn, self._records)
+            else:
+                drawn = self._draws.uniform(self.job.records) < self.rate
+                yield drawn.nonzero().squeeze(1)
 
-    def backward(self, inputs: Tensor, labels: Tensor) -> Tensor:
+    def backward(self, inputs: Tensor, labels: Tensor, *persons: Tensor) -> Tensor:
         """Set `grad` to (Σ clipped gradients + noise) / B, where B is the expected batch size; an empty batch gives noise alone."""
-        total, losses = self.clipped_sum(inputs, labels)
+        total, losses = self.clipped_sum(inputs, labels, *persons)
         noisy = self._noise.add_noise(total, self.deviation())
         self.released(noisy)
         self.clipped_sum.assign(noisy / self.job.training.batch)
@@ -85,11 +100,14 @@ class DPSGD:
         """Return the counters of the batches and of the noise; the key is in no checkpoint."""
         import torch
 
-        return {"draws": torch.tensor(self._draws.counter), "noise": torch.tensor(self._noise.counter)}
+        streams = {"draws": self._draws, "noise": self._noise} | ({"records": self._records} if self.people else {})
+        return {name: torch.tensor(stream.counter) for name, stream in streams.items()}
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
         """Continue the batches and the noise from where the saved state stopped."""
         self._draws.counter, self._noise.counter = int(state["draws"]), int(state["noise"])
+        if self.people:
+            self._records.counter = int(state["records"])
 
     def spent(self, steps: int) -> tuple[float, float]:
         """Return ε at δ for the steps actually taken: by the configured accountant, and by RDP."""
@@ -101,6 +119,20 @@ class DPSGD:
             for accountant in (terms.accountant, "rdp")
         )
         return own, rdp
+
+
+def sampled_people(section: Mechanism, job: Job) -> People | None:
+    """Return whom a mechanism samples where its guarantee is about persons, None for records; UserError where nobody is known."""
+    from mia_audit.privacy.people import People
+
+    unit = section.read(Unit)
+    if unit.unit != "person":
+        return None
+    if job.persons is None:
+        raise UserError(
+            f"mechanism '{section.mechanism}' with unit: person needs to know whose the records are: name it in datasets.*.person"
+        )
+    return People(job.persons.cpu(), unit.records_per_person)
 
 
 def check_private(job: Job, mechanism: str) -> None:

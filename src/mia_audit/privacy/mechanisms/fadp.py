@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import Field
 
 from mia_audit.errors import UserError
-from mia_audit.privacy.catalogue import Job, Mechanism, mechanism
+from mia_audit.privacy.catalogue import Job, Mechanism, Unit, mechanism
 from mia_audit.privacy.mechanisms.dp_sgd import DPSGD, Noise
 from mia_audit.sections import Section
 
@@ -44,7 +44,7 @@ def reads_public_records(section: Mechanism) -> bool:
     return section.read(Importance).importance == "public"
 
 
-@mechanism("fadp", options=(Noise, Factors, Importance), reads_public_records=reads_public_records)
+@mechanism("fadp", options=(Noise, Unit, Factors, Importance), reads_public_records=reads_public_records)
 class FADP(DPSGD):
     """Scale, clip, noise, unscale: u = D⁻¹g is clipped at C, S = Σu + N(0, z²C²I), and the update is D S / B.
 

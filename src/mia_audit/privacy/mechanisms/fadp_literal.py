@@ -54,7 +54,7 @@ class FADPLiteral(DPSGD):
         yield from super().batches()
         self.history.append((self._factors, 1.0))
 
-    def backward(self, inputs: Tensor, labels: Tensor) -> Tensor:
+    def backward(self, inputs: Tensor, labels: Tensor, *persons: Tensor) -> Tensor:
         """Compute the mask from the batch before anything else; an empty batch has none."""
         import torch
 

@@ -33,7 +33,7 @@ class Unprotected:
 
         yield from torch.split(self._draws.uniform(self.job.records).argsort(), self.job.training.batch)
 
-    def backward(self, inputs: Tensor, labels: Tensor) -> Tensor:
+    def backward(self, inputs: Tensor, labels: Tensor, *persons: Tensor) -> Tensor:
         """Set `grad` to the gradient of the mean loss, accumulated over micro-batches."""
         return self._at_once(lambda size: self._accumulated(inputs, labels, size))
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 import polars as pl
 
+from mia_audit.attacks.persons import HEADLINE, NONE, PERSON
 from mia_audit.evaluation.bounds_table import lower_bounds
 from mia_audit.evaluation.intervals import OverTargets
+from mia_audit.evaluation.summary import of_aggregate, of_drawn_unit, with_units
 from mia_audit.report.data.findings import (
     CHANNELS,
     Estimate,
@@ -20,6 +22,7 @@ from mia_audit.report.data.findings import (
     Leak,
     LowerBound,
     NullControl,
+    Worth,
     estimate_over,
     shadow_estimate,
 )
@@ -95,6 +98,20 @@ def _leak(key: tuple[str, ...], group: pl.DataFrame, column: str | None, tried: 
     )
 
 
+def headline_unit(metrics: pl.DataFrame) -> tuple[str, pl.DataFrame]:
+    """Return the aggregate that a setting is judged by, and its rows: persons' where membership was drawn for them."""
+    drawn = of_drawn_unit(metrics)
+    aggregate = HEADLINE if PERSON in set(drawn["unit"]) else NONE
+    return aggregate, of_aggregate(metrics, aggregate)
+
+
+def _others(metrics: pl.DataFrame, aggregate: str) -> list[tuple[str, pl.DataFrame]]:
+    """Return the aggregates beside the headline's, records' own first, each with its rows."""
+    found = with_units(metrics)["aggregate"].unique(maintain_order=True).to_list()
+    order = [NONE, *(name for name in found if name != NONE)]
+    return [(one, of_aggregate(metrics, one)) for one in order if one in found and one != aggregate]
+
+
 def null_control(
     metrics: pl.DataFrame, strongest: dict[str, Leak], confidence: float, comparisons: int
 ) -> NullControl | None:
@@ -124,21 +141,22 @@ def null_control(
 
 def lower_bound(metrics: pl.DataFrame, setting: Setting, confidence: float, delta: float) -> LowerBound:
     """Bound ε from below by all attacks on a setting, at its own δ or else `delta`; one-run where the design allows it."""
-    real = metrics.filter(~pl.col("null_control"))
+    real = of_drawn_unit(metrics).filter(~pl.col("null_control"))
     delta = setting.delta or delta
     bounds = lower_bounds(real, delta, 1 - confidence, setting.design == "bernoulli")
     method = next(iter(bounds))
-    return LowerBound(bounds[method], delta, method, real.select(pl.struct(ATTACK).n_unique()).item())
+    tried = real.select(pl.struct(*ATTACK, "aggregate").n_unique()).item()
+    return LowerBound(bounds[method], delta, method, tried)
 
 
 def find(results: Results) -> Findings:
     """Compute the findings of all settings from their metrics and training tables."""
     spec = results.spec
-    fpr = headline_fpr(results.metrics)
+    fpr = headline_fpr([headline_unit(metrics)[1] for metrics in results.metrics])
     findings = []
-    for setting, metrics, shadows in zip(spec.settings, results.metrics, results.training, strict=True):
-        by_channel = {channel: leaks(metrics, channel, spec.likelihood, fpr, spec.confidence) for channel in CHANNELS}
-        by_channel = {channel: listed for channel, listed in by_channel.items() if listed}
+    for setting, every, shadows in zip(spec.settings, results.metrics, results.training, strict=True):
+        aggregate, metrics = headline_unit(every)
+        by_channel = _by_channel(metrics, fpr, spec.likelihood, spec.confidence)
         strongest = {channel: listed[0] for channel, listed in by_channel.items()}
         findings.append(
             Finding(
@@ -148,10 +166,38 @@ def find(results: Results) -> Findings:
                 _accuracy(shadows, "test_accuracy", spec.confidence),
                 shadows,
                 null_control(metrics, strongest, spec.confidence, len(spec.settings) * len(strongest)),
-                lower_bound(metrics, setting, spec.confidence, spec.delta),
+                lower_bound(every, setting, spec.confidence, spec.delta),
+                aggregate,
+                tuple(_worth(setting, shadows, results.records_of_persons(setting))),
+                {
+                    one: _by_channel(rows, fpr, spec.likelihood, spec.confidence)
+                    for one, rows in _others(every, aggregate)
+                },
             )
         )
     return Findings(fpr, findings, spec.confidence)
+
+
+def _worth(setting: Setting, shadows: pl.DataFrame | None, counts: np.ndarray | None) -> Iterator[Worth]:
+    """Yield what a record's guarantee is worth to persons with the usual and with the most records."""
+    if counts is None or shadows is None or not setting.private or not setting.delta:
+        return
+    from mia_audit.privacy.group import by_group_privacy, epsilon_of_person
+
+    worst = shadows.sort("epsilon", descending=True).row(0, named=True)
+    if worst.get("unit") == "person":
+        return
+    for records in sorted({2, int(np.median(counts)), int(counts.max())} & set(range(2, int(counts.max()) + 1))):
+        if setting.claimed:
+            yield Worth(records, *by_group_privacy(worst["epsilon"], setting.delta, records))
+        else:
+            terms = (worst["noise_multiplier"], worst["sampling_rate"], worst["steps"], setting.delta)
+            yield Worth(records, epsilon_of_person(*terms, records), setting.delta)
+
+
+def _by_channel(metrics: pl.DataFrame, fpr: float | None, likelihood: str, confidence: float) -> dict[str, list[Leak]]:
+    found = {channel: leaks(metrics, channel, likelihood, fpr, confidence) for channel in CHANNELS}
+    return {channel: listed for channel, listed in found.items() if listed}
 
 
 def _accuracy(shadows: pl.DataFrame | None, name: str, confidence: float) -> Estimate | None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from mia_audit.attacks.persons import NONE
 from mia_audit.errors import UserError
 
 if TYPE_CHECKING:
@@ -167,6 +168,15 @@ class LowerBound:
 
 
 @dataclass(frozen=True)
+class Worth:
+    """What a guarantee for one record is to a person with `records` of them: ε, inf where nothing is left, at δ."""
+
+    records: int
+    epsilon: float
+    delta: float
+
+
+@dataclass(frozen=True)
 class Finding:
     """The results of one setting."""
 
@@ -179,6 +189,17 @@ class Finding:
     """The last epoch of every shadow's training; None where nothing was trained."""
     null: NullControl | None
     bound: LowerBound | None = None
+    aggregate: str = NONE
+    """How scores of persons came of their records', where membership was drawn by person: what everything here is about."""
+    worth: tuple[Worth, ...] = ()
+    """What a guarantee for a record is worth to persons with several, where whose they are is known."""
+    others: dict[str, dict[str, list[Leak]]] = field(default_factory=dict)
+    """The same attacks by aggregate, `none` for records, then by channel; empty where the unit is the record."""
+
+    @property
+    def by_person(self) -> bool:
+        """Whether membership was drawn by person."""
+        return self.aggregate != NONE
 
     @property
     def strongest(self) -> dict[str, Leak]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import platform
 from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
@@ -84,6 +85,15 @@ def _setting(finding: Finding) -> dict[str, Any]:
         described |= {"explained": dict(setting.explained)}
     if setting.no_guarantee:
         described |= {"epsilon": "none", "nominal_epsilon": setting.epsilon, "no_guarantee": setting.no_guarantee}
+    if finding.worth:
+        described["worth_to_persons"] = [
+            {
+                "records": one.records,
+                "epsilon": one.epsilon if math.isfinite(one.epsilon) else "none",
+                "delta": one.delta,
+            }
+            for one in finding.worth
+        ]
     if mask := noise_mask(finding):
         described |= {"noise_mask": mask, "noise_masks": f"{setting.path}/models/*/shadow-*/masks.safetensors"}
     return described
@@ -113,4 +123,17 @@ def guarantee(finding: Finding) -> dict[str, Any]:
         "steps": worst["steps"],
         "records": worst["records"],
         "adjacency": "add or remove one record",
+        **_people(worst),
+    }
+
+
+def _people(worst: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what differs where a guarantee is about persons; empty where it is about records."""
+    if worst.get("unit") != "person":
+        return {}
+    return {
+        "unit": "person",
+        "persons": worst["persons"],
+        "records_per_person": worst["records_per_person"],
+        "adjacency": "add or remove one person with all of their records",
     }

@@ -13,10 +13,12 @@ import polars as pl
 
 from mia_audit.attacks.design import CORRECTION
 from mia_audit.attacks.io.parquet import GIVEN
+from mia_audit.attacks.persons import NONE, PERSON
 from mia_audit.errors import UserError
 from mia_audit.evaluation.files import Scored, read_scores
 from mia_audit.evaluation.model_counts import MODEL_COUNTS
 from mia_audit.explanation_metrics.summary import per_model
+from mia_audit.pools.store import read_persons
 from mia_audit.report.data.spec import Setting, Spec
 from mia_audit.storage import given_digest, open_table, read_frame, table_metadata
 
@@ -113,10 +115,10 @@ class Results:
         """Return the curves measured on the explanations of every setting of a dataset × architecture, a row a model and step."""
         return read_frame(self.root.joinpath(*group, "curves.parquet"), "curves")
 
-    def scored(self, setting: Setting, attack: str, signal: str, likelihood: str) -> Scored:
-        """Return the scores of one attack on the true membership."""
+    def scored(self, setting: Setting, attack: str, signal: str, likelihood: str, aggregate: str = NONE) -> Scored:
+        """Return the scores of one attack on the true membership, of records or of persons."""
         path = self._file(setting, "scores.parquet")
-        scored = next(read_scores(path, attack, signal, likelihood), None)
+        scored = next(read_scores(path, attack, signal, likelihood, aggregate=aggregate), None)
         if scored is None:
             raise UserError(
                 f"{path}: no scores of {attack} on {signal} ({likelihood}), although metrics.parquet has metrics for it"
@@ -136,11 +138,19 @@ class Results:
             return None
         metadata = table_metadata(folder / "records.parquet", "records")
         metadata["records"] = open_table(folder / "records.parquet", "records").metadata.num_rows
+        if metadata.get("unit") == PERSON and (ids := read_persons(folder / "records.parquet")) is not None:
+            metadata["persons"] = len(np.unique(ids))
         public = folder / "public.parquet"
         metadata["public"] = open_table(public, "records").metadata.num_rows if public.exists() else 0
         if (folder / "membership.parquet").exists():
             metadata["membership"] = table_metadata(folder / "membership.parquet", "membership")
         return metadata
+
+    def records_of_persons(self, setting: Setting) -> np.ndarray | None:
+        """Return how many records every audited person of a setting's pool has; None where it names nobody."""
+        path = self.root / "pools" / setting.pool / "records.parquet"
+        ids = read_persons(path) if path.exists() else None
+        return None if ids is None else np.unique(ids, return_counts=True)[1]
 
     def inputs(self) -> Iterator[Path]:
         """List the existing files that the report is made from, sorted."""

@@ -92,7 +92,7 @@ def roc_curves(results: Results, finding: Finding, drawn: list[Series], every: i
         leak = chosen[one.name]
         key = (finding.setting, leak.key)
         if key not in results.curves:
-            results.curves[key] = _roc(results.scored(finding.setting, *leak.key))
+            results.curves[key] = _roc(results.scored(finding.setting, *leak.key, finding.aggregate))
         curves.append(Curve(one, leak, *(values[::every] for values in results.curves[key])))
     return curves
 

@@ -45,6 +45,8 @@ class Setting:
     """Folder below the results; {dataset}/{architecture}/{mechanism}-eps{epsilon} by default."""
     no_guarantee: str = ""
     """Why the mechanism guarantees nothing, so that ε is nominal; empty for all others."""
+    by_person: bool = False
+    """Whether membership was drawn by person."""
 
     @property
     def claimed(self) -> bool:

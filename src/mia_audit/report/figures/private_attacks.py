@@ -74,6 +74,7 @@ def sets(results: Results, findings: Findings, subject: None = None) -> Figure:
     from matplotlib.figure import Figure
 
     from mia_audit.evaluation.summary import summarise
+    from mia_audit.report.data.find import headline_unit
 
     groups: dict[tuple[str, str], list[Setting]] = {}
     for setting in results.spec.settings:
@@ -88,7 +89,8 @@ def sets(results: Results, findings: Findings, subject: None = None) -> Figure:
             offset = (slot - (len(SET_ATTACKS) - 1) / 2) * 0.16
             values = []
             for place, setting in enumerate(ordered):
-                summary = summarise(results.metrics[results.spec.settings.index(setting)], results.spec.confidence)
+                of_setting = headline_unit(results.metrics[results.spec.settings.index(setting)])[1]
+                summary = summarise(of_setting, results.spec.confidence)
                 real = summary.filter(null_control=False, attack=attack, likelihood=results.spec.likelihood)
                 row = real.row(0, named=True)
                 values.append((place + offset, _auc(row)))
@@ -119,6 +121,7 @@ def trained_as(setting: Setting) -> str:
 def attacked(results: Results, dataset: str | None = None) -> dict[Setting, dict[str, dict[str, dict[str, Any]]]]:
     """Return rows of the summary by training, attack and explanation, for settings whose private explanations are attacked."""
     from mia_audit.evaluation.summary import summarise
+    from mia_audit.report.data.find import headline_unit
 
     by_setting = {}
     for setting, metrics in zip(results.spec.settings, results.metrics, strict=True):
@@ -126,7 +129,7 @@ def attacked(results: Results, dataset: str | None = None) -> dict[Setting, dict
         if not setting.trained or dataset not in (None, setting.dataset):
             continue
         if any(map(private_epsilon, explainers)):
-            real = summarise(metrics, results.spec.confidence).filter(null_control=False)
+            real = summarise(headline_unit(metrics)[1], results.spec.confidence).filter(null_control=False)
             by_setting[setting] = {attack: dict(_attacked(real, attack, results.spec.likelihood)) for attack in ATTACKS}
     return by_setting
 

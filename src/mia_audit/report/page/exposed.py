@@ -37,7 +37,7 @@ class Bar:
 
 @dataclass
 class Exposed:
-    """One record: the effect of its membership on its score, and how often it is recognised at the headline FPR."""
+    """One record, or person: the effect of its membership on its score, and how often it is recognised at the headline FPR."""
 
     record: int
     rank: int
@@ -52,6 +52,9 @@ class Exposed:
     maps: tuple[str, ...] = ()
     """Attributions by a model that trained on the record and by one that did not, on one scale."""
     bars: list[Bar] = field(default_factory=list)
+    person: str = ""
+    """The id of a person, whose records are `theirs`; empty for a record."""
+    theirs: str = ""
 
 
 def most_exposed(results: Results, finding: Finding, fpr: float | None) -> tuple[Leak, list[Exposed]] | None:
@@ -64,7 +67,7 @@ def most_exposed(results: Results, finding: Finding, fpr: float | None) -> tuple
     records, scores, member = scored.record, scored.score, scored.member
     key = (finding.setting, leak.key)
     columns = results.exposures[key] if key in results.exposures else exposure(scores, member)
-    called = _called(scores, member, fpr) if fpr is not None else np.zeros_like(member)
+    called = called_members(scores, member, fpr) if fpr is not None else np.zeros_like(member)
     order = np.argsort(columns["rank"])[: results.spec.exposed]
     decisive = "gap" if scores.shape[1] > 1 else "percentile"
     order = order[np.isfinite(columns[decisive][order])]
@@ -86,7 +89,7 @@ def most_exposed(results: Results, finding: Finding, fpr: float | None) -> tuple
     return leak, exposed
 
 
-def _called(scores: np.ndarray, member: np.ndarray, fpr: float) -> np.ndarray:
+def called_members(scores: np.ndarray, member: np.ndarray, fpr: float) -> np.ndarray:
     """Return which cells are called members at each target's lowest threshold with an FPR of at most `fpr`."""
     called = np.zeros_like(member)
     for k in range(scores.shape[1]):
@@ -111,7 +114,7 @@ def _illustrate(
     numbers = [one.record for one in exposed]
     records = np.stack([stored[number] for number in numbers])
     for one, record in zip(exposed, records, strict=True):
-        one.label = _class_name(metadata, int(labels[one.record]))
+        one.label = class_name(metadata, int(labels[one.record]))
         if metadata["kind"] == "image":
             one.picture = record_picture(record)
     shown = _shown_signal(results, finding)
@@ -142,7 +145,7 @@ def _show(one: Exposed, record: np.ndarray, pair: Sequence[np.ndarray], metadata
     ]
 
 
-def _class_name(metadata: Mapping[str, Any], label: int) -> str:
+def class_name(metadata: Mapping[str, Any], label: int) -> str:
     classes = metadata.get("classes") or []
     return str(classes[label]) if label < len(classes) else str(label)
 

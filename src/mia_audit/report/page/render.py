@@ -13,12 +13,14 @@ from mia_audit.report.data.results import Results
 from mia_audit.report.page.charts import group_charts
 from mia_audit.report.page.explanations import section
 from mia_audit.report.page.exposed import most_exposed
+from mia_audit.report.page.exposed_persons import most_exposed_persons
 from mia_audit.report.page.policy import policy
 from mia_audit.report.page.tables import answer_table, attacks_layout, null_layout
 from mia_audit.report.page.vega import DRAW, bundle
 from mia_audit.report.tables.columns import estimate_cell
 from mia_audit.report.tables.layout import Cell, Column, Layout, text
 from mia_audit.report.tables.models import models_layout
+from mia_audit.report.tables.persons import persons_layout
 from mia_audit.report.tables.settings import present_channels, settings_layout
 from mia_audit.report.text.answer import TITLES, answer
 from mia_audit.report.text.formatting import (
@@ -68,6 +70,11 @@ def render(results: Results, findings: Findings, sources: Mapping[str, Any]) -> 
     ]
     private_studies = _private_studies(results, findings, specifications) if results.spec.studies else []
     exposed = list(_exposed(results, findings))
+    by_person = [
+        {"name": ", ".join(place), "table": persons_layout(group, findings.fpr)}
+        for place, group in findings.groups().items()
+        if group[0].by_person
+    ]
     intrinsic = _intrinsic(findings, results.spec.confidence) if results.spec.intrinsic else []
     spec = results.spec
     level = f"{spec.confidence * 100:g}\u00a0%"
@@ -81,6 +88,7 @@ def render(results: Results, findings: Findings, sources: Mapping[str, Any]) -> 
         contents=_contents(
             {
                 **dict.fromkeys(("curves", "settings", "attacks"), bool(groups)),
+                "persons": bool(by_person),
                 "intrinsic": bool(intrinsic),
                 "explanations": bool(interpreted),
                 "private": bool(private_studies),
@@ -97,6 +105,8 @@ def render(results: Results, findings: Findings, sources: Mapping[str, Any]) -> 
         sampling=joined(sorted({sampling_name(known) for one in private if "sampling" in (known := guarantee(one))})),
         groups=groups,
         settings=settings_layout(results, findings, page=True) if groups else None,
+        by_person=by_person,
+        exposed_units=_units(findings),
         released=bool(results.releases),
         intrinsic=intrinsic,
         private_studies=private_studies,
@@ -114,6 +124,11 @@ def render(results: Results, findings: Findings, sources: Mapping[str, Any]) -> 
         bundle=_safe(script),
         draw=_safe(DRAW),
     )
+
+
+def _units(findings: Findings) -> str:
+    units = dict.fromkeys("persons" if finding.by_person else "records" for finding in findings.settings)
+    return joined(list(units))
 
 
 def _private_studies(
@@ -136,10 +151,11 @@ def _contents(shown: Mapping[str, bool]) -> list[tuple[str, str]]:
         "words": "Words",
         "curves": "Curves",
         "settings": "Settings",
+        "persons": "Persons",
         "intrinsic": "Intrinsic explanations",
         "explanations": "Explanations",
         "private": "Private explanations",
-        "records": "Exposed records",
+        "records": "Most exposed",
         "models": "How many models",
         "null": "Null control",
         "attacks": "All attacks",
@@ -165,7 +181,7 @@ def _group(
     return {
         "name": ", ".join(group[0].setting.group),
         "answer": answer(group, findings, results.spec.confidence),
-        "whose": "records of the explanation set" if group[0].setting.explained else "training records",
+        "whose": WHOSE[group[0].setting.explained is not None, group[0].by_person],
         "channels": [TITLES[channel] for channel in present_channels(group)],
         "trained": any(finding.test_accuracy for finding in group),
         "rows": answer_table(group),
@@ -175,6 +191,15 @@ def _group(
     }
 
 
+WHOSE = {
+    (False, False): "training records",
+    (False, True): "persons in the training set",
+    (True, False): "records of the explanation set",
+    (True, True): "persons in the explanation set",
+}
+"""Who is recognised, where explanation sets are attacked or not, and persons or records."""
+
+
 def _exposed(results: Results, findings: Findings) -> Iterator[dict[str, Any]]:
     """Yield the most exposed records of every data set, in its reference setting, and of every finished model."""
     seen: set[str] = set()
@@ -182,7 +207,8 @@ def _exposed(results: Results, findings: Findings) -> Iterator[dict[str, Any]]:
         finding = reference(group) or group[0]
         setting = finding.setting
         name = f"{setting.dataset}, {setting.architecture}" if setting.finished else setting.dataset
-        listed = most_exposed(results, finding, findings.fpr) if name not in seen else None
+        most = most_exposed_persons if finding.by_person else most_exposed
+        listed = most(results, finding, findings.fpr) if name not in seen else None
         if listed is None or not listed[1]:
             continue
         seen.add(name)
@@ -195,7 +221,13 @@ def _exposed(results: Results, findings: Findings) -> Iterator[dict[str, Any]]:
                 vars(one)
                 | {
                     "sentences": exposure_sentences(
-                        one.recognised, one.inside, one.false_alarms, one.outside, one.percentile, findings.fpr
+                        one.recognised,
+                        one.inside,
+                        one.false_alarms,
+                        one.outside,
+                        one.percentile,
+                        findings.fpr,
+                        "persons" if finding.by_person else "records",
                     )
                 }
                 for one in records

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from mia_audit.attacks.persons import PERSON
 from mia_audit.report.data.findings import Findings
 from mia_audit.report.tables.catalogue import table
 from mia_audit.report.tables.columns import (
@@ -13,6 +14,7 @@ from mia_audit.report.tables.columns import (
     SETTING_COLUMNS,
     identity,
     interval_cell,
+    printed,
     spread_column,
 )
 from mia_audit.report.tables.layout import Column, Layout, laid_out
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
 
 def _summary_layout(results: Results, findings: Findings, frame: pl.DataFrame) -> Layout:
     rates = [name.removesuffix("_mean") for name in frame.columns if name.startswith("tpr_") and name.endswith("_mean")]
-    columns = [*SETTING_COLUMNS, *ATTACK_COLUMNS, spread_column("AUC", "auc")]
+    columns = [*SETTING_COLUMNS, *ATTACK_COLUMNS, *_unit_columns(frame), spread_column("AUC", "auc")]
     for name in rates:
         columns.append(spread_column(f"TPR at {rate(float(name.removeprefix('tpr_at_fpr_')))}", name, "not resolvable"))
     caption = (
@@ -38,12 +40,13 @@ def _summary_layout(results: Results, findings: Findings, frame: pl.DataFrame) -
 @table("summary", _summary_layout, long=True)
 def summary(results: Results, findings: Findings) -> pl.DataFrame:
     """Return the metrics of every attack on the true membership, over targets."""
-    return _summarised(results).filter(null_control=False).drop("null_control")
+    frame = _summarised(results).filter(null_control=False).drop("null_control")
+    return frame if PERSON in set(frame["unit"]) else frame.drop("unit", "aggregate")
 
 
 def _null_layout(results: Results, findings: Findings, frame: pl.DataFrame) -> Layout:
     interval = (Column("", number=False), lambda row: interval_cell(row, "auc_low", "auc_high"))
-    columns = [*SETTING_COLUMNS, *ATTACK_COLUMNS, spread_column("AUC", "auc"), interval]
+    columns = [*SETTING_COLUMNS, *ATTACK_COLUMNS, *_unit_columns(frame), spread_column("AUC", "auc"), interval]
     caption = f"The same attacks against permuted membership, {level(results)}."
     return Layout(**laid_out(columns, frame.iter_rows(named=True)), caption=caption)
 
@@ -52,8 +55,16 @@ def _null_layout(results: Results, findings: Findings, frame: pl.DataFrame) -> L
 def null_control(results: Results, findings: Findings) -> pl.DataFrame:
     """Return the AUC of every attack on a permuted membership, and whether its interval contains ½."""
     columns = [*SETTING, "attack", "signal", "likelihood", "targets", *(f"auc_{part}" for part in PARTS)]
-    null = _summarised(results).filter(null_control=True).select(columns)
+    frame = _summarised(results).filter(null_control=True)
+    if PERSON in set(frame["unit"]):
+        columns[columns.index("targets") : columns.index("targets")] = ["unit", "aggregate"]
+    null = frame.select(columns)
     return null.with_columns(holds_half=(null["auc_low"] <= 0.5) & (null["auc_high"] >= 0.5))
+
+
+def _unit_columns(frame: pl.DataFrame) -> list[tuple[Column, Any]]:
+    """Return the columns that say whose scores they are, where some are persons'."""
+    return [printed("Unit", "unit"), printed("Aggregate", "aggregate")] if "unit" in frame.columns else []
 
 
 def level(results: Results) -> str:

@@ -62,6 +62,11 @@ TRAINED = Members(
     "the training records",
     "the records that were not trained on",
 )
+PERSONS = Members(
+    "a person who was trained on above one who was not",
+    "the persons in the training set",
+    "the persons who are not in it",
+)
 EXPLAINED = Members(
     "a record of the explanation set above one that is not in it",
     "the records of the explanation set",
@@ -148,7 +153,7 @@ def _cost(finding: Finding, base: Finding, confidence: float) -> str:
 def _items(group: list[Finding], base: Finding, fpr: float | None, confidence: float) -> Iterator[tuple[str, str]]:
     outputs = base.strongest.get("outputs")
     for channel, leak in base.strongest.items():
-        names = EXPLAINED if base.setting.explained else TRAINED
+        names = EXPLAINED if base.setting.explained else PERSONS if base.by_person else TRAINED
         sentences = [_strength(leak, confidence, names), *_recognised(leak, fpr, names)]
         if outputs is not None and channel != "outputs":
             sentences.append(_against_outputs(leak, outputs, channel))

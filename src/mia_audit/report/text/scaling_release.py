@@ -10,11 +10,17 @@ from mia_audit.report.text.formatting import at_most, count, joined, power, prot
 Releases = Mapping[str, Mapping[str, Any]]
 
 
+WHOM = {False: "a record", True: "a person, or where training protects records on a record,"}
+"""Whom the ε of constants and training together is about, by whether constants are of persons."""
+
+
 def release_sentence(pool: str, release: Mapping[str, Any]) -> str:
     """Say what a release spent, by which mechanism, and that no attack here tests it."""
+    unit = "person" if "persons" in release else "record"
+    whole = ", with all of their records," if unit == "person" else ""
     return (
         f"Centres and scales of the columns of {pool} were released once: at most ε = {at_most(release['epsilon'])} spent at"
-        f" δ = {power(release['delta'])} for every record of the pool, when one of {count(release['records'], 'record')} is added or"
+        f" δ = {power(release['delta'])} for every {unit} of the pool, when one of {count(release[f'{unit}s'], unit)}{whole} is added or"
         " removed, their number being public: Gaussian mechanism without sampling, accounted for exactly, noise multiplier"
         f" {significant(release['noise_multiplier'])}, sensitivity {significant(release['sensitivity'])}"
         f" ({count(len(release['bounds']), 'column')} within stated bounds). This ε comes on top of every other one. All models share the"
@@ -42,9 +48,10 @@ def release_notes(findings: Sequence[Finding], releases: Releases) -> Iterator[s
             f" at δ = {power((one.setting.delta or 0.0) + release['delta'])}"
             for one in findings
             if one.setting.dataset == pool and "epsilon_spent" in (spent := guarantee(one))
+            if "persons" in release or spent.get("unit") != "person"  # a record's constants say nothing of persons
         ]
         if sums:
             yield (
-                f"Constants of {pool} and the training of one model together spend on a record that it was trained on, by basic"
+                f"Constants of {pool} and the training of one model together spend on {WHOM['persons' in release]} that it was trained on, by basic"
                 f" composition: {joined(sums)}."
             )

@@ -44,9 +44,7 @@ def scope(results: Results, findings: Findings) -> str:
     spec = results.spec
     datasets = dict.fromkeys(setting.dataset for setting in spec.settings)
     pools = {dataset: results.pool_metadata(dataset) for dataset in datasets}
-    named = [
-        f"{name} ({count(metadata['records'], 'record')})" if metadata else name for name, metadata in pools.items()
-    ]
+    named = [f"{name} ({sizes_of(metadata)})" if metadata else name for name, metadata in pools.items()]
     models = count(most_targets(findings), "model") + (" per setting" if len(spec.settings) > 1 else "")
     attacked = "Every model was attacked in turn, with the help of the others."
     finished = [f"{setting.architecture} ({setting.finished})" for setting in spec.settings if setting.finished]
@@ -63,8 +61,16 @@ def scope(results: Results, findings: Findings) -> str:
         return f"{joined(named)}: signals and membership of {models} were given. {attacked}"
     design, share = design_of(results)
     how = DESIGNS.get(design, "").format(share=share)
+    if any(finding.by_person for finding in findings.settings):
+        how += ", drawn by person: all of a person's records or none"
     settings = f"{count(len(spec.settings), 'setting')}, " if len(spec.settings) > 1 else ""
     return f"{joined(named)}: {settings}{models}{', ' + how if how else ''}. {attacked}"
+
+
+def sizes_of(metadata: Mapping[str, Any]) -> str:
+    """Return how many records a pool has, and of how many persons where it goes by them."""
+    records = count(metadata["records"], "record")
+    return f"{records} of {count(metadata['persons'], 'person')}" if metadata.get("persons") else records
 
 
 def corrections(results: Results) -> list[str]:
@@ -227,21 +233,42 @@ def guarantee_sentence(finding: Finding, metadata: Mapping[str, Any]) -> str:
         return f"{text}; this audit has not accounted for it, and only sets a lower bound beside it"
     if setting.claimed:
         text = f"{protected(setting)}: ε = {setting.epsilon} at δ = {delta} is what the user's own code claims"
-        return f"{text}; this audit has not accounted for it, and only sets a lower bound beside it"
+        return (
+            f"{text}; this audit has not accounted for it, and only sets a lower bound beside it{worth_clause(finding)}"
+        )
     if not metadata:
         return f"{protected(setting)}, δ = {delta}; the amount spent is unknown"
     spent = f"at most ε = {at_most(metadata['epsilon_spent'])} spent at δ = {delta}"
     accountants = (
         f"by the {(setting.accountant or '').upper()} accountant ({at_most(metadata['epsilon_spent_rdp'])} by RDP)"
     )
-    noise = f"noise multiplier {significant(metadata['noise_multiplier'])}, {setting.clipping} clipping per record"
+    by_person = metadata.get("unit") == "person"
+    clipped = (
+        f"person (the mean of at most {count(metadata['records_per_person'], 'record')})" if by_person else "record"
+    )
+    noise = f"noise multiplier {significant(metadata['noise_multiplier'])}, {setting.clipping} clipping per {clipped}"
     if mask := noise_mask(finding):
         noise += f", noise scaled by the importance of channels, computed from {mask}"
     sampling = f"{sampling_name(metadata)} sampling at rate {significant(metadata['sampling_rate'])}, {metadata['steps']} steps"
-    text = f"{protected(setting)}: {spent} {accountants} when one record is added or removed, {sampling}, {noise}"
-    if setting.delta and setting.delta * metadata["records"] >= 1:
-        return f"{text}; δ is not below 1/{metadata['records']}, so it permits revealing one of the training records outright"
-    return text
+    who = "one person, with all of their records," if by_person else "one record"
+    text = f"{protected(setting)}: {spent} {accountants} when {who} is added or removed, {sampling}, {noise}"
+    size, units = (metadata["persons"], "persons") if by_person else (metadata["records"], "training records")
+    if setting.delta and setting.delta * size >= 1:
+        text += f"; δ is not below 1/{size}, so it permits revealing one of the {units} outright"
+    return text + worth_clause(finding)
+
+
+def worth_clause(finding: Finding) -> str:
+    """Say what a guarantee for a record is to persons with several; empty where that is not known, or it is about persons."""
+    if not finding.worth:
+        return ""
+    values = [
+        f"no guarantee for {one.records}"
+        if math.isinf(one.epsilon)
+        else f"{at_most(one.epsilon)} for {one.records} (δ = {power(one.delta)})"
+        for one in finding.worth
+    ]
+    return f"; that ε is for a record: to a person with several records it is {joined(values)}"
 
 
 def no_guarantee_sentence(finding: Finding) -> str:
@@ -260,7 +287,10 @@ def exposed_sentences(finding: Finding, leak: Leak, records: int, maps: bool, ba
         )
     when = "in the explanation set" if finding.setting.explained else "trained on"
     score = f"whose membership score ({described}) rises most when they are {when}"
-    text = f"The {count(records, 'record')} {score}, {protected(finding.setting)}: those with the most to lose."
+    unit = "person" if finding.by_person else "record"
+    text = f"The {count(records, unit)} {score}, {protected(finding.setting)}: those with the most to lose."
+    if finding.by_person:
+        return f"{text} Their records follow, those that give most away first."
     explained = finding.strongest.get("explanations")
     if explained is None or not (maps or bars):
         return text
@@ -277,11 +307,17 @@ def exposed_sentences(finding: Finding, leak: Leak, records: int, maps: bool, ba
 
 
 def exposure_sentences(
-    recognised: int, inside: int, false_alarms: int, outside: int, percentile: float, fpr: float | None
+    recognised: int,
+    inside: int,
+    false_alarms: int,
+    outside: int,
+    percentile: float,
+    fpr: float | None,
+    units: str = "records",
 ) -> str:
-    """Say how often a record is recognised, rightly and wrongly."""
+    """Say how often a record, or a person, is recognised, rightly and wrongly."""
     above = (
-        f"When trained on, it scores above {math.floor(percentile * 1000) / 10:.1f}\u00a0% of all records on average."
+        f"When trained on, it scores above {math.floor(percentile * 1000) / 10:.1f}\u00a0% of all {units} on average."
     )
     if inside + outside == 1:  # a finished model, which was trained on it
         score = f"It scores above {math.floor(percentile * 1000) / 10:.1f}\u00a0% of all records"
@@ -290,5 +326,6 @@ def exposure_sentences(
         )
     if fpr is None:
         return above
-    members = f"{recognised} of the {count(inside, 'model')} trained on it reveal it at an FPR of {rate(fpr)}"
-    return f"{members}; {false_alarms} of the {outside} others name it wrongly. {above}"
+    it = "it" if units == "records" else "them"
+    members = f"{recognised} of the {count(inside, 'model')} trained on {it} reveal {it} at an FPR of {rate(fpr)}"
+    return f"{members}; {false_alarms} of the {outside} others name {it} wrongly. {above}"

@@ -1,0 +1,81 @@
+"""From scores of records to scores of the persons that they belong to: what is done after scoring, whatever the attack.
+
+All of a person's records are members of a model or none, so what an attack knows of a person is what it knows of all of
+their records. Given the membership, records are taken to be independent: the log likelihood ratio of a person is then the
+sum of their records' (METHODS section 12). Their maximum and mean stand beside it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from jaxtyping import Float
+
+    from mia_audit.pools.persons import Persons
+
+RECORD, PERSON = "record", "person"
+"""The units of a score."""
+
+NONE = "none"
+"""The aggregate of records' own scores."""
+
+
+def _sum(values: np.ndarray, starts: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    sums: np.ndarray = np.add.reduceat(np.where(np.isnan(values), 0, values), starts)
+    return sums
+
+
+def _mean(values: np.ndarray, starts: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    means: np.ndarray = _sum(values, starts, counts) / np.maximum(counts, 1)
+    return means
+
+
+def _largest(values: np.ndarray, starts: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    most: np.ndarray = np.maximum.reduceat(np.where(np.isnan(values), -np.inf, values), starts)
+    return most
+
+
+AGGREGATES: dict[str, Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]] = {
+    "sum": _sum,
+    "mean": _mean,
+    "max": _largest,
+}
+"""How the scores of a person's records become one: of sorted scores, where every person's begin, and how many are known."""
+
+HEADLINE = next(iter(AGGREGATES))
+"""The aggregate that is reported first: of log likelihood ratios, the ratio of all that is known of a person."""
+
+
+def of_persons(scores: Float[np.ndarray, "N T"], persons: Persons, aggregate: str) -> Float[np.ndarray, "P T"]:
+    """Aggregate the scores of each person's records, column by column, NaN where none of them has one.
+
+    A person's scores are added from the smallest up: the order of the rows changes no bit.
+    """
+    starts = np.cumsum(persons.records) - persons.records
+    found = np.empty((len(persons), scores.shape[1]), dtype=scores.dtype)
+    for column in range(scores.shape[1]):
+        order = np.lexsort((scores[:, column], persons.of))
+        values = scores[order, column]
+        counts = np.add.reduceat(~np.isnan(values), starts, dtype=np.int64)
+        found[:, column] = np.where(counts > 0, AGGREGATES[aggregate](values, starts, counts), np.nan)
+    return found
+
+
+def in_unit(values: np.ndarray, persons: Persons | None, aggregate: str) -> np.ndarray:
+    """Return scores as they are for records (`none`), and aggregated for persons."""
+    return values if persons is None or aggregate == NONE else of_persons(values, persons, aggregate)
+
+
+def aggregates_of(persons: Persons | None) -> tuple[str, ...]:
+    """List the aggregates that scores have: records' own, and those of persons where they are known."""
+    return (NONE,) if persons is None else (NONE, *AGGREGATES)
+
+
+def unit_of(aggregate: str) -> str:
+    """Return whose score an aggregate is."""
+    return RECORD if aggregate == NONE else PERSON

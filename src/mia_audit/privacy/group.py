@@ -1,0 +1,48 @@
+"""What a guarantee for one record means for a person with several: computed for DP-SGD, by group privacy for the rest.
+
+A person's k records are Poisson-sampled one by one, so that a step moves by the Binomial(k, q) number of those drawn, each
+at most by the sensitivity: a mixture of Gaussians, whose privacy loss is composed over the steps (dp-accounting).
+"""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+
+from mia_audit.privacy.accounting import epsilon_spent
+
+NOTHING_LEFT = 200.0
+"""An ε from which nothing is left: odds that change by e^200 are no protection."""
+
+PRECISION = 1e-3
+"""Relative error that rounding the losses of all steps may add: rounding to multiples of Δ raises their mean by Δ²/8 a step."""
+
+
+@cache
+def epsilon_of_person(noise_multiplier: float, sampling_rate: float, steps: int, delta: float, records: int) -> float:
+    """Return ε at δ for a person with so many records, under DP-SGD whose guarantee is for one record; inf where nothing is left."""
+    import numpy as np
+    from dp_accounting.pld import privacy_loss_distribution
+    from scipy.stats import binom
+
+    if steps == 0:
+        return 0.0
+    if noise_multiplier == 0:
+        return math.inf
+    counts = np.arange(records + 1)
+    weights = binom.pmf(counts, records, sampling_rate)
+    least = epsilon_spent(noise_multiplier, sampling_rate, steps, delta, "pld")
+    interval = math.sqrt(8 * PRECISION * max(least, PRECISION) / steps)
+    one = privacy_loss_distribution.from_mixture_gaussian_mechanism(
+        noise_multiplier, counts.tolist(), weights.tolist(), value_discretization_interval=interval
+    )
+    epsilon = float(one.self_compose(steps).get_epsilon_for_delta(delta))
+    return epsilon if epsilon < NOTHING_LEFT else math.inf
+
+
+def by_group_privacy(epsilon: float, delta: float, records: int) -> tuple[float, float]:
+    """Return (kε, δ(e^{kε} − 1)/(e^ε − 1)), what any (ε, δ) for one record gives k of them; (inf, 1) where that δ reaches 1."""
+    if records * epsilon > 700:
+        return math.inf, 1.0
+    grown = delta * math.expm1(records * epsilon) / math.expm1(epsilon)
+    return (records * epsilon, grown) if grown < 1 else (math.inf, 1.0)

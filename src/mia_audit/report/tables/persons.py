@@ -1,0 +1,92 @@
+"""Persons and their records side by side: the strongest attack on each, so that the difference is seen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from mia_audit.attacks.persons import HEADLINE, NONE
+from mia_audit.report.data.findings import Finding, Findings, Leak
+from mia_audit.report.tables.catalogue import frame_of, table
+from mia_audit.report.tables.columns import SETTING, identity, parts, parts_schema
+from mia_audit.report.tables.layout import Cell, Column, Layout, text
+from mia_audit.report.text.formatting import capital, fixed, interval, percent, percent_interval, protection, rate
+from mia_audit.signals.name import read_signal
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from mia_audit.report.data.results import Results
+
+WORDS = {NONE: "Records", "sum": "Persons, sum", "mean": "Persons, mean", "max": "Persons, largest"}
+"""Headings of the aggregates."""
+
+
+def by_aggregate(finding: Finding) -> dict[str, dict[str, list[Leak]]]:
+    """Return a setting's attacks by aggregate, records first, then by channel."""
+    found = {finding.aggregate: finding.leaks} | finding.others
+    order = [NONE, HEADLINE, *(name for name in found if name not in (NONE, HEADLINE))]
+    return {name: found[name] for name in order if name in found}
+
+
+def persons_layout(group: Sequence[Finding], fpr: float | None) -> Layout:
+    """Lay out a row per setting and channel: AUC and TPR of the attack that is strongest on persons, on records and persons."""
+    tpr = "TPR" if fpr is None else f"TPR at {rate(fpr)}"
+    rows: list[list[Cell | str]] = []
+    for finding in group:
+        found = by_aggregate(finding)
+        for channel, leak in finding.strongest.items():
+            same = {name: _same(leaks.get(channel, ()), leak) for name, leaks in found.items()}
+            cells = [cell for name in WORDS for cell in _cells(same.get(name), fpr)]
+            described = f"{leak.attack} on {read_signal(leak.signal).label}"
+            rows.append([capital(protection(finding.setting)), described, *cells])
+    columns = [
+        *text("Setting"),
+        Column("Attack", number=False, wide=True),
+        *(Column(title, group_name) for group_name in WORDS.values() for title in ("AUC", tpr)),
+    ]
+    caption = (
+        "The attack that is strongest on persons, on single records and on persons, whose scores are the sum, the mean or the"
+        " largest of their records' scores. Membership was drawn by person in all columns."
+    )
+    return Layout(columns, rows, caption)
+
+
+def _same(leaks: Sequence[Leak], wanted: Leak) -> Leak | None:
+    return next((leak for leak in leaks if leak.key == wanted.key), None)
+
+
+def _cells(leak: Leak | None, fpr: float | None) -> Iterator[Cell]:
+    if leak is None:
+        yield from (Cell("–"), Cell("–"))
+        return
+    auc, tpr = leak.auc_estimate, leak.tpr_estimate
+    yield Cell(fixed(auc.mean), (interval(auc),))
+    yield Cell("not resolvable") if fpr is None else Cell(percent(tpr.mean), (percent_interval(tpr),))
+
+
+def _layout(results: Results, findings: Findings, frame: pl.DataFrame) -> Layout:
+    return persons_layout([one for one in findings.settings if one.by_person], findings.fpr)
+
+
+@table("persons", _layout, condition=lambda spec: any(one.by_person for one in spec.settings))
+def persons(results: Results, findings: Findings) -> pl.DataFrame:
+    """Return the strongest attack on every channel, by aggregate: `none` for records."""
+    rows: list[dict[str, Any]] = [
+        {
+            **identity(finding.setting),
+            "unit": "record" if aggregate == NONE else "person",
+            "aggregate": aggregate,
+            "channel": channel,
+            **dict(zip(("attack", "signal", "likelihood"), leaks[0].key, strict=True)),
+            "fpr": findings.fpr,
+            **parts("auc", leaks[0].auc_estimate),
+            **parts("tpr_at_fpr", leaks[0].tpr_estimate),
+        }
+        for finding in findings.settings
+        if finding.by_person
+        for aggregate, channels in by_aggregate(finding).items()
+        for channel, leaks in channels.items()
+    ]
+    names = ("unit", "aggregate", "channel", "attack", "signal", "likelihood")
+    return frame_of(SETTING | dict.fromkeys(names, str) | {"fpr": float} | parts_schema("auc", "tpr_at_fpr"), rows)

@@ -1,0 +1,182 @@
+"""Signals whose records belong to persons: scores, metrics, findings and page."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pytest
+
+from mia_audit.attacks.io.parquet import SignalsFile
+from mia_audit.attacks.persons import AGGREGATES, of_persons
+from mia_audit.cli import main
+from mia_audit.errors import UserError
+from mia_audit.evaluation.files import read_scores
+from mia_audit.evaluation.summary import summarise
+from mia_audit.pools.persons import Persons
+from mia_audit.report.data.find import find
+from mia_audit.report.data.provenance import provenance
+from mia_audit.report.data.results import Results
+from mia_audit.report.data.spec import Setting, Spec
+from mia_audit.report.page.render import render
+from mia_audit.report.tables.catalogue import tables
+from mia_audit.storage import read_frame, write_table
+
+from .conftest import spec_file
+
+MODELS, PERSONS = 8, 60
+ATTACKS = {
+    "methods": ["threshold", "loss-lira", "rmia", "joint-lrt:confidence+loss"],
+    "likelihoods": ["pooled", "shrunk"],
+}
+SETTING = Setting("d", "signals", "given", "inf", trained=False, folder=".", by_person=True)
+
+
+def write_signals(path: Path, ids: np.ndarray, split: bool = False) -> Path:
+    """Write signals that leak a little of every record, whose persons are members together."""
+    random = np.random.default_rng(0)
+    persons, text = Persons.numbered(ids), np.char.add("p", ids.astype(np.str_))
+    member = persons.spread(random.random((len(persons), MODELS)) < 0.5)
+    confidence = random.normal(size=(len(ids), 1)) + random.normal(size=(len(ids), MODELS)) + 0.8 * member
+    if split:
+        member = member.copy()
+        member[0] ^= True
+
+    def shadows() -> Iterator[pa.Table]:
+        for shadow in range(MODELS):
+            yield pa.table(
+                {
+                    "shadow": pa.array(np.full(len(ids), shadow, np.int32)),
+                    "record": pa.array(np.arange(len(ids), dtype=np.int32)),
+                    "member": pa.array(member[:, shadow]),
+                    "person": pa.array(text),
+                    "confidence": pa.array(confidence[:, shadow].astype(np.float32)),
+                    "loss": pa.array(np.exp(-confidence[:, shadow]).astype(np.float32)),
+                }
+            )
+
+    write_table(path, shadows(), "signals", len(ids) * MODELS)
+    return path
+
+
+@pytest.fixture(scope="module")
+def judged(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Scores and metrics of persons with 1 to 6 records each."""
+    folder = tmp_path_factory.mktemp("persons") / "run"
+    folder.mkdir()
+    ids = np.random.default_rng(3).permutation(np.repeat(np.arange(PERSONS), np.arange(PERSONS) % 6 + 1))
+    write_signals(folder / "signals.parquet", ids)
+    _judge(folder)
+    return folder
+
+
+def _judge(folder: Path) -> None:
+    spec = spec_file(folder.parent, {"seed": 3, "dataset": "d", "attacks": ATTACKS})
+    paths = {name: str(folder / f"{name}.parquet") for name in ("signals", "scores", "metrics")}
+    assert main(["attack", "--signals", paths["signals"], "--spec", spec, "--out", paths["scores"]]) == 0
+    spec = spec_file(folder.parent, {"evaluation": {"fprs": [0.1]}})
+    command = ["evaluate", "--scores", paths["scores"], "--signals", paths["signals"], "--spec", spec]
+    assert main([*command, "--out", paths["metrics"]]) == 0
+
+
+def test_every_attack_has_scores_of_persons(judged: Path) -> None:
+    scores = pl.read_parquet(judged / "scores.parquet")
+    persons = scores.filter(unit="person")
+    assert persons["record"].null_count() == len(persons) and scores.filter(unit="record")["record"].null_count() == 0
+    keys = ("attack", "signal", "likelihood", "null_control")
+    assert set(persons.select(keys).unique().rows()) == set(scores.select(keys).unique().rows())
+    records = {found.key: found for found in read_scores(judged / "scores.parquet", aggregate="none")}
+    for aggregate in AGGREGATES:
+        for found in read_scores(judged / "scores.parquet", aggregate=aggregate):
+            own = records[found.key]
+            assert own.person is not None and found.person is not None
+            theirs = Persons.numbered(own.person)
+            assert theirs.ids.tolist() == found.person.tolist()
+            assert np.array_equal(theirs.gathered(own.member, "m"), found.member)
+            expected = of_persons(own.score.astype(np.float64), theirs, aggregate)
+            np.testing.assert_allclose(found.score, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_persons_leak_more_than_their_records_and_nothing_on_permuted_persons(judged: Path) -> None:
+    summary = summarise(read_frame(judged / "metrics.parquet", "metrics"))
+    real = summary.filter(attack="loss-lira", likelihood="pooled", null_control=False)
+    aucs = dict(zip(real["aggregate"], real["auc_mean"], strict=True))
+    assert aucs["sum"] > aucs["none"] + 0.05
+    null = summary.filter(attack="loss-lira", null_control=True)
+    assert ((null["auc_low"] < 0.5) & (null["auc_high"] > 0.5)).all()
+    assert null["aggregate"].to_list() == ["none", *AGGREGATES]
+    assert real.filter(unit="record")["p_above_guessing"].null_count() == 1
+    assert (real.filter(aggregate="sum")["p_above_guessing"] < 0.01).all()
+
+
+def test_further_scorings_are_those_of_persons(judged: Path) -> None:
+    metrics = read_frame(judged / "metrics.parquet", "metrics")
+    ours = metrics.filter(attack="loss-lira", likelihood="pooled", null_control=False)
+    lists = {name: ours.filter(aggregate=name)["auc_without"].to_list() for name in ("none", *AGGREGATES)}
+    assert all(len(values) == MODELS and values[0][0] is None for values in lists.values())
+    assert len({str(values) for values in lists.values()}) == 4
+
+
+def test_the_page_shows_both_and_names_persons(judged: Path) -> None:
+    spec = Spec("d", (SETTING,), exposed=8, likelihood="pooled", config={"seed": 0})
+    results = Results(judged, spec)
+    findings = find(results)
+    (finding,) = findings.settings
+    assert finding.aggregate == "sum" and set(finding.others) == {"none", "mean", "max"}
+    page = render(results, findings, provenance(results, findings.settings))
+    assert "The most exposed persons" in page and "Persons and their records" in page
+    assert "The 8 persons whose membership score" in page and "Person p" in page and "Records " in page
+    assert "ranks a person who was trained on above one who was not" in page
+    table = tables["persons"](results, findings)
+    assert table["aggregate"].to_list()[:2] == ["none", "sum"]
+
+
+def test_bounds_and_comparisons_go_by_persons(judged: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "bounds.csv"
+    assert main(["epsilon-bound", "--scores", str(judged / "scores.parquet"), "--out", str(out)]) == 0
+    assert set(pl.read_csv(out)["unit"]) == {"person"}
+    pair = ["--first", "loss-lira", "confidence", "pooled", "--second", "threshold", "loss", "none"]
+    for aggregate in ("none", "sum"):
+        command = ["compare", "--metrics", str(judged / "metrics.parquet"), *pair, "--aggregate", aggregate]
+        assert main(command) == 0
+    first, second = capsys.readouterr().out.split("metric,")[1:]
+    assert first != second
+
+
+def test_a_table_rewritten_by_another_tool_reads_the_same(judged: Path, tmp_path: Path) -> None:
+    ours = pl.read_parquet(judged / "scores.parquet")
+    ours.sample(fraction=1, shuffle=True, seed=0).write_parquet(tmp_path / "scores.parquet")
+    ours_by_key = {(one.key, one.aggregate): one for one in read_scores(judged / "scores.parquet")}
+    for found in read_scores(tmp_path / "scores.parquet"):
+        own = ours_by_key[found.key, found.aggregate]
+        assert own.person is not None and found.person is not None
+        here, there = (np.argsort(one.person, kind="stable") for one in (own, found))
+        assert np.array_equal(own.person[here], found.person[there])
+        assert np.array_equal(own.score[here], found.score[there], equal_nan=True) or found.aggregate == "none"
+
+
+def test_with_one_record_a_person_all_scores_agree(tmp_path: Path) -> None:
+    write_signals(tmp_path / "signals.parquet", np.arange(40))
+    _judge(tmp_path)
+    metrics = read_frame(tmp_path / "metrics.parquet", "metrics")
+    own = metrics.filter(unit="record").drop("unit", "aggregate")
+    for aggregate in AGGREGATES:
+        assert metrics.filter(aggregate=aggregate).drop("unit", "aggregate").equals(own)
+
+
+@pytest.mark.parametrize("change", ["split", "models", "kind"])
+def test_bad_persons_are_one_line(change: str, tmp_path: Path) -> None:
+    path = write_signals(tmp_path / "signals.parquet", np.arange(40) // 4, split=change == "split")
+    words: dict[str, Any] = {
+        "split": "some records of person p0 are members",
+        "models": "expected the same person for a record in every model",
+        "kind": "expected whole numbers or text",
+    }
+    if change != "split":
+        frame = pl.read_parquet(path)
+        new = pl.when(frame["shadow"] == 1).then(pl.lit("p0")).otherwise("person")
+        frame.with_columns((new if change == "models" else pl.lit(0.5)).alias("person")).write_parquet(path)
+    with pytest.raises(UserError, match=words[change]):
+        SignalsFile(path)
