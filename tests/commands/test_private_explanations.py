@@ -139,7 +139,7 @@ def test_the_page_says_what_explanations_miss_and_cost(finished):
         "distinguishes records of the explanation set from others",
     ):
         assert told in page, told
-    charts = json.loads(re.search(r"^const charts = (.*);$", page, re.M)[1])
+    charts = json.loads(re.search(r'<script type="application/json" id="charts">(.*?)</script>', page, re.S)[1])
     assert {f"private-0-{name}" for name in ("loss", "spending", "losses", "steps", "queries")} <= set(charts)
     assert page.count('alt="Images and their private explanations') == 1
 

@@ -38,8 +38,6 @@ if workflow.is_main_process:
         Path(str(workflow.current_basedir)).parent / "profiles" / "slurm" / "bin"
     )
     clamp_future_mtimes(Path(results))
-    if not workflow.dryrun:
-        private_folder(Path(results))  # it holds records, and who was a member
 
 SETTINGS = audits.settings(AUDIT)
 TRAINED = [setting for setting in SETTINGS if setting.trained]
@@ -55,7 +53,10 @@ def spec(of, *names):
     """Return the path of a stage's specification, and write the file unless this is a dry run."""
     folder = Path(results, "specs")
     stage = of(AUDIT, *names)
-    return str(stage.path(folder) if workflow.dryrun else stage.write(folder))
+    if workflow.dryrun:
+        return str(stage.path(folder))
+    private_folder(Path(results))  # it holds records, and who was a member
+    return str(stage.write(folder))
 
 
 def files_of(settings, *names):

@@ -43,8 +43,6 @@ SOURCES = {
 """All records of published sources (train and test); images that vary in size are assumed to be stored at 224 pixels."""
 
 PERSONS = {"randhie": 5_912}
-
-
 """Persons of published sources that name them."""
 
 
