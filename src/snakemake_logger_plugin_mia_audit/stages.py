@@ -7,7 +7,7 @@ STAGES = {
     "Data": ("pool", "membership", "imported"),
     "Start models": ("pretrain", "weights", "architecture"),
     "Training": ("train", "training", "step_times"),
-    "Signals": ("signals", "merge"),
+    "Signals": ("signals", "merge", "target", "target_signals", "target_merge"),
     "Explanation metrics": ("explanation_metrics",),
     "Attacks": ("attack", "evaluate"),
     "Private explanations": ("explain_privately", "explanation_signals", "black_box", "private_report"),

@@ -18,6 +18,7 @@ def metrics(**aucs):
                 "balanced_accuracy": values,
                 "tpr_at_fpr_0.1": [None, *values[1:]],
                 "tpr_at_fpr_0.1_low": 0.0,
+                "tpr_at_fpr_0.1_high": 1.0,
             }
         )
         for attack, values in aucs.items()

@@ -77,19 +77,21 @@ def test_unknown_names_are_refused_when_the_config_is_read(name: str) -> None:
 
 def test_every_registered_explainer_is_there() -> None:
     assert explainers.names() == [
-        *[
-            "gradcam",
-            "gradient_shap",
-            "ig",
-            "ixg",
-            "llm-global",
-            "llm-gradient",
-            "llm-local",
-            "llm-top",
-            "local_linear",
-            "saliency",
-            "smoothgrad",
-        ],
+        "gradcam",
+        "gradient_shap",
+        "ig",
+        "ixg",
+        "kernel_shap",
+        "linear_shap",
+        "llm-global",
+        "llm-gradient",
+        "llm-local",
+        "llm-top",
+        "local_linear",
+        "permutation_shap",
+        "saliency",
+        "smoothgrad",
+        "tree_shap",
     ]
 
 

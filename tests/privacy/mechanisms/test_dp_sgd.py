@@ -109,7 +109,10 @@ def test_rdp_calibration(mlp: nn.Module) -> None:
 
 @pytest.mark.parametrize(
     ("arguments", "mend"),
-    [({"epsilon": math.inf}, "finite budget"), ({"epsilon": 1e-12, "delta": 1e-12, "epochs": 3000}, "cannot be reached")],
+    [
+        ({"epsilon": math.inf}, "finite budget"),
+        ({"epsilon": 1e-12, "delta": 1e-12, "epochs": 3000}, "cannot be reached"),
+    ],
 )
 def test_impossible_budgets_are_one_line(mlp: nn.Module, arguments: dict[str, float], mend: str) -> None:
     with pytest.raises(UserError, match=mend) as raised:
