@@ -31,12 +31,13 @@ def run(options):
     return 7 if options.what == "seven" else 0
 """
 SERVER = """
-import sys, types
+import os, sys, types
 from mia_audit import cli, commands
 stage = types.ModuleType("mia_audit.commands.pool")
 exec({stage!r}, stage.__dict__)
 sys.modules["mia_audit.commands.pool"] = stage
 from mia_audit.runtime import warm
+warm._preload = lambda stage, pytorch: os.environ.update(TORCH_VARIABLE="set while PyTorch is imported")
 warm.serve(int(sys.argv[1]), cli._run, pytorch=False)
 """
 JOB = "import sys; sys.argv[0] = 'mia-audit'; from mia_audit.cli import main; sys.exit(main())"
@@ -91,6 +92,14 @@ def test_a_job_has_its_folder_environment_output_and_exit_code(
     assert said.startswith(f"says {what}\n") and ("RuntimeError: broken" in said) == (what == "raises")
     child, parent, named = (tmp_path / "here").read_text().split(" ", 2)
     assert (int(parent), named) == (worker.pid, "by the job") and int(child) != process.pid
+
+
+def test_what_an_import_sets_in_the_worker_keeps_no_later_job_away(
+    worker: "subprocess.Popen[bytes]", tmp_path: Path
+) -> None:
+    for _ in range(2):
+        with job(tmp_path, "works") as process:
+            assert process.communicate()[0] == "says works\n" and process.returncode == 0
 
 
 def test_help_and_refused_arguments_end_as_they_do_without_a_worker(

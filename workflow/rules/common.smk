@@ -15,7 +15,6 @@ from mia_audit.runtime.mtimes import clamp_future_mtimes
 from mia_audit.runtime.search_path import prepend_environment
 from mia_audit.runtime.slurm import cancel_jobs_of, put_first_on_path
 from mia_audit.sanitise import visible
-from mia_audit.storage.regular_files import private_folder
 
 # all objects of a plan stay alive: collecting garbage among them takes a sixth of the time of planning thousands of jobs
 gc.set_threshold(1_000_000, 50, 100)
@@ -55,6 +54,8 @@ def spec(of, *names):
     stage = of(AUDIT, *names)
     if workflow.dryrun:
         return str(stage.path(folder))
+    from mia_audit.storage.regular_files import private_folder  # planning needs no pyarrow
+
     private_folder(Path(results))  # it holds records, and who was a member
     return str(stage.write(folder))
 

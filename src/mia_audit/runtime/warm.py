@@ -112,6 +112,7 @@ def run_warm(arguments: Sequence[str]) -> int | None:
 def serve(listener_descriptor: int, main: Main, pytorch: bool) -> None:
     """Fork a child that runs `main` for every job that asks, until standard input ends with the process that holds it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in a terminal is for the jobs
+    identity = json.loads(json.dumps(_identity()))  # before anything is imported: PyTorch sets variables of its own
     with socket.socket(fileno=listener_descriptor) as listener:
         while True:
             ready, _, _ = select.select([listener, sys.stdin], [], [])
@@ -119,7 +120,7 @@ def serve(listener_descriptor: int, main: Main, pytorch: bool) -> None:
                 break
             connection, _ = listener.accept()
             with connection:
-                _answer(connection, listener, main, pytorch)
+                _answer(connection, listener, main, pytorch, identity)
             _reap(os.WNOHANG)
     _reap(0)
 
@@ -133,7 +134,9 @@ def _reap(options: int) -> None:
         return
 
 
-def _answer(connection: socket.socket, listener: socket.socket, main: Main, pytorch: bool) -> None:
+def _answer(
+    connection: socket.socket, listener: socket.socket, main: Main, pytorch: bool, identity: dict[str, Any]
+) -> None:
     descriptors: list[int] = []
     try:
         if _peer(connection) != os.getuid():
@@ -143,7 +146,7 @@ def _answer(connection: socket.socket, listener: socket.socket, main: Main, pyto
             if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
                 descriptors += array.array("i", data)
         request = json.loads(_exactly(connection, *LENGTH.unpack(header)))
-        if request["identity"] != json.loads(json.dumps(_identity())) or len(descriptors) != 3:
+        if request["identity"] != identity or len(descriptors) != 3:
             return
         _preload(request["arguments"][0], pytorch)
         if os.fork() == 0:
