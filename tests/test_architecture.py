@@ -31,7 +31,7 @@ LAYERS = (
     ("storage",),
     ("sections",),
     ("registry",),
-    ("errors", "sanitise", "seeds"),
+    ("errors", "regular_files", "sanitise", "seeds"),
 )
 """Packages and modules of the root, from the top; those of one layer may import each other."""
 

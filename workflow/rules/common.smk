@@ -54,7 +54,7 @@ def spec(of, *names):
     stage = of(AUDIT, *names)
     if workflow.dryrun:
         return str(stage.path(folder))
-    from mia_audit.storage.regular_files import private_folder  # planning needs no pyarrow
+    from mia_audit.regular_files import private_folder  # planning needs no pyarrow
 
     private_folder(Path(results))  # it holds records, and who was a member
     return str(stage.write(folder))

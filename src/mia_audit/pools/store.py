@@ -12,8 +12,8 @@ from jaxtyping import Bool, Int, Num, Shaped
 from mia_audit.errors import UserError, first_line
 from mia_audit.pools.build import Data, Pool, Records
 from mia_audit.pools.persons import Persons, check_apart, missing_ids, numbered_ids
+from mia_audit.regular_files import private_folder
 from mia_audit.storage import atomic_write, open_table, read_table, sha256, table_metadata, write_table
-from mia_audit.storage.regular_files import private_folder
 from mia_audit.storage.unpacked import NOT_NUMPY
 
 ARRAY = "array_sha256"

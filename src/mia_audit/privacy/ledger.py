@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import Any, Self
 
 from mia_audit.errors import UserError
+from mia_audit.regular_files import OWNER_ONLY, open_regular
 from mia_audit.storage import create_once
-from mia_audit.storage.regular_files import OWNER_ONLY, open_regular
 
 KIND, FORMAT = "mia-audit ledger", 1
 LONGEST = 1 << 26

@@ -25,10 +25,10 @@ from mia_audit.evaluation.files import KEYS, Scored, flat, metrics_table, read_s
 from mia_audit.evaluation.model_counts import MODEL_COUNTS, model_counts
 from mia_audit.evaluation.run import score_and_evaluate
 from mia_audit.evaluation.summary import summarise
+from mia_audit.regular_files import private_folder
 from mia_audit.sanitise import csv
 from mia_audit.storage import sha256, write_table, write_text
 from mia_audit.storage.manifest import seal
-from mia_audit.storage.regular_files import private_folder
 
 WRITTEN = (
     *("scores.parquet", "metrics.parquet", "metrics.csv", "summary.csv", "exposure.csv", "epsilon.csv"),

@@ -12,7 +12,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from mia_audit.errors import UserError
-from mia_audit.storage.regular_files import own_folder
+from mia_audit.regular_files import own_folder
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 SECONDS_BETWEEN_ATTEMPTS = 0.5

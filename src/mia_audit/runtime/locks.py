@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from mia_audit.errors import UserError
-from mia_audit.storage.regular_files import open_regular
+from mia_audit.regular_files import open_regular
 
 _held: list[int] = []
 """Descriptors of locked files, open until the process ends."""

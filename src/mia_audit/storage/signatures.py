@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mia_audit.errors import UserError, first_line
+from mia_audit.regular_files import OWNER_ONLY, open_regular
 from mia_audit.storage.atomic import atomic_write
 from mia_audit.storage.manifest import MANIFEST, SIGNATURE, root_hash
-from mia_audit.storage.regular_files import OWNER_ONLY, open_regular
 
 if TYPE_CHECKING:
     from minisign import PublicKey

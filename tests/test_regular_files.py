@@ -5,9 +5,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from mia_audit import regular_files
 from mia_audit.errors import UserError
-from mia_audit.storage import regular_files
-from mia_audit.storage.regular_files import open_regular, own_folder, private_folder
+from mia_audit.regular_files import open_regular, own_folder, private_folder
 
 
 def test_a_link_is_neither_followed_nor_created_through(tmp_path):
