@@ -39,3 +39,7 @@ def values_without_privacy(wildcards):
         if setting and (other.group, other.epsilon) == (setting.group, "inf"):
             return f"<results>/{wildcards.dataset}/private/{name}/values.parquet"
     return []
+
+
+def reference(wildcards):
+    return audits.references(AUDIT, wildcards.target)

@@ -174,6 +174,8 @@ rule seal:
     log:
         "<results>/logs/seal.log",
     localrule: True
+    conda:
+        "../../envs/environment.yaml"
     params:
         results=subpath(output[0], parent=True),
     shell:

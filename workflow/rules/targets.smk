@@ -1,10 +1,6 @@
 # finished models, each attacked with the shadow models of its own recipe
 
 
-def reference(wildcards):
-    return audits.references(AUDIT, wildcards.target)
-
-
 rule target:
     input:
         lambda w: audits.target_files(AUDIT, w.target),
