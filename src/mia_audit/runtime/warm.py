@@ -27,7 +27,7 @@ from typing import Any
 
 ADDRESS = "MIA_AUDIT_WARM_WORKER"
 """The environment variable with the worker's name; `off` starts none."""
-READ_AT_START = ("PYTHON", "LD_", "LC_", "LANG", "TZ", "POLARS_", "ARROW_", "TORCH", "PYTORCH_", "CUDA_", "HF_")
+READ_AT_START = ("PYTHON", "LD_", "LC_", "LANG", "TZ", "POLARS_", "ARROW_", "TORCH_", "PYTORCH_", "CUDA_", "HF_")
 NUMBERS_OF_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 """Snakemake sets them for a job. Libraries read them, and variables with the prefixes above, when they are imported."""
 COMPUTING = ("architecture", "pretrain", "train", "signals", "target", "explanation-metrics")
