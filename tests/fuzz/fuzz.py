@@ -147,6 +147,7 @@ def main() -> int:
     options = parser.parse_args()
     (options.folder / "tmp").mkdir(parents=True, exist_ok=True)
     tempfile.tempdir = str((options.folder / "tmp").resolve())
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = tempfile.tempdir  # PyTorch makes that folder when it is imported
     readers = [one for one in (LIGHT if options.light else [*LIGHT, *HEAVY]) if options.only in ("", one.name)]
     root = options.folder.resolve()
     whole: dict[str, Path] = {}
