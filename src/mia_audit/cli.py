@@ -11,7 +11,6 @@ from pathlib import Path
 from types import ModuleType
 
 from mia_audit.errors import UserError, first_line
-from mia_audit.runtime import warm
 from mia_audit.sanitise import safe_streams, visible
 
 FOR_PEOPLE = {
@@ -69,7 +68,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     if argv is None and arguments and arguments[0] in STAGES:
-        code = warm.run_warm(arguments)
+        from mia_audit.runtime.warm import run_warm  # people's commands need none of its imports
+
+        code = run_warm(arguments)
         if code is not None:
             return code
     return _run(arguments)
@@ -77,6 +78,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def serve(listener: int, pytorch: bool) -> None:
     """Be the warm worker that runs stages for the jobs of a workflow."""
+    from mia_audit.runtime import warm
+
     warm.serve(listener, _run, pytorch)
 
 

@@ -112,7 +112,7 @@ def run_warm(arguments: Sequence[str]) -> int | None:
 def serve(listener_descriptor: int, main: Main, pytorch: bool) -> None:
     """Fork a child that runs `main` for every job that asks, until standard input ends with the process that holds it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in a terminal is for the jobs
-    identity = json.loads(json.dumps(_identity()))  # before anything is imported: PyTorch sets variables of its own
+    identity = _identity()  # before anything is imported: PyTorch sets variables of its own
     with socket.socket(fileno=listener_descriptor) as listener:
         while True:
             ready, _, _ = select.select([listener, sys.stdin], [], [])
@@ -235,7 +235,9 @@ def _identity() -> dict[str, Any]:
             if name.startswith(READ_AT_START) or name in NUMBERS_OF_THREADS
         },
         "limits": {
-            name: resource.getrlimit(getattr(resource, name)) for name in dir(resource) if name.startswith("RLIMIT_")
+            name: list(resource.getrlimit(getattr(resource, name)))
+            for name in dir(resource)
+            if name.startswith("RLIMIT_")
         },
         "cores": sorted(os.sched_getaffinity(0)),
         "priority": os.nice(0),
