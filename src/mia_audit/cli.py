@@ -55,7 +55,7 @@ STAGES = {
     "filters": "draw the filters of locally linear maps",
     "private-report": "write tables and figures of private explanations",
     "report": "write the self-contained HTML report",
-    "seal": "list the files of finished results with their SHA-256",
+    "manifest": "list the files of finished results with their SHA-256",
 }
 
 COMMANDS = FOR_PEOPLE | STAGES

@@ -11,7 +11,7 @@ STAGES = {
     "Explanation metrics": ("explanation_metrics",),
     "Attacks": ("attack", "evaluate"),
     "Private explanations": ("explain_privately", "explanation_signals", "black_box", "private_report"),
-    "Report": ("report", "figures", "tables", "filters", "side_by_side", "seal"),
+    "Report": ("report", "figures", "tables", "filters", "side_by_side", "manifest"),
 }
 """The rules of every stage, in the order in which an audit passes them; the first rule of a stage does most of its work."""
 

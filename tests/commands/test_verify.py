@@ -98,7 +98,7 @@ def test_a_folder_without_results_is_a_mistake(tmp_path: Path, capsys: pytest.Ca
 
 
 @pytest.fixture
-def sealed(results: Path) -> Path:
+def listed(results: Path) -> Path:
     """Finished results: with a page, its provenance, a CSV file, logs, and the list of them all."""
     (results / "tables").mkdir()
     (results / "logs").mkdir()
@@ -109,7 +109,7 @@ def sealed(results: Path) -> Path:
     inputs = {table.relative_to(results).as_posix(): sha256(table)}
     pages = {"report.html": sha256(results / "report.html")}
     (results / "provenance.json").write_text(json.dumps({"inputs_sha256": inputs, "page_sha256": pages}))
-    assert main(["seal", "--results", str(results)]) == 0
+    assert main(["manifest", "--results", str(results)]) == 0
     return results
 
 
@@ -117,17 +117,17 @@ def check(results: Path, *more: str) -> int:
     return main(["verify", "--results", str(results), *more])
 
 
-def test_sealed_results_verify_and_have_a_root_hash(sealed: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (sealed / "logs" / "later.log").write_text("not handed on")
-    assert check(sealed) == 0
+def test_listed_results_verify_and_have_a_root_hash(listed: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (listed / "logs" / "later.log").write_text("not handed on")
+    assert check(listed) == 0
     out = capsys.readouterr().out
-    assert f"root hash {hashlib.sha256((sealed / 'SHA256SUMS').read_bytes()).hexdigest()}" in out
-    assert "logs" not in (sealed / "SHA256SUMS").read_text()
-    done = subprocess.run(["sha256sum", "--check", "--strict", "--quiet", "SHA256SUMS"], cwd=sealed)
+    assert f"root hash {hashlib.sha256((listed / 'SHA256SUMS').read_bytes()).hexdigest()}" in out
+    assert "logs" not in (listed / "SHA256SUMS").read_text()
+    done = subprocess.run(["sha256sum", "--check", "--strict", "--quiet", "SHA256SUMS"], cwd=listed)
     assert done.returncode == 0
 
 
-def resealed_table(results: Path) -> None:
+def relisted_table(results: Path) -> None:
     """Change a number and write the table anew, digest and all."""
     path = results / BLOCK / "training.parquet"
     write_table(path, pa.table({"shadow": np.array([0, 0], dtype=np.int32)}), "training", 2)
@@ -151,7 +151,7 @@ def bare_pool(results: Path) -> None:
 
 
 FORGERIES: dict[str, tuple[Callable[[Path], Any], str]] = {
-    "a number changed and resealed": (resealed_table, "training.parquet: not the file that provenance.json states"),
+    "a number changed and listed anew": (relisted_table, "training.parquet: not the file that provenance.json states"),
     "weights zeroed without digest": (zeroed_weights, "without the digest that an audit writes"),
     "a pool without digest": (bare_pool, "has no digest of it"),
     "the page edited": (lambda r: (r / "report.html").write_text("safe"), "report.html: not the file that provenance"),
@@ -176,10 +176,10 @@ FORGERIES: dict[str, tuple[Callable[[Path], Any], str]] = {
 
 
 @pytest.mark.parametrize("name", FORGERIES)
-def test_a_forged_audit_does_not_verify(sealed: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
+def test_a_forged_audit_does_not_verify(listed: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
     forge, words = FORGERIES[name]
-    forge(sealed)
-    assert check(sealed) == 2
+    forge(listed)
+    assert check(listed) == 2
     told = capsys.readouterr()
     assert words in told.out + told.err
     assert told.err.count("\n") == 1
@@ -194,35 +194,35 @@ def key(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_signature_is_minisigns_and_binds_every_file(
-    sealed: Path, key: Path, tmp_path_factory: pytest.TempPathFactory, capsys: pytest.CaptureFixture[str]
+    listed: Path, key: Path, tmp_path_factory: pytest.TempPathFactory, capsys: pytest.CaptureFixture[str]
 ) -> None:
     public = key.with_name("audit.key.pub")
     assert key.stat().st_mode & 0o777 == 0o600
-    assert check(sealed, "--signed", str(public)) == 2
+    assert check(listed, "--signed", str(public)) == 2
     assert "these results are not signed" in capsys.readouterr().err
-    assert main(["sign", "--results", str(sealed), "--key", str(key), "--no-password"]) == 0
+    assert main(["sign", "--results", str(listed), "--key", str(key), "--no-password"]) == 0
     for given in (str(public), public.read_text().splitlines()[1]):
-        assert check(sealed, "--signed", given) == 0
-    root = hashlib.sha256((sealed / "SHA256SUMS").read_bytes()).hexdigest()
+        assert check(listed, "--signed", given) == 0
+    root = hashlib.sha256((listed / "SHA256SUMS").read_bytes()).hexdigest()
     assert f"sha256:{root}" in capsys.readouterr().out
-    lines = (sealed / "SHA256SUMS.minisig").read_text().splitlines()
+    lines = (listed / "SHA256SUMS.minisig").read_text().splitlines()
     signature = base64.b64decode(lines[1])
     assert signature[:2] == b"ED" and len(lines) == 4
     ed25519 = Ed25519PublicKey.from_public_bytes(base64.b64decode(public.read_text().splitlines()[1])[10:])
-    ed25519.verify(signature[10:], hashlib.blake2b((sealed / "SHA256SUMS").read_bytes()).digest())
+    ed25519.verify(signature[10:], hashlib.blake2b((listed / "SHA256SUMS").read_bytes()).digest())
     ed25519.verify(base64.b64decode(lines[3]), signature[10:] + lines[2].removeprefix("trusted comment: ").encode())
 
-    (sealed / "tables" / "settings.csv").write_text("auc\n0.4\n")
-    assert main(["seal", "--results", str(sealed)]) == 0  # a forger can write the list anew, and cannot sign it
-    assert check(sealed) == 0
-    assert check(sealed, "--signed", str(public)) == 2
+    (listed / "tables" / "settings.csv").write_text("auc\n0.4\n")
+    assert main(["manifest", "--results", str(listed)]) == 0  # a forger can write the list anew, and cannot sign it
+    assert check(listed) == 0
+    assert check(listed, "--signed", str(public)) == 2
     assert "it is no signature of these results by that key" in capsys.readouterr().err
 
 
 def test_what_is_no_key_or_password_is_one_line(
-    sealed: Path, key: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    listed: Path, key: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert check(sealed, "--signed", "no key") == 2
+    assert check(listed, "--signed", "no key") == 2
     assert "expected a public key of minisign" in capsys.readouterr().err
     assert main(["sign", "--new-key", str(key), "--no-password"]) == 2
     assert "file exists; choose another place" in capsys.readouterr().err
@@ -233,13 +233,13 @@ def test_what_is_no_key_or_password_is_one_line(
     )
     assert main(["sign", "--new-key", str(locked)]) == 0
     monkeypatch.setenv("MIA_AUDIT_KEY_PASSWORD", "wrong")
-    assert main(["sign", "--results", str(sealed), "--key", str(locked)]) == 2
+    assert main(["sign", "--results", str(listed), "--key", str(locked)]) == 2
     assert "wrong password for that key" in capsys.readouterr().err
     monkeypatch.setenv("MIA_AUDIT_KEY_PASSWORD", "right")
-    assert main(["sign", "--results", str(sealed), "--key", str(locked)]) == 0
+    assert main(["sign", "--results", str(listed), "--key", str(locked)]) == 0
 
 
-def test_results_that_do_not_verify_are_not_signed(sealed: Path, key: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (sealed / "report.html").write_text("safe")
-    assert main(["sign", "--results", str(sealed), "--key", str(key), "--no-password"]) == 2
-    assert not (sealed / "SHA256SUMS.minisig").exists()
+def test_results_that_do_not_verify_are_not_signed(listed: Path, key: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (listed / "report.html").write_text("safe")
+    assert main(["sign", "--results", str(listed), "--key", str(key), "--no-password"]) == 2
+    assert not (listed / "SHA256SUMS.minisig").exists()

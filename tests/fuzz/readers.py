@@ -162,7 +162,7 @@ def _pickled_read(path: Path) -> object:
 
 
 def _results(folder: Path) -> None:
-    """Write sealed results: a pool, a block of a model, a page and its provenance."""
+    """Write results with their manifest: a pool, a block of a model, a page and its provenance."""
     import hashlib
 
     from torch import nn
@@ -173,7 +173,7 @@ def _results(folder: Path) -> None:
     from mia_audit.pools.section import Dataset
     from mia_audit.pools.store import write_pool
     from mia_audit.storage import write_table
-    from mia_audit.storage.manifest import seal
+    from mia_audit.storage.manifest import write_manifest
 
     section = Dataset(source="digits", records=4, public=3)
     pool = build_pool(pools["digits"].load(section, "datasets.digits"), section, "digits", 0)
@@ -183,7 +183,7 @@ def _results(folder: Path) -> None:
     (folder / "report.html").write_text("<!DOCTYPE html><h1>x</h1><section id=answer><p>said</p></section>")
     page = {"report.html": hashlib.sha256((folder / "report.html").read_bytes()).hexdigest()}
     (folder / "provenance.json").write_text(json.dumps({"inputs_sha256": {}, "page_sha256": page}))
-    seal(folder)
+    write_manifest(folder)
 
 
 def _command(*words: str) -> Read:

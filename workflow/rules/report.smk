@@ -166,17 +166,17 @@ if SETTINGS:  # without: a study of private explanations alone
     ]
 
 
-rule seal:
+rule manifest:
     input:
         FINISHED,
     output:
         "<results>/SHA256SUMS",
     log:
-        "<results>/logs/seal.log",
+        "<results>/logs/manifest.log",
     localrule: True
     conda:
         "../../envs/environment.yaml"
     params:
         results=subpath(output[0], parent=True),
     shell:
-        "mia-audit seal --results {params.results} >{log} 2>&1"
+        "mia-audit manifest --results {params.results} >{log} 2>&1"

@@ -28,7 +28,7 @@ from mia_audit.evaluation.summary import summarise
 from mia_audit.regular_files import private_folder
 from mia_audit.sanitise import csv
 from mia_audit.storage import sha256, write_table, write_text
-from mia_audit.storage.manifest import seal
+from mia_audit.storage.manifest import write_manifest
 
 WRITTEN = (
     *("scores.parquet", "metrics.parquet", "metrics.csv", "summary.csv", "exposure.csv", "epsilon.csv"),
@@ -145,7 +145,7 @@ def _write(request: Request, source: SignalsFile | MatrixFiles, runs: list[Run])
     write_text(out / "epsilon.csv", csv(bounds))
     if request.report:
         _report(request, {best.key[:3]: exposures})
-    seal(out, WRITTEN)
+    write_manifest(out, WRITTEN)
 
 
 def results_of(request: Request, exposures: Mapping[tuple[str, str, str], dict[str, np.ndarray]]) -> Results:

@@ -42,7 +42,7 @@ def files_of(root: Path, only: Collection[str] = ()) -> Iterator[Path]:
         yield path
 
 
-def seal(root: Path, only: Collection[str] = ()) -> str:
+def write_manifest(root: Path, only: Collection[str] = ()) -> str:
     """Write SHA256SUMS of all files in results, or of those that `files_of` yields, and return the root hash."""
     lines = (f"{_sha256(path)}  {path.relative_to(root).as_posix()}\n" for path in files_of(root, only))
     write_text(root / MANIFEST, "".join(lines))

@@ -1,4 +1,4 @@
-"""`mia-audit seal`: list the files of finished results with their SHA-256."""
+"""`mia-audit manifest`: list the files of finished results with their SHA-256."""
 
 import argparse
 from pathlib import Path
@@ -11,6 +11,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Write SHA256SUMS and print the root hash."""
-    from mia_audit.storage.manifest import seal
+    from mia_audit.storage.manifest import write_manifest
 
-    print(f"{options.results}: root hash {seal(options.results)}")
+    print(f"{options.results}: root hash {write_manifest(options.results)}")
