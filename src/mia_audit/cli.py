@@ -16,6 +16,7 @@ from mia_audit.sanitise import safe_streams, visible
 FOR_PEOPLE = {
     "init": "look at your data and write a config that runs",
     "plan": "estimate what an audit takes: models, jobs, hours, disk, memory",
+    "ladder": "run an audit with few models first, and more while the answer is not as narrow as asked",
     "extend": "say what more models, or another setting, would train in an audit that is there",
     "check": "look at a config without running anything that it says",
     "doctor": "check this machine before an audit runs on it",
