@@ -21,6 +21,8 @@ FOR_PEOPLE = {
     "verify": "check that every file of an audit is still as it was written, and who signed it",
     "sign": "sign finished results, or make a key to sign with",
     "answer": "print the answer of a finished audit's report",
+    "gate": "hold a finished audit to a policy: pass (exit code 0), fail (3) or cannot tell (4)",
+    "dossier": "pack report, tables, config and answers to assessors' questions into one RO-Crate",
     "audit": "audit your own score matrices: attacks, metrics, figures and report in one step",
     "import": "convert published score files to a signals.parquet",
     "compare": "compare two attacks on the same targets",
