@@ -25,14 +25,6 @@ from mia_audit.storage.manifest import write_manifest
 LEAKS, HOLDS = "toy/net/none-epsinf", "toy/net/dp-sgd-eps1"
 
 
-@pytest.fixture(scope="session")
-def ended(small: Any) -> Path:
-    """The small audit with its provenance, as a finished audit has it."""
-    results = small.results()
-    write_json(small.root / "provenance.json", provenance(results, find(results).settings))
-    return Path(small.root)
-
-
 def verdicts(root: Path, **policy: Any) -> dict[tuple[str, str], Judged]:
     return {(one.criterion, one.setting): one for one in judge(finished(root), Policy(**policy))}
 
@@ -202,3 +194,26 @@ def test_the_policy_of_the_digits_is_one() -> None:
     from mia_audit.config.policy import load_policy
 
     assert load_policy(Path(__file__).parents[3] / "docs" / "examples" / "policy.yaml").models == 16
+
+
+def test_the_report_depends_on_what_its_policy_says(tmp_path: Path) -> None:
+    from mia_audit.config.load import check_audit
+    from mia_audit.config.report_specs import ReportSpec
+    from mia_audit.report.data.spec import parse_spec
+
+    path = tmp_path / "policy.yaml"
+    values = {
+        "audit": "a",
+        "datasets": {"digits": {}},
+        "architectures": {"cnn": {}},
+        "mechanisms": {"none": {}},
+        "report": {"policy": str(path)},
+    }
+    audit, named = check_audit(values, "a.yaml"), []
+    for limit in (0.6, 0.7):
+        path.write_text(f"auc: {limit}")
+        spec = ReportSpec.with_studies(audit)
+        named.append(spec.path(tmp_path))
+        assert (parse_spec(spec.model_dump(mode="json")).policy or {})["auc"] == limit
+    assert len(set(named)) == 2
+    assert ReportSpec.of(audit).policy is None

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from rocrate.rocrate import ROCrate
 
 LICENSE = "For those who may see the audited records; it is for the controller to say who else may have it."
+UNNAMED = "The controller of the records, not named"
 HOME = "https://pypi.org/project/mia-audit/"
 
 KINDS = {
@@ -52,7 +53,7 @@ NAMES = {
 }
 
 
-def write_dossier(contents: Contents, out: Path, licence: str = LICENSE) -> None:
+def write_dossier(contents: Contents, out: Path, licence: str = LICENSE, controller: str = UNNAMED) -> None:
     """Write the dossier to a folder, or to a zip file where the name ends in .zip; UserError where something is there."""
     if out.exists():
         raise UserError(f"{out}: is there already; name another place for the dossier")
@@ -60,7 +61,7 @@ def write_dossier(contents: Contents, out: Path, licence: str = LICENSE) -> None
         made = Path(scratch)
         for name, text in _written(contents).items():
             (made / name).write_text(text, encoding="utf-8")
-        crate = _crate(contents, made, licence)
+        crate = _crate(contents, made, licence, controller)
         if out.suffix == ".zip":
             with atomic_write(out) as partial:
                 crate.write_zip(partial)
@@ -141,7 +142,7 @@ def _scope(contents: Contents) -> str:
     return f"About {about}{released}."
 
 
-def _crate(contents: Contents, made: Path, licence: str) -> ROCrate:
+def _crate(contents: Contents, made: Path, licence: str, controller: str) -> ROCrate:
     """Describe all files, what made them, and what they are about."""
     from datetime import UTC, datetime
 
@@ -155,7 +156,12 @@ def _crate(contents: Contents, made: Path, licence: str) -> ROCrate:
         "What a model promises about the privacy of its training records, what attacks found of it, and the answers to what"
         " assessors ask. It holds personal data where the records are about persons."
     )
-    crate.root_dataset["license"] = licence
+    terms = {"@type": "CreativeWork", "name": "Who may use this dossier", "description": licence}
+    owner = {"@type": "Organization", "name": controller}
+    link = licence if licence.startswith(("https://", "http://")) else "#license"
+    crate.root_dataset["license"] = crate.add(ContextEntity(crate, link, properties=terms))
+    organisation = crate.add(ContextEntity(crate, "#controller", properties=owner))
+    crate.root_dataset["author"] = crate.root_dataset["publisher"] = organisation
     crate.root_dataset["datePublished"] = datetime.now(UTC).date().isoformat()
     crate.root_dataset["keywords"] = [
         "membership inference",
@@ -184,14 +190,22 @@ def _crate(contents: Contents, made: Path, licence: str) -> ROCrate:
     audited = [
         by_name[name] for name in by_name if name.startswith(("tables/", "figures/")) or name in (REPORT, PROVENANCE)
     ]
-    added = [by_name[name] for name in (PAGE, ANSWERS, CONFIG, LEDGER) if name in by_name]
-    given = [by_name[CONFIG]] if CONFIG in by_name else None
-    crate.add_action(program, "#audit", given, audited, {"name": f"The audit {audit}"})
-    crate.add_action(
-        program, "#dossier", audited, [one for one in added if one is not by_name.get(CONFIG)], {"name": "This dossier"}
-    )
-    if VERDICTS in by_name:
-        crate.add_action(program, "#gate", audited, [by_name[VERDICTS]], {"name": "The policy's verdicts"})
-    if released := [by_name[name] for name in by_name if name.startswith("release/")]:
-        crate.add_action(program, "#release", given, released, {"name": "The release of the model"})
+    answered = [by_name[name] for name in (PAGE, ANSWERS, LEDGER) if name in by_name]
+    released = [by_name[name] for name in by_name if name.startswith("release/")]
+    config, verdicts = ([by_name[name]] if name in by_name else [] for name in (CONFIG, VERDICTS))
+    for name, title, used, result in (
+        ("#audit", f"The audit {audit}", config, audited),
+        ("#release", "The release of the model", config, released),
+        ("#gate", "The verdicts of the policy", audited, verdicts),
+        ("#dossier", "This dossier", [*audited, *released, *verdicts], answered),
+    ):
+        if result:
+            crate.add_action(
+                program, name, _one_or_all(used), _one_or_all(result), {"@type": "CreateAction", "name": title}
+            )
     return crate
+
+
+def _one_or_all(entities: list[Any]) -> Any:
+    """Return the only one of several entities by itself, as JSON-LD writes it, and None where there is none."""
+    return entities[0] if len(entities) == 1 else entities or None
