@@ -28,6 +28,7 @@ FOR_PEOPLE = {
     "compare": "compare two attacks on the same targets",
     "epsilon": "compute the ε of a noise multiplier, or the noise multiplier of an ε",
     "epsilon-bound": "compute lower bounds on ε from membership scores",
+    "canaries": "audit one real training by canaries that a fair coin puts into its training set",
     "prove": "try to refute a claim of differential privacy, of a mechanism here or of your own",
     "reproduce": "compare the paper's Table 3 with its published score matrices",
     "sample-images": "write synthetic images to try an audit of images on",

@@ -25,14 +25,16 @@ def papers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("papers")
     release = folder / "release"
     release.mkdir()
+    privacy = {"epsilon": 7.9, "delta": 1e-6, "unit": "record", "adjacency": "one record more or less"}
+    total = {"epsilon": 9.5, "delta": 1e-5, "composed_by": "a filter of Rényi DP"}
     card = {
-        "setting": SETTING,
-        "epsilon": 7.9,
-        "delta": 1e-6,
-        "unit": "record",
-        "adjacency": "add or remove one record",
+        "audit": {"name": "toy", "id": "1f"},
+        "setting": {"name": SETTING},
+        "privacy": privacy | {"sampling": "poisson", "accountant": "pld", "steps": 60, "clipping": "flat"},
+        "assumptions": ["The key stays secret."],
+        "ledger": total,
     }
-    write_json(release / "card.json", card | {"sampling": "poisson", "accountant": "pld"})
+    write_json(release / "card.json", card)
     (release / "card.md").write_text("# A toy")
     (release / "weights.safetensors").write_bytes(b"weights")
     with Ledger(folder / "ledger", Header("record", "add-remove", {"kind": "data set"})) as ledger:
@@ -115,6 +117,8 @@ def test_answers_come_in_order_from_files_of_the_dossier(dossier: Path) -> None:
     assert by_title["ε"]["answer"][0] == "The released model: ε = 7.90."
     assert by_title["ε"]["sources"] == ["release/card.json", "provenance.json"]
     assert "1 entry (release)" in by_title["Composition"]["answer"][0]
+    assert "ε = 9.50 at δ = 1e-05, by a filter of Rényi DP" in by_title["Composition"]["answer"][1]
+    assert "The key stays secret." in by_title["Mechanism"]["answer"]
     assert "ε ≥" in by_title["Verification"]["answer"][0]
     assert by_title["Necessity and proportionality"]["answer"] == []
 
@@ -174,9 +178,12 @@ def test_a_mistake_is_one_line(ended: Path, tmp_path: Path, capsys: pytest.Captu
     assert not (tmp_path / "out").exists()
 
 
-def test_verdicts_of_another_audit_and_what_is_there_are_refused(
+def test_papers_of_another_audit_and_what_is_there_are_refused(
     ended: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    write_json(tmp_path / "card.json", {"audit": {"name": "other"}, "setting": {"name": SETTING}})
+    assert main(["dossier", str(ended), "--release", str(tmp_path), "--out", str(tmp_path / "out")]) == 2
+    assert "not a release of the audit 'toy'" in capsys.readouterr().err
     write_json(tmp_path / "gate.json", {"audit": "other"})
     assert main(["dossier", str(ended), "--verdicts", str(tmp_path / "gate.json"), "--out", str(tmp_path / "out")]) == 2
     assert "verdicts on the audit 'other', not on 'toy'" in capsys.readouterr().err

@@ -41,6 +41,12 @@ class Contents:
         return find(self.results)
 
     @property
+    def promise(self) -> Mapping[str, Any]:
+        """What the card says of the released model's privacy; empty where there is no card."""
+        found: Mapping[str, Any] = self.card.get("privacy", {})
+        return found
+
+    @property
     def chosen(self) -> list[Finding]:
         """The settings that the dossier is about."""
         return [one for one in self.findings.settings if self.setting in ("", one.setting.path)]
@@ -63,7 +69,7 @@ class Contents:
 
 def _is_paper(name: str) -> bool:
     """Whether a file of a release is about the model and not the model: weights are handed on by themselves."""
-    return name.endswith((".json", ".md", ".minisig")) and not name.startswith(".")
+    return name in (CARD, CARD_TEXT, MANIFEST, SIGNATURE)
 
 
 def gather(
@@ -75,7 +81,9 @@ def gather(
         raise UserError(f"{root / REPORT}: no such file; expected the results of a finished audit, results/NAME")
     card = _json(release / CARD, "the card of a release") if release else {}
     known = [one.path for one in results.spec.settings]
-    setting = setting or str(card.get("setting", ""))
+    if card and card.get("audit", {}).get("name") != results.spec.audit:
+        raise UserError(f"{release}: not a release of the audit '{results.spec.audit}', by its {CARD}")
+    setting = setting or str(card.get("setting", {}).get("name", ""))
     if setting and setting not in known:
         raise UserError(f"{root}: has no setting '{setting}'; it has {', '.join(known)}")
     found = _json(verdicts, "what mia-audit gate --json wrote") if verdicts else {}

@@ -15,7 +15,7 @@ from mia_audit.report.data.findings import Finding
 from mia_audit.report.data.finished import PROVENANCE
 from mia_audit.report.data.provenance import guarantee
 from mia_audit.report.dossier.contents import CARD, CONFIG, LEDGER, REPORT, VERDICTS, Contents
-from mia_audit.report.text.formatting import at_most, count, joined, percent, power, protected
+from mia_audit.report.text.formatting import at_least, at_most, count, joined, percent, power
 from mia_audit.report.text.statements import guarantee_sentence, no_guarantee_sentence
 from mia_audit.storage.manifest import MANIFEST, SIGNATURE
 
@@ -52,7 +52,7 @@ def answers(contents: Contents) -> Iterator[tuple[Question, Answer]]:
 
 
 def _unit(contents: Contents) -> Answer:
-    if unit := contents.card.get("unit"):
+    if unit := contents.promise.get("unit"):
         return Answer((f"The released model protects one {unit}.",), (RELEASE_CARD,), WHOSE)
     units = {guarantee(one).get("unit", "record") for one in contents.chosen if one.setting.private}
     if not units:
@@ -65,25 +65,29 @@ WHOSE = "Is this unit the one that persons mean by their data? Do several record
 
 def _epsilon(contents: Contents) -> Answer:
     sentences, sources = [], []
-    if "epsilon" in contents.card:
-        value = contents.card["epsilon"]
-        sentences.append(f"The released model: ε = {_number(value)}.")
+    if contents.card:
+        sentences.append(f"The released model: {_promised(contents.promise.get('epsilon'))}.")
         sources.append(RELEASE_CARD)
     for one in contents.chosen:
-        sentences.append(f"The audited models, {_spent(one)}.")
+        sentences.append(f"The audited models of {_spent(one)}.")
         sources.append(PROVENANCE)
-    if total := contents.ledger.get("total"):
-        sentences.append(
-            f"All that was made from the data set: ε = {_number(total['epsilon'])} at δ = {total['delta']:g}."
-        )
-        sources.append(LEDGER)
+    if total := contents.card.get("ledger"):
+        sentences.append(f"{_total(total)}.")
     return Answer(
         tuple(sentences), tuple(dict.fromkeys(sources)), "Is this ε small enough for these data and this purpose?"
     )
 
 
-def _number(value: Any) -> str:
-    return at_most(float(value)) if isinstance(value, int | float) else str(value)
+def _promised(epsilon: Any) -> str:
+    return f"ε = {at_most(float(epsilon))}" if isinstance(epsilon, int | float) else "no ε is finite"
+
+
+def _total(total: Mapping[str, Any]) -> str:
+    """Say what all that was released of the records comes to."""
+    promised = f"{_promised(total.get('epsilon'))} at δ = {float(total['delta']):g}"
+    return (
+        f"Everything in the ledger of the data set when the model was released: {promised}, by {total['composed_by']}"
+    )
 
 
 def _spent(finding: Finding) -> str:
@@ -91,16 +95,16 @@ def _spent(finding: Finding) -> str:
     if setting.no_guarantee:
         return no_guarantee_sentence(finding)
     if not setting.private:
-        return f"{protected(setting)}: no ε is finite"
+        return f"{setting.path}: no ε is finite"
     if "epsilon_spent" in known:
-        return f"{protected(setting)}: at most ε = {at_most(known['epsilon_spent'])} each"
-    return f"{protected(setting)}: ε = {setting.epsilon} is claimed, and not accounted for here"
+        return f"{setting.path}: at most ε = {at_most(known['epsilon_spent'])} each"
+    return f"{setting.path}: ε = {setting.epsilon} is claimed, and not accounted for here"
 
 
 def _delta(contents: Contents) -> Answer:
     asked = "Is δ far below one over the number of persons?"
-    if contents.card.get("delta"):
-        return Answer((f"The released model: δ = {power(float(contents.card['delta']))}.",), (RELEASE_CARD,), asked)
+    if contents.promise.get("delta"):
+        return Answer((f"The released model: δ = {power(float(contents.promise['delta']))}.",), (RELEASE_CARD,), asked)
     known = [one for one in contents.chosen if one.setting.private and one.setting.delta]
     if not known:
         return Answer(("There is none without a guarantee.",), (PROVENANCE,))
@@ -111,11 +115,11 @@ def _delta(contents: Contents) -> Answer:
 def _delta_of(finding: Finding) -> str:
     delta, records = float(finding.setting.delta or 0), guarantee(finding).get("records")
     expected = f"; times {count(records, 'training record')} that is {delta * records:.2g}" if records else ""
-    return f"{protected(finding.setting)}: δ = {power(delta)}{expected}."
+    return f"{finding.setting.path}: δ = {power(delta)}{expected}."
 
 
 def _adjacency(contents: Contents) -> Answer:
-    if known := contents.card.get("adjacency"):
+    if known := contents.promise.get("adjacency"):
         return Answer((f"The released model: neighbouring data sets differ by this: {known}.",), (RELEASE_CARD,))
     stated = {guarantee(one)["adjacency"] for one in contents.chosen if "adjacency" in guarantee(one)}
     if not stated:
@@ -127,20 +131,22 @@ def _mechanism(contents: Contents) -> Answer:
     sentences = []
     for one in contents.chosen:
         if one.setting.private:
-            text = guarantee_sentence(one, guarantee(one))
-            sentences.append(f"{text[:1].upper()}{text[1:]}.")
+            sentences.append(f"{one.setting.path}: {guarantee_sentence(one, guarantee(one))}.")
         elif one.setting.no_guarantee:
             sentences.append(f"{no_guarantee_sentence(one)}.")
         else:
-            sentences.append(f"{one.setting.architecture} without protection: no noise, no clipping.")
-    stated = [f"{name}: {contents.card[name]}" for name in CARD_TERMS if name in contents.card]
+            sentences.append(f"{one.setting.path}: no noise, no clipping, no guarantee.")
+    terms = contents.promise
+    stated = [f"{name.replace('_', ' ')}: {terms[name]}" for name in CARD_TERMS if terms.get(name) is not None]
     if stated:
         sentences.append(f"The released model: {'; '.join(stated)}.")
-    sources = (PROVENANCE, *((RELEASE_CARD,) if stated else ()), CONFIG)
+    if assumed := contents.card.get("assumptions"):
+        sentences += ["The guarantee of the released model rests on these assumptions.", *map(str, assumed)]
+    sources = (PROVENANCE, *((RELEASE_CARD,) if contents.card else ()), CONFIG)
     return Answer(tuple(sentences), sources)
 
 
-CARD_TERMS = ("accountant", "steps", "sampling", "clipping", "noise_multiplier")
+CARD_TERMS = ("accountant", "noise_multiplier", "sampling", "sampling_rate", "steps", "clipping", "noise")
 
 
 def _protected(contents: Contents) -> Answer:
@@ -185,13 +191,9 @@ def _composition(contents: Contents) -> Answer:
         f"The ledger {contents.ledger['id']} of the data set has {count(len(contents.ledger['entries']), 'entry', 'entries')}"
         f" ({names}), for one {contents.ledger['unit']}, adjacency {contents.ledger['adjacency']}."
     )
-    total = contents.ledger.get("total")
-    composed = (
-        (f"Composed by {total['composed_by']}: ε = {_number(total['epsilon'])} at δ = {total['delta']:g}.",)
-        if total
-        else ()
-    )
-    return Answer((sentence, *composed), (LEDGER,), asked)
+    total = contents.card.get("ledger")
+    composed = (f"{_total(total)}.",) if total else ()
+    return Answer((sentence, *composed), (LEDGER, *((RELEASE_CARD,) if total else ())), asked)
 
 
 def _verified(contents: Contents) -> Answer:
@@ -199,11 +201,12 @@ def _verified(contents: Contents) -> Answer:
     sentences, sources = [], [SETTINGS, REPORT]
     for one in contents.chosen:
         if one.bound:
-            said = f"{protected(one.setting)}: the attacks prove ε ≥ {one.bound.epsilon:.2f} at δ = {power(one.bound.delta)}"
+            proved = f"prove ε {at_least(one.bound.epsilon)}" if one.bound.epsilon >= 0.01 else "prove no ε above 0"
+            said = f"{one.setting.path}: the attacks {proved} at δ = {power(one.bound.delta)}"
             sentences.append(f"{said} ({one.bound.method}, {level:g} %), by {count(one.bound.attacks, 'attack')}.")
         if one.null:
             holds = "holds" if one.null.sound else "does not hold: the audit is not to be relied on"
-            sentences.append(f"The null control of {protected(one.setting)} {holds}.")
+            sentences.append(f"The null control of {one.setting.path} {holds}.")
     sentences.append(
         "Attacks can refute a claim and never prove it: the guarantee rests on the mechanism's proof, its implementation and"
         " the randomness of the machine that trained the model."
@@ -225,7 +228,7 @@ def _utility(contents: Contents) -> Answer:
     known = [(one, one.test_accuracy) for one in contents.chosen if one.test_accuracy]
     if not known:
         return Answer((), (), "How accurate is the model?")
-    sentences = [f"{protected(one.setting)}: test accuracy {percent(value.mean)}, over models." for one, value in known]
+    sentences = [f"{one.setting.path}: test accuracy {percent(value.mean)}, over models." for one, value in known]
     return Answer(tuple(sentences), (SETTINGS,), "Is it as accurate for every group of persons that it is used on?")
 
 
@@ -278,7 +281,7 @@ def _risks(contents: Contents) -> Answer:
             found = leak.auc_estimate
             interval = "" if math.isnan(found.low) else f" [{found.low:.3f}, {found.high:.3f}]"
             sentences.append(
-                f"{protected(one.setting)}, {channel}: the strongest of {count(leak.tried, 'attack')} tells training records from"
+                f"{one.setting.path}, {channel}: the strongest of {count(leak.tried, 'attack')} tells training records from"
                 f" others with an AUC of {found.mean:.3f}{interval}; guessing has 0.5."
             )
     sentences.append(
@@ -293,7 +296,7 @@ def _risks(contents: Contents) -> Answer:
 
 def _measures(contents: Contents) -> Answer:
     private = [one for one in contents.chosen if one.setting.private]
-    sentences = [f"{_spent(one)[:1].upper()}{_spent(one)[1:]}." for one in private]
+    sentences = [f"{_spent(one)}." for one in private]
     if not private:
         sentences.append("No measure against the recognition of training records is part of the training.")
     sources = [PROVENANCE]
