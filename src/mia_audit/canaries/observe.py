@@ -42,7 +42,7 @@ def observe_canaries(
     stored into what the model takes; float32 as they are when left out.
     """
     asked = read_asked(Path(folder))
-    convert = inputs or (lambda records: torch.as_tensor(np.asarray(records, dtype=np.float32)))
+    convert = inputs or (lambda records: torch.as_tensor(np.array(records, dtype=np.float32)))
     return Observer(
         model, loss, convert(np.asarray(asked.data)), torch.as_tensor(asked.labels.astype(np.int64)), every_step
     )
