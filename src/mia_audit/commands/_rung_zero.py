@@ -17,6 +17,10 @@ ONE = {"shadows_per_job": 1, "blocks_explained_per_job": 1}
 """The jobs that train and explain the first model alone; larger ones find it trained."""
 
 
+MOST_COORDINATES = 1000
+"""Coordinates of a record beyond which quantiles are learned for every class alone."""
+
+
 def stamp(setting: Setting, results: Path) -> Path:
     """Return what the workflow makes where it explains the setting's first model alone."""
     return results / setting.path / "signals" / GRADIENT / ".jobs" / "000-000"
@@ -41,8 +45,10 @@ def screened(audit: Audit, setting: Setting, results: Path) -> Iterator[tuple[st
     draw = draw_of(audit, setting.dataset)
     member = draw_training_sets(draw, pool / "records.parquet", setting.dataset, audit.seed, [0])[:, 0]
     score = -table["loss"].to_numpy().astype(np.float64)
-    data = np.asarray(read_records(pool).data).reshape(len(score), -1)
-    features = np.column_stack([data, table["label"].to_numpy()])
+    stored = read_records(pool).data
+    coordinates = int(np.prod(stored.shape[1:]))
+    data = np.asarray(stored).reshape(len(score), -1) if coordinates <= MOST_COORDINATES else np.empty((len(score), 0))
+    features = np.column_stack([data, table["label"].to_numpy()]).astype(np.float32)
     for fpr in audit.evaluation.fprs:
         yield "one threshold on the loss", screen(score[member], score[~member], fpr, audit.evaluation.confidence)
         by_record = beyond_quantile(features, score, member, fpr, audit.seed % 2**32)
