@@ -66,7 +66,9 @@ def set_first_record(root: Path, value: float) -> None:
 
 
 def training_spec(setting: expand.Setting) -> specs.TrainingSpec:
-    return specs.TrainingSpec.of(AUDIT, "toy", "net", setting.mechanism, setting.epsilon)
+    """Return a setting's specification, with the membership of the pool's table."""
+    spec = specs.TrainingSpec.of(AUDIT, "toy", "net", setting.mechanism, setting.epsilon)
+    return spec.model_copy(update={"draw": None})
 
 
 def train(root: Path, mechanism: str, block: str, keep_going: int) -> int:

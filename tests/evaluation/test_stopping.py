@@ -51,3 +51,20 @@ def test_it_stops_where_every_interval_is_narrow() -> None:
     unknown = Look("a", "s", "l", "tpr_at_0.01", 5, *[math.nan] * 3)
     assert enough([one], {"auc": 0.011}) and not enough([one, other], {"auc": 0.011})
     assert not enough([one, unknown], {"auc": 0.011, "tpr_at_0.01": 0.5}) and not enough([], {"auc": 1.0})
+
+
+@pytest.mark.parametrize("asked", [0.02, 0.008])
+def test_the_interval_at_the_stop_holds_although_it_was_looked_at_four_times(asked: float) -> None:
+    """As many targets as models, whose mean is known; benchmarks/stopped_coverage.py simulates whole audits."""
+    counts, audits, held, usual = rungs("auto", 33), 600, 0, 0
+    for seed in range(audits):
+        values = 0.6 + 0.02 * np.random.default_rng(seed).normal(size=counts[-1])
+        overs = [OverTargets(values[:count]) for count in counts]
+        for level, looks in (("held", len(counts)), ("usual", 1)):
+            found = [Look("a", "s", "l", "auc", one.count, one.mean, *one.interval(0.95, looks)) for one in overs]
+            at = next((one for one in found if enough([one], {"auc": asked})), found[-1])
+            if level == "held":
+                held += at.low <= 0.6 <= at.high
+            else:
+                usual += at.low <= 0.6 <= at.high
+    assert held >= 0.94 * audits and held >= usual
