@@ -14,6 +14,7 @@ from mia_audit.report.page.charts import group_charts
 from mia_audit.report.page.explanations import section
 from mia_audit.report.page.exposed import most_exposed
 from mia_audit.report.page.exposed_persons import most_exposed_persons
+from mia_audit.report.page.groups import bearers
 from mia_audit.report.page.policy import policy
 from mia_audit.report.page.tables import answer_table, attacks_layout, null_layout
 from mia_audit.report.page.vega import DRAW, bundle
@@ -75,6 +76,7 @@ def render(results: Results, findings: Findings, sources: Mapping[str, Any]) -> 
         for place, group in findings.groups().items()
         if group[0].by_person
     ]
+    grouped = list(bearers(results, findings))
     intrinsic = _intrinsic(findings, results.spec.confidence) if results.spec.intrinsic else []
     spec = results.spec
     level = f"{spec.confidence * 100:g}\u00a0%"
@@ -89,6 +91,7 @@ def render(results: Results, findings: Findings, sources: Mapping[str, Any]) -> 
             {
                 **dict.fromkeys(("curves", "settings", "attacks"), bool(groups)),
                 "persons": bool(by_person),
+                "groups": bool(grouped),
                 "intrinsic": bool(intrinsic),
                 "explanations": bool(interpreted),
                 "private": bool(private_studies),
@@ -106,6 +109,7 @@ def render(results: Results, findings: Findings, sources: Mapping[str, Any]) -> 
         groups=groups,
         settings=settings_layout(results, findings, page=True) if groups else None,
         by_person=by_person,
+        grouped=grouped,
         exposed_units=_units(findings),
         released=bool(results.releases),
         intrinsic=intrinsic,
@@ -152,6 +156,7 @@ def _contents(shown: Mapping[str, bool]) -> list[tuple[str, str]]:
         "curves": "Curves",
         "settings": "Settings",
         "persons": "Persons",
+        "groups": "Who bears the risk",
         "intrinsic": "Intrinsic explanations",
         "explanations": "Explanations",
         "private": "Private explanations",
