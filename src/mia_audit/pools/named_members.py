@@ -50,8 +50,8 @@ def check_persons(member: Bool[np.ndarray, " n"], persons: Persons, where: str) 
     if (split := (inside > 0) & (inside < persons.records)).any():
         first = int(np.argmax(split))
         raise UserError(
-            f"{where}: of {split.sum()} persons some records were trained on and others not, {persons.ids[first]} first"
-            f" ({inside[first]:.0f} of {persons.records[first]}): expected all or none; name the rest, or audit rows (datasets.*.unit:"
+            f"{where}: person {persons.ids[first]} was trained on in part ({inside[first]:.0f} of {persons.records[first]} records,"
+            f" {split.sum()} such in all): expected all of a person's records or none; name the rest, or audit rows (datasets.*.unit:"
             " record)"
         )
 
