@@ -186,7 +186,7 @@ def test_groups_and_chosen_architectures_build_and_train_nothing_again() -> None
     assert training(grouped, setting) == training(plain, setting)
     assert {one.architecture for one in expand.settings(grouped)} == {"mlp"}
     assert expand.grouped_settings(grouped) == expand.settings(grouped) and expand.grouped_settings(plain) == []
-    with pytest.raises(UserError, match="datasets.digits.architectures: unknown architecture 'mlpp'"):
+    with pytest.raises(UserError, match=r"datasets\.digits\.architectures: unknown architecture 'mlpp'"):
         audit(datasets={"digits": chosen | {"architectures": ["mlpp"]}})
 
 

@@ -46,6 +46,7 @@ def run(options: argparse.Namespace) -> None:
                 "shadow": np.full(len(member), shadow, dtype=np.int32),
                 "record": np.arange(len(member), dtype=np.int32),
                 "member": member,
+                **({} if stored.units is None else {"person": stored.units}),
             }
             signals = {name: values.astype(np.float32) for name, values in columns.items()}
             yield pa.table({name: pa.array(values) for name, values in (numbers | signals).items()})

@@ -34,6 +34,7 @@ from mia_audit.report.text.intrinsic import KINDS, compared, intrinsic_sentences
 from mia_audit.report.text.scaling_release import bounds_sentence, release_sentence
 from mia_audit.report.text.statements import (
     DESIGNS,
+    adjacent,
     corrections,
     design_of,
     exposed_sentences,
@@ -105,6 +106,7 @@ def render(results: Results, findings: Findings, sources: Mapping[str, Any]) -> 
         channels={channel for finding in findings.settings for channel in finding.strongest},
         private=bool(private),
         trained_with_noise=any(finding.setting.trained for finding in private),
+        adjacent=adjacent(findings),
         sampling=joined(sorted({sampling_name(known) for one in private if "sampling" in (known := guarantee(one))})),
         groups=groups,
         settings=settings_layout(results, findings, page=True) if groups else None,
@@ -300,11 +302,8 @@ def _metadata(results: Results, findings: Findings, sources: Mapping[str, Any]) 
     private = [finding for finding in findings.settings if finding.setting.private]
     if private:
         guarantees = "; ".join(dict.fromkeys(guarantee_sentence(finding, guarantee(finding)) for finding in private))
-        trained = (
-            " Adjacency of trainings: one record added or removed."
-            if any(finding.setting.trained for finding in private)
-            else ""
-        )
+        changed = adjacent(findings)
+        trained = f" Adjacency of trainings: {changed} added or removed." if changed else ""
         yield "Guarantees", f"{capital(guarantees)}.{trained}"
     for finding in findings.settings:
         if finding.setting.no_guarantee:
