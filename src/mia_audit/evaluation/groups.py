@@ -102,7 +102,8 @@ def group_rows(
         inside_pairs = member[:, pairs.target]
         again = scores, inside_pairs, [called_above(scores, inside_pairs, fpr) for fpr in fprs]
     for column, label, inside in slices.groups:
-        found = _metrics(score, member, called, inside, fprs)
+        found: dict[str, Any] = {}
+        found |= _metrics(score, member, called, inside, fprs)
         if score.shape[1] == 1:
             found |= _over_records(score[:, 0], member[:, 0], [one[:, 0] for one in called], inside, fprs, confidence)
         if again is not None and further is not None:

@@ -35,10 +35,10 @@ class Members:
     inputs: Inputs | Tensor
     member: Bool[np.ndarray, " N"]
     shadow: int
-    persons: Shaped[np.ndarray, " N"] | None = None
-    """The ids of the records' persons, where the unit is the person."""
     _explained: ExplanationSet | None = None
     _last: tuple[Sequence[int], list[Problem]] = field(default=((), []))
+    persons: Shaped[np.ndarray, " N"] | None = None
+    """The ids of the records' persons, where the unit is the person."""
 
     @property
     def explained(self) -> ExplanationSet:

@@ -131,13 +131,13 @@ def _group(
             return _unknown()
         return estimate_over(OverTargets.of(part, name, level), level, comparisons).as_rate()
 
-    rates = [
+    own, common, common_fpr = (
         _unknown() if fpr is None else over(f"{name}_at_fpr_{fpr:g}") for name in ("tpr", "common_tpr", "common_fpr")
-    ]
-    accuracies = [_mean(part, name) for name in ("train_accuracy", "test_accuracy")]
+    )
+    inside, outside = (_mean(part, name) for name in ("train_accuracy", "test_accuracy"))
     gap = None if difference is None else _gap(difference, part, level, count)
     auc = over("auc", count)
-    return Group(first["column"], first["group"], first["units"], auc, gap, p, *rates, *accuracies)
+    return Group(first["column"], first["group"], first["units"], auc, gap, p, own, common, common_fpr, inside, outside)
 
 
 def _difference(part: pl.DataFrame) -> tuple[OverTargets, float] | None:
