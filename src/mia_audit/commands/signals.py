@@ -64,7 +64,8 @@ def run(options: argparse.Namespace) -> None:
     from mia_audit.training.checkpoints import identity
 
     compute = compute_of(options)
-    records = Records.of(read_records(options.pool))
+    stored = read_records(options.pool)
+    records = Records.of(stored)
     _, learner = open_learner(options.architecture, compute)
     task = Task(spec.family, spec.options, spec.seed, compute.batch)
     count = len(records)
@@ -81,7 +82,7 @@ def run(options: argparse.Namespace) -> None:
 
     def table_of(shadow: int, folder: Path) -> pa.Table:
         model = learner.load(folder)
-        trained_on = TrainedOn(records, membership[shadow], shadow) if membership else None
+        trained_on = TrainedOn(records, membership[shadow], shadow, stored.units) if membership else None
         start = time.perf_counter()
         try:
             signals = model_signals(model, records, replace(task, model=shadow), trained_on)
