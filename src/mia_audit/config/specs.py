@@ -24,6 +24,7 @@ from mia_audit.explanation_metrics import measures
 from mia_audit.pools.section import Dataset, Membership
 from mia_audit.privacy.catalogue import Mechanism
 from mia_audit.registry import code_files, file_digest
+from mia_audit.report.section import Figures
 from mia_audit.sections import Epsilon, Section
 from mia_audit.signals.families import options_of
 from mia_audit.training.section import Training
@@ -352,13 +353,14 @@ class SideBySideSpec(Spec):
     dataset: str
     architectures: dict[str, tuple[tuple[str, Epsilon, str], ...]]
     """Mechanism, ε and heading of every setting, by architecture."""
+    figures: Figures = Figures()
 
     @classmethod
     def of(cls, audit: Audit, dataset: str) -> Self:
         """Specify a data set's figure."""
         groups = expand.side_by_side_settings(audit, dataset).items()
         headings = {name: tuple((one.mechanism, one.epsilon, one.label) for one in group) for name, group in groups}
-        return cls(dataset=dataset, architectures=headings)
+        return cls(dataset=dataset, architectures=headings, figures=audit.report.figures)
 
 
 class FiltersSpec(Spec):
@@ -374,6 +376,7 @@ class FiltersSpec(Spec):
     """Records that are drawn."""
     architectures: dict[str, tuple[tuple[str, str], ...]]
     """Heading and folder of every setting, by architecture."""
+    figures: Figures = Figures()
 
     @classmethod
     def of(cls, audit: Audit, dataset: str) -> Self:
@@ -386,6 +389,7 @@ class FiltersSpec(Spec):
             top=audit.explainers.read(Top).llm_top,
             shown=audit.explanation_metrics.shown,
             architectures={name: tuple((one.label, one.path) for one in group) for name, group in groups},
+            figures=audit.report.figures,
         )
 
 
