@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints
 
-from mia_audit.sections import Section
+from mia_audit.sections import FilePath, Section
 
 Inches = Annotated[str, StringConstraints(pattern=r"^[2-6](\.\d+)?in$")]
 
@@ -28,3 +28,5 @@ class Report(Section):
     exposed: int = Field(8, ge=0)
     """How many of the most exposed records are shown."""
     figures: Figures = Figures()
+    policy: FilePath = ""
+    """Policy that the report holds the audit to, as `mia-audit gate` does: a YAML file, relative to where the audit is started."""

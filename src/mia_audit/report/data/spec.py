@@ -113,6 +113,8 @@ class Spec:
     """Studies of private explanations by data set."""
     figures: Figures = field(default_factory=Figures)
     """What figures look like, and the files that they are written to."""
+    policy: Mapping[str, Any] | None = None
+    """What the report holds the audit to."""
 
     @cached_property
     def planned(self) -> Spec:
