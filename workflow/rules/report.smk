@@ -2,6 +2,7 @@ CURVED = audits.measures_curves(AUDIT)
 MEASURES = expand("<results>/{group}/explanation_metrics.parquet", group=COMPARED)
 CURVES = expand("<results>/{group}/curves.parquet", group=COMPARED) if CURVED else []
 MAPS = expand("<results>/{group}/explanations.parquet", group=COMPARED)
+GROUPED = files_of(audits.grouped_settings(AUDIT), "groups.parquet")
 TABLES = table_files(REPORT)
 FIGURES = figure_files(REPORT)
 # in Snakemake's own report
@@ -21,6 +22,7 @@ FILTERED = {
 rule tables:
     input:
         files_of(SETTINGS, "metrics.parquet"),
+        GROUPED,
         files_of(TRAINED, "training.parquet"),
         MEASURES,
         CURVES,
@@ -47,6 +49,7 @@ rule tables:
 rule figures:
     input:
         files_of(SETTINGS, "metrics.parquet"),
+        GROUPED,
         files_of(SETTINGS, "scores.parquet"),
         files_of(TRAINED, "training.parquet"),
         MEASURES,
@@ -118,6 +121,7 @@ rule side_by_side:
 rule report:
     input:
         files_of(SETTINGS, "metrics.parquet"),
+        GROUPED,
         files_of(SETTINGS, "scores.parquet"),
         files_of(TRAINED, "training.parquet"),
         MEASURES,
