@@ -17,8 +17,8 @@ from mia_audit.evaluation.section import Evaluation
 from mia_audit.explain.catalogue import EXPLANATION_SETS
 from mia_audit.explain.private_section import PrivateExplanations
 from mia_audit.explain.section import Explainers
-from mia_audit.report.section import Figures
 from mia_audit.report.gate.policy import Policy
+from mia_audit.report.section import Figures
 from mia_audit.sections import Epsilon, Section
 
 
