@@ -14,6 +14,7 @@ from mia_audit.errors import UserError, first_line
 from mia_audit.storage import digests
 from mia_audit.storage.atomic import atomic_write
 from mia_audit.storage.contracts import CONTRACTS, check_columns
+from mia_audit.storage.foreign_json import parse_object
 from mia_audit.storage.unpacked import check_parquet
 
 if TYPE_CHECKING:
@@ -127,8 +128,10 @@ def _damaged(path: Path, reason: str, kind: str, further: str = "") -> UserError
 def table_metadata(path: Path, kind: str) -> dict[str, Any]:
     """Return the metadata that a table was written with; none of a table made elsewhere that has none."""
     stored = open_table(path, kind).schema_arrow.metadata or {}
-    metadata: dict[str, Any] = json.loads(stored.get(b"mia_audit.metadata", b"{}"))
-    return metadata
+    try:
+        return parse_object(stored.get(b"mia_audit.metadata", b"{}"))
+    except ValueError as error:
+        raise _damaged(path, f"metadata: {error}", kind) from None
 
 
 def given_digest(path: Path) -> dict[str, str]:
