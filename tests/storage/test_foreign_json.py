@@ -14,9 +14,10 @@ from mia_audit.errors import UserError
 from mia_audit.learners.catalogue import open_learner
 from mia_audit.models import read_architecture
 from mia_audit.models.weights import WRITTEN, read_weights
-from mia_audit.storage import table_metadata
+from mia_audit.storage import read_frame, table_metadata
 from mia_audit.storage.diverged import diverged_models
 from mia_audit.storage.foreign_json import parse_json, parse_object
+from mia_audit.storage.unpacked import read_foreign
 
 DEEP = "[" * 100_000
 METRICS = {"attack": ["a"], "signal": ["loss"], "likelihood": ["none"], "null_control": [False], "target": [0]}
@@ -58,6 +59,14 @@ def test_metadata_of_tables_and_weights_are_one_line(tmp_path, text):
     save_file({"w": np.zeros(2)}, tmp_path / "w.safetensors", {WRITTEN: text})
     with pytest.raises(UserError, match=r"w\.safetensors: truncated or not safetensors"):
         read_weights(tmp_path / "w.safetensors")
+
+
+def test_metadata_that_is_no_text_is_no_traceback(tmp_path):
+    strange = {b"mia_audit.kind": b"\xff", b"pandas": b"\xfe", b"\xff": b"x"}
+    pq.write_table(pa.table(METRICS).replace_schema_metadata(strange), tmp_path / "metrics.parquet")
+    assert len(read_foreign(tmp_path / "metrics.parquet")) == 1
+    with pytest.raises(UserError, match=r"metrics\.parquet"):
+        read_frame(tmp_path / "metrics.parquet", "metrics")
 
 
 @pytest.mark.parametrize("listed", [3, ["a"], {"x": "why"}, {"1": 2}, {"9" * 5000: "why"}, {"²": "why"}])

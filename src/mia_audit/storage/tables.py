@@ -15,7 +15,7 @@ from mia_audit.storage import digests
 from mia_audit.storage.atomic import atomic_write
 from mia_audit.storage.contracts import CONTRACTS, check_columns
 from mia_audit.storage.foreign_json import parse_object
-from mia_audit.storage.unpacked import check_parquet
+from mia_audit.storage.unpacked import check_parquet, without_metadata
 
 if TYPE_CHECKING:
     import polars as pl
@@ -75,7 +75,7 @@ def open_table(path: Path, kind: str, columns: Sequence[str] = ()) -> pq.Parquet
         raise UserError(
             f"{path}: truncated or not Parquet ({first_line(error)}); expected a {kind} table. {REMEDY}"
         ) from None
-    stored = (file.schema_arrow.metadata or {}).get(b"mia_audit.kind", b"").decode()
+    stored = (file.schema_arrow.metadata or {}).get(b"mia_audit.kind", b"").decode(errors="replace")
     if stored and stored != kind:
         raise UserError(f"{path}: a {stored} table where a {kind} table was expected")
     if state == "absent":
@@ -106,7 +106,7 @@ def read_frame(path: Path, kind: str) -> "pl.DataFrame":
     table = read_table(path, kind)
     with naming_damage(path, kind):
         table.validate(full=True)  # polars takes text for valid
-    return pl.DataFrame(pl.from_arrow(table))
+    return pl.DataFrame(pl.from_arrow(without_metadata(table)))
 
 
 @contextmanager
