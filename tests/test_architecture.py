@@ -15,6 +15,7 @@ LAYERS = (
     ("commands", "reproduction"),
     ("releasing",),  # it puts a config's setting, a learner and a ledger together, and nothing below knows of releases
     ("proving",),
+    ("canaries",),
     ("planning",),
     ("config",),
     ("report",),

@@ -21,6 +21,8 @@ FOR_PEOPLE = {
     "verify": "check that every file of an audit is still as it was written, and who signed it",
     "sign": "sign finished results, or make a key to sign with",
     "answer": "print the answer of a finished audit's report",
+    "gate": "hold a finished audit to a policy: pass (exit code 0), fail (3) or cannot tell (4)",
+    "dossier": "pack report, tables, config and answers to assessors' questions into one RO-Crate",
     "audit": "audit your own score matrices: attacks, metrics, figures and report in one step",
     "import": "convert published score files to a signals.parquet",
     "compare": "compare two attacks on the same targets",
@@ -29,6 +31,7 @@ FOR_PEOPLE = {
     "ledger": "print what was released of a data set, or add to it",
     "epsilon": "compute the ε of a noise multiplier, or the noise multiplier of an ε",
     "epsilon-bound": "compute lower bounds on ε from membership scores",
+    "canaries": "audit one real training by canaries that a fair coin puts into its training set",
     "prove": "try to refute a claim of differential privacy, of a mechanism here or of your own",
     "reproduce": "compare the paper's Table 3 with its published score matrices",
     "sample-images": "write synthetic images to try an audit of images on",
@@ -37,6 +40,7 @@ FOR_PEOPLE = {
 
 STAGES = {
     "pool": "load a data set, drop duplicates, set public records aside",
+    "groups": "say which groups the records of a pool belong to",
     "membership": "draw every shadow model's training set",
     "architecture": "check that a model fits its pool and its mechanisms",
     "weights": "fetch or read published weights for shadow models to start from",
@@ -52,6 +56,7 @@ STAGES = {
     "explanation-signals": "compute signals of membership in the explanation set of a black box",
     "attack": "turn signals into membership scores",
     "evaluate": "compute ROC metrics of membership scores",
+    "evaluate-groups": "compute the same metrics of every group of records",
     "tables": "write the tables of an audit (CSV, Parquet, LaTeX)",
     "figures": "draw the figures of an audit (PDF, SVG, PNG)",
     "side-by-side": "draw the same records' explanations by several architectures",

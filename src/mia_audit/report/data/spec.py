@@ -47,6 +47,8 @@ class Setting:
     """Why the mechanism guarantees nothing, so that ε is nominal; empty for all others."""
     by_person: bool = False
     """Whether membership was drawn by person."""
+    grouped: bool = False
+    """Whether results are sliced by groups of records."""
 
     @property
     def claimed(self) -> bool:
@@ -110,6 +112,8 @@ class Spec:
     """Whether curves were measured on explanations (deletion, insertion)."""
     studies: Mapping[str, Any] = field(default_factory=dict)
     """Studies of private explanations by data set."""
+    policy: Mapping[str, Any] | None = None
+    """What the report holds the audit to."""
 
     @cached_property
     def planned(self) -> Spec:
