@@ -4,7 +4,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from mia_audit.attacks.io.matrices import confidence_from_loss
+from mia_audit.signals.derived import confidence_from_loss
 from mia_audit.cli import main
 
 RECORDS, MODELS = 20, 5

@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "any other: positive where it is never negative, low where members have lower values; records × models (× queries)",
     )
     parser.add_argument("--out", required=True, type=Path, help="folder for the audit")
-    parser.add_argument("--attacks", nargs="+", default=METHODS, metavar="ATTACK", help=f"default: {' '.join(METHODS)}")
+    parser.add_argument("--attacks", nargs="+", metavar="ATTACK", help=f"default: {' '.join(METHODS)}")
     parser.add_argument("--likelihoods", nargs="+", default=["blend"], metavar="LIKELIHOOD", help="default: blend")
     parser.add_argument(
         "--option",
@@ -61,7 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Write scores.parquet, metrics.parquet and .csv, summary.csv, exposure.csv, epsilon.csv, tables/, figures/ and report.html."""
+    """Write what `mia_audit.report.matrix_audit.audit` does, and print the answer."""
     from mia_audit.attacks.section import Attacks
     from mia_audit.config.load import parse
     from mia_audit.evaluation.section import Evaluation
@@ -71,6 +71,7 @@ def run(options: argparse.Namespace) -> None:
     if bool(options.table) == bool(options.membership and options.signal) or (options.table and options.signal):
         raise UserError("audit: expected --membership and at least one --signal, or --table alone")
     parse(Report, {"exposed": options.exposed}, "audit")
+    options.stated, options.attacks = options.attacks is not None, options.attacks or METHODS
     keys = {"methods": options.attacks, "likelihoods": options.likelihoods, **_options(options.option)}
     attacks = parse(Attacks, keys, "audit")
     evaluation = parse(Evaluation, {"fprs": options.fprs, "confidence": options.confidence}, "audit")
@@ -83,7 +84,7 @@ def run(options: argparse.Namespace) -> None:
     }
     given = {**vars(options), "signals": options.signal, "report": not options.no_report, "config": config}
     given["options"] = attacks.model_extra or {}
-    audit(Request(**{name: given[name] for name in Request.__dataclass_fields__}))
+    print(audit(Request(**{name: given[name] for name in Request.__dataclass_fields__})))
 
 
 def _options(texts: list[str]) -> dict[str, Any]:

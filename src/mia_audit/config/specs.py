@@ -444,11 +444,14 @@ class AttackSpec(Spec):
     seed: int
     dataset: str
     attacks: Attacks
+    stated: bool = False
+    """Whether the config names the attacks: those that find nothing to read are then reported."""
 
     @classmethod
     def of(cls, audit: Audit, dataset: str) -> Self:
         """Specify the attacks on a data set's settings."""
-        return cls(seed=audit.seed, dataset=dataset, attacks=Attacks(**audit.attacks.model_dump()))
+        named: Any = {"stated": True} if "methods" in audit.attacks.model_fields_set else {}
+        return cls(seed=audit.seed, dataset=dataset, attacks=Attacks(**audit.attacks.model_dump()), **named)
 
 
 class EvaluationSpec(Spec):

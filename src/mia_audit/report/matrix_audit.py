@@ -15,7 +15,7 @@ import polars as pl
 from mia_audit.attacks.design import recognise
 from mia_audit.attacks.io.checks import check_coins
 from mia_audit.attacks.io.matrices import MatrixFiles, parse_given
-from mia_audit.attacks.io.parquet import GIVEN, SignalsFile, write_scores
+from mia_audit.attacks.io.parquet import GIVEN, SignalsFile, readings_metadata, write_scores
 from mia_audit.attacks.io.population import population_files, with_population
 from mia_audit.attacks.run import Run, permuted_membership, plan
 from mia_audit.errors import UserError
@@ -26,8 +26,10 @@ from mia_audit.evaluation.model_counts import MODEL_COUNTS, model_counts
 from mia_audit.evaluation.run import score_and_evaluate
 from mia_audit.evaluation.summary import summarise
 from mia_audit.regular_files import private_folder
+from mia_audit.report.data.handed_on import by_base_name
 from mia_audit.sanitise import csv
-from mia_audit.storage import sha256, write_table, write_text
+from mia_audit.report.terminal import answer_text
+from mia_audit.storage import read_frame, sha256, write_table, write_text
 from mia_audit.storage.manifest import write_manifest
 
 WRITTEN = (
@@ -63,10 +65,15 @@ class Request:
     config: Mapping[str, Any]
     options: Mapping[str, Any] = field(default_factory=dict)
     """The keys that attacks declare."""
+    stated: bool = False
+    """Whether the attacks were asked for by name: those that find nothing to read are then reported."""
 
 
-def audit(request: Request) -> None:
-    """Write scores.parquet, metrics.parquet and .csv, summary.csv, exposure.csv, epsilon.csv, tables/, figures/ and report.html."""
+def audit(request: Request) -> str:
+    """Write scores.parquet, metrics.parquet and .csv, summary.csv, exposure.csv, epsilon.csv, tables/, figures/ and report.html.
+
+    Return the answer for a terminal: the report's, or the strongest attack where none was asked for, and what was written.
+    """
     if not 0 < request.delta < 1:
         raise UserError(f"--delta {request.delta:g}: expected a number between 0 and 1")
     if not request.name or "/" in request.name:
@@ -85,6 +92,20 @@ def audit(request: Request) -> None:
             with suppress(OSError):  # not there, or not empty
                 folder.rmdir()
         raise
+    return answer_text(request.out) if request.report else _strongest_text(request.out)
+
+
+def _strongest_text(out: Path) -> str:
+    """Say what the strongest attack reaches, and which files there are."""
+    metrics = read_frame(out / "metrics.parquet", "metrics")
+    attack, signal, likelihood = strongest(metrics)
+    chosen = metrics.filter(attack=attack, signal=signal, likelihood=likelihood, null_control=False)
+    with_likelihood = "" if likelihood == "none" else f" ({likelihood})"
+    written = ", ".join(name for name in WRITTEN if (out / name).exists())
+    return (
+        f"Strongest attack: {attack} on {signal}{with_likelihood}, AUC {chosen['auc'].mean():.3f} over {len(chosen)} models as targets;"
+        f" guessing has 0.5.\nWritten to {out}: {written}"
+    )
 
 
 def _matrices(request: Request) -> MatrixFiles:
@@ -121,7 +142,8 @@ def _write(request: Request, source: SignalsFile | MatrixFiles, runs: list[Run])
 
     metadata = {"seed": request.seed, "dataset": request.name, **recognise(source.member).metadata}
     files = [request.table] if request.table else source.files  # type: ignore[union-attr]
-    metadata[GIVEN] = {file.name: sha256(file) for file in files if file.is_file()}
+    metadata |= readings_metadata(request.attacks if request.stated else (), source.signals, source.derived)
+    metadata[GIVEN] = by_base_name({str(file): sha256(file) for file in files if file.is_file()})
     metadata[GIVEN] |= population_files(request.options)
     write_scores(out / "scores.parquet", scored(), runs, source.record, range(source.models), metadata)
     metrics = metrics_table(rows)

@@ -29,6 +29,9 @@ DECISIONS = ("label", "predicted")
 OUTPUTS = ("loss", "confidence")
 """Signals that are computed from the model's outputs alone."""
 
+PROBABILITY = "probability"
+"""The softmax probability of the label, which loss and confidence are derived from; attacks do not read it."""
+
 DIAGNOSTIC = "completeness"
 """Ends the names of columns that say how exact an attribution is, and are no signals."""
 
@@ -118,8 +121,10 @@ class Signal:
 
 
 def read_signal(name: str) -> Signal:
-    """Return the signal of that name: `confidence` is real and high in members; losses and summaries are positive and low."""
-    return Signal(name, "real", "high") if name == "confidence" else Signal(name)
+    """Return the signal of that name: `confidence` and `probability` are high in members; losses and summaries are positive and low."""
+    if name == "confidence":
+        return Signal(name, "real", "high")
+    return Signal(name, "positive", "high") if name == PROBABILITY else Signal(name)
 
 
 def stem(explainer: str, quantity: str, explained_class: str) -> str:
