@@ -26,7 +26,14 @@ CONFIG: dict[str, Any] = {
     "attacks": {"methods": ["threshold", "l1-lrt"], "likelihoods": ["pooled"]},
     "compute": {"shadows_per_job": 4, "micro_batch": 128},
 }
-METADATA = {"parameters": 5000, "input_shape": [64], "classes": 10, "model": "mlp", "arguments": {}}
+METADATA = {
+    "parameters": 5000,
+    "stored_bytes": 20_000,
+    "input_shape": [64],
+    "classes": 10,
+    "model": "mlp",
+    "arguments": {},
+}
 
 
 class FixedCosts:

@@ -18,7 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--name", default="", help="name of the audit and of its file (that of the data)")
     parser.add_argument("--label", default="", help="the table's column that holds the class")
     parser.add_argument(
-        "--leave-out", nargs="*", default=[], metavar="COLUMN", help="columns that no model sees, such as ids"
+        "--drop", nargs="*", default=[], metavar="COLUMN", help="columns that no model sees, such as ids"
     )
     parser.add_argument(
         "--keep",
@@ -60,7 +60,8 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _look(options: argparse.Namespace) -> "Looked":
-    from mia_audit.planning.look import columns_of, identifiers, label_of, look_at_folder, look_at_table
+    from mia_audit.planning.look import columns_of, label_of, look_at_folder, look_at_table
+    from mia_audit.pools.columns import identifiers
 
     if not options.data.exists():
         raise UserError(f"{options.data}: no such file or folder; expected a table, or a folder of images or arrays")
@@ -68,16 +69,13 @@ def _look(options: argparse.Namespace) -> "Looked":
         return look_at_folder(options.data)
     frame = columns_of(options.data)
     label = label_of(frame, options.label or _asked_label(frame.columns))
-    left = list(options.leave_out)
-    unknown = [name for name in [*left, *options.keep] if name not in frame.columns]
+    said = dict.fromkeys(options.drop, "drop") | dict.fromkeys(options.keep, "feature")
+    unknown = [name for name in said if name not in frame.columns]
     if unknown:
         raise UserError(f"{options.data}: no column '{unknown[0]}'; it has {', '.join(frame.columns)}")
-    for column, why in identifiers(frame, label).items():
-        if column in left or column in options.keep:
-            continue
-        if _asked(column, why):
-            left.append(column)
-    return look_at_table(options.data, frame, label, left)
+    for column, why in identifiers(frame, {label, *said}).items():
+        said[column] = "drop" if _asked(column, why) else "feature"
+    return look_at_table(options.data, frame, label, said)
 
 
 def _asked_label(columns: list[str]) -> str:
@@ -90,12 +88,12 @@ def _asked_label(columns: list[str]) -> str:
 
 
 def _asked(column: str, why: str) -> bool:
-    """Ask whether a column is to be left out; UserError where nobody can answer."""
+    """Ask whether a column is to be dropped; UserError where nobody can answer."""
     if not sys.stdin.isatty():
         raise UserError(
-            f"column '{column}' looks like an identifier, by {why}: say --leave-out {column}, or --keep {column} if models are to see it"
+            f"column '{column}' looks like an identifier, by {why}: say --drop {column}, or --keep {column} if models are to see it"
         )
-    answer = input(f"Column '{column}' looks like an identifier, by {why}. Leave it out? [Y/n] ")
+    answer = input(f"Column '{column}' looks like an identifier, by {why}. Drop it? [Y/n] ")
     return answer.strip().lower() not in ("n", "no")
 
 

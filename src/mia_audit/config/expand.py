@@ -11,6 +11,7 @@ from mia_audit.explain import explainers
 from mia_audit.explain.catalogue import EXPLANATION_SETS, private_epsilon
 from mia_audit.explanation_metrics import measures
 from mia_audit.pools.named_members import COLUMN
+from mia_audit.pools.section import Dataset
 from mia_audit.privacy.catalogue import Mechanism, Unit
 from mia_audit.signals.families import families, methods_of
 
@@ -137,9 +138,9 @@ def weights_file(audit: Audit, architecture: str) -> list[str]:
     return [source] if Path(source).is_file() else []
 
 
-def pool_files(audit: Audit, dataset: str) -> list[str]:
-    """Return the user's files that a pool is read from, so that Snakemake notices when they change; none for a folder of images."""
-    root, person = audit.datasets[dataset].path, audit.datasets[dataset].person
+def files_of(section: Dataset) -> list[str]:
+    """Return the user's files that a pool is read from; none of a folder of images."""
+    root, person = section.path, section.person
     paths = [Path(root), Path(root, "records.npy"), Path(root, "labels.npy")] if root else []
     paths += [Path(root, f"{person}.npy"), Path(person)] if person else []
     return [str(path) for path in paths if path.is_file()]

@@ -44,6 +44,10 @@ def read_plain(path: Path) -> Any:
         values = yaml.safe_load(text)
     except RecursionError:
         raise UserError(f"{path}: nested too deep; a config has at most {MOST_DEPTH} levels") from None
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        at = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        raise UserError(f"{path}{at}: not YAML: {error.problem or error.context}") from None
     except (yaml.YAMLError, ValueError, TypeError, OverflowError) as error:  # dates and numbers that are none
         raise UserError(f"{path}: not YAML: {' '.join(str(error).split())[:400]}") from None
     refuse_code(values, str(path))

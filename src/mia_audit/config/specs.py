@@ -33,7 +33,7 @@ DIGEST_LENGTH = 16
 
 
 CODE = "code"
-"""The key that holds the SHA-256 of every file of the user's own that the other keys name."""
+"""The key that holds the SHA-256 of every file of the user's own that the other keys name: code, and a pool's data."""
 
 
 class Spec(Section):
@@ -103,6 +103,12 @@ class PoolSpec(Spec):
         section = audit.datasets[dataset]
         values = section.model_dump(exclude_defaults=True) | {"source": section.source or dataset}
         return cls(seed=audit.seed, name=dataset, dataset=Dataset(**values))
+
+    def contents(self) -> dict[str, Any]:
+        """Return the keys that were set, and the digests of the files that they name: it is their content that counts, not their date."""
+        values = super().contents()
+        files = {file: file_digest(file) for file in expand.files_of(self.dataset)}
+        return values | ({CODE: values.get(CODE, {}) | files} if files else {})
 
 
 class MembershipSpec(Spec):

@@ -134,7 +134,7 @@ def estimate(
                 count = sizes[dataset].public
                 steps = section.pretraining.epochs * ceil(count / section.pretraining.batch)
                 plan.add("pretrain", _training(cost, steps, section.pretraining.epochs * count))
-                plan.store("weights", 4 * models[key].metadata["parameters"])
+                plan.store("weights", models[key].metadata["stored_bytes"])
     for setting in settings(audit):
         model = models.get((setting.dataset, setting.architecture))
         if setting.trained and model:
@@ -165,11 +165,12 @@ def _setting(plan: Plan, audit: Audit, setting: Setting, size: Size, model: Mode
         once = costs.calibration(mechanism, training, round(inside), float(setting.epsilon))
         plan.add(stage, len(blocks(audit)) * once)
     weights, batch = 4 * metadata["parameters"], audit.compute.micro_batch
-    plan.store("weights", count * weights)
+    stored = metadata["stored_bytes"]  # buffers too, such as random projections, which are written with every model
+    plan.store("weights", count * stored)
     gradients = min(batch * weights, max(HELD["cpu"], 4 * weights)) if private else 0
     at_once = min(batch, training.batch) * model.activation
-    plan.need("train", PROCESS_BYTES + 4 * weights + 2 * gradients + at_once)
-    plan.need("signals", PROCESS_BYTES + weights + batch * model.activation)
+    plan.need("train", PROCESS_BYTES + 3 * weights + stored + 2 * gradients + at_once)
+    plan.need("signals", PROCESS_BYTES + stored + batch * model.activation)
     of_model = families_of(audit)[setting.architecture]
     for family, options in of_model.items():
         each = costs.signals(metadata, family, options, round(inside))

@@ -110,7 +110,7 @@ def _yaml(value: Any) -> str:
 
 def _remark(key: str) -> str:
     remarks = {
-        "leave_out": "   # columns that name records",
+        "columns": "   # drop: no model sees it; docs/pools.md",
         "public": "   # set aside, for scaling the columns",
         "size": "   # pixels that all images are resized to",
     }

@@ -27,8 +27,9 @@ from mia_audit.evaluation.run import score_and_evaluate
 from mia_audit.evaluation.summary import summarise
 from mia_audit.regular_files import private_folder
 from mia_audit.report.data.handed_on import by_base_name
-from mia_audit.sanitise import csv
 from mia_audit.report.terminal import answer_text
+from mia_audit.sanitise import csv
+from mia_audit.sections import NAME
 from mia_audit.storage import read_frame, sha256, write_table, write_text
 from mia_audit.storage.manifest import write_manifest
 
@@ -76,8 +77,10 @@ def audit(request: Request) -> str:
     """
     if not 0 < request.delta < 1:
         raise UserError(f"--delta {request.delta:g}: expected a number between 0 and 1")
-    if not request.name or "/" in request.name:
-        raise UserError(f"--name '{request.name}': files are named after it; expected a name without /")
+    if not NAME.fullmatch(request.name):
+        raise UserError(
+            f"--name '{request.name}': files are named after it: use letters, digits, '.', '_' and '-' and begin with a letter or digit"
+        )
     source = SignalsFile(request.table) if request.table else _matrices(request)
     if request.design == "bernoulli":
         check_coins(source.member, "--design bernoulli")

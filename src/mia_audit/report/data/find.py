@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -197,6 +198,10 @@ def _worth(setting: Setting, shadows: pl.DataFrame | None, counts: np.ndarray | 
 
 def _by_channel(metrics: pl.DataFrame, fpr: float | None, likelihood: str, confidence: float) -> dict[str, list[Leak]]:
     found = {channel: leaks(metrics, channel, likelihood, fpr, confidence) for channel in CHANNELS}
+    if found["both"]:  # whoever has both may ignore one of them
+        able = [leak for channel in ("both", "outputs", "explanations") for leak in found[channel]]
+        tried = [replace(leak, tried=len(able)) for leak in able]
+        found["both"] = sorted(tried, key=lambda leak: -leak.auc.mean())
     return {channel: listed for channel, listed in found.items() if listed}
 
 

@@ -86,7 +86,9 @@ def render(results: Results, findings: Findings, sources: Mapping[str, Any]) -> 
         title=spec.title or spec.audit,
         version=sources["versions"].get("mia-audit", ""),
         scope=" ".join(
-            filter(None, (scope(results, findings), *corrections(results), *readings(results), gap_sentences(spec.gaps)))
+            filter(
+                None, (scope(results, findings), *corrections(results), *readings(results), gap_sentences(spec.gaps))
+            )
         ),
         cautions=cautions(results, findings),
         contents=_contents(
@@ -315,8 +317,8 @@ def _metadata(results: Results, findings: Findings, sources: Mapping[str, Any]) 
 
 def _given(digests: Mapping[str, Mapping[str, str]]) -> Iterator[tuple[str, str]]:
     """Yield the files that no audit wrote, with their settings where there are several, and their digests."""
-    for setting, files in digests.items():
-        for name, digest in files.items():
+    for setting, given in digests.items():
+        for name, digest in given.items():
             yield (f"{name} (given)" if len(digests) == 1 else f"{name} (given, {setting})"), digest
 
 

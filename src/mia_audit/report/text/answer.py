@@ -222,8 +222,10 @@ def _recognised(leak: Leak, fpr: float | None, names: Members) -> Iterator[str]:
 
 
 def _against_outputs(leak: Leak, outputs: Leak, channel: str) -> str:
-    gap = difference(leak, outputs)
     who = SUBJECTS[channel]
+    if leak.key == outputs.key:
+        return "It reads the outputs alone: no attack found more in both than in them."
+    gap = difference(leak, outputs)
     if gap.low > 0:
         return f"Over the same models, {who} leak {_points_with_interval(gap)} of AUC more than the outputs."
     if gap.high < 0:
