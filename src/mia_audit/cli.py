@@ -15,6 +15,7 @@ from mia_audit.sanitise import safe_streams, visible
 
 FOR_PEOPLE = {
     "init": "look at your data and write a config that runs",
+    "run": "check a config and run the workflow on it",
     "plan": "estimate what an audit takes: models, jobs, hours, disk, memory",
     "check": "look at a config without running anything that it says",
     "doctor": "check this machine before an audit runs on it",
@@ -22,6 +23,7 @@ FOR_PEOPLE = {
     "sign": "sign finished results, or make a key to sign with",
     "answer": "print the answer of a finished audit's report",
     "audit": "audit your own score matrices: attacks, metrics, figures and report in one step",
+    "draw-membership": "draw which records each of your own models is to be trained on",
     "import": "convert published score files to a signals.parquet",
     "compare": "compare two attacks on the same targets",
     "epsilon": "compute the ε of a noise multiplier, or the noise multiplier of an ε",

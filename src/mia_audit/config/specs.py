@@ -451,12 +451,12 @@ class AttackSpec(Spec):
     dataset: str
     attacks: Attacks
     stated: bool = False
-    """Whether the config names the attacks: those that find nothing to read are then reported."""
+    """Whether the config names other attacks than the default's: those that find nothing to read are then reported."""
 
     @classmethod
     def of(cls, audit: Audit, dataset: str) -> Self:
         """Specify the attacks on a data set's settings."""
-        named: Any = {"stated": True} if "methods" in audit.attacks.model_fields_set else {}
+        named: Any = {"stated": True} if audit.attacks.methods != Attacks().methods else {}
         return cls(seed=audit.seed, dataset=dataset, attacks=Attacks(**audit.attacks.model_dump()), **named)
 
 

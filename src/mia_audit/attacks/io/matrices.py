@@ -12,10 +12,10 @@ import pyarrow.parquet as pq
 
 from mia_audit.attacks.io.checks import check_loss, check_orientation, check_probability
 from mia_audit.attacks.io.parquet import LEAST_MODELS, check_membership, check_values
-from mia_audit.errors import UserError
+from mia_audit.errors import UserError, first_line
 from mia_audit.signals.derived import derive, derived_from, source_of, with_derived
 from mia_audit.signals.name import PROBABILITY, SUMMARIES, Signal, read_signal
-from mia_audit.storage.unpacked import Npz, check_parquet
+from mia_audit.storage.unpacked import NOT_NUMPY, Npz, check_parquet
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -189,6 +189,21 @@ def read_matrix(file: str, expected: Expected | None = None) -> Read:
         raise UserError(f"{file}: {_shape(matrix)}; expected records × models, or records × models × queries")
     check(matrix.shape)
     return matrix, index
+
+
+def read_column(file: str) -> Float[np.ndarray, " n"]:
+    """Read numbers, one a model, from a file that `read_matrix` reads or a .npy file of one axis; UserError for anything else."""
+    if file.endswith(".npy"):
+        try:
+            values = np.load(file, allow_pickle=False)
+        except NOT_NUMPY as error:
+            raise UserError(f"{file}: no array of numbers ({first_line(error)})") from None
+        if values.ndim == 1 and values.dtype.kind in "buif":
+            return np.asarray(values, dtype=np.float64)
+    values, _ = read_matrix(file)
+    if values.ndim != 2 or 1 not in values.shape:
+        raise UserError(f"{file}: {_shape(values)}; expected one number for each model")
+    return np.asarray(values, dtype=np.float64).reshape(-1)
 
 
 def _shape(matrix: np.ndarray) -> str:

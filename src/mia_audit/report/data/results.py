@@ -65,13 +65,13 @@ class Results:
 
     @cached_property
     def training(self) -> list[pl.DataFrame | None]:
-        """Every setting's training.parquet, one row per shadow (its last epoch); None where nothing was trained."""
+        """Every setting's training.parquet, one row per shadow (its last epoch); None where nothing is known of it."""
         return [
             read_frame(self._file(setting, "training.parquet"), "training")
             .sort("shadow", "epoch")
             .group_by("shadow", maintain_order=True)
             .last()
-            if setting.trained
+            if setting.trained or (self.root / setting.path / "training.parquet").exists()
             else None
             for setting in self.spec.settings
         ]

@@ -145,6 +145,8 @@ def _cost(finding: Finding, base: Finding, confidence: float) -> str:
     gap = accuracy_difference(base, finding, confidence)
     if gap is None:
         return ""
+    if math.isnan(gap.low):
+        return f", with {points(gap.mean)} points {'less' if gap.mean >= 0 else 'more'} accuracy (one number each, no interval)"
     if gap.low > 0:
         return f", at a cost of {points(gap.mean)} points of accuracy"
     return ", at no measurable cost in accuracy"
@@ -246,7 +248,9 @@ def _bought(finding: Finding, base: Finding, confidence: float) -> Iterator[str]
     if gap is None or finding.test_accuracy is None or base.test_accuracy is None:
         return
     pair = f"{percent(finding.test_accuracy.mean)} instead of {percent(base.test_accuracy.mean)}"
-    if gap.low > 0:
+    if math.isnan(gap.low):
+        yield f"Test accuracy, one number each: {pair}."
+    elif gap.low > 0:
         yield f"It costs {_points_with_interval(gap)} of test accuracy: {pair}."
     elif gap.high < 0:
         yield f"Test accuracy is {_points_with_interval(gap)} higher: {pair}."
