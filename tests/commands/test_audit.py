@@ -291,6 +291,7 @@ def test_bounds_and_comparisons_of_an_audit(folder, capsys):
         == 0
     )
     table = pl.read_csv(out / "bounds.csv")
+    capsys.readouterr()
     methods = {"clopper-pearson", "gaussian", "one-run", "one-run-f-dp", "one-run-gaussian"}
     assert set(table["method"]) == methods and len(table) == 3 * 5
     attacks = ["--first", "loss-lira", "confidence", "blend", "--second", "threshold", "loss", "none"]

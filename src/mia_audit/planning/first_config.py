@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 MODELS = 16
 """Shadow models of a first audit."""
 
+BATCH = 32
+"""Records per step, where there are enough."""
+
 PUBLIC = 0.15
 """Share of a table's records that standardise the columns of built-in models."""
 
@@ -53,6 +56,7 @@ def first_config(name: str, looked: Looked, architecture: Mapping[str, Any], est
     dataset = dict(looked.section)
     if built_in and len(looked.shape) == 1:
         dataset |= {"public": max(10, round(PUBLIC * looked.records)), "standardise": "public"}
+    batch = max(1, min(BATCH, (looked.records - int(dataset.get("public", 0))) // 4))  # half of a training set at most
     lines = [
         f"# An audit of {architecture['model']} on {looked.section['path']}: {looked.records} records of {_shape(looked)},"
         f" {looked.classes} classes.",
@@ -76,7 +80,7 @@ def first_config(name: str, looked: Looked, architecture: Mapping[str, Any], est
         *(f"    {key}: {_yaml(value)}" for key, value in architecture.items()),
         "",
         *(
-            ["training: {epochs: 30, batch: 32, learning_rate: 1.0e-3}   # as your own model is trained", ""]
+            [f"training: {{epochs: 30, batch: {batch}, learning_rate: 1.0e-3}}   # as your own model is trained", ""]
             if built_in
             else []
         ),

@@ -35,8 +35,8 @@ RANDOM = {
 }
 """Methods that draw from global generators: records go through them one at a time, each with its own seed."""
 
-MIXING = {"FeaturePermutation", "LayerFeaturePermutation"}
-"""Methods that mix the records of a batch, whose attributions belong to no record."""
+LEFT_OUT = {"FeaturePermutation", "LayerFeaturePermutation", "ShapleyValues"}
+"""Methods that mix the records of a batch, whose attributions belong to no record, and one that tries all n! orders of n inputs."""
 
 GRADIENTS = {"Deconvolution", "GuidedBackprop", "Saliency"}
 """Methods whose attributions are in units of the quantity's gradient; those of the others are in units of the quantity."""
@@ -45,27 +45,11 @@ WRAPPERS = ("NoiseTunnel",)
 """Methods that wrap another."""
 
 METHODS = (
-    *(
-        "Deconvolution",
-        "DeepLift",
-        "DeepLiftShap",
-        "FeatureAblation",
-        "GradientShap",
-        "GuidedBackprop",
-        "GuidedGradCam",
-    ),
-    *(
-        "InputXGradient",
-        "IntegratedGradients",
-        "InternalInfluence",
-        "KernelShap",
-        "LRP",
-        "LayerActivation",
-        "LayerConductance",
-    ),
-    *("LayerDeepLift", "LayerDeepLiftShap", "LayerFeatureAblation", "LayerGradCam", "LayerGradientShap"),
-    *("LayerGradientXActivation", "LayerIntegratedGradients", "LayerLRP", "Lime", "NoiseTunnel", "Saliency"),
-    *("ShapleyValueSampling", "ShapleyValues"),
+    *("Deconvolution", "DeepLift", "DeepLiftShap", "FeatureAblation", "GradientShap", "GuidedBackprop"),
+    *("GuidedGradCam", "InputXGradient", "IntegratedGradients", "InternalInfluence", "KernelShap", "LRP"),
+    *("LayerConductance", "LayerDeepLift", "LayerDeepLiftShap", "LayerFeatureAblation", "LayerGradCam"),
+    *("LayerGradientShap", "LayerGradientXActivation", "LayerIntegratedGradients", "LayerLRP", "Lime"),
+    *("NoiseTunnel", "Saliency", "ShapleyValueSampling"),
 )
 """Captum's methods that need nothing which a name cannot say, so that a config is checked without importing captum."""
 
@@ -199,7 +183,7 @@ def methods_of_captum() -> dict[str, Any]:
     return {
         name: kind
         for name, kind in kinds.items()
-        if name not in MIXING
+        if name not in LEFT_OUT
         and set(_required(kind)) | set(_required(kind.attribute)) <= SUPPLIED
         and ({"target", "kwargs"} & set(inspect.signature(kind.attribute).parameters))
     }
