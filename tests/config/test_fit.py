@@ -18,6 +18,7 @@ FURTHER = (
     "captum:LayerGradCam",
     "captum:NoiseTunnel+Saliency",
     "captum:Shap",
+    "captum:LRP",
     "private_local:1",
     "own:shap",
 )
@@ -28,6 +29,8 @@ def fits(name: str, model: str, kind: str) -> str:
     """Return why an audit with one explainer, architecture and kind of pool is refused, by what each of them is; empty where it is not."""
     if name == "captum:Shap":
         return "unknown explainer 'captum:Shap'"
+    if name == "captum:LRP":
+        return "captum:LRP explains models of a file of your own with plain layers"
     if name in WITHOUT_TORCH:
         return f"{name} explains"
     if name.startswith("llm-") and model != "locally-linear-maps":

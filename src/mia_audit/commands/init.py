@@ -28,6 +28,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="columns that look like ids and are features all the same",
     )
     parser.add_argument(
+        "--person", default="", metavar="COLUMN", help="the table's column that names whose a record is"
+    )
+    parser.add_argument(
+        "--impute", nargs="*", default=[], metavar="COLUMN=CONSTANT", help="what stands for missing values of a column"
+    )
+    parser.add_argument(
         "--model", default="", help="train.py, package.module:Class, or any built-in model (a small one)"
     )
     parser.add_argument(
@@ -54,9 +60,7 @@ def run(options: argparse.Namespace) -> None:
     except UserError:
         path.unlink()
         raise
-    print(
-        f"{path}: {looked.records} records, {looked.classes} classes; next: snakemake --cores all --configfile {path}"
-    )
+    print(f"{path}: {looked.records} records, {looked.classes} classes; next: mia-audit run {path}")
 
 
 def _look(options: argparse.Namespace) -> "Looked":
@@ -70,12 +74,25 @@ def _look(options: argparse.Namespace) -> "Looked":
     frame = columns_of(options.data)
     label = label_of(frame, options.label or _asked_label(frame.columns))
     said = dict.fromkeys(options.drop, "drop") | dict.fromkeys(options.keep, "feature")
-    unknown = [name for name in said if name not in frame.columns]
+    impute = dict(_constant(text) for text in options.impute)
+    named = [*said, *impute, *([options.person] if options.person else [])]
+    unknown = [name for name in named if name not in frame.columns]
     if unknown:
         raise UserError(f"{options.data}: no column '{unknown[0]}'; it has {', '.join(frame.columns)}")
-    for column, why in identifiers(frame, {label, *said}).items():
+    for column, why in identifiers(frame, {label, options.person, *said}).items():
         said[column] = "drop" if _asked(column, why) else "feature"
-    return look_at_table(options.data, frame, label, said)
+    more = {"person": options.person, "impute": impute}
+    return look_at_table(options.data, frame, label, said, {key: value for key, value in more.items() if value})
+
+
+def _constant(text: str) -> tuple[str, float | str]:
+    name, equals, value = text.partition("=")
+    if not (name and equals and value):
+        raise UserError(f"--impute {text}: expected COLUMN=CONSTANT")
+    try:
+        return name, float(value)
+    except ValueError:
+        return name, value
 
 
 def _asked_label(columns: list[str]) -> str:
@@ -91,7 +108,8 @@ def _asked(column: str, why: str) -> bool:
     """Ask whether a column is to be dropped; UserError where nobody can answer."""
     if not sys.stdin.isatty():
         raise UserError(
-            f"column '{column}' looks like an identifier, by {why}: say --drop {column}, or --keep {column} if models are to see it"
+            f"column '{column}' looks like an identifier, by {why}: say --drop {column}, --person {column} if it says whose a"
+            f" record is, or --keep {column} if models are to see it"
         )
     answer = input(f"Column '{column}' looks like an identifier, by {why}. Drop it? [Y/n] ")
     return answer.strip().lower() not in ("n", "no")

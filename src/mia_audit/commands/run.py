@@ -15,14 +15,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--checkout", type=Path, default=Path(), help="folder of the workflow; results go below this one (.)"
     )
-    parser.add_argument(
-        "options", nargs=argparse.REMAINDER, metavar="…", help="options of snakemake's, such as -n to plan only"
-    )
+    parser.add_argument("-n", "--dry-run", action="store_true", help="only say what would run")
+    parser.add_argument("options", nargs="*", metavar="-- …", help="further options of snakemake's, behind --")
 
 
 def run(options: argparse.Namespace) -> int:
     """Run snakemake on a config that is as it should be."""
-    return start(options.config, options.cores, options.options, options.checkout)
+    plan = ["--dry-run"] if options.dry_run else []
+    return start(options.config, options.cores, [*plan, *options.options], options.checkout)
 
 
 def start(config: Path, cores: str | int, options: list[str], checkout: Path) -> int:

@@ -8,10 +8,11 @@ from mia_audit.registry import IN_FILE
 
 @dataclass(frozen=True)
 class Kind:
-    """The records that a model takes, whether it has channels (convolutions or tokens of an image), and layers by their names."""
+    """The records that a model takes, whether it has channels (convolutions or tokens of an image), and plain layers alone."""
 
     takes: tuple[Literal["image", "table"], ...] = ("image",)
     channels: bool = True
+    plain: bool = False
 
 
 KINDS = {
@@ -19,7 +20,7 @@ KINDS = {
     "locally-linear-maps": Kind(("image", "table"), channels=False),
 }
 """Built-in models that are not as timm's are: those of tables, and those without channels."""
-ANY = Kind(("image", "table"))
+ANY = Kind(("image", "table"), plain=True)
 """A model in a user's file, which takes what it likes."""
 
 

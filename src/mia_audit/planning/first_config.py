@@ -55,13 +55,13 @@ def first_config(name: str, looked: Looked, architecture: Mapping[str, Any], est
     built_in = architecture["model"] in ("mlp", "vision_transformer")
     dataset = dict(looked.section)
     if built_in and len(looked.shape) == 1:
-        dataset |= {"public": max(10, round(PUBLIC * looked.records)), "standardise": "public"}
+        dataset |= {"public": max(10, round(PUBLIC * (looked.units or looked.records))), "standardise": "public"}
     batch = max(1, min(BATCH, (looked.records - int(dataset.get("public", 0))) // 4))  # half of a training set at most
     lines = [
         f"# An audit of {architecture['model']} on {looked.section['path']}: {looked.records} records of {_shape(looked)},"
         f" {looked.classes} classes.",
         "#",
-        f"#   snakemake --cores all --configfile {name}.yaml       (add -n to see what would run)",
+        f"#   mia-audit run {name}.yaml       (-n only says what would run)",
         "#",
         f"# {estimate or f'What it takes: mia-audit plan {name}.yaml'}",
         "# All keys: config/README.md.",

@@ -29,7 +29,8 @@ class Looked:
     records: int
     shape: tuple[int, ...]
     classes: int
-    columns: tuple[str, ...] = ()
+    units: int = 0
+    """Records, or persons where the table names them."""
 
 
 def columns_of(path: Path) -> pl.DataFrame:
@@ -55,21 +56,24 @@ def label_of(frame: pl.DataFrame, given: str) -> str:
     return usual[0]
 
 
-def look_at_table(path: Path, frame: pl.DataFrame, label: str, columns: Mapping[str, str]) -> Looked:
-    """Describe a table of records; columns of text count once for each of their values."""
+def look_at_table(
+    path: Path, frame: pl.DataFrame, label: str, columns: Mapping[str, str], more: Mapping[str, object]
+) -> Looked:
+    """Describe a table of records; `more` are further keys of its section. UserError for what a pool of it would refuse."""
     classes = frame[label].n_unique()
     if classes > CLASSES:
         raise UserError(
             f"--label: column '{label}' has {classes} different values; name the column that holds the class"
         )
-    features = [name for name in frame.columns if name != label and columns.get(name) != "drop"]
-    if not features:
-        raise UserError(f"{path}: no column is left beside '{label}'")
-    width = sum(1 if frame[name].dtype.is_numeric() else frame[name].n_unique() for name in features)
     section: dict[str, object] = {"source": "table", "path": str(path), "label": label}
     if columns:
         section["columns"] = dict(columns)
-    return Looked(section, len(frame), (width,), classes, tuple(features))
+    section |= more
+    from mia_audit.pools import pools
+
+    source = pools["table"].load(Dataset(**section), "init")  # type: ignore[arg-type]
+    units = len(frame) if source.persons is None else len(set(source.persons.tolist()))
+    return Looked(section, len(frame), tuple(source.records.shape[1:]), classes, units)
 
 
 def look_at_folder(path: Path) -> Looked:
@@ -84,6 +88,10 @@ def look_at_folder(path: Path) -> Looked:
         return Looked({"source": "arrays", "path": str(path)}, shape[0], tuple(shape[1:]), len(np.unique(labels)))
     from mia_audit.pools import pools
 
+    if any(path.glob("*-idx3-ubyte*")):
+        source = pools["idx"].load(Dataset(source="idx", path=str(path)), "init")
+        shape = tuple(source.records.shape[1:])
+        return Looked({"source": "idx", "path": str(path)}, len(source.records), shape, len(source.classes))
     dataset = Dataset(source="images", path=str(path))
     section: dict[str, object] = {"source": "images", "path": str(path)}
     try:

@@ -27,6 +27,8 @@ MANY_WORDS = 100
 """Distinct texts from which a column has to be said to be a category."""
 MANY_NUMBERS, SHARE = 1000, 0.1
 """A column of whole numbers with more distinct values than that, in absolute numbers and by rows, is taken for ids."""
+LONG = 5
+"""Digits from which whole numbers that all have as many are taken for ids: of customers, patients, places."""
 MOST_CATEGORIES = 1000
 """Values of a category: each becomes a column of its own."""
 
@@ -75,6 +77,8 @@ def _looks(column: pl.Series) -> str:
         return f"a different value in {'every row' if distinct == len(column) else f'{distinct} of {len(column)} rows'}"
     if IDENTIFIER.search(column.name):
         return f"its name, and {distinct} different values"
+    if not words and _digits(column) >= LONG:
+        return f"{distinct} different numbers of {_digits(column)} digits each"
     if words and distinct >= len(column) / 2:
         return f"{distinct} different words in {len(column)} rows"
     if words and distinct > MANY_WORDS:
@@ -82,6 +86,14 @@ def _looks(column: pl.Series) -> str:
     if not words and distinct > max(MANY_NUMBERS, SHARE * len(column)):
         return f"{distinct} different whole numbers in {len(column)} rows"
     return ""
+
+
+def _digits(column: pl.Series) -> int:
+    """Return the number of digits that all whole numbers of a column have; 0 where they differ, or are not all positive."""
+    low, high = column.min(), column.max()
+    if not isinstance(low, int) or not isinstance(high, int) or low <= 0:
+        return 0
+    return len(str(low)) if len(str(low)) == len(str(high)) else 0
 
 
 def _identifier_words(odd: Mapping[str, str]) -> str:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from mia_audit.errors import UserError, suggest
 from mia_audit.explain.catalogue import Explainer, explainers
+from mia_audit.explain.model_kinds import Kind
 from mia_audit.explain.randomness import Randomness, with_draws
 from mia_audit.seeds import seed_for
 
@@ -56,6 +57,14 @@ METHODS = (
 LAYERED = {name for name in METHODS if name.startswith("Layer")} | {"GuidedGradCam", "InternalInfluence"}
 """Methods that read the model's last convolution."""
 
+READ: dict[str, tuple[Callable[[Kind], bool], str]] = {
+    **dict.fromkeys(LAYERED, (lambda kind: kind.channels, "models of images with convolutions")),
+    **dict.fromkeys(
+        ("LRP", "LayerLRP"), (lambda kind: kind.plain, "models of a file of your own with plain layers (linear, ReLU)")
+    ),
+}
+"""Methods that cannot read all built-in models: which kinds they can, and what such models have."""
+
 LABELS = {"NoiseTunnel-Saliency": "SmoothGrad (captum)"}
 """Names in words of those that the classes' names do not give."""
 
@@ -74,14 +83,14 @@ def captum_explainer(names: Sequence[str]) -> Explainer:
     written = "-".join(names)
     options = (Randomness,) if random else ()
     drawn = with_draws(attribute) if random else attribute
-    layered = any(name in LAYERED for name in names)
+    reads, what = next((READ[name] for name in names if name in READ), (None, ""))
     return Explainer(
         drawn,
         options,
         multiplied=names[-1] not in GRADIENTS,
         label=LABELS.get(written, written),
-        reads=(lambda kind: kind.channels) if layered else None,
-        reads_what="models of images with convolutions" if layered else "",
+        reads=reads,
+        reads_what=what,
         check=lambda: check_names(names),
     )
 

@@ -54,17 +54,18 @@ def images(dataset: Dataset, where: str) -> Source:
     present = {label for _, label in files}
     empty = [folder.name for label, folder in enumerate(folders) if label not in present]
     if not files:
-        what = f"no images in {', '.join(empty)}" if empty else "no subfolders with images"
-        raise UserError(f"{where}.path: {root}: {what}; {EXPECTED}")
+        what = _empty_words(empty) if empty else f"no subfolders with images; {EXPECTED}"
+        raise UserError(f"{where}.path: {root}: {what}")
     paths = [path for path, _ in files]
     with ThreadPoolExecutor() as executor:
         headers = list(executor.map(partial(_header, root=root.resolve(), deep=dataset.convert != "none"), paths))
     try:
         channels, sizes = _agreed(paths, headers, dataset, root.resolve(), where)
     except UserError as error:
-        raise UserError(f"{error}{_empty_words(empty, root)}") from None
+        besides = f". Besides, {_empty_words(empty)}" if empty else ""
+        raise UserError(f"{error}{besides}") from None
     if empty:
-        raise UserError(f"{where}.path:{_empty_words(empty, root)}")
+        raise UserError(f"{where}.path: {root}: {_empty_words(empty)}")
     white = dataset.white or MOST_16_BITS
 
     def open_image(row: int) -> Image:
@@ -82,8 +83,8 @@ def images(dataset: Dataset, where: str) -> Source:
     return Source("image", decoded, labels, [folder.name for folder in folders], [], persons=persons)
 
 
-def _empty_words(empty: list[str], root: Path) -> str:
-    return f" {root}: no images in {', '.join(empty)}; {EXPECTED}" if empty else ""
+def _empty_words(empty: list[str]) -> str:
+    return f"no images in {', '.join(empty)}; {EXPECTED}"
 
 
 def _is_image(path: Path) -> bool:
