@@ -22,8 +22,8 @@ from mia_audit.config.specs import ExplanationMetricsSpec
 from mia_audit.learners.naming import BUILT_IN
 from mia_audit.models import describe as described
 from mia_audit.models.memory import activation_bytes
+from mia_audit.planning.costs import Costs
 from mia_audit.planning.linear import Linear
-from mia_audit.planning.passes import Costs
 from mia_audit.planning.requests import attack_memory_of
 from mia_audit.planning.sizes import Size
 from mia_audit.pools.membership import draw_membership
