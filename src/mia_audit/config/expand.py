@@ -233,7 +233,7 @@ def side_by_side_settings(audit: Audit, dataset: str) -> dict[str, list[Setting]
         group[0].architecture: group for group in listed if audit.architectures[group[0].architecture].swept is None
     }
     models = {audit.architectures[name].model or name for name in groups}
-    return groups if audit.explanation_metrics.shown and len(models) > 1 else {}
+    return groups if audit.explanation_metrics.shown and audit.report.show_records and len(models) > 1 else {}
 
 
 def explained_settings(audit: Audit, dataset: str) -> dict[str, Setting]:

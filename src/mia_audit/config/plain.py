@@ -134,7 +134,7 @@ def _texts(value: Any, key: str) -> Iterator[tuple[str, str]]:
 
 
 def code_named(values: Any) -> list[str]:
-    """List what a config names that is run: Python files, classes of packages but scikit-learn's, and commands; sorted."""
+    """List what a config names that is run: Python files, classes of packages but scikit-learn's and captum's, and commands; sorted."""
     from mia_audit.learners.naming import CLASS
     from mia_audit.registry import code_files
 
@@ -143,6 +143,6 @@ def code_named(values: Any) -> list[str]:
         last = key.rpartition(".")[2]
         if last in ("train", "predict") and " " in text.strip():
             named.add(f"command: {text}")
-        elif CLASS.fullmatch(text) and not text.startswith("sklearn."):
+        elif CLASS.fullmatch(text) and not text.startswith(("sklearn.", "captum:")):
             named.add(text)
     return sorted(named)

@@ -169,11 +169,11 @@ class ReportSpec(Spec):
         return cls(
             audit=audit.audit,
             title=audit.report.title or audit.audit,
-            exposed=audit.report.exposed,
+            exposed=audit.report.exposed if audit.report.show_records else 0,
             settings=tuple(reported_settings(audit)),
             likelihood=audit.attacks.likelihoods[0],
             explanation_metrics=bool(expand.compared_settings(audit)),
-            explanation_maps=audit.explanation_metrics.shown > 0,
+            explanation_maps=audit.explanation_metrics.shown > 0 and audit.report.show_records,
             curves=expand.measures_curves(audit),
             intrinsic=tuple(expand.intrinsic_datasets(audit)),
             evaluation=Evaluation(**audit.evaluation.model_dump()),

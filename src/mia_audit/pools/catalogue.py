@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol
@@ -48,6 +48,8 @@ class Source:
     """Features that are 0 or 1 whatever the records are: a word or not, true or false."""
     persons: Shaped[np.ndarray, " n"] | None = None
     """The id of every record's person, int64 or text, where the section names them."""
+    files: Sequence[str] | None = None
+    """The file of every record, where each has its own: its path below the section's."""
 
 
 @dataclass(frozen=True)

@@ -12,3 +12,5 @@ class Report(Section):
     """Heading; the audit's name when left out."""
     exposed: int = Field(8, ge=0)
     """How many of the most exposed records are shown."""
+    show_records: bool = True
+    """`false`: no record is shown, neither the most exposed ones nor maps of their explanations, so that the page can be handed on."""

@@ -77,10 +77,10 @@ def images(dataset: Dataset, where: str) -> Source:
     names = [str(path) for path in paths]
     decoded = Images(len(paths), channels, sizes, open_image, names.__getitem__, at_once, paths.__getitem__)
     persons = None
+    below = [path.relative_to(root).as_posix() for path in paths]
     if dataset.person:
-        below = [path.relative_to(root).as_posix() for path in paths]
         persons = ids_of_files(dataset.person, below, [name.partition("/")[2] for name in below], where)
-    return Source("image", decoded, labels, [folder.name for folder in folders], [], persons=persons)
+    return Source("image", decoded, labels, [folder.name for folder in folders], [], persons=persons, files=below)
 
 
 def _empty_words(empty: list[str]) -> str:
