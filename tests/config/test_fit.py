@@ -1,5 +1,6 @@
 """Every explainer, built-in architecture and kind of pool: what does not fit is refused when the config is read."""
 
+import os
 from itertools import product
 from typing import Any
 
@@ -9,6 +10,9 @@ from mia_audit.config.load import check_audit
 from mia_audit.errors import UserError
 from mia_audit.explain.catalogue import GRADIENT, explainers
 from mia_audit.explain.model_kinds import kind_of
+from mia_audit.pools import pools
+from mia_audit.pools.catalogue import Header
+from mia_audit.pools.section import Dataset
 from mia_audit.signals.families import families
 
 POOLS = {"image": "digits", "table": "breast_cancer"}
@@ -91,3 +95,11 @@ def test_what_is_said_of_a_model_by_its_name_is_so(model: str, kind: str) -> Non
         return
     built = build(model, small.get(model, {}), shape, 3, seed=0)
     assert (find_channels(built) is not None) == kind_of(model).channels
+
+
+def test_what_is_no_regular_file_is_not_opened(tmp_path: Any) -> None:
+    """A config may come from anybody: its paths may name devices and pipes."""
+    os.mkfifo(tmp_path / "pipe.csv")
+    assert pools["table"].known(Dataset(source="table", path=str(tmp_path / "pipe.csv"))) == Header("table")
+    assert pools["table"].known(Dataset(source="table", path="/dev/zero")) == Header("table")
+    assert pools["arrays"].known(Dataset(source="arrays", path=str(tmp_path / "pipe.csv"))) == Header()

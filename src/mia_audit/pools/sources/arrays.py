@@ -24,6 +24,8 @@ EXPECTED = (
 def array_header(dataset: Dataset) -> Header:
     """Return the kind and number of records, from the header of the array of records."""
     root = Path(dataset.path)
+    if not (root / "records.npy" if root.is_dir() else root).is_file():
+        return Header()
     shape = np.load(root / "records.npy", mmap_mode="r").shape if root.is_dir() else Npz(root).headers["records"][0]
     return Header("table" if len(shape) == 2 else "image", shape[0])
 

@@ -26,6 +26,8 @@ REPEATED = re.compile(r"(.*)_duplicated_\d+")
 """How polars calls a second column of the same name."""
 CHUNK = 1 << 20
 """Bytes read at once to count lines."""
+COUNTED = 1 << 30
+"""Bytes of a file beyond which its lines are not counted."""
 SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars"}
 """Separators of columns in files that are named .csv without having commas."""
 
@@ -33,13 +35,17 @@ SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars"}
 def table_header(dataset: Dataset) -> Header:
     """Return the names of the columns, and at most how many rows there are: the lines of a .csv file, below its header."""
     root = Path(dataset.path)
+    if not root.is_file() or root.suffix.lower() not in (".csv", ".parquet"):
+        return Header("table")
     if root.suffix.lower() == ".parquet":
         import pyarrow.parquet as pq
 
         file = pq.ParquetFile(root)
         return Header("table", file.metadata.num_rows, tuple(file.schema_arrow.names))
     with root.open(encoding="utf-8-sig", newline="") as text:
-        names = next(csv.reader(text))
+        names = next(csv.reader([text.readline(CHUNK)]))
+    if root.stat().st_size > COUNTED:
+        return Header("table", None, tuple(names))
     lines, last = 0, b"\n"
     with root.open("rb") as file:
         while block := file.read(CHUNK):
