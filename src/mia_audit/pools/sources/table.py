@@ -50,7 +50,8 @@ def table_header(dataset: Dataset) -> Header:
     with root.open("rb") as file:
         while block := file.read(CHUNK):
             lines, last = lines + block.count(b"\n"), block[-1:]
-    return Header("table", lines - (last == b"\n"), tuple(names))
+    rows = lines - (last == b"\n")
+    return Header("table", rows if rows > 0 else None, tuple(names))
 
 
 @pool("table", "path", "label", "person", "columns", "impute", *TABLE_KEYS, header=table_header)
