@@ -70,3 +70,29 @@ def test_the_first_hour_is_as_the_page_says(tmp_path: Path, monkeypatch: pytest.
             assert headings and [line for line in headings if line not in lines and not line.startswith("[")] == []
         else:
             assert alike(said(what)) == alike(text), what
+
+
+@pytest.mark.slow
+def test_models_that_ones_own_code_trains_end_in_a_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """docs/your_models.md, as it stands there."""
+    monkeypatch.chdir(tmp_path)
+    page = (ROOT / "docs" / "your_models.md").read_text(encoding="utf-8")
+    found = ""
+    for kind, text in re.findall(r"```(bash|python|yaml)\n(.*?)```", page, re.DOTALL):
+        if kind == "python":
+            Path(text.splitlines()[0].removeprefix("# ")).write_text(text)
+        elif kind == "yaml":
+            Path("settings.yaml").write_text(text)
+        else:
+            found = said(text.strip())
+    whole = " ".join(found.replace("\u00a0", " ").split())
+    assert (
+        "With plain, the model's outputs (" in whole
+        and "With coarse, " in whole
+        and "Guessing has an AUC of 0.5." in whole
+    )
+    assert Path("results/forest/report.html").is_file()
+    settings = [line.split(",")[2] for line in Path("results/forest/tables/settings.csv").read_text().splitlines()[1:]]
+    assert settings == ["plain", "coarse"]
+    again = said("mia-audit audit --settings settings.yaml --no-report --out results/again")
+    assert again.startswith("Strongest attack on plain: ") and "Strongest attack on coarse: " in again

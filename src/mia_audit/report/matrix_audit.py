@@ -301,6 +301,7 @@ def reported_settings(request: Request) -> tuple[Setting, ...]:
             trained=False,
             design=request.design,
             folder=name,
+            given_name=name,
         )
         for name, given in request.settings.items()
     )

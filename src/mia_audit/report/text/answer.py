@@ -111,7 +111,8 @@ def _conclusion(group: list[Finding], base: Finding, confidence: float) -> Itera
     sentence = f"{start}, {_amounts(leaking)} reveal who was in {where}"
     yield sentence + (f"; {_channels(silent)} do not, as far as the attacks tried can tell." if silent else ".")
     for finding in group:
-        if (finding.setting.private or finding.setting.no_guarantee) and finding is not base:
+        setting = finding.setting
+        if (setting.private or setting.no_guarantee or setting.given_name) and finding is not base:
             yield f"{_capital(protected(finding.setting))}, {_remaining(finding)}{_cost(finding, base, confidence)}."
 
 
