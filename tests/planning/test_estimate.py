@@ -8,9 +8,10 @@ import pytest
 from mia_audit.config.load import parse
 from mia_audit.config.schema import Audit
 from mia_audit.explain.private_section import PrivateExplanations
-from mia_audit.planning.estimate import HELD, PROCESS_BYTES, SHOWN_BYTES, Model, Plan, estimate, models_of
+from mia_audit.planning.estimate import SHOWN_BYTES, Plan, estimate, models_of
 from mia_audit.planning.jobs import advice
 from mia_audit.planning.linear import Linear
+from mia_audit.planning.requests import PROCESS_BYTES
 from mia_audit.planning.sizes import Size
 from mia_audit.privacy.catalogue import Mechanism
 from mia_audit.training.section import Training
@@ -29,6 +30,7 @@ CONFIG: dict[str, Any] = {
 METADATA = {
     "parameters": 5000,
     "stored_bytes": 20_000,
+    "activation_bytes": 4000,
     "input_shape": [64],
     "classes": 10,
     "model": "mlp",
@@ -75,7 +77,7 @@ class FixedCosts:
 def plan() -> Plan:
     audit = parse(Audit, CONFIG, "tiny.yaml")
     sizes = {"digits": Size(1000, 100, (1, 8, 8), 10)}
-    return estimate(audit, sizes, {("digits", "mlp"): Model(METADATA, 4000)}, FixedCosts(), {"train": 9, "attack": 3})
+    return estimate(audit, sizes, {("digits", "mlp"): METADATA}, FixedCosts(), {"train": 9, "attack": 3})
 
 
 def test_every_model_step_and_record_is_counted(plan: Plan) -> None:
@@ -101,9 +103,7 @@ def test_explanations_fitted_to_training_records_count_their_labels() -> None:
     }
     audit = parse(Audit, config, "tiny.yaml")
     costs = type("Two", (FixedCosts,), {"measures": lambda *_: 0.0})()
-    plan = estimate(
-        audit, {"digits": Size(1000, 100, (1, 8, 8), 10)}, {("digits", "mlp"): Model(METADATA, 4000)}, costs, {}
-    )
+    plan = estimate(audit, {"digits": Size(1000, 100, (1, 8, 8), 10)}, {("digits", "mlp"): METADATA}, costs, {})
     # both explainers are one family; a model labels its 500 records once
     assert plan.seconds["signals local_linear"] == pytest.approx(30 * (1000 * 0.02 + 500 * 0.0005))
 
@@ -111,9 +111,7 @@ def test_explanations_fitted_to_training_records_count_their_labels() -> None:
 def test_studies_of_private_explanations_are_counted_by_black_box_and_by_setting() -> None:
     study = {"black_boxes": ["forest", "labels"], "architectures": ["mlp"], "attacked": ["inf", 1]}
     audit = parse(Audit, CONFIG | {"private_explanations": {"digits": study}}, "tiny.yaml")
-    plan = estimate(
-        audit, {"digits": Size(1000, 100, (1, 8, 8), 10)}, {("digits", "mlp"): Model(METADATA, 4000)}, FixedCosts(), {}
-    )
+    plan = estimate(audit, {"digits": Size(1000, 100, (1, 8, 8), 10)}, {("digits", "mlp"): METADATA}, FixedCosts(), {})
     # two made of the pool, each attacked twice; three settings, beside the one without privacy
     pool, models = 20 + 1 + 2 * 100 + 4 * 1000, 3 * (1000 * 0.0005 + 300)
     assert plan.seconds["private explanations"] == pytest.approx(pool + models)
@@ -127,7 +125,7 @@ def test_disk_and_memory(plan: Plan) -> None:
     signals = 2 + 3 * 4  # what the threshold attack reads, and has a null control of none
     runs = plan.disk["scores"] / (5 * 3 * 10 * 1000)
     assert runs == int(runs) and runs >= signals
-    gradients = min(128 * 20_000, max(HELD["cpu"], 80_000))
+    gradients = 128 * 20_000
     assert plan.memory["train"] == PROCESS_BYTES + 4 * 20_000 + 2 * gradients + 100 * 4000
     assert plan.memory["signals"] == PROCESS_BYTES + 20_000 + 128 * 4000
 
@@ -162,3 +160,18 @@ def test_models_that_somebody_else_trains_are_counted_and_not_timed() -> None:
     plan = estimate(audit, sizes, {}, FixedCosts(), {"train": 3})
     assert (plan.models, plan.untimed) == (10, ["forest"])
     assert set(plan.seconds) == {"attacks", "report", "start-up"}
+
+
+def test_buffers_that_are_stored_with_every_model_are_planned(plan: Plan) -> None:
+    """Locally linear maps keep their random projections with their weights: 30 maps of 300 × 64 numbers."""
+    from mia_audit.models import describe
+
+    projected = describe("maps", "locally-linear-maps", {"projection": 30}, (1, 8, 8), 10)
+    assert projected["stored_bytes"] == 4 * (projected["parameters"] + 30 * 30 * 64)
+    audit = parse(Audit, CONFIG, "tiny.yaml")
+    sizes = {"digits": Size(1000, 100, (1, 8, 8), 10)}
+    buffers = 1_000_000
+    more = METADATA | {"stored_bytes": METADATA["stored_bytes"] + buffers}
+    planned = estimate(audit, sizes, {("digits", "mlp"): more}, FixedCosts(), {"train": 9, "attack": 3})
+    assert planned.disk["weights"] - plan.disk["weights"] == (30 + 1) * buffers
+    assert planned.memory["train"] - plan.memory["train"] == buffers
