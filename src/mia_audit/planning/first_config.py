@@ -54,9 +54,10 @@ def first_config(name: str, looked: Looked, architecture: Mapping[str, Any], est
     """Return the text of a config, with a comment on what may be changed first."""
     built_in = architecture["model"] in ("mlp", "vision_transformer")
     dataset = dict(looked.section)
-    if built_in and len(looked.shape) == 1:
-        dataset |= {"public": max(10, round(PUBLIC * (looked.units or looked.records))), "standardise": "public"}
-    batch = max(1, min(BATCH, (looked.records - int(dataset.get("public", 0))) // 4))  # half of a training set at most
+    public = max(10, round(PUBLIC * (looked.units or looked.records))) if built_in and len(looked.shape) == 1 else 0
+    if public:
+        dataset |= {"public": public, "standardise": "public"}
+    batch = max(1, min(BATCH, (looked.records - public) // 4))  # half of a training set at most
     lines = [
         f"# An audit of {architecture['model']} on {looked.section['path']}: {looked.records} records of {_shape(looked)},"
         f" {looked.classes} classes.",

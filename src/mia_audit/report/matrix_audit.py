@@ -173,10 +173,11 @@ def _strongest_text(part: Part) -> str:
     metrics = read_frame(part.out / "metrics.parquet", "metrics")
     attack, signal, likelihood = strongest(metrics)
     chosen = metrics.filter(attack=attack, signal=signal, likelihood=likelihood, null_control=False)
+    auc = chosen["auc"].to_numpy().mean()
     with_likelihood = "" if likelihood == "none" else f" ({likelihood})"
     of_setting = f" on {part.name}" if part.name else ""
     return (
-        f"Strongest attack{of_setting}: {attack} on {signal}{with_likelihood}, AUC {chosen['auc'].mean():.3f} over {len(chosen)} models"
+        f"Strongest attack{of_setting}: {attack} on {signal}{with_likelihood}, AUC {auc:.3f} over {len(chosen)} models"
         " as targets; guessing has 0.5."
     )
 

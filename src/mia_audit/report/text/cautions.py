@@ -59,8 +59,8 @@ def _unread(results: Results) -> Iterator[str]:
     by_settings: dict[tuple[Setting, ...], list[str]] = {}
     for attack, settings in lacking.items():
         by_settings.setdefault(tuple(settings), []).append(attack)
-    for settings, attacks in by_settings.items():
-        where = "" if len(settings) == len(asked) else f" in {joined([setting.path for setting in settings])}"
+    for those, attacks in by_settings.items():
+        where = "" if len(those) == len(asked) else f" in {joined([setting.path for setting in those])}"
         verb = "was" if len(attacks) == 1 else "were"
         yield f"{joined(attacks)} {verb} asked for, but found no signal to read{where}."
 
