@@ -8,6 +8,7 @@ from mia_audit.config.schema import Audit
 from mia_audit.errors import UserError
 from mia_audit.pools import pools
 from mia_audit.pools.section import Dataset
+from mia_audit.pools.store import read_persons
 from mia_audit.storage import open_table, table_metadata
 
 UNITS = {"TB": 1e12, "GB": 1e9, "MB": 1e6, "kB": 1e3}
@@ -21,8 +22,8 @@ class Size:
     public: int
     shape: tuple[int, ...]
     classes: int
-    persons: int | None = None
-    """Whom the records belong to, where the source names them."""
+    persons: int = 0
+    """Of the (audited) records, where they are named and their number is known."""
 
     @property
     def bytes(self) -> int:
@@ -58,7 +59,9 @@ def size_of(audit: Audit, dataset: str, results: Path, given: dict[str, Size]) -
     if pool.exists():
         metadata = table_metadata(pool, "records")
         records = open_table(pool, "records").metadata.num_rows
-        return Size(records, section.public, tuple(metadata["shape"]), len(metadata["classes"]))
+        ids = read_persons(pool) if section.by_person else None
+        persons = 0 if ids is None else len(set(ids.tolist()))
+        return Size(records, section.public, tuple(metadata["shape"]), len(metadata["classes"]), persons)
     source = SOURCES.get(section.source or dataset) or _read(section, dataset)
     return _selected(source, section)
 
@@ -73,7 +76,7 @@ def _read(section: Dataset, dataset: str) -> Size:
             f"{error}. (Where the data are elsewhere, give their size: --pool {dataset}=RECORDS,COLUMNS,CLASSES for a table,"
             f" such as {dataset}=20000,24,3, and --pool {dataset}=20000,3x224x224,10 for images)"
         ) from None
-    persons = None if source.persons is None else len(set(source.persons.tolist()))
+    persons = 0 if source.persons is None else len(set(source.persons.tolist()))
     return Size(len(source.records), 0, tuple(source.records.shape[1:]), len(source.classes), persons)
 
 
@@ -98,7 +101,7 @@ def _selected(source: Size, section: Dataset) -> Size:
     each = source.records / persons if section.by_person else 1
     public = round(section.public * each)
     records = round(section.records * each) if section.records else source.records - public
-    return Size(records, public, shape, source.classes)
+    return Size(records, public, shape, source.classes, round(records / each) if section.by_person else 0)
 
 
 def human(size: float) -> str:

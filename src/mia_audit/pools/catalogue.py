@@ -13,6 +13,7 @@ from mia_audit.registry import Registry
 
 if TYPE_CHECKING:
     import numpy as np
+    import polars as pl
     from jaxtyping import Int, Num, Shaped
 
     Load = Callable[[Dataset, str], "Source"]
@@ -50,6 +51,11 @@ class Source:
     """The id of every record's person, int64 or text, where the section names them."""
     files: Sequence[str] | None = None
     """The file of every record, where each has its own: its path below the section's."""
+    columns: Callable[[str], pl.Series] | None = None
+    """Returns what the data say of every record under a name, a feature or not; UserError for a name that they lack.
+
+    Without it the names of `features` are known, where the records are rows of a table.
+    """
 
 
 @dataclass(frozen=True)

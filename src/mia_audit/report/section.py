@@ -2,7 +2,7 @@
 
 from pydantic import Field
 
-from mia_audit.sections import Section
+from mia_audit.sections import FilePath, Section
 
 
 class Report(Section):
@@ -14,3 +14,5 @@ class Report(Section):
     """How many of the most exposed records are shown."""
     show_records: bool = True
     """`false`: no record is shown, neither the most exposed ones nor maps of their explanations, so that the page can be handed on."""
+    policy: FilePath = ""
+    """Policy that the report holds the audit to, as `mia-audit gate` does: a YAML file, relative to where the audit is started."""

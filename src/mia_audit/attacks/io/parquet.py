@@ -175,6 +175,13 @@ class SignalsFile:
         """What the signals that the table lacks are derived from."""
         return derived_from(self._queries)
 
+    def right(self) -> Bool[np.ndarray, "N K"] | None:
+        """Return which records every model classifies right; None where the table does not say what it decided."""
+        if not {"label", "predicted"} <= set(self._file.schema_arrow.names):
+            return None
+        found: np.ndarray = self._matrix("label") == self._matrix("predicted")
+        return found
+
     def _persons(self) -> Persons | None:
         """Return who the records belong to, where the table says it; UserError where models disagree, or split a person."""
         if "person" not in self._file.schema_arrow.names:

@@ -66,6 +66,8 @@ class Answers(NamedTuple):
 class PrivateExplainer:
     """Explains queries so that everything it ever says is (budget, δ)-DP with respect to the explanation set, f being fixed.
 
+    The guarantee is for one record of the set, or for one person with all of theirs where the set says whose they are.
+
     `black_box` maps records to values [q, C] in [−1, 1], and the largest value's class is explained; without one the
     values at the queries are given to `answer`. A Gaussian-DP filter is asked before anything is spent (Smith and
     Thakurta 2022); when it refuses, answers come from what was released (algorithm 4) and cost nothing. Threads
@@ -90,12 +92,12 @@ class PrivateExplainer:
         self.protocol = PROTOCOLS[protocol]
         self._process = os.getpid()
         self._lock = threading.Lock()
-        features, records = explained.features, len(explained.records)
-        metadata = {"records": records, "features": features, "scale": explained.scale, "terms": _plain(terms)}
+        features, units = explained.features, explained.units
+        metadata = {f"{explained.unit}s": units, "features": features, "scale": explained.scale, "terms": _plain(terms)}
         self._secret = None if seed is None else _secret(seed, protocol, metadata, explained)
-        self.ledger = Ledger(ledger, features, terms.delta, terms.adjacency, metadata)
+        self.ledger = Ledger(ledger, features, terms.delta, terms.adjacency, metadata, explained.unit)
         self._answered = 0
-        self.deviation = terms.multiplier * terms.sensitivity / records
+        self.deviation = terms.multiplier * terms.sensitivity / units
         self._rate = learning_rate(terms.c, self.deviation, features)
         # theorem 4.2 holds within the radius of equal weights only, which the published distance log T/√T may exceed
         self._near = min(math.log(terms.steps) / math.sqrt(terms.steps), radius(terms.c, terms.span))

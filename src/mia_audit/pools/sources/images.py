@@ -22,7 +22,7 @@ from mia_audit.pools.images import (
     sizes_of,
     unreadable,
 )
-from mia_audit.pools.persons import ids_of_files
+from mia_audit.pools.persons import column_of_files, ids_of_files
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -80,7 +80,9 @@ def images(dataset: Dataset, where: str) -> Source:
     below = [path.relative_to(root).as_posix() for path in paths]
     if dataset.person:
         persons = ids_of_files(dataset.person, below, [name.partition("/")[2] for name in below], where)
-    return Source("image", decoded, labels, [folder.name for folder in folders], [], persons=persons, files=below)
+    classes = [folder.name for folder in folders]
+    columns = partial(column_of_files, dataset.person, below, where)
+    return Source("image", decoded, labels, classes, [], persons=persons, files=below, columns=columns)
 
 
 def _empty_words(empty: list[str]) -> str:

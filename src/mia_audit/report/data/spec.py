@@ -49,6 +49,8 @@ class Setting:
     """Whether membership was drawn by person."""
     given_name: str = ""
     """What its owner calls it, where models are given and not trained here; empty elsewhere."""
+    grouped: bool = False
+    """Whether results are sliced by groups of records."""
 
     @property
     def claimed(self) -> bool:
@@ -112,6 +114,8 @@ class Spec:
     """Whether curves were measured on explanations (deletion, insertion)."""
     studies: Mapping[str, Any] = field(default_factory=dict)
     """Studies of private explanations by data set."""
+    policy: Mapping[str, Any] | None = None
+    """What the report holds the audit to."""
 
     @cached_property
     def planned(self) -> Spec:

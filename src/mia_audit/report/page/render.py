@@ -10,10 +10,14 @@ from mia_audit.report.data.findings import Finding, Findings, Leak, reference
 from mia_audit.report.data.handed_on import base_names
 from mia_audit.report.data.provenance import guarantee
 from mia_audit.report.data.results import Results
+from mia_audit.report.gate.output import conclusion
+from mia_audit.report.gate.output import layout as judged_layout
+from mia_audit.report.gate.verdicts import Judged
 from mia_audit.report.page.charts import group_charts
 from mia_audit.report.page.explanations import section
 from mia_audit.report.page.exposed import most_exposed
 from mia_audit.report.page.exposed_persons import most_exposed_persons
+from mia_audit.report.page.groups import bearers
 from mia_audit.report.page.policy import policy
 from mia_audit.report.page.tables import answer_table, attacks_layout, null_layout
 from mia_audit.report.page.vega import DRAW, bundle
@@ -34,6 +38,7 @@ from mia_audit.report.text.intrinsic import KINDS, compared, intrinsic_sentences
 from mia_audit.report.text.scaling_release import bounds_sentence, release_sentence
 from mia_audit.report.text.statements import (
     DESIGNS,
+    adjacent,
     corrections,
     design_of,
     exposed_sentences,
@@ -76,12 +81,14 @@ def render(results: Results, findings: Findings, sources: Mapping[str, Any]) -> 
         for place, group in findings.groups().items()
         if group[0].by_person
     ]
+    grouped = list(bearers(results, findings))
     intrinsic = _intrinsic(findings, results.spec.confidence) if results.spec.intrinsic else []
     spec = results.spec
     level = f"{spec.confidence * 100:g}\u00a0%"
     null = null_layout(findings, level)
     models = models_layout(results, findings)
     private = [finding for finding in findings.settings if finding.setting.private]
+    judged = _judged(results, findings) if spec.policy else []
     return template.render(
         title=spec.title or spec.audit,
         version=sources["versions"].get("mia-audit", ""),
@@ -95,12 +102,14 @@ def render(results: Results, findings: Findings, sources: Mapping[str, Any]) -> 
             {
                 **dict.fromkeys(("curves", "settings", "attacks"), bool(groups)),
                 "persons": bool(by_person),
+                "groups": bool(grouped),
                 "intrinsic": bool(intrinsic),
                 "explanations": bool(interpreted),
                 "private": bool(private_studies),
                 "records": bool(exposed),
                 "models": bool(models),
                 "null": bool(null),
+                "policy": bool(judged),
             }
         ),
         level=level,
@@ -108,10 +117,12 @@ def render(results: Results, findings: Findings, sources: Mapping[str, Any]) -> 
         channels={channel for finding in findings.settings for channel in finding.strongest},
         private=bool(private),
         trained_with_noise=any(finding.setting.trained for finding in private),
+        adjacent=adjacent(findings),
         sampling=joined(sorted({sampling_name(known) for one in private if "sampling" in (known := guarantee(one))})),
         groups=groups,
         settings=settings_layout(results, findings, page=True) if groups else None,
         by_person=by_person,
+        grouped=grouped,
         exposed_units=_units(findings),
         released=bool(results.releases),
         intrinsic=intrinsic,
@@ -121,6 +132,10 @@ def render(results: Results, findings: Findings, sources: Mapping[str, Any]) -> 
         models=models,
         null=null,
         null_text=f"{null_sentence(findings.settings)} {null_ceiling(findings)}" if null else "",
+        judged=judged_layout(judged) if judged else None,
+        judged_text=f"{conclusion(judged)} {DIGESTS if spec.policy and spec.policy.get('digests') else ''}"
+        if judged
+        else "",
         metadata=list(_metadata(results, findings, sources)),
         hashes=[*_given(sources["given_sha256"]), *sources["inputs_sha256"].items()],
         config=_yaml(base_names(spec.config)),
@@ -145,6 +160,16 @@ def _private_studies(
     return private_section(results, findings, specifications)
 
 
+DIGESTS = "Digests cannot be judged by a page that is one of the files: mia-audit gate does when the audit has ended."
+
+
+def _judged(results: Results, findings: Findings) -> list[Judged]:
+    from mia_audit.report.gate.judge import judge
+    from mia_audit.report.gate.policy import Policy
+
+    return judge(results, Policy.model_validate(results.spec.policy), findings)
+
+
 def _safe(text: str) -> Any:
     from markupsafe import Markup
 
@@ -158,12 +183,14 @@ def _contents(shown: Mapping[str, bool]) -> list[tuple[str, str]]:
         "curves": "Curves",
         "settings": "Settings",
         "persons": "Persons",
+        "groups": "Who bears the risk",
         "intrinsic": "Intrinsic explanations",
         "explanations": "Explanations",
         "private": "Private explanations",
         "records": "Most exposed",
         "models": "How many models",
         "null": "Null control",
+        "policy": "Policy",
         "attacks": "All attacks",
         "limits": "Limits",
         "provenance": "Provenance",
@@ -301,11 +328,8 @@ def _metadata(results: Results, findings: Findings, sources: Mapping[str, Any]) 
     private = [finding for finding in findings.settings if finding.setting.private]
     if private:
         guarantees = "; ".join(dict.fromkeys(guarantee_sentence(finding, guarantee(finding)) for finding in private))
-        trained = (
-            " Adjacency of trainings: one record added or removed."
-            if any(finding.setting.trained for finding in private)
-            else ""
-        )
+        changed = adjacent(findings)
+        trained = f" Adjacency of trainings: {changed} added or removed." if changed else ""
         yield "Guarantees", f"{capital(guarantees)}.{trained}"
     for finding in findings.settings:
         if finding.setting.no_guarantee:
