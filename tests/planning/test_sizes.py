@@ -59,7 +59,7 @@ def test_a_table_of_ones_own_is_read(tmp_path: Path) -> None:
     rows = [f"{k / 7},{'ab'[k % 2]},{k % 2},p{k % 10}" for k in range(30)]
     (tmp_path / "t.csv").write_text("\n".join(["age,code,label,who", *rows]))
     section = {"source": "table", "path": str(tmp_path / "t.csv"), "person": "who"}
-    assert size_of(audit(**section, public=2), "digits", tmp_path, {}) == Size(24, 6, (3,), 2)
+    assert size_of(audit(**section, public=2), "digits", tmp_path, {}) == Size(24, 6, (3,), 2, persons=8)
 
 
 def test_data_that_are_elsewhere_need_a_size(tmp_path: Path) -> None:

@@ -49,13 +49,13 @@ class Source:
     """Features that are 0 or 1 whatever the records are: a word or not, true or false."""
     persons: Shaped[np.ndarray, " n"] | None = None
     """The id of every record's person, int64 or text, where the section names them."""
-    files: Sequence[str] | None = None
-    """The file of every record, where each has its own: its path below the section's."""
     columns: Callable[[str], pl.Series] | None = None
     """Returns what the data say of every record under a name, a feature or not; UserError for a name that they lack.
 
     Without it the names of `features` are known, where the records are rows of a table.
     """
+    files: Sequence[str] | None = None
+    """The file of every record, where each has its own: its path below the section's."""
 
 
 @dataclass(frozen=True)
