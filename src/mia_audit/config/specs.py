@@ -35,7 +35,7 @@ DIGEST_LENGTH = 16
 
 
 CODE = "code"
-"""The key that holds the SHA-256 of every file of the user's own that the other keys name."""
+"""The key that holds the SHA-256 of every file of the user's own that the other keys name: code, and a pool's data."""
 
 
 class Spec(Section):
@@ -122,6 +122,12 @@ class GroupsSpec(PoolSpec):
             "source": section.source or dataset
         }
         return cls(seed=audit.seed, name=dataset, dataset=Dataset(**values))
+
+    def contents(self) -> dict[str, Any]:
+        """Return the keys that were set, and the digests of the files that they name: it is their content that counts, not their date."""
+        values = super().contents()
+        files = {file: file_digest(file) for file in expand.files_of(self.dataset)}
+        return values | ({CODE: values.get(CODE, {}) | files} if files else {})
 
 
 class MembershipSpec(Spec):
@@ -466,11 +472,14 @@ class AttackSpec(Spec):
     seed: int
     dataset: str
     attacks: Attacks
+    stated: bool = False
+    """Whether the config names other attacks than the default's: those that find nothing to read are then reported."""
 
     @classmethod
     def of(cls, audit: Audit, dataset: str) -> Self:
         """Specify the attacks on a data set's settings."""
-        return cls(seed=audit.seed, dataset=dataset, attacks=Attacks(**audit.attacks.model_dump()))
+        named: Any = {"stated": True} if audit.attacks.methods != Attacks().methods else {}
+        return cls(seed=audit.seed, dataset=dataset, attacks=Attacks(**audit.attacks.model_dump()), **named)
 
 
 class EvaluationSpec(Spec):

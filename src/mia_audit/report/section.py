@@ -28,5 +28,7 @@ class Report(Section):
     exposed: int = Field(8, ge=0)
     """How many of the most exposed records are shown."""
     figures: Figures = Figures()
+    show_records: bool = True
+    """`false`: no record is shown, neither the most exposed ones nor maps of their explanations, so that the page can be handed on."""
     policy: FilePath = ""
     """Policy that the report holds the audit to, as `mia-audit gate` does: a YAML file, relative to where the audit is started."""

@@ -48,6 +48,8 @@ class Setting:
     """Why the mechanism guarantees nothing, so that ε is nominal; empty for all others."""
     by_person: bool = False
     """Whether membership was drawn by person."""
+    given_name: str = ""
+    """What its owner calls it, where models are given and not trained here; empty elsewhere."""
     grouped: bool = False
     """Whether results are sliced by groups of records."""
 
