@@ -188,11 +188,13 @@ def run(config: str | Path, cores: int = 1, *options: str, checkout: str | Path 
     `checkout` is the folder that holds the Snakefile; results are written below the working directory. Raises UserError for a config
     that is refused, and where the workflow fails.
     """
+    from mia_audit.commands.run import start
     from mia_audit.config.load import load_audit
-    from mia_audit.runtime.workflow import run_workflow
 
     known = load_audit(Path(config))
-    run_workflow(config, cores, options, checkout)
+    code = start(Path(config), cores, list(options), Path(checkout))
+    if code:
+        raise UserError(f"{config}: the workflow failed; what failed, and its log, are named above")
     return Path("results", known.audit)
 
 

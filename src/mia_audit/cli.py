@@ -13,8 +13,12 @@ from types import ModuleType
 from mia_audit.errors import UserError, first_line
 from mia_audit.sanitise import safe_streams, visible
 
+LONGEST = 10_000
+"""Characters of a message at most: it may quote a file of others."""
+
 FOR_PEOPLE = {
     "init": "look at your data and write a config that runs",
+    "run": "check a config and run the workflow on it",
     "plan": "estimate what an audit takes: models, jobs, hours, disk, memory",
     "ladder": "run an audit with few models first, and more while the answer is not as narrow as asked",
     "extend": "say what more models, or another setting, would train in an audit that is there",
@@ -26,8 +30,12 @@ FOR_PEOPLE = {
     "gate": "hold a finished audit to a policy: pass (exit code 0), fail (3) or cannot tell (4)",
     "dossier": "pack report, tables, config and answers to assessors' questions into one RO-Crate",
     "audit": "audit your own score matrices: attacks, metrics, figures and report in one step",
+    "draw-membership": "draw which records each of your own models is to be trained on",
     "import": "convert published score files to a signals.parquet",
     "compare": "compare two attacks on the same targets",
+    "release": "train one model on the whole pool to be given away, with its card",
+    "tune": "release the best of several private trainings, chosen under the same budget",
+    "ledger": "print what was released of a data set, or add to it",
     "epsilon": "compute the ε of a noise multiplier, or the noise multiplier of an ε",
     "epsilon-bound": "compute lower bounds on ε from membership scores",
     "canaries": "audit one real training by canaries that a fair coin puts into its training set",
@@ -124,7 +132,8 @@ def _call(options: argparse.Namespace, started: float) -> int:
 
             write_usage(options.usage, time.monotonic() - started)
     except UserError as error:
-        print(f"mia-audit: {visible(str(error))}", file=sys.stderr)
+        message = visible(str(error))
+        print(f"mia-audit: {message[:LONGEST]}{'…' * (len(message) > LONGEST)}", file=sys.stderr)
         return 2
     except MemoryError as error:
         print(f"mia-audit: not enough memory: {visible(first_line(error))}", file=sys.stderr)

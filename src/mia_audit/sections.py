@@ -138,6 +138,8 @@ def _epsilon(value: object) -> str:
 
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+LONGEST_NAME = 100
+"""Characters of a name at most: files are named after several of them, and file systems take 255."""
 
 
 def folder_name(value: str) -> str:
@@ -145,6 +147,10 @@ def folder_name(value: str) -> str:
     if not NAME.fullmatch(value):
         raise ValueError(
             f"'{value}' names a folder: use letters, digits, '.', '_' and '-' and begin with a letter or digit"
+        )
+    if len(value) > LONGEST_NAME:
+        raise ValueError(
+            f"'{value[:20]}…' names a folder: expected at most {LONGEST_NAME} characters, got {len(value)}"
         )
     return value
 
@@ -163,5 +169,19 @@ Epsilon = Annotated[
     BeforeValidator(_epsilon),
     WithJsonSchema({"anyOf": [{"type": "number", "exclusiveMinimum": 0}, {"const": "inf"}]}),
 ]
+
+
+def one_or_more(value: object) -> object:
+    """Take a single number, or text, for a list of one."""
+    return (value,) if isinstance(value, int | float | str) and not isinstance(value, bool) else value
+
+
+_EPSILON: dict[str, Any] = {"anyOf": [{"type": "number", "exclusiveMinimum": 0}, {"const": "inf"}]}
+Epsilons = Annotated[
+    tuple[Epsilon, ...],
+    BeforeValidator(one_or_more),
+    WithJsonSchema({"anyOf": [*_EPSILON["anyOf"], {"type": "array", "items": _EPSILON}]}),
+]
+"""Privacy budgets: a list, or one number."""
 Precision = Literal["float32", "tf32", "bf16"]
 Probability = Annotated[float, Field(gt=0, lt=1)]

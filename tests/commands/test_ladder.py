@@ -35,7 +35,7 @@ def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, li
     monkeypatch.chdir(tmp_path)
     found: list[tuple[int, list[str]]] = []
 
-    def run(config: Path, cores: int, words: list[str], checkout: Path) -> None:
+    def run(config: Path, cores: int, words: list[str], checkout: Path) -> int:
         values = dict(word.split("=", 1) for word in words[words.index("--config") + 1 :])
         models = json.loads(values["membership"])["models"]
         assert json.loads(values["membership"])["design"] == "bernoulli"
@@ -51,8 +51,9 @@ def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, li
                 null_control=False, members=100, non_members=100,
             )  # fmt: skip
             write_table(SETTING / "metrics.parquet", table.to_arrow(), "metrics", models)
+        return 0
 
-    monkeypatch.setattr("mia_audit.runtime.workflow.run_workflow", run)
+    monkeypatch.setattr("mia_audit.commands.run.start", run)
     return found
 
 

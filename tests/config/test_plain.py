@@ -44,6 +44,10 @@ REFUSED = {
         "datasets.d.path: '{' cannot be part",
     ),
     "long": (AUDIT + "#" * MOST_BYTES, "bytes; a config has at most"),
+    "name": (AUDIT.replace("audit: a", "audit: " + "a" * 300), "audit: 'aaa.*' names a folder: expected at most 100"),
+    "infinity": (AUDIT + "training: {learning_rate: 1e400}\n", "training.learning_rate: .*finite"),
+    "boolean tag": (AUDIT + "seed: !!bool x\n", "not YAML: a tag such as !!bool"),
+    "date tag": (AUDIT + "seed: !!timestamp x\n", "not YAML: a tag such as !!bool"),
     "latin": (AUDIT.encode() + b"# \xff", "not YAML"),
 }
 
@@ -109,7 +113,7 @@ def test_check_names_files_that_are_missing(tmp_path, monkeypatch, capsys):
     assert "datasets.d.path: no such file: records.csv" in capsys.readouterr().err
     (tmp_path / "records.csv").touch()
     assert cli.main(["check", "audit.yaml"]) == 0
-    assert "1 files and folders exist" in capsys.readouterr().out
+    assert "its file or folder exists" in capsys.readouterr().out
 
 
 TEXTS = st.one_of(

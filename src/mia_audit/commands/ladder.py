@@ -106,12 +106,13 @@ def _workflow(
     words: Sequence[str],
     compute: Mapping[str, int] | None = None,
 ) -> None:
-    from mia_audit.runtime.workflow import run_workflow
+    from mia_audit.commands import run as workflow
 
     changed = ["--config", f"membership={json.dumps(_at(audit, models))}"]
     if compute:
         changed.append(f"compute={json.dumps({**audit.compute.model_dump(exclude_unset=True), **compute})}")
-    run_workflow(options.config, options.cores, [*words, *options.option, *changed], options.checkout)
+    if workflow.start(options.config, options.cores, [*words, *options.option, *changed], options.checkout):
+        raise UserError(f"{options.config}: the workflow failed; what failed, and its log, are named above")
 
 
 def _look(audit: Audit, setting: Setting, results: Path, looks: int) -> "list[Look]":

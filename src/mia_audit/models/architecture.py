@@ -1,6 +1,5 @@
 """Build models: from an architecture's section of the config, or from architecture.json."""
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from mia_audit.models.catalogue import Family, Parameters, architectures
 from mia_audit.models.memory import pass_of_one_record
 from mia_audit.models.weights import load_weights
 from mia_audit.registry import code_files
+from mia_audit.storage.foreign_json import parse_json
 
 LEARNER = "torch-module"
 """The learner of all architectures described here."""
@@ -36,7 +36,7 @@ def describe(name: str, model: str, parameters: Parameters, shape: tuple[int, ..
     """Build the model once, on the pool's shape, and return the metadata that rebuild it.
 
     Keys: name, learner, model, arguments (resolved), shape (of a record in the pool), input_shape (as the model takes it), classes,
-    parameters (trainable numbers), activation_bytes (kept by a record's pass for its backward pass),
+    parameters (trainable numbers), stored_bytes (with buffers), activation_bytes (kept by a record's pass for its backward pass),
     batch_norm, batch_norm_layers, normalisation (the model's own mean and standard deviation of pixels,
     used where the data set states none; empty for 0.5). Raises UserError, which names the config's key, for an unknown model,
     for parameters or an image size that it refuses, and for a table given to an image model or the other way round.
@@ -74,6 +74,7 @@ def _described(name: str, model: str, parameters: Parameters, shape: tuple[int, 
         "input_shape": list(input_shape),
         "classes": classes,
         "parameters": sum(parameter.numel() for parameter in built.parameters()),
+        "stored_bytes": sum(value.numel() * value.element_size() for value in built.state_dict().values()),
         "activation_bytes": kept,
         "batch_norm": bool(layers),
         "batch_norm_layers": layers,
@@ -111,7 +112,7 @@ def construct(architecture: Mapping[str, Any], seed: int) -> nn.Module:
 def read_architecture(path: Path) -> dict[str, Any]:
     """Read the architecture.json of a torch module; a missing, damaged or foreign file is a UserError that names it."""
     try:
-        architecture = json.loads(path.read_text(encoding="utf-8"))
+        architecture = parse_json(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise UserError(f"{path}: no such file; expected what `mia-audit architecture` writes") from None
     except (OSError, ValueError) as error:
