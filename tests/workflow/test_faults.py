@@ -140,6 +140,7 @@ def test_a_damaged_intermediate_is_named_and_never_used(
     damage(damaged)
     if "models" in path:  # Snakemake looks at the stamps of jobs, not at what belongs to a model
         next((damaged.parents[2] / "signals" / "gradient" / ".jobs").glob("*")).unlink()
+        (damaged.parents[2] / "signals.parquet").unlink()
     elif "signals/" in path:
         (damaged.parents[2] / "signals.parquet").unlink()
     report = (copy.results / "report.html").read_bytes()

@@ -127,7 +127,7 @@ def _model(path: Path, shadow: int) -> None:
     if damaged := damaged_file(path.parent, shadow, table_metadata(path, "training")):
         raise UserError(
             f"{damaged}: missing or damaged: {path.name}, which describes the model's training, states another file."
-            f" Delete {path.parent / STAMPS} and run again: the model is trained again"
+            f" Delete {path.parent / STAMPS} and run again, with --forcerun train where the audit had ended"
         )
 
 

@@ -84,5 +84,5 @@ def digest_of(tensors: Mapping[str, Tensor]) -> str:
 def remedy(path: Path) -> str:
     """Say what to do about a bad file of weights; an audit trains a model again that is not as its table states."""
     if path.parent.with_suffix(".parquet").exists():
-        return f"Delete {path.parent.parent / STAMPS} and run again: the model is trained again"
+        return f"Delete {path.parent.parent / STAMPS} and run again, with --forcerun train where the audit had ended"
     return "Delete it and run again" if path.with_suffix(".json").exists() else "Expected weights as safetensors"
