@@ -17,12 +17,10 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from mia_audit.canaries.folders import Coins, read_asked, read_coins
+from mia_audit.canaries.folders import read_asked, read_coins
 from mia_audit.canaries.make import make
 from mia_audit.canaries.observe import observe_canaries
-from mia_audit.canaries.score import confidence, scored
-from mia_audit.evaluation.bounds_table import lower_bounds
-from mia_audit.evaluation.files import Scored, metric_rows, metrics_table
+from mia_audit.canaries.score import bounds, confidence, scored
 from mia_audit.pools import pools
 from mia_audit.pools.build import build_pool
 from mia_audit.pools.section import Dataset
@@ -75,16 +73,6 @@ def trained(folder: Path, private: bool, seed: int) -> dict[str, np.ndarray]:
     return found | {name: observer.scores() for name, observer in observers.items()}
 
 
-def bounds(scores: np.ndarray, coins: Coins) -> dict[str, float]:
-    """Return the lower bounds on ε at δ, each at 95 %."""
-    table = scored(scores, coins)
-    values, member = table["score"].to_numpy()[:, None], (table["member"].to_numpy() == 1)[:, None]
-    one = Scored(
-        ("given", "scores", "none", False), np.zeros(1, dtype=np.int32), np.arange(len(values)), member, values
-    )
-    return lower_bounds(metrics_table(metric_rows(one, (), 0.95)), DELTA, 0.05, bernoulli=True)
-
-
 def main(seeds: Sequence[int]) -> None:
     """Print a row per training, kind of canaries and view: mean bounds over seeds."""
     warnings.simplefilter("ignore")
@@ -104,7 +92,8 @@ def main(seeds: Sequence[int]) -> None:
                     )
                     coins = read_coins(folder)
                     for view, scores in trained(folder, private, seed).items():
-                        found.setdefault(view, []).append(bounds(scores, coins))
+                        known = bounds(scored(scores, coins), DELTA, 0.95)
+                        found.setdefault(view, []).append(dict(zip(known["method"], known["epsilon"], strict=True)))
             for view, listed in found.items():
                 cells = [f"{np.mean([one[method] for one in listed]):.2f}" for method in METHODS]
                 name = f"DP-SGD, ε = {EPSILON:g}" if private else "without privacy"
