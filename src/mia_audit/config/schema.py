@@ -23,6 +23,7 @@ from mia_audit.pools.catalogue import pools
 from mia_audit.pools.section import Dataset, Membership
 from mia_audit.privacy import catalogue as privacy
 from mia_audit.privacy.catalogue import Acknowledgement
+from mia_audit.privacy.section import DATASET, Privacy
 from mia_audit.report.section import Report
 from mia_audit.sections import Epsilon, FilePath, Name, Probability, Section, known
 from mia_audit.training.section import Training, TrainingOverrides
@@ -128,6 +129,8 @@ class Audit(Section):
     """Canaries in one real training."""
     report: Report = Report()
     """Report."""
+    privacy: Privacy = Privacy()
+    """What is released of the data sets, and where it is accounted for."""
     compute: Compute = Compute()
     """Jobs."""
 
@@ -359,6 +362,24 @@ class Audit(Section):
                 known(pools, dataset.source)
             except ValueError as error:
                 raise ValueError(f"datasets.{name}.source: {error}") from None
+        return self
+
+    @model_validator(mode="after")
+    def _released(self) -> Self:
+        if self.privacy.ledger and len(self.datasets) > 1 and DATASET not in self.privacy.ledger:
+            raise ValueError(
+                f"privacy.ledger: one ledger is that of one data set, and there are {', '.join(self.datasets)}: write {DATASET} into its path"
+            )
+        settings = {
+            f"{dataset}/{architecture}/{mechanism}-eps{epsilon}"
+            for dataset in self.datasets
+            for architecture in (self.architectures if self.privacy.planned else ())
+            for mechanism, budgets in self.budgets(architecture).items()
+            for epsilon in budgets
+        }
+        for planned in self.privacy.planned:
+            if planned not in settings:
+                raise ValueError(f"privacy.planned: unknown setting '{planned}': {suggest(planned, settings)}")
         return self
 
     @model_validator(mode="after")

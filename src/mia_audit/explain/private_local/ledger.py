@@ -7,6 +7,7 @@ was released is never more than what was charged. Answers that cost nothing are 
 from __future__ import annotations
 
 import math
+import secrets
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
@@ -49,6 +50,8 @@ class Ledger:
         self.mu_squared = 0.0
         self._kept = ledger.Ledger(path, ledger.Header(UNIT, adjacency, terms), self._check)
         self._take(self._kept.entries)
+        self.id = self._kept.header.id or secrets.token_hex(16)
+        """The random id of the file; without one it is that of this object."""
 
     @property
     def epsilon(self) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -105,12 +106,12 @@ def _json(path: Path, expected: str) -> dict[str, Any]:
 
 
 def _ledger(path: Path) -> dict[str, Any]:
-    """Return an extract of a ledger: its terms, entries, and the digest that stands for all of it."""
+    """Return an extract of a data set's ledger: its terms, entries and total, and the digest that stands for all of it."""
     from dataclasses import asdict
 
-    from mia_audit.privacy.ledger import read
+    from mia_audit.privacy.dataset_ledger import read_ledger, total_of
 
-    header, entries, head = read(path)
+    header, entries, head = read_ledger(path)
     return {
         "file": path.name,
         "id": header.id,
@@ -118,5 +119,11 @@ def _ledger(path: Path) -> dict[str, Any]:
         "adjacency": header.adjacency,
         "terms": dict(header.terms),
         "entries": [asdict(entry) for entry in entries],
+        "total": {name: _finite(value) for name, value in asdict(total_of(header, entries)).items()},
         "head": head,
     }
+
+
+def _finite(value: Any) -> Any:
+    """Return None for a number that JSON does not have, and for an ε that is not finite."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -71,8 +71,9 @@ def _epsilon(contents: Contents) -> Answer:
     for one in contents.chosen:
         sentences.append(f"The audited models of {_spent(one)}.")
         sources.append(PROVENANCE)
-    if total := contents.card.get("ledger"):
+    if total := contents.ledger.get("total"):
         sentences.append(f"{_total(total)}.")
+        sources.append(LEDGER)
     return Answer(
         tuple(sentences), tuple(dict.fromkeys(sources)), "Is this ε small enough for these data and this purpose?"
     )
@@ -191,9 +192,7 @@ def _composition(contents: Contents) -> Answer:
         f"The ledger {contents.ledger['id']} of the data set has {count(len(contents.ledger['entries']), 'entry', 'entries')}"
         f" ({names}), for one {contents.ledger['unit']}, adjacency {contents.ledger['adjacency']}."
     )
-    total = contents.card.get("ledger")
-    composed = (f"{_total(total)}.",) if total else ()
-    return Answer((sentence, *composed), (LEDGER, *((RELEASE_CARD,) if total else ())), asked)
+    return Answer((sentence, f"{_total(contents.ledger['total'])}."), (LEDGER,), asked)
 
 
 def _verified(contents: Contents) -> Answer:
