@@ -147,6 +147,24 @@ def test_an_audit_alone_has_its_answers_too(ended: Path) -> None:
     assert unprotected["What is protected"].sentences == ("Nothing is protected by differential privacy.",)
 
 
+def test_bounds_from_canaries_are_part_of_the_verification(ended: Path, tmp_path: Path) -> None:
+    import shutil
+
+    root = tmp_path / "results"
+    shutil.copytree(ended, root)
+    row = "one-run-f-dp,1.2,0.00001,0.95,400"
+    (root / SETTING / "canaries.csv").write_text(f"method,epsilon,delta,confidence,canaries\n{row}\n")
+    contents = gather(root, setting=SETTING)
+    (verified,) = [answer for question, answer in answers(contents) if question.title == "Verification"]
+    assert (
+        f"{SETTING}: 400 canaries in one training, trained as a release is, prove ε ≥ 1.20 at δ = 10⁻⁵."
+        in verified.sentences
+    )
+    write_dossier(contents, tmp_path / "out")
+    assert (tmp_path / "out" / SETTING / "canaries.csv").exists()
+    assert violations(tmp_path / "out") == []
+
+
 def test_a_zip_file_holds_the_same(ended: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "dossier.zip"
     words = ["dossier", str(ended), "--setting", SETTING, "--controller", "The Hospital", "--out", str(out)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import math
 from collections.abc import Iterator, Mapping
@@ -19,7 +20,7 @@ from mia_audit.storage.manifest import MANIFEST, SIGNATURE
 
 CARD, CARD_TEXT = "card.json", "card.md"
 LEDGER, VERDICTS, CONFIG, PAGE, ANSWERS = "ledger.json", "gate.json", "config.yaml", "dossier.html", "dossier.json"
-REPORT = "report.html"
+REPORT, CANARIES = "report.html", "canaries.csv"
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,17 @@ class Contents:
         """The settings that the dossier is about."""
         return [one for one in self.findings.settings if self.setting in ("", one.setting.path)]
 
+    def canaries(self, finding: Finding) -> Iterator[tuple[list[dict[str, str]], str]]:
+        """Yield the bounds from canaries of a setting, where there are any, and the path of their file."""
+        name = f"{finding.setting.path}/{CANARIES}"
+        path = self.results.root / name
+        if path.is_file():
+            with path.open(encoding="utf-8", newline="") as file:
+                rows = list(csv.DictReader(file))
+            if not rows or not {"method", "epsilon", "delta", "canaries"} <= set(rows[0]):
+                raise UserError(f"{path}: damaged; expected what mia-audit canary-bounds writes")
+            yield rows, name
+
     def files(self) -> Iterator[tuple[Path, str]]:
         """Yield the files that are copied, each with its path in the dossier."""
         root = self.results.root
@@ -62,6 +74,9 @@ class Contents:
             for path in sorted((root / folder).rglob("*")):
                 if path.is_file() and not path.is_symlink():
                     yield path, path.relative_to(root).as_posix()
+        for finding in self.chosen:
+            for _, name in self.canaries(finding):
+                yield root / name, name
         if self.release:
             for path in sorted(self.release.iterdir()):
                 if path.is_file() and not path.is_symlink() and _is_paper(path.name):
