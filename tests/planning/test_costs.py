@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from mia_audit.explain.private_section import PrivateExplanations
 from mia_audit.models import describe
-from mia_audit.models.memory import activation_bytes
 from mia_audit.planning.costs import FORWARD, PER_MAP, PLAIN_STEP, PRIVATE_STEP, Given
 from mia_audit.planning.explanations import MadeUp
 from mia_audit.planning.linear import fitted
@@ -153,11 +152,12 @@ def test_noise_by_channel_is_timed(importance: str, monkeypatch: pytest.MonkeyPa
 
 def test_activations_are_what_the_layers_keep(mlp: dict[str, Any]) -> None:
     # Linear keeps its input (5), LayerNorm its input (8), mean and deviation (1 + 1), GELU its input (8), the head its input (8)
-    assert activation_bytes(mlp) == 4 * (5 + 8 + 2 + 8 + 8)
+    assert mlp["activation_bytes"] == 4 * (5 + 8 + 2 + 8 + 8)
 
 
 def test_what_a_model_holds_once_is_no_activation_of_a_record() -> None:
     few, many = (
-        describe("maps", "locally-linear-maps", {"maps": 2, "projection": 3}, (features,), 2) for features in (10, 1000)
+        describe("maps", "locally-linear-maps", {"maps": 2, "projection": 3}, (features,), 2)["activation_bytes"]
+        for features in (10, 1000)
     )
-    assert activation_bytes(few) == activation_bytes(many) < 4 * 2 * 3 * 10  # the projections are 2 × 3 × 1000 numbers
+    assert few == many < 4 * 2 * 3 * 10  # the projections are 2 × 3 × 1000 numbers

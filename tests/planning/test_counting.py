@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from torch import nn
 
-from mia_audit.models import describe
+from mia_audit.models import construct, describe
 from mia_audit.planning import counting
 from mia_audit.planning.counting import Counted, Passes, count, explaining, stand_in_for
 
@@ -38,13 +38,18 @@ def test_a_stand_in_is_asked_as_often_as_the_model(
     run = explaining(images, "gradient" if explainer == "ixg" else explainer, options, 0, batch=1)
     small = stand_in_for(images, run)
     assert sum(value.numel() for value in small.parameters()) < 30
-    model = counting.construct(images, seed=0).eval().requires_grad_(False)
+    model = construct(images, seed=0).eval().requires_grad_(False)
     assert count(small, images, run) == count(model, images, run) == expected
 
 
 def test_passes_are_counted_once_for_all_settings(mlp: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     models: list[nn.Module] = []
-    monkeypatch.setattr(counting, "count", lambda model, architecture, run: models.append(model) or Passes(3, 0, 0))
+
+    def three(model: nn.Module, architecture: Any, run: Any) -> Passes:
+        models.append(model)
+        return Passes(3, 0, 0)
+
+    monkeypatch.setattr(counting, "count", three)
     counted, ig = Counted(), OPTIONS | {"explainers": ["ig"], "ig_nodes": 7}
     for one in (mlp, mlp, mlp | {"model": "another"}):
         assert counted.signals(one, "ig", ig) == Passes(3, 0, 0)
