@@ -118,7 +118,7 @@ def test_a_claimed_delta_is_set_apart(tmp_path):
     total = charge(path, terms(), [made(Stated(0.5, 4e-6))]).total
     order = read_ledger(path)[0].terms["order"]
     assert total.epsilon == spending.epsilon_of_rdp(order, Stated(0.5).rdp(order), 6e-6)
-    with pytest.raises(UserError, match="overdrawn"):
+    with pytest.raises(UserError, match=r"their own δs are 1\.1e-05 together, of 1e-05"):
         add(path, [made(Stated(0.5, 7e-6), release="2")])
 
 
@@ -220,7 +220,7 @@ def check(runs):
         in_vain += len(charged) > len(machine.published)
         busy += 1
     assert refused > busy / 4  # budgets did run out, and kills did come between charge and publication
-    assert in_vain > busy / 10
+    assert in_vain > busy / 20
 
 
 def test_forks_that_charge_at_once_never_overdraw_together(tmp_path):

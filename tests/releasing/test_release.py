@@ -164,6 +164,7 @@ def test_an_overdraft_is_refused_before_anything_is_computed(recipe, monkeypatch
     with pytest.raises(UserError, match="the budget would be overdrawn"):
         release(recipe(privacy=LEDGER | {"epsilon": 2}), "0" * 64, Path("out"), Compute())
     assert not Path("rows.ledger").exists()
+    assert not Path(".out.unfinished").exists()
     with pytest.raises(UserError, match="overdrawn"):
         release(recipe("rows/mlp/none-epsinf", privacy=LEDGER), "0" * 64, Path("none"), Compute())
 

@@ -95,7 +95,12 @@ def kill_at(monkeypatch):
     return at
 
 
-@pytest.mark.parametrize("step", range(1, EPOCHS * 60 // BATCH + 1))
+STEPS = range(1, EPOCHS * 60 // BATCH + 1)
+
+
+@pytest.mark.parametrize(
+    "step", [step if step in (1, 5, 9) else pytest.param(step, marks=pytest.mark.slow) for step in STEPS]
+)
 def test_a_kill_loses_the_epoch_that_it_cut_short(tmp_path, kill_at, noise, step):
     taken = kill_at(step)
     with pytest.raises(Killed):
@@ -151,3 +156,41 @@ def test_epochs_follow_the_schedule_after_a_kill(tmp_path, monkeypatch, kill_at)
     assert all(later < earlier for earlier, later in pairwise(rates[:4]))
     assert rates[4] == rates[3]
     assert len(rates) == 4 + 6
+
+
+VIT = {"img_size": 8, "patch_size": 4, "embed_dim": 12, "depth": 1, "num_heads": 2, "global_pool": "avg"}
+IMAGES = np.random.default_rng(0).integers(0, 256, (60, 1, 8, 8), dtype=np.uint8)
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "options"),
+    [
+        ("dp-sgd", {"clipping": "flat", "clip_norm": 0.5}),
+        ("fadp", {"importance": "past"}),
+        ("fadp", {"importance": "public"}),
+        ("none", {}),
+    ],
+)
+def test_every_mechanism_goes_on_after_a_kill(tmp_path, monkeypatch, mechanism, options):
+    metadata = describe("vit", "vision_transformer", VIT, (1, 8, 8), 3)
+    described = {"kind": "image", "shape": [1, 8, 8], "classes": ["a", "b", "c"]}
+    inputs = Inputs(IMAGES, described, [1, 8, 8], "cpu")
+    public = Inputs(IMAGES[:10], described, [1, 8, 8], "cpu"), LABELS[:10]
+    section = Mechanism(mechanism=mechanism, **options)
+    epsilon = float("inf") if mechanism == "none" else 4.0
+    made = Recipe(metadata, None, section, Training(epochs=EPOCHS, batch=BATCH), epsilon, 64, (), public)
+    offer, kept = KeptEpochs.offer, []
+
+    def offered(self, capture):
+        offer(self, capture)
+        kept.append(self.epochs)
+        if len(kept) == 3:
+            raise Killed
+
+    monkeypatch.setattr(KeptEpochs, "offer", offered)
+    with pytest.raises(Killed):
+        train_released(made, inputs, LABELS, EVERYBODY, KeptEpochs(tmp_path, "key"))
+    trained = train_released(made, inputs, LABELS, EVERYBODY, KeptEpochs(tmp_path, "key"))
+    assert kept == [0, 1, 2, 3]
+    assert trained.steps == EPOCHS * 60 // BATCH
+    assert trained.terms.noise_mask != "none" if mechanism == "fadp" else trained.terms.noise_mask == "none"

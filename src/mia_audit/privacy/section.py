@@ -47,11 +47,11 @@ class Privacy(Section):
 
     @model_validator(mode="after")
     def _together(self) -> Self:
-        if given := sorted(self.model_fields_set - {"ledger"}):
-            if not self.ledger:
-                raise ValueError(f"{given[0]}: belongs to a ledger, but none is named (ledger: FILE)")
-            if self.planned and "filter" in given:
-                raise ValueError("filter: what is planned needs none; leave one of the two out")
+        given = self.model_dump(exclude_defaults=True, exclude={"ledger"})
+        if given and not self.ledger:
+            raise ValueError(f"{min(given)}: belongs to a ledger, but none is named (ledger: FILE)")
+        if self.planned and "filter" in given:
+            raise ValueError("filter: what is planned needs none; leave one of the two out")
         return self
 
     def ledger_of(self, dataset: str) -> str:

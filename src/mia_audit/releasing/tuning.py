@@ -7,6 +7,7 @@ the whole selection, and holds as long as nobody learns how many trainings there
 
 from __future__ import annotations
 
+import math
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -22,10 +23,11 @@ from mia_audit.learners import Compute, Records, TrainingTask, open_learner
 from mia_audit.learners.naming import BUILT_IN
 from mia_audit.pools.store import read_records
 from mia_audit.privacy import spending
+from mia_audit.privacy.accounting import epsilon_spent
 from mia_audit.privacy.catalogue import Mechanism
 from mia_audit.privacy.dataset_ledger import RESTART
 from mia_audit.privacy.selection import draw_runs
-from mia_audit.privacy.spending import Selection, terms_of
+from mia_audit.privacy.spending import PoissonGaussian, Selection, terms_of
 from mia_audit.releasing.recipe import PROTECTED, Recipe
 from mia_audit.releasing.release import charge_for, write_release
 from mia_audit.releasing.unfinished import unfinished
@@ -40,7 +42,10 @@ TUNING = "tuning"
 NARROW = 1e-3
 """Share of the budget that the calibration may leave."""
 
-HALVINGS = 40
+HALVINGS = 20
+
+LARGEST = 2.0**12
+"""How many times more noise is tried."""
 
 
 @dataclass(frozen=True)
@@ -75,10 +80,9 @@ class Search:
             tried.append(_tried(recipe, spec, Training(**given), Mechanism(**mechanism)))
         return tried
 
-    def charge(self, candidates: Sequence[Recipe], epsilon: float) -> Selection:
-        """Return the charge of a selection whose trainings each have this ε."""
-        runs = tuple(terms_of(at(one, epsilon).charge) for one in candidates)
-        return Selection(float(self.mean), float(self.shape), runs)
+    def charge(self, runs: Sequence[spending.Charge]) -> Selection:
+        """Return the charge of a selection among trainings."""
+        return Selection(float(self.mean), float(self.shape), tuple(map(terms_of, runs)))
 
 
 def at(candidate: Recipe, epsilon: float) -> Recipe:
@@ -87,27 +91,43 @@ def at(candidate: Recipe, epsilon: float) -> Recipe:
     return replace(candidate, tried=spec.model_copy(update={"epsilon": repr(epsilon)}))
 
 
-def calibrated(search: Search, candidates: Sequence[Recipe], epsilon: float, delta: float) -> float:
-    """Return the largest ε of a training with which the whole selection is (ε, δ)-DP, to a thousandth of the budget.
+def calibrated(search: Search, candidates: Sequence[Recipe], epsilon: float, delta: float) -> list[Recipe]:
+    """Return the candidates with as little noise as lets the whole selection be (ε, δ)-DP, to a thousandth of the budget.
 
-    Raises UserError where no training is left anything: the selection itself costs more than that.
+    The noise multipliers have the ratios that equal ε of the trainings would give them. Raises UserError where no noise is enough:
+    the selection itself costs more than the budget.
     """
+    apart = [_steps(at(one, epsilon / 4)) for one in candidates]
 
-    def whole(each: float) -> float:
-        return spending.epsilon_by_orders([search.charge(candidates, each)], delta)
+    def runs(scale: float) -> list[PoissonGaussian]:
+        return [replace(one, noise_multiplier=scale * one.noise_multiplier) for one in apart]
 
-    low, high = 0.0, epsilon
-    for _ in range(HALVINGS):
-        if low > 0 and epsilon - whole(low) <= NARROW * epsilon:
-            return low
-        middle = (low + high) / 2
-        low, high = (middle, high) if whole(middle) <= epsilon else (low, middle)
-        if high < epsilon / 64:
+    def whole(scale: float) -> float:
+        return spending.epsilon_by_orders([search.charge(runs(scale))], delta)
+
+    low = high = 1.0
+    while whole(high) > epsilon:
+        low, high = high, 2 * high
+        if high > LARGEST:
             raise UserError(
                 f"ε = {epsilon:g} at δ = {delta:g} is not enough for the best of {search.mean:g} trainings on average: fewer of them"
                 " (--runs), or a larger ε"
             )
-    return low
+    while whole(low) <= epsilon and low > 1 / LARGEST:
+        low, high = low / 2, low
+    for _ in range(HALVINGS):
+        if epsilon - whole(high) <= NARROW * epsilon:
+            break
+        middle = math.sqrt(low * high)
+        low, high = (low, middle) if whole(middle) <= epsilon else (middle, high)
+    spent = [epsilon_spent(one.noise_multiplier, one.sampling_rate, one.steps, delta, "rdp") for one in runs(high)]
+    return [at(one, each) for one, each in zip(candidates, spent, strict=True)]
+
+
+def _steps(recipe: Recipe) -> PoissonGaussian:
+    charge = recipe.charge
+    assert isinstance(charge, PoissonGaussian)  # what is protected by the built-in loop
+    return charge
 
 
 def tune(
@@ -131,9 +151,8 @@ def tune(
             f"datasets.{recipe.setting.dataset}.public: 0, but candidates are scored on public records: set some aside, and audit again"
         )
     delta, budget = recipe.spec.mechanism.delta, float(recipe.spec.epsilon)
-    candidates = search.candidates(recipe)
-    each = calibrated(search, candidates, budget, delta)
-    charge = search.charge(candidates, each)
+    candidates = calibrated(search, search.candidates(recipe), budget, delta)
+    charge = search.charge([one.charge for one in candidates])
     records = Records.of(recipe.stored)
     _, learner = open_learner(recipe.architecture_file, compute)
     with unfinished(out, {**recipe.identity(), "search": repr(search)}) as work:
@@ -141,14 +160,14 @@ def tune(
         receipt = charge_for(recipe, work, [(what, charge)], to)
         best: tuple[float, Recipe, TrainedModel] | None = None
         for _ in range(draw_runs(search.mean, search.shape, (secrets.randbits(53) + 0.5) / 2**53)):
-            chosen = at(candidates[secrets.randbelow(len(candidates))], each)
+            chosen = candidates[secrets.randbelow(len(candidates))]
             model = learner.train(
                 TrainingTask(
                     records,
                     np.ones(len(records), dtype=bool),
                     chosen.spec.training,
                     chosen.spec.mechanism,
-                    each,
+                    float(chosen.spec.epsilon),
                     None,
                     public=public,
                     start=chosen.start,
@@ -163,7 +182,7 @@ def tune(
             "candidates": len(candidates),
             "mean": search.mean,
             "shape": search.shape,
-            "epsilon_of_each": each,
+            "epsilon_of_run": float(chosen.spec.epsilon),
             "public_records": len(public),
             "public_accuracy": score,
         }

@@ -78,7 +78,13 @@ def unfinished(out: Path, depends_on: Mapping[str, Any]) -> Iterator[Unfinished]
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             raise UserError(f"{out}: another process is making this release") from None
-        yield _read(folder, out, identity(**depends_on))
+        state = _read(folder, out, identity(**depends_on))
+        try:
+            yield state
+        except UserError:
+            if not state.begun:  # refused before anything was charged
+                shutil.rmtree(folder)
+            raise
         shutil.rmtree(folder)
     finally:
         os.close(lock)
