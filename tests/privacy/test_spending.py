@@ -10,7 +10,6 @@ from dp_accounting.privacy_accountant import NeighboringRelation
 from dp_accounting.rdp import RdpAccountant
 
 from mia_audit.privacy import spending
-from mia_audit.privacy.accounting import ORDERS
 from mia_audit.privacy.gaussian import epsilon_of_gdp
 from mia_audit.privacy.selection import draw_runs, gamma_of, mean_of
 from mia_audit.privacy.spending import Gaussian, PoissonGaussian, Selection, Stated, Unprotected, ZeroConcentrated
@@ -63,7 +62,7 @@ def test_a_stated_guarantee_is_no_worse_than_randomised_response():
 
 @pytest.mark.parametrize(("mean", "shape"), [(10.0, 1.0), (5.0, 0.0), (30.0, 0.5)])
 def test_tuning_costs_what_dp_accounting_says(mean, shape):
-    accountant = RdpAccountant(ORDERS)
+    accountant = RdpAccountant(spending.ORDERS)
     accountant.compose(events.RepeatAndSelectDpEvent(event_of(TRAINING), mean, shape))
     charge = Selection(mean, shape, (spending.terms_of(TRAINING),))
     best = accountant.get_epsilon_and_optimal_order(DELTA)[1]

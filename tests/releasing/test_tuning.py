@@ -33,6 +33,7 @@ def runs(monkeypatch):
     return trained
 
 
+@pytest.mark.slow
 def test_the_best_is_released_for_the_price_of_the_whole(recipe, runs, capfd):
     prepared = recipe(SETTING, mechanisms=FLAT, privacy=LEDGER)
     capfd.readouterr()

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 INTERVAL = 1e-4
 """Privacy losses are multiples of it, or of a larger one where ε is beyond COARSE."""
 
+ORDERS = (1.25, 1.5, 1.75, 2, 2.5, 3, 3.5, 4, 4.5, *range(5, 64), 64, 128, 256, 512, 1024)
+"""Rényi orders of filters and of tuning; whole ones are quickly computed for steps on samples."""
+
 COARSE = 20.0
 """Up to this ε losses are multiples of INTERVAL, beyond it of as much more."""
 
@@ -192,7 +195,6 @@ class Selection:
 
     def rdp(self, order: float) -> float:
         """Return the bound of theorem 2, at the best second order."""
-        from mia_audit.privacy.accounting import ORDERS
         from mia_audit.privacy.selection import rdp_of_selection
 
         orders = sorted({*ORDERS, order})
@@ -293,9 +295,7 @@ def order_for(epsilon: float, delta: float, first: Sequence[Charge] = ()) -> flo
 
     Without any it is the one at which Gaussian mechanisms do.
     """
-    from mia_audit.privacy.accounting import ORDERS
-
-    orders = sorted(ORDERS)
+    orders = list(ORDERS)
     cost = sum((divergences(charge, orders) for charge in first), np.zeros(len(orders)))
     if not first or not np.isfinite(cost).any():
         cost = np.asarray(orders)
@@ -318,9 +318,7 @@ def epsilon_of_filter(charges: Sequence[tuple[float, float]], order: float | Non
 
 def epsilon_by_orders(charges: Sequence[Charge], delta: float) -> float:
     """Return ε at δ of charges whose terms were fixed before the first, by Rényi DP at the best of all orders."""
-    from mia_audit.privacy.accounting import ORDERS
-
-    orders = sorted(ORDERS)
+    orders = list(ORDERS)
     total = sum((divergences(charge, orders) for charge in charges), np.zeros(len(orders)))
     left = delta - sum(charge.delta for charge in charges)
     return min(epsilon_of_rdp(order, float(one), left) for order, one in zip(orders, total, strict=True))

@@ -97,7 +97,7 @@ def calibrated(search: Search, candidates: Sequence[Recipe], epsilon: float, del
     The noise multipliers have the ratios that equal ε of the trainings would give them. Raises UserError where no noise is enough:
     the selection itself costs more than the budget.
     """
-    apart = [_steps(at(one, epsilon / 4)) for one in candidates]
+    apart = [_steps(at(one, max(1.0, epsilon / 4))) for one in candidates]
 
     def runs(scale: float) -> list[PoissonGaussian]:
         return [replace(one, noise_multiplier=scale * one.noise_multiplier) for one in apart]
