@@ -40,6 +40,7 @@ FOR_PEOPLE = {
 
 STAGES = {
     "pool": "load a data set, drop duplicates, set public records aside",
+    "groups": "say which groups the records of a pool belong to",
     "membership": "draw every shadow model's training set",
     "architecture": "check that a model fits its pool and its mechanisms",
     "weights": "fetch or read published weights for shadow models to start from",
@@ -57,6 +58,7 @@ STAGES = {
     "explanation-signals": "compute signals of membership in the explanation set of a black box",
     "attack": "turn signals into membership scores",
     "evaluate": "compute ROC metrics of membership scores",
+    "evaluate-groups": "compute the same metrics of every group of records",
     "tables": "write the tables of an audit (CSV, Parquet, LaTeX)",
     "figures": "draw the figures of an audit (PDF, SVG, PNG)",
     "side-by-side": "draw the same records' explanations by several architectures",

@@ -2,6 +2,7 @@ CURVED = audits.measures_curves(AUDIT)
 MEASURES = expand("<results>/{group}/explanation_metrics.parquet", group=COMPARED)
 CURVES = expand("<results>/{group}/curves.parquet", group=COMPARED) if CURVED else []
 MAPS = expand("<results>/{group}/explanations.parquet", group=COMPARED)
+GROUPED = files_of(audits.grouped_settings(AUDIT), "groups.parquet")
 TABLES = table_files(REPORT)
 FIGURES = figure_files(REPORT)
 SIDE_BY_SIDE = {
@@ -19,6 +20,7 @@ FILTERED = {
 rule tables:
     input:
         files_of(SETTINGS, "metrics.parquet"),
+        GROUPED,
         files_of(TRAINED, "training.parquet"),
         MEASURES,
         CURVES,
@@ -45,6 +47,7 @@ rule tables:
 rule figures:
     input:
         files_of(SETTINGS, "metrics.parquet"),
+        GROUPED,
         files_of(SETTINGS, "scores.parquet"),
         files_of(TRAINED, "training.parquet"),
         MEASURES,
@@ -116,6 +119,7 @@ rule side_by_side:
 rule report:
     input:
         files_of(SETTINGS, "metrics.parquet"),
+        GROUPED,
         files_of(SETTINGS, "scores.parquet"),
         files_of(TRAINED, "training.parquet"),
         MEASURES,

@@ -84,6 +84,8 @@ class ReportedSetting(Section):
     """Whether explanations of its models are measured, where the audit measures any."""
     by_person: bool = False
     """Whether membership was drawn by person."""
+    grouped: bool = False
+    """Whether results are sliced by groups of records."""
     folder: str = ""
     """Below the results; {dataset}/{architecture}/{mechanism}-eps{epsilon} when left out."""
 
@@ -92,9 +94,10 @@ def reported_settings(audit: Audit) -> list[ReportedSetting]:
     """Describe every setting as tables, figures and report read it."""
     described = [_reported(audit, setting) for setting in expand.settings(audit)]
     pools = [audit.datasets.get(setting.dataset) for setting in described]
+    told = [{"by_person": pool.by_person, "grouped": bool(pool.groups)} if pool else {} for pool in pools]
     return [
-        setting.model_copy(update={"by_person": True}) if pool and pool.by_person else setting
-        for setting, pool in zip(described, pools, strict=True)
+        setting.model_copy(update={key: True for key, value in facts.items() if value})
+        for setting, facts in zip(described, told, strict=True)
     ]
 
 

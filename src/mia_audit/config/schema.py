@@ -152,7 +152,7 @@ class Audit(Section):
     @model_validator(mode="after")
     def _countable(self) -> Self:
         epsilons = sum(max(1, len(one.epsilon)) for one in self.mechanisms.values())
-        settings = len(self.datasets) * len(self.architectures) * epsilons
+        settings = sum(len(self.architectures_of(name)) for name in self.datasets) * epsilons
         jobs = settings * ceil(self.membership.models / self.compute.shadows_per_job)
         if jobs > MOST_JOBS:
             raise ValueError(
@@ -247,12 +247,22 @@ class Audit(Section):
                 )
         return self
 
+    def architectures_of(self, dataset: str) -> list[str]:
+        """List the architectures that are trained on a data set, in the order of the config; a sweep goes by its section's name."""
+        wanted = self.datasets[dataset].architectures
+        return [
+            name
+            for name, one in self.architectures.items()
+            if not wanted or name in wanted or (one.swept and one.swept.section in wanted)
+        ]
+
     def setting_of(self, target: str) -> tuple[str, str, str, str]:
         """Return the dataset, architecture, mechanism and ε of a finished model's references; ValueError where more than one is meant."""
         section, where = self.targets[target], f"targets.{target}"
         budgets = self.budgets(section.architecture)
         chosen = []
-        for key, names in (("dataset", [*self.datasets]), ("mechanism", [*budgets])):
+        trained = [name for name in self.datasets if section.architecture in self.architectures_of(name)]
+        for key, names in (("dataset", trained), ("mechanism", [*budgets])):
             given = getattr(section, key) or (names[0] if len(names) == 1 else "")
             if given not in names:
                 raise ValueError(f"{where}.{key}: name one of {', '.join(names)}")
@@ -352,6 +362,16 @@ class Audit(Section):
                 raise ValueError(
                     f"mechanisms.{name}: '{section.mechanism}' reads public records, but datasets.{bare[0]}.public is 0;"
                     " set it, or change the mechanism's keys"
+                )
+        return self
+
+    @model_validator(mode="after")
+    def _trained_on(self) -> Self:
+        known_names = [*self.architectures, *(one.swept.section for one in self.architectures.values() if one.swept)]
+        for name, dataset in self.datasets.items():
+            if odd := [one for one in dataset.architectures if one not in known_names]:
+                raise ValueError(
+                    f"datasets.{name}.architectures: unknown architecture '{odd[0]}': {suggest(odd[0], known_names)}"
                 )
         return self
 

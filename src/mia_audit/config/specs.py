@@ -101,7 +101,22 @@ class PoolSpec(Spec):
     def of(cls, audit: Audit, dataset: str) -> Self:
         """Specify a data set's pool."""
         section = audit.datasets[dataset]
-        values = section.model_dump(exclude_defaults=True) | {"source": section.source or dataset}
+        values = section.model_dump(exclude_defaults=True, exclude={"groups", "architectures"}) | {
+            "source": section.source or dataset
+        }
+        return cls(seed=audit.seed, name=dataset, dataset=Dataset(**values))
+
+
+class GroupsSpec(PoolSpec):
+    """The groups of a pool's audited records."""
+
+    @classmethod
+    def of(cls, audit: Audit, dataset: str) -> Self:
+        """Specify a data set's groups."""
+        section = audit.datasets[dataset]
+        values = section.model_dump(exclude_defaults=True, exclude={"architectures"}) | {
+            "source": section.source or dataset
+        }
         return cls(seed=audit.seed, name=dataset, dataset=Dataset(**values))
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from mia_audit.errors import UserError, suggest
-from mia_audit.explain.private_local.ledger import UNIT, Entry, Ledger
+from mia_audit.explain.private_local.ledger import Entry, Ledger
 from mia_audit.explain.private_local.records import ExplanationSet, checked_values
 from mia_audit.explain.private_local.solver import Problem, descend, learning_rate, minimum
 from mia_audit.explain.private_local.terms import Terms
@@ -69,6 +69,8 @@ class Answers(NamedTuple):
 class PrivateExplainer:
     """Explains queries so that everything it ever says is (budget, δ)-DP with respect to the explanation set, f being fixed.
 
+    The guarantee is for one record of the set, or for one person with all of theirs where the set says whose they are.
+
     `black_box` maps records to values [q, C] in [−1, 1], and the largest value's class is explained; without one the
     values at the queries are given to `answer`. A Gaussian-DP filter is asked before anything is spent (Smith and
     Thakurta 2022); when it refuses, answers come from what was released (algorithm 4) and cost nothing. Threads
@@ -96,14 +98,14 @@ class PrivateExplainer:
         self.protocol = PROTOCOLS[protocol]
         self._process = os.getpid()
         self._lock = threading.Lock()
-        features, records = explained.features, len(explained.records)
-        metadata = {"records": records, "features": features, "scale": explained.scale, "terms": _plain(terms)}
+        features, units = explained.features, explained.units
+        metadata = {f"{explained.unit}s": units, "features": features, "scale": explained.scale, "terms": _plain(terms)}
         self._secret = None if seed is None else _secret(seed, protocol, metadata, explained)
-        self.ledger = Ledger(ledger, features, terms.delta, terms.adjacency, metadata)
+        self.ledger = Ledger(ledger, features, terms.delta, terms.adjacency, metadata, explained.unit)
         if data_ledger is not None:
             self._charge_data(data_ledger)
         self._answered = 0
-        self.deviation = terms.multiplier * terms.sensitivity / records
+        self.deviation = terms.multiplier * terms.sensitivity / units
         self._rate = learning_rate(terms.c, self.deviation, features)
         # theorem 4.2 holds within the radius of equal weights only, which the published distance log T/√T may exceed
         self._near = min(math.log(terms.steps) / math.sqrt(terms.steps), radius(terms.c, terms.span))
@@ -122,7 +124,7 @@ class PrivateExplainer:
             if self.ledger.id not in known:
                 charge = Gaussian(1 / math.sqrt(self.terms.mu_squared))
                 released = {"id": self.ledger.id, "to": "whoever asks"}
-                entry = dataset_ledger.entry(CHARGED, UNIT, charge, released, "", self.terms.adjacency)
+                entry = dataset_ledger.entry(CHARGED, self.explained.unit, charge, released, "", self.terms.adjacency)
                 dataset_ledger.add(path, [entry])
         except BaseException:
             self.ledger.close()

@@ -144,7 +144,8 @@ class TorchModel:
             return None
         if self._members is None or self._members[0] is not trained_on:
             inputs = self.inputs(trained_on.records)
-            self._members = trained_on, Members(self.module, inputs, trained_on.members, trained_on.shadow)
+            members = Members(self.module, inputs, trained_on.members, trained_on.shadow, persons=trained_on.persons)
+            self._members = trained_on, members
         return self._members[1]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -45,6 +46,7 @@ def table(dataset: Dataset, where: str) -> Source:
         if name == dataset.label:
             raise UserError(f"{where}.leave_out: '{name}' holds the class, which is no feature anyway; take it out")
     persons = _persons(frame, dataset, str(root), where) if dataset.person else None
+    columns_of = partial(_column, frame, str(root), where)
     frame = frame.drop({*dataset.leave_out, *([dataset.person] if dataset.person else [])})
     _check_complete(frame, str(root), where)
     labels = frame[dataset.label]
@@ -61,7 +63,9 @@ def table(dataset: Dataset, where: str) -> Source:
     values = np.stack([_numbers(column, str(root), where) for column in columns], axis=1)
     flags = frozenset(column.name for column in columns if column.dtype == pl.Boolean)
     names = [column.name for column in columns]
-    return Source("table", values, numbers.to_numpy(), classes.cast(pl.String).to_list(), names, flags, persons)
+    return Source(
+        "table", values, numbers.to_numpy(), classes.cast(pl.String).to_list(), names, flags, persons, columns_of
+    )
 
 
 def read_frame(dataset: Dataset, where: str) -> tuple[Path, pl.DataFrame]:
@@ -94,6 +98,13 @@ def _persons(frame: pl.DataFrame, dataset: Dataset, root: str, where: str) -> np
         others = [column for column in frame.columns if column != dataset.label]
         raise UserError(f"{where}.person: {root} has no column '{name}' beside the label: {suggest(name, others)}")
     return ids_of_column(frame[name], f"{where}.person: column '{name}' of {root}")
+
+
+def _column(frame: pl.DataFrame, root: str, where: str, name: str) -> pl.Series:
+    """Return a column of the file, one that no model sees among them."""
+    if name not in frame.columns:
+        raise UserError(f"{where}.groups: {root} has no column '{name}': {suggest(name, frame.columns)}")
+    return frame[name]
 
 
 def _columns(column: pl.Series, root: str, where: str) -> list[pl.Series]:

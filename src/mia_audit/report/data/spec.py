@@ -47,6 +47,8 @@ class Setting:
     """Why the mechanism guarantees nothing, so that ε is nominal; empty for all others."""
     by_person: bool = False
     """Whether membership was drawn by person."""
+    grouped: bool = False
+    """Whether results are sliced by groups of records."""
 
     @property
     def claimed(self) -> bool:
