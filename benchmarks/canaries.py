@@ -28,7 +28,7 @@ from mia_audit.pools.store import read_records
 
 CANARIES, EPSILON, DELTA = 1000, 8.0, 1e-5
 KINDS = (("mislabelled",), ("noise",))
-PLANS = {"none": {"epochs": 60, "batch": 100, "rate": 0.2}, "dp-sgd": {"epochs": 20, "batch": 200, "rate": 0.5}}
+PLANS = {"none": {"epochs": 100, "batch": 100, "rate": 0.1}, "dp-sgd": {"epochs": 20, "batch": 200, "rate": 0.5}}
 METHODS = {"one-run": "Steinke", "one-run-f-dp": "f-DP", "one-run-gaussian": "Gaussian f-DP"}
 
 
