@@ -13,6 +13,9 @@ from types import ModuleType
 from mia_audit.errors import UserError, first_line
 from mia_audit.sanitise import safe_streams, visible
 
+LONGEST = 10_000
+"""Characters of a message at most: it may quote a file of others."""
+
 FOR_PEOPLE = {
     "init": "look at your data and write a config that runs",
     "plan": "estimate what an audit takes: models, jobs, hours, disk, memory",
@@ -127,7 +130,8 @@ def _call(options: argparse.Namespace, started: float) -> int:
 
             write_usage(options.usage, time.monotonic() - started)
     except UserError as error:
-        print(f"mia-audit: {visible(str(error))}", file=sys.stderr)
+        message = visible(str(error))
+        print(f"mia-audit: {message[:LONGEST]}{'…' * (len(message) > LONGEST)}", file=sys.stderr)
         return 2
     except MemoryError as error:
         print(f"mia-audit: not enough memory: {visible(first_line(error))}", file=sys.stderr)

@@ -26,6 +26,7 @@ from mia_audit.privacy.catalogue import Mechanism
 from mia_audit.registry import code_files, file_digest
 from mia_audit.sections import Epsilon, Section
 from mia_audit.signals.families import options_of
+from mia_audit.storage.foreign_json import parse_json
 from mia_audit.training.section import Training
 
 DIGEST_LENGTH = 16
@@ -51,13 +52,15 @@ class Spec(Section):
         Raises UserError where it is missing, not JSON, or lacks a key, and where a file of code has changed since.
         """
         try:
-            values = json.loads(path.read_text(encoding="utf-8"))
+            values = parse_json(path.read_text(encoding="utf-8"))
         except OSError as error:
             reason = error.strerror.lower() if error.strerror else str(error)
             raise UserError(f"{path}: {reason}; expected the JSON file of a specification") from None
         except ValueError as error:
             raise UserError(f"{path}: not JSON: {' '.join(str(error).split())}") from None
         code = values.pop(CODE, {}) if isinstance(values, dict) else {}
+        if not isinstance(code, dict):
+            raise UserError(f"{path}: {CODE}: expected files of code and their digests")
         for file, digest in code.items():
             if digest != file_digest(file):
                 raise UserError(f"{file}: changed since {path} was written; start the workflow again")

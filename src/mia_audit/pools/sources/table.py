@@ -26,6 +26,8 @@ REPEATED = re.compile(r"(.*)_duplicated_\d+")
 """How polars calls a second column of the same name."""
 SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars"}
 """Separators of columns in files that are named .csv without having commas."""
+MOST_COLUMNS, MOST_HEADER = 50_000, 20_000_000
+"""Columns of a CSV file at most, and bytes of its first line that are looked at."""
 FEW = 20
 """Columns of no more different words are never taken for names."""
 
@@ -80,6 +82,8 @@ def read_frame(dataset: Dataset, where: str) -> tuple[Path, pl.DataFrame]:
     }
     if root.suffix.lower() not in readers or not root.is_file():
         raise UserError(f"{where}.path: {root}: expected a file that ends in {' or '.join(readers)}")
+    if root.suffix.lower() == ".csv":
+        _refuse_many_columns(root, where)
     try:
         frame = readers[root.suffix.lower()]()
     except (pl.exceptions.PolarsError, pa.ArrowException, OSError) as error:
@@ -90,6 +94,14 @@ def read_frame(dataset: Dataset, where: str) -> tuple[Path, pl.DataFrame]:
             f"{where}.path: {root}: columns are separated by {SEPARATORS[other]} where commas were expected: save it with commas"
         )
     return root, frame
+
+
+def _refuse_many_columns(path: Path, where: str) -> None:
+    """Raise UserError for a CSV file with more columns than there can be: Polars ends the process where memory does."""
+    with path.open("rb") as file:
+        columns = 1 + file.readline(MOST_HEADER).count(b",")
+    if columns > MOST_COLUMNS:
+        raise UserError(f"{where}.path: {path}: {columns:,} columns; expected at most {MOST_COLUMNS:,}")
 
 
 def _persons(frame: pl.DataFrame, dataset: Dataset, root: str, where: str) -> np.ndarray:
