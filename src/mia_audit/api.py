@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -190,15 +188,12 @@ def run(config: str | Path, cores: int = 1, *options: str, checkout: str | Path 
     `checkout` is the folder that holds the Snakefile; results are written below the working directory. Raises UserError for a config
     that is refused, and where the workflow fails.
     """
+    from mia_audit.commands.run import start
     from mia_audit.config.load import load_audit
 
     known = load_audit(Path(config))
-    snakefile = Path(checkout, "Snakefile")
-    if not snakefile.is_file():
-        raise UserError(f"{snakefile}: no workflow there; run in the checkout of mia-audit, or name it: checkout=…")
-    words = ["--snakefile", snakefile, "--configfile", config, "--cores", cores, "--logger", "mia-audit", *options]
-    done = subprocess.run([sys.executable, "-m", "snakemake", *map(str, words)], check=False)
-    if done.returncode:
+    code = start(Path(config), cores, list(options), Path(checkout))
+    if code:
         raise UserError(f"{config}: the workflow failed; what failed, and its log, are named above")
     return Path("results", known.audit)
 

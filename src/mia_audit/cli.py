@@ -18,6 +18,7 @@ LONGEST = 10_000
 
 FOR_PEOPLE = {
     "init": "look at your data and write a config that runs",
+    "run": "check a config and run the workflow on it",
     "plan": "estimate what an audit takes: models, jobs, hours, disk, memory",
     "check": "look at a config without running anything that it says",
     "doctor": "check this machine before an audit runs on it",
@@ -27,6 +28,7 @@ FOR_PEOPLE = {
     "gate": "hold a finished audit to a policy: pass (exit code 0), fail (3) or cannot tell (4)",
     "dossier": "pack report, tables, config and answers to assessors' questions into one RO-Crate",
     "audit": "audit your own score matrices: attacks, metrics, figures and report in one step",
+    "draw-membership": "draw which records each of your own models is to be trained on",
     "import": "convert published score files to a signals.parquet",
     "compare": "compare two attacks on the same targets",
     "release": "train one model on the whole pool to be given away, with its card",

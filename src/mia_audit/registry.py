@@ -9,7 +9,7 @@ import re
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Generic, TypeVar
@@ -204,7 +204,17 @@ def _imports(path: Path) -> set[str]:
 
 def file_digest(path: str) -> str:
     """Return the SHA-256 of a file, empty where there is none."""
-    return hashlib.sha256(Path(path).read_bytes()).hexdigest() if Path(path).is_file() else ""
+    if not Path(path).is_file():
+        return ""
+    stat = Path(path).stat()
+    return _digest(path, stat.st_size, stat.st_mtime_ns)
+
+
+@lru_cache
+def _digest(path: str, size: int, mtime: int) -> str:
+    """Return the SHA-256 of a file as it was at that time."""
+    with Path(path).open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def load_file(path: Path, where: str) -> ModuleType:

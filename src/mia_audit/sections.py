@@ -169,5 +169,19 @@ Epsilon = Annotated[
     BeforeValidator(_epsilon),
     WithJsonSchema({"anyOf": [{"type": "number", "exclusiveMinimum": 0}, {"const": "inf"}]}),
 ]
+
+
+def one_or_more(value: object) -> object:
+    """Take a single number, or text, for a list of one."""
+    return (value,) if isinstance(value, int | float | str) and not isinstance(value, bool) else value
+
+
+_EPSILON: dict[str, Any] = {"anyOf": [{"type": "number", "exclusiveMinimum": 0}, {"const": "inf"}]}
+Epsilons = Annotated[
+    tuple[Epsilon, ...],
+    BeforeValidator(one_or_more),
+    WithJsonSchema({"anyOf": [*_EPSILON["anyOf"], {"type": "array", "items": _EPSILON}]}),
+]
+"""Privacy budgets: a list, or one number."""
 Precision = Literal["float32", "tf32", "bf16"]
 Probability = Annotated[float, Field(gt=0, lt=1)]

@@ -186,11 +186,11 @@ def test_truncated_files_are_named(folder, capsys, kind):
         (["--attacks", "lrt:loss+confidence"], "lrt reads one signal at a time; joint-lrt and shadow-classifier read"),
         (["--attacks", "joint-lrt:loss+loss"], "'loss' is given twice"),
         (["--attacks", "rmia:confidence"], "read losses alone"),
-        (["--table", "signals.parquet"], "or --table alone"),
+        (["--table", "signals.parquet"], "--table alone, or several of --setting"),
         (["--option", "offline_a=tuned"], "rmia-offline would"),
         (["--option", "offline_a"], "expected KEY=VALUE"),
         (["--option", "population.loss=z.npy", "--attacks", "rmia"], "no such file"),
-        (["--name", "../elsewhere"], "a name without /"),
+        (["--name", "../elsewhere"], "use letters, digits, '.', '_' and '-'"),
         (["--exposed", "-1"], "exposed"),
     ],
 )
@@ -291,6 +291,7 @@ def test_bounds_and_comparisons_of_an_audit(folder, capsys):
         == 0
     )
     table = pl.read_csv(out / "bounds.csv")
+    capsys.readouterr()
     methods = {"clopper-pearson", "gaussian", "one-run", "one-run-f-dp", "one-run-gaussian"}
     assert set(table["method"]) == methods and len(table) == 3 * 5
     attacks = ["--first", "loss-lira", "confidence", "blend", "--second", "threshold", "loss", "none"]
@@ -345,3 +346,89 @@ def test_probabilities_given_as_losses_and_transposed_matrices_are_named(folder,
     np.save(folder / "loss.npy", loss)
     assert audit(folder, "--design", "bernoulli") == 2
     assert "which fair coins do not give" in capsys.readouterr().err and member.shape == (RECORDS, MODELS)
+
+
+def several(folder, *settings, more=()):
+    words = [word for setting in settings for word in ("--setting", setting)]
+    return main(["audit", "--membership", str(folder / "member.npy"), *words, "--out", str(folder / "out"), *more])
+
+
+def test_several_settings_are_answered_as_the_workflow_answers(folder, capsys):
+    random = np.random.default_rng(1)
+    np.save(folder / "dp.npy", np.exp(-random.normal(size=(RECORDS, MODELS))))
+    np.save(folder / "accuracy.npy", 0.9 + 0.01 * random.normal(size=MODELS))
+    np.save(folder / "dp_accuracy.npy", 0.8 + 0.01 * random.normal(size=MODELS))
+    settings = (
+        f"none: loss={folder / 'loss.npy'} accuracy={folder / 'accuracy.npy'}",
+        f"dp8: loss={folder / 'dp.npy'} epsilon=8 delta=1e-5 mechanism=dp-sgd accuracy={folder / 'dp_accuracy.npy'}",
+    )
+    assert several(folder, *settings) == 0
+    said = " ".join(capsys.readouterr().out.replace("\u00a0", " ").split())
+    assert "With dp-sgd at a claimed ε = 8, no attack that was tried does better than guessing, at a cost of " in said
+    assert "points of accuracy" in said and f"Report: {folder / 'out' / 'report.html'}" in said
+    out = folder / "out"
+    for name in ("none", "dp8"):
+        assert {path.name for path in (out / name).iterdir()} >= {
+            "scores.parquet",
+            "summary.csv",
+            "exposure.csv",
+            "epsilon.csv",
+        }
+    shown = pl.read_csv(out / "tables" / "settings.csv")
+    assert shown["mechanism"].to_list() == ["none", "dp-sgd"] and shown["delta"].to_list() == [None, 1e-5]
+    assert shown["test_accuracy_mean"].to_list() == pytest.approx([0.9, 0.8], abs=0.02)
+    given = json.loads((out / "provenance.json").read_text())["given_sha256"]
+    assert given["none"].keys() == {"member.npy", "loss.npy"} and given["dp8"].keys() == {"member.npy", "dp.npy"}
+    assert main(["verify", "--results", str(out)]) == 0
+
+
+def test_settings_in_a_file_are_read_beside_it(folder, capsys, monkeypatch):
+    (folder / "given").mkdir()
+    for name in ("member.npy", "loss.npy"):
+        (folder / name).rename(folder / "given" / name)
+    text = (
+        "membership: member.npy\nsettings:\n  none: {signals: {loss: loss.npy}, accuracy: 0.9}\n"
+        "  dp: {signals: {loss: loss.npy}, epsilon: 8, delta: 1.0e-5, accuracy: 0.88}\n"
+    )
+    (folder / "given" / "settings.yaml").write_text(text)
+    monkeypatch.chdir(folder)
+    assert main(["audit", "--settings", "given/settings.yaml", "--out", "out"]) == 0
+    said = " ".join(capsys.readouterr().out.replace("\u00a0", " ").split())
+    assert "with 2.0 points less accuracy (one number each, no interval)" in said
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (["none"], "--setting 'none': expected NAME: KEY=VALUE …"),
+        (["none: loss"], "--setting 'none: loss': 'loss': expected KEY=VALUE"),
+        (["none: loss={0}/loss.npy", "none: loss={0}/loss.npy"], "--setting none: given twice"),
+        (["a b: loss={0}/loss.npy"], "'a b' names a folder"),
+        (["dp: loss={0}/loss.npy epsilon=8"], "an ε goes with a δ: give both epsilon and delta"),
+        (["dp: epsilon=8 delta=1e-5"], "a setting has signals, or a table: give one of them"),
+        (["none: loss={0}/loss.npy accuracy=90"], "accuracy: 90 is not between 0 and 1"),
+        (["none: loss={0}/loss.npy accuracy={0}/member.npy"], "expected one number for each model"),
+        (["none: loss={0}/gone.npy"], "gone.npy: no such file"),
+    ],
+)
+def test_a_mistake_in_a_setting_is_one_line(folder, capsys, settings, message):
+    assert several(folder, *(one.format(folder) for one in settings)) == 2
+    error = capsys.readouterr().err
+    assert message in error and error.count("\n") == 1 and not (folder / "out").exists()
+
+
+def test_without_a_report_the_strongest_attack_is_said(folder, capsys):
+    assert audit(folder, "--no-report") == 0
+    said = capsys.readouterr().out
+    assert said.startswith("Strongest attack: loss-lira on confidence (blend), AUC 0.")
+    assert f"Written to {folder / 'out'}: scores.parquet, metrics.parquet" in said
+
+
+def test_an_attack_asked_for_in_vain_is_a_warning_and_a_line_of_the_page(folder, capsys):
+    assert audit(folder, "--attacks", "threshold", "l1-lrt") == 0
+    captured = capsys.readouterr()
+    assert "mia-audit: warning: l1-lrt: none of the signals to read (loss, confidence)" in captured.err
+    assert "Caution: l1-lrt was asked for, but found no signal to read." in captured.out
+    page = (folder / "out" / "report.html").read_text()
+    assert "The confidence is derived from the loss, a loss of 0 counting" in page
+    assert "loss.npy (given)" in page and "member.npy (given)" in page

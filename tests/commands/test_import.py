@@ -4,8 +4,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from mia_audit.attacks.io.matrices import confidence_from_loss
 from mia_audit.cli import main
+from mia_audit.signals.derived import confidence_from_loss
 
 RECORDS, MODELS = 20, 5
 SETTING = "model=vit_small_patch16_224_mode=nonDP_epochs=30"

@@ -31,22 +31,22 @@ def init(*words: str) -> int:
 
 
 def test_a_table_and_a_script(capsys: pytest.CaptureFixture[str]) -> None:
-    assert init("people.csv", "--leave-out", "patient_id", "--model", "train.py", "--outputs", "logits") == 0
+    assert init("people.csv", "--drop", "patient_id", "--model", "train.py", "--outputs", "logits") == 0
     assert "people.yaml: 60 records, 2 classes" in capsys.readouterr().out
     audit = load_audit(Path("people.yaml"))
     section = audit.datasets["people"]
-    assert (section.label, section.leave_out, section.public) == ("diagnosis", ("patient_id",), 0)
+    assert (section.label, section.columns, section.public) == ("diagnosis", {"patient_id": "drop"}, 0)
     assert audit.architectures["mine"].learner == "script" and audit.explainers.methods == ()
     text = Path("people.yaml").read_text()
     assert "60 records of 6 columns, 2 classes" in text and "It trains your model 16 times" in text
-    assert init("people.csv", "--leave-out", "patient_id") == 2
+    assert init("people.csv", "--drop", "patient_id") == 2
     assert "people.yaml: it is there already; give another --name" in capsys.readouterr().err
 
 
 def test_a_table_alone_gets_a_small_network_and_an_estimate() -> None:
     assert init("people.csv", "--keep", "patient_id", "--name", "second") == 0
     section = load_audit(Path("second.yaml")).datasets["second"]
-    assert (section.standardise, section.public, section.leave_out) == ("public", 10, ())
+    assert (section.standardise, section.public, section.columns) == ("public", 10, {"patient_id": "feature"})
     assert "minutes of one process on this machine" in Path("second.yaml").read_text()
 
 
@@ -70,20 +70,20 @@ def test_images_and_arrays() -> None:
     [
         (
             ["people.csv"],
-            "column 'patient_id' looks like an identifier, by its name: say --leave-out patient_id, or --keep",
+            "column 'patient_id' looks like an identifier, by a different value in every row: say --drop patient_id, --person patient_id",
         ),
         (["people.csv", "--label", "diagnose"], "--label: no column 'diagnose': did you mean 'diagnosis'"),
-        (["people.csv", "--leave-out", "patient"], "no column 'patient'; it has age, weight"),
+        (["people.csv", "--drop", "patient"], "no column 'patient'; it has age, weight"),
         (
-            ["people.csv", "--leave-out", "patient_id", "--model", "train.py"],
+            ["people.csv", "--drop", "patient_id", "--model", "train.py"],
             "--outputs: say what predict of train.py returns",
         ),
         (
-            ["people.csv", "--leave-out", "patient_id", "--model", "train.py:fit"],
+            ["people.csv", "--drop", "patient_id", "--model", "train.py:fit"],
             "has no function 'fit(task)'; it has train",
         ),
         (["gone.csv"], "gone.csv: no such file or folder"),
-        (["people.csv", "--label", "age", "--leave-out", "patient_id"], "--label: column"),
+        (["people.csv", "--label", "age", "--drop", "patient_id"], "--label: column"),
     ],
 )
 def test_what_cannot_be_known_is_asked(
@@ -111,5 +111,5 @@ def test_somebody_who_is_there_is_asked(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr("builtins.input", answer)
     assert init("people.csv", "--no-estimate", "--name", "left") == 0
     assert init("people.csv", "--no-estimate", "--name", "kept") == 0
-    found: list[Any] = [load_audit(Path(f"{name}.yaml")).datasets[name].leave_out for name in ("left", "kept")]
-    assert found == [("patient_id",), ()] and "looks like an identifier" in asked[0]
+    found: list[Any] = [load_audit(Path(f"{name}.yaml")).datasets[name].columns for name in ("left", "kept")]
+    assert found == [{"patient_id": "drop"}, {"patient_id": "feature"}] and "looks like an identifier" in asked[0]

@@ -41,7 +41,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         pl.Series("label", labels), pl.Series("trained", trained), pl.Series("id", np.arange(150) + 1000)
     )
     table.write_csv("table.csv")
-    dataset = {"source": "table", "path": "table.csv", "leave_out": ["trained", "id"]}
+    dataset = {"source": "table", "path": "table.csv", "columns": {"trained": "drop", "id": "drop"}}
     assert (
         run("pool", "--spec", spec_file(tmp_path, {"seed": 0, "name": "toy", "dataset": dataset}), "--out", "pool") == 0
     )

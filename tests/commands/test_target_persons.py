@@ -25,7 +25,7 @@ from .conftest import spec_file
 from .test_target import FOREST, MODELS, merge, run, signals, take_over
 
 PEOPLE = 80
-DATASET = {"source": "table", "path": "table.csv", "leave_out": ["trained", "sex"], "person": "patient"}
+DATASET = {"source": "table", "path": "table.csv", "columns": {"trained": "drop", "sex": "drop"}, "person": "patient"}
 
 
 @pytest.fixture(scope="module")

@@ -100,7 +100,7 @@ def test_a_sweep_is_an_architecture_per_combination() -> None:
 
 def test_the_files_that_a_pool_is_read_from_are_known(tmp_path: Path) -> None:
     def files(root: Path) -> list[str]:
-        return expand.pool_files(audit(datasets={"mine": {"source": "arrays", "path": str(root)}}), "mine")
+        return expand.files_of(audit(datasets={"mine": {"source": "arrays", "path": str(root)}}).datasets["mine"])
 
     assert files(tmp_path) == []
     paths = [tmp_path / name for name in ("records.npy", "labels.npy", "some.npz")]

@@ -113,7 +113,7 @@ def test_check_names_files_that_are_missing(tmp_path, monkeypatch, capsys):
     assert "datasets.d.path: no such file: records.csv" in capsys.readouterr().err
     (tmp_path / "records.csv").touch()
     assert cli.main(["check", "audit.yaml"]) == 0
-    assert "1 files and folders exist" in capsys.readouterr().out
+    assert "its file or folder exists" in capsys.readouterr().out
 
 
 TEXTS = st.one_of(

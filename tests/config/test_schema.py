@@ -160,7 +160,7 @@ def test_several_mistakes_are_named_at_once() -> None:
 def test_a_file_that_is_not_yaml_is_named(tmp_path: Any) -> None:
     path = tmp_path / "odd.yaml"
     path.write_text("audit: [unclosed")
-    with pytest.raises(UserError, match=r"odd\.yaml: not YAML"):
+    with pytest.raises(UserError, match=r"odd\.yaml, line 1, column 17: not YAML"):
         load_audit(path)
     path.write_text("- a\n- b\n")
     with pytest.raises(UserError, match="expected keys and values"):

@@ -29,6 +29,7 @@ CONFIG: dict[str, Any] = {
 }
 METADATA = {
     "parameters": 5000,
+    "stored_bytes": 20_000,
     "activation_bytes": 4000,
     "input_shape": [64],
     "classes": 10,
@@ -159,3 +160,18 @@ def test_models_that_somebody_else_trains_are_counted_and_not_timed() -> None:
     plan = estimate(audit, sizes, {}, FixedCosts(), {"train": 3})
     assert (plan.models, plan.untimed) == (10, ["forest"])
     assert set(plan.seconds) == {"attacks", "report", "start-up"}
+
+
+def test_buffers_that_are_stored_with_every_model_are_planned(plan: Plan) -> None:
+    """Locally linear maps keep their random projections with their weights: 30 maps of 300 × 64 numbers."""
+    from mia_audit.models import describe
+
+    projected = describe("maps", "locally-linear-maps", {"projection": 30}, (1, 8, 8), 10)
+    assert projected["stored_bytes"] == 4 * (projected["parameters"] + 30 * 30 * 64)
+    audit = parse(Audit, CONFIG, "tiny.yaml")
+    sizes = {"digits": Size(1000, 100, (1, 8, 8), 10)}
+    buffers = 1_000_000
+    more = METADATA | {"stored_bytes": METADATA["stored_bytes"] + buffers}
+    planned = estimate(audit, sizes, {("digits", "mlp"): more}, FixedCosts(), {"train": 9, "attack": 3})
+    assert planned.disk["weights"] - plan.disk["weights"] == (30 + 1) * buffers
+    assert planned.memory["train"] - plan.memory["train"] == buffers

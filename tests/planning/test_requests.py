@@ -39,7 +39,7 @@ def test_a_job_asks_for_a_gpu_where_the_config_names_one() -> None:
 def described(tmp_path: Path) -> str:
     """An architecture of 20 million parameters, a record of which keeps 40 MB."""
     path = tmp_path / "architecture.json"
-    path.write_text(json.dumps({"parameters": 20_000_000, "activation_bytes": 40_000_000}))
+    path.write_text(json.dumps({"parameters": 20_000_000, "stored_bytes": 80_000_000, "activation_bytes": 40_000_000}))
     return str(path)
 
 

@@ -34,7 +34,7 @@ def test_where_the_unit_is_the_person_records_are_counted(tmp_path: Path) -> Non
 
 
 def test_every_bundled_or_published_source_is_known() -> None:
-    of_files = {"arrays", "images", "table"}  # the user's own
+    of_files = {"arrays", "idx", "images", "table"}  # the user's own
     assert set(SOURCES) | of_files == set(pools)
 
 
@@ -55,12 +55,16 @@ def test_a_given_size_goes_first(tmp_path: Path) -> None:
     assert size_of(audit(public=3), "digits", tmp_path, {name: size}) == Size(20000, 3, (3, 224, 224), 10)
 
 
-def test_an_unknown_size_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mia_audit.planning.sizes.SOURCES", {})
-    with pytest.raises(
-        UserError, match=r"datasets\.digits: its pool is not built.*--pool digits=RECORDS,SHAPE,CLASSES"
-    ):
-        size_of(audit(), "digits", tmp_path, {})
+def test_a_table_of_ones_own_is_read(tmp_path: Path) -> None:
+    rows = [f"{k / 7},{'ab'[k % 2]},{k % 2},p{k % 10}" for k in range(30)]
+    (tmp_path / "t.csv").write_text("\n".join(["age,code,label,who", *rows]))
+    section = {"source": "table", "path": str(tmp_path / "t.csv"), "person": "who"}
+    assert size_of(audit(**section, public=2), "digits", tmp_path, {}) == Size(24, 6, (3,), 2, persons=8)
+
+
+def test_data_that_are_elsewhere_need_a_size(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"gone\.csv: no such file.*--pool digits=RECORDS,COLUMNS,CLASSES for a table"):
+        size_of(audit(source="table", path=str(tmp_path / "gone.csv")), "digits", tmp_path, {})
 
 
 @pytest.mark.parametrize("text", ["digits", "digits=5", "digits=5,3x3", "digits=5,3xa,2", "digits=0,3,2", "=5,3,2"])

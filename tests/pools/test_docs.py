@@ -35,6 +35,9 @@ def test_a_users_own_data_needs_so_many_lines(
     assert len(pool.metadata["classes"]) == 2
     (architecture,) = audit.architectures
     assert resolved_architecture(audit, architecture).model == architecture
+    if name == "people":
+        years = ("year=1990", "year=1991", "year=1992")
+        assert pool.metadata["features"] == ["age", "town=Bern", "town=Ulm", *years, "code", "schooling"]
     if name == "photos":
         assert pool.metadata["shape"] == [3, 224, 224]
         assert own_normalisation(architecture, 3)["mean"] == [0.5] * 3
@@ -46,5 +49,15 @@ def _write(folder: Path) -> None:
         path = folder / "photos" / ("cat", "dog")[number % 2] / f"{number}.png"
         path.parent.mkdir(parents=True, exist_ok=True)
         Image.fromarray(random.integers(0, 256, (10 + number, 12, 3), dtype=np.uint8)).save(path)
-    people = {"age": random.normal(40, 10, 130), "town": ["Ulm", "Bern"] * 65, "income": ["low", "high"] * 65}
+    rows = range(260)
+    people = {
+        "age": random.normal(40, 10, 260),
+        "town": ["Ulm", "Bern"] * 130,
+        "income": ["low", "high"] * 130,
+        "patient": [k // 2 for k in rows],
+        "name": [f"N. N. {k}" for k in rows],
+        "year": [1990 + k % 3 for k in rows],
+        "code": list(rows),
+        "schooling": [None, 9, 12, 16] * 65,
+    }
     pl.DataFrame(people).write_csv(folder / "people.csv")

@@ -100,7 +100,7 @@ def test_a_tables_columns_follow_its_records(tmp_path: Path) -> None:
         "source": "table",
         "path": str(tmp_path / "visits.csv"),
         "person": "id",
-        "leave_out": ["site"],
+        "columns": {"site": "drop"},
         "records": 12,
         "groups": ["site", {"x": [20]}, "records", "class"],
     }

@@ -121,9 +121,20 @@ def test_a_mean_goes_with_the_channels(photos: Path) -> None:
     fails("images", photos, r"datasets\.mine\.mean: 2 numbers, but the images have 3 channels", mean=(0.1, 0.2))
 
 
-def test_images_of_16_bits_are_refused(photos: Path) -> None:
-    Image.fromarray(np.zeros((8, 8), dtype=np.uint16)).save(photos / "dog" / "deep.png")
-    fails("images", photos, r"deep\.png \(pixels of mode I;16, not of 8 bits a channel\)")
+def test_images_of_16_bits_are_converted_or_refused(photos: Path) -> None:
+    shades = np.arange(64, dtype=np.uint16).reshape(8, 8) * 65
+    Image.fromarray(shades).save(photos / "dog" / "deep.png")
+    fails("images", photos, r"deep\.png \(pixels of mode I;16, not of 8 bits a channel; convert: grey reads it")
+    data = np.asarray(build("images", photos, convert="grey", white=4095).audited.data)
+    np.testing.assert_array_equal(data[-1, 0], np.rint(shades * (255 / 4095)))
+    assert np.asarray(build("images", photos, convert="rgb").audited.data)[-1].max() == round(63 * 65 / 257)
+
+
+def test_an_empty_class_and_damaged_images_are_named_together(photos: Path) -> None:
+    (photos / "fox").mkdir()
+    (photos / "cat" / "02.png").write_bytes(b"no image")
+    message = fails("images", photos, "1 of 24 images cannot be read")
+    assert "no images in fox" in message
 
 
 @pytest.mark.parametrize(("empty", "words"), [(True, "no images in fox"), (False, "no subfolders with images")])
@@ -136,7 +147,7 @@ PEOPLE = {
     "age": [20.0, 35.5, 50.0] * 8,
     "smoker": [True, False] * 12,
     "town": ["Bern", "Ulm", "Aix", "Bern"] * 6,
-    "code": range(COUNT),
+    "code": [k + 0.5 for k in range(COUNT)],
     "label": ["ill", "well"] * 12,
 }
 
@@ -158,7 +169,7 @@ def test_a_table_is_numbers_and_one_column_a_word(people: Path) -> None:
     assert pool.metadata["features"] == ["age", "smoker", "town=Aix", "town=Bern", "town=Ulm", "code"]
     assert pool.metadata["classes"] == ["ill", "well"]
     data = np.asarray(pool.audited.data)
-    assert data[1].tolist() == [35.5, 0, 0, 0, 1, 1]
+    assert data[1].tolist() == [35.5, 0, 0, 0, 1, 1.5]
     assert data.dtype == np.float32
     assert pool.audited.labels[:3].tolist() == [0, 1, 0]
 
@@ -170,7 +181,7 @@ def test_a_table_goes_through_an_audits_stages(people: Path, tmp_path: Path) -> 
 
 
 def test_columns_are_standardised_by_stated_constants(people: Path) -> None:
-    pool = build("table", people, standardise="stated", constants={"age": (35.5, 10.0)})
+    pool = build("table", people, standardise="stated", constants={"age": (35.5, 10.0), "code": (0.5, 1)})
     data = np.asarray(pool.audited.data)
     np.testing.assert_allclose(data[:3, 0], [-1.55, 0, 1.45], rtol=1e-6)
     assert data[:3, 5].tolist() == [0, 1, 2]
@@ -215,6 +226,32 @@ def test_a_column_of_dates_is_refused(tmp_path: Path) -> None:
 def test_a_file_that_is_no_table_is_one_line(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_bytes(b'\xff\xfe"a\n1,2,3\n')
     fails("table", tmp_path / name, r"expected a file that ends in|not readable as a table|has no column 'label'")
+
+
+def test_a_table_says_what_its_columns_are(tmp_path: Path) -> None:
+    """Six lines of config for a table with ids, a number that is a class of its own, a code, and missing values."""
+    table = PEOPLE | {
+        "patient": [f"p{k // 2}" for k in range(COUNT)],
+        "visit": range(COUNT),
+        "year": [1980 + k % 3 for k in range(COUNT)],
+        "school": [None, 9.0] * 12,
+    }
+    write(pl.DataFrame(table), tmp_path / "t.csv")
+    fails(
+        "table",
+        tmp_path / "t.csv",
+        r"column 'visit' \(a different value in every row\) looks like an id",
+        person="patient",
+    )
+    columns: Any = {"visit": "drop", "year": "category", "code": "drop", "smoker": "drop"}
+    impute: Any = {"school": 12}
+    pool = build("table", tmp_path / "t.csv", columns=columns, person="patient", unit="record", impute=impute)
+    assert pool.metadata["features"] == [
+        *("age", "town=Aix", "town=Bern", "town=Ulm"),
+        *("year=1980", "year=1981", "year=1982", "school"),
+    ]
+    assert np.asarray(pool.audited.data)[:2, 4:].tolist() == [[1, 0, 0, 12], [0, 1, 0, 9]]
+    assert pool.audited.persons is not None and pool.audited.persons[:3].tolist() == ["p0", "p0", "p1"]
 
 
 def pixels(*shape: int) -> np.ndarray:

@@ -1,5 +1,6 @@
 """Every published data set is read from files in its own format by torchvision's own class, and goes through an audit."""
 
+import gzip
 from pathlib import Path
 from typing import Any
 
@@ -108,12 +109,36 @@ def test_a_label_outside_the_classes_is_one_line(tmp_path: Path, publish: Publis
         build("gtsrb", tmp_path)
 
 
-def test_published_files_that_are_still_packed_are_said(tmp_path: Path, publish: Publish) -> None:
-    publish("mnist")
-    packed = tmp_path / "MNIST/raw/t10k-images-idx3-ubyte"
-    packed.rename(packed.with_name(f"{packed.name}.gz"))
-    with pytest.raises(UserError, match=r"\(MNIST/raw/t10k-images-idx3-ubyte\.gz is still packed: gunzip it\)"):
-        build("mnist", tmp_path)
+@pytest.mark.parametrize("name", ["mnist", "fashion_mnist"])
+def test_published_files_may_stay_packed(name: str, tmp_path: Path, publish: Publish) -> None:
+    pixels, labels = publish(name)
+    for file in sorted(tmp_path.glob("*/raw/*-images-*")):
+        file.with_name(f"{file.name}.gz").write_bytes(gzip.compress(file.read_bytes()))
+        file.unlink()
+    pool = build(name, tmp_path, take="first")
+    np.testing.assert_array_equal(np.asarray(pool.audited.data), pixels[pool.audited.source])
+    np.testing.assert_array_equal(pool.audited.labels, labels)
+    (raw,) = tmp_path.glob("*/raw")
+    own = Dataset(source="idx", path=str(raw), take="first")
+    same = build_pool(pools["idx"].load(own, "datasets.some"), own, "some", 0)
+    np.testing.assert_array_equal(np.asarray(same.audited.data), np.asarray(pool.audited.data))
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"", "no IDX file of bytes"),
+        (b"\0\0\x0d\3" + bytes(16), "no IDX file of bytes"),
+        (b"\0\0\x08\3" + b"\0\0\0\4" * 3, "0 bytes or more where its header announces 64"),
+        (b"\0\0\x08\3" + b"\xff\xff\xff\xff" * 3, "takes .* in memory"),
+    ],
+)
+def test_damaged_files_of_this_format_are_one_line(content: bytes, words: str, tmp_path: Path) -> None:
+    for name, data in (("images-idx3", content), ("labels-idx1", b"\0\0\x08\1\0\0\0\1\0")):
+        (tmp_path / f"train-{name}-ubyte.gz").write_bytes(gzip.compress(data))
+    with pytest.raises(UserError, match=words) as raised:
+        pools["idx"].load(Dataset(source="idx", path=str(tmp_path)), "datasets.some")
+    assert "\n" not in str(raised.value)
 
 
 def test_a_download_that_fails_is_one_line(tmp_path: Path, publish: Publish, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -56,7 +56,7 @@ CIFAR, GTSRB, FOOD, MNIST = "cifar-10-batches-py", "gtsrb/GTSRB", "food-101", "M
         ("svhn", gone, "test_32x32.mat", "no readable SVHN in ROOT (test_32x32.mat is missing)"),
         ("svhn", halved, "train_32x32.mat", "(train_32x32.mat is damaged, or not the published file)"),
         ("mnist", gone, f"{MNIST}/t10k-labels-idx1-ubyte", f"({MNIST}/t10k-labels-idx1-ubyte is missing)"),
-        ("mnist", halved, f"{MNIST}/t10k-images-idx3-ubyte", "no readable MNIST in ROOT (shape"),
+        ("mnist", halved, f"{MNIST}/t10k-images-idx3-ubyte", "no readable MNIST in ROOT (3,128 bytes or more where its header announces 6,272)"),
         ("fashion_mnist", gone, "FashionMNIST/raw/train-images-idx3-ubyte", "train-images-idx3-ubyte is missing)"),
         ("gtsrb", gone, f"{GTSRB}/Final_Test/Images/00020.ppm", "00020.ppm (no such file or directory). Repair them"),
         ("gtsrb", gone, "gtsrb/GT-final_test.csv", "no readable GTSRB in ROOT (gtsrb/GT-final_test.csv is missing)"),
@@ -143,7 +143,10 @@ def test_a_missing_root(pool: str, tmp_path: Path, fails: Fails) -> None:
         ("a;label\n1;x\n2;y\n", "columns are separated by semicolons where commas were expected: save it with commas"),
         ("a\tlabel\n1\tx\n2\ty\n", "columns are separated by tabs"),
         ("a,label,label\n1,x,y\n2,y,x\n", "column 'label' is there twice"),
-        ("id,label\n" + "".join(f"p{i},{i % 2}\n" for i in range(30)), "column 'id' has 30 different words in 30 rows"),
+        (
+            "id,label\n" + "".join(f"p{i},{i % 2}\n" for i in range(30)),
+            "column 'id' (a different value in every row) looks like an identifier",
+        ),
         ("label\nx\ny\n", "has no column beside 'label'"),
     ],
 )

@@ -7,7 +7,7 @@ import pytest
 from mia_audit.errors import UserError
 from mia_audit.report.terminal import answer_text
 
-PAGE = """<h1>Digits</h1>
+PAGE = """<h1>Digits</h1><p class="scope">Not of the answer.</p><p class="caution">The models are worse than guessing.</p>
 <section id="answer"><h2>The answer</h2>
 <p class="conclusion">The outputs leak 16.6 points. With dp-sgd at ε = 8, they leak
 nothing measurable.</p>
@@ -32,6 +32,8 @@ def test_sentences_table_and_path_are_those_of_the_page(tmp_path: Path) -> None:
     (tmp_path / "tables").mkdir()
     assert answer_text(tmp_path).replace("\u00a0", " ").splitlines() == [
         "Digits",
+        "",
+        "Caution: The models are worse than guessing.",
         "",
         "The outputs leak 16.6 points. With dp-sgd at ε = 8, they leak nothing measurable.",
         "",

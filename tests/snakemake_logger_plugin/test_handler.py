@@ -16,6 +16,7 @@ from snakemake_logger_plugin_mia_audit.handler import last_line, models_in
 AUDIT = {
     "audit": "mine",
     "datasets": {"digits": {"records": 60}},
+    "training": {"batch": 10},
     "architectures": {"mlp-a": {"model": "vision_transformer"}},
     "mechanisms": {"none": {}, "dp-sgd": {"epsilon": [8, 2]}},
     "explainers": {"methods": ["ixg"]},

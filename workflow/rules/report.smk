@@ -5,6 +5,8 @@ MAPS = expand("<results>/{group}/explanations.parquet", group=COMPARED)
 GROUPED = files_of(audits.grouped_settings(AUDIT), "groups.parquet")
 TABLES = table_files(REPORT)
 FIGURES = figure_files(REPORT)
+# in Snakemake's own report
+SHOWN = f".{min(REPORT.figures.formats, key=('svg', 'png', 'pdf').index)}"
 SIDE_BY_SIDE = {
     name: list(groups)
     for name in AUDIT.datasets
@@ -55,11 +57,11 @@ rule figures:
         MAPS,
     output:
         report(
-            [f"<results>/figures/{name}" for name in FIGURES if name.endswith(".svg")],
+            [f"<results>/figures/{name}" for name in FIGURES if name.endswith(SHOWN)],
             caption="../report/figures.rst",
             category="Figures",
         ),
-        [f"<results>/figures/{name}" for name in FIGURES if not name.endswith(".svg")],
+        [f"<results>/figures/{name}" for name in FIGURES if not name.endswith(SHOWN)],
     log:
         "<results>/logs/figures.log",
     conda:

@@ -54,6 +54,11 @@ def plan(methods: Sequence[str], signals: Sequence[Signal], likelihoods: Sequenc
     return sorted(dict.fromkeys(runs), key=lambda run: [order[signal] for signal in run.signals])
 
 
+def unread(methods: Sequence[str], signals: Sequence[Signal]) -> list[str]:
+    """List the attacks that none of the signals is for."""
+    return [method for method in dict.fromkeys(methods) if not _resolve(method, signals)[1]]
+
+
 def _resolve(method: str, signals: Sequence[Signal]) -> tuple[str, list[tuple[Signal, ...]]]:
     """Split `attack:signal+signal` into the attack and the signals it is to read; without signals the attack decides."""
     name, wanted = split(method)

@@ -7,7 +7,15 @@ from typing import Any
 from threadpoolctl import threadpool_limits
 
 from mia_audit.attacks.design import recognise
-from mia_audit.attacks.io.parquet import GIVEN, OPTIONS, TARGET, SignalsFile, TooFewModels, write_scores
+from mia_audit.attacks.io.parquet import (
+    GIVEN,
+    OPTIONS,
+    TARGET,
+    SignalsFile,
+    TooFewModels,
+    readings_metadata,
+    write_scores,
+)
 from mia_audit.attacks.io.population import population_files, with_population
 from mia_audit.attacks.run import permuted_membership, plan, scores_of
 from mia_audit.commands._arguments import add_spec
@@ -43,6 +51,7 @@ def run(options: argparse.Namespace) -> None:
     given = told.get(GIVEN, {}) | population_files(spec.attacks.model_extra) | (given_digest(options.signals) or {})
     if given:
         metadata[GIVEN] = given
+    metadata |= readings_metadata(spec.attacks.methods if spec.stated else (), file.signals, file.derived)
     runs = plan(spec.attacks.methods, file.signals, spec.attacks.likelihoods)
     if not runs:
         names = ", ".join(signal.name for signal in file.signals)

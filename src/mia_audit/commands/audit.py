@@ -3,9 +3,12 @@
 import argparse
 import os
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mia_audit.errors import UserError
+
+if TYPE_CHECKING:
+    from mia_audit.report.given import GivenSetting
 
 METHODS = ("threshold", "loss-lira", "var-lrt", "l1-lrt", "l2-lrt", "linf-lrt", "lrt")
 
@@ -25,8 +28,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "or NAME:positive|real:low|high for "
         "any other: positive where it is never negative, low where members have lower values; records × models (× queries)",
     )
+    parser.add_argument(
+        "--setting",
+        action="append",
+        default=[],
+        metavar="'NAME: KEY=VALUE …'",
+        help="one of several settings, the one without privacy first: its signals (loss=FILE …) and membership, epsilon, delta, mechanism"
+        " and accuracy (a number, or a file with one for each model)",
+    )
+    parser.add_argument("--settings", type=Path, metavar="FILE", help="the same in a YAML file (docs/your_models.md)")
     parser.add_argument("--out", required=True, type=Path, help="folder for the audit")
-    parser.add_argument("--attacks", nargs="+", default=METHODS, metavar="ATTACK", help=f"default: {' '.join(METHODS)}")
+    parser.add_argument("--attacks", nargs="+", metavar="ATTACK", help=f"default: {' '.join(METHODS)}")
     parser.add_argument("--likelihoods", nargs="+", default=["blend"], metavar="LIKELIHOOD", help="default: blend")
     parser.add_argument(
         "--option",
@@ -61,29 +73,69 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Write scores.parquet, metrics.parquet and .csv, summary.csv, exposure.csv, epsilon.csv, tables/, figures/ and report.html."""
+    """Write what `mia_audit.report.matrix_audit.audit` does, and print the answer."""
     from mia_audit.attacks.section import Attacks
     from mia_audit.config.load import parse
     from mia_audit.evaluation.section import Evaluation
     from mia_audit.report.matrix_audit import Request, audit
     from mia_audit.report.section import Report
 
-    if bool(options.table) == bool(options.membership and options.signal) or (options.table and options.signal):
-        raise UserError("audit: expected --membership and at least one --signal, or --table alone")
+    settings = _settings(options)
+    single = bool(options.table) != bool(options.membership and options.signal) and not (
+        options.table and options.signal
+    )
+    if settings and (options.table or options.signal):
+        raise UserError("audit: --signal and --table are of a single setting: write them into every --setting")
+    if not settings and not single:
+        raise UserError(
+            "audit: expected --membership and at least one --signal, --table alone, or several of --setting"
+        )
     parse(Report, {"exposed": options.exposed}, "audit")
+    options.stated, options.attacks = options.attacks is not None, options.attacks or METHODS
     keys = {"methods": options.attacks, "likelihoods": options.likelihoods, **_options(options.option)}
     attacks = parse(Attacks, keys, "audit")
     evaluation = parse(Evaluation, {"fprs": options.fprs, "confidence": options.confidence}, "audit")
     config = {
         **({"table": str(options.table)} if options.table else {}),
-        **({} if options.table else {"membership": options.membership, "signals": options.signal}),
+        **({"membership": options.membership, "signals": options.signal} if single and not options.table else {}),
+        **(
+            {"settings": {name: one.model_dump(mode="json", exclude_defaults=True) for name, one in settings.items()}}
+            if settings
+            else {}
+        ),
         **{name: getattr(options, name) for name in ("design", "delta", "seed")},
         "attacks": attacks.model_dump(mode="json"),
         "evaluation": evaluation.model_dump(mode="json"),
     }
     given = {**vars(options), "signals": options.signal, "report": not options.no_report, "config": config}
+    given["settings"] = settings
     given["options"] = attacks.model_extra or {}
-    audit(Request(**{name: given[name] for name in Request.__dataclass_fields__}))
+    print(audit(Request(**{name: given[name] for name in Request.__dataclass_fields__})))
+
+
+def _settings(options: argparse.Namespace) -> "dict[str, GivenSetting]":
+    """Return the settings that the command line or a file names; none where there is a single one."""
+    from mia_audit.config.load import parse
+    from mia_audit.config.plain import read_plain
+    from mia_audit.report.given import GivenAudit, below, from_words
+
+    if not (options.setting or options.settings):
+        return {}
+    if options.setting and options.settings:
+        raise UserError("audit: --setting and --settings say the same: expected one of them")
+    if options.settings:
+        file = str(options.settings)
+        return below(options.settings.parent, parse(GivenAudit, read_plain(options.settings), file)).settings
+    values: dict[str, Any] = {}
+    for text in options.setting:
+        try:
+            name, keys = from_words(text)
+        except ValueError as error:
+            raise UserError(f"--setting '{text}': {error}") from None
+        if name in values:
+            raise UserError(f"--setting {name}: given twice")
+        values[name] = keys
+    return parse(GivenAudit, {"settings": values}, "--setting").settings
 
 
 def _options(texts: list[str]) -> dict[str, Any]:

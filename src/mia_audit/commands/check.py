@@ -49,7 +49,8 @@ def run(options: argparse.Namespace) -> None:
         from mia_audit.config.policy import load_policy
 
         load_policy(Path(audit.report.policy))
-    print(f"{options.config}: plain YAML, keeps to the schema, and its {len(files)} files and folders exist")
+    exist = "its file or folder exists" if len(files) == 1 else f"its {len(files)} files and folders exist"
+    print(f"{options.config}: plain YAML, keeps to the schema, and {exist if files else 'names no file'}")
 
 
 def _files(audit: "Audit") -> list[tuple[str, Path]]:

@@ -18,7 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--name", default="", help="name of the audit and of its file (that of the data)")
     parser.add_argument("--label", default="", help="the table's column that holds the class")
     parser.add_argument(
-        "--leave-out", nargs="*", default=[], metavar="COLUMN", help="columns that no model sees, such as ids"
+        "--drop", nargs="*", default=[], metavar="COLUMN", help="columns that no model sees, such as ids"
     )
     parser.add_argument(
         "--keep",
@@ -26,6 +26,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="COLUMN",
         help="columns that look like ids and are features all the same",
+    )
+    parser.add_argument(
+        "--person", default="", metavar="COLUMN", help="the table's column that names whose a record is"
+    )
+    parser.add_argument(
+        "--impute", nargs="*", default=[], metavar="COLUMN=CONSTANT", help="what stands for missing values of a column"
     )
     parser.add_argument(
         "--model", default="", help="train.py, package.module:Class, or any built-in model (a small one)"
@@ -54,13 +60,12 @@ def run(options: argparse.Namespace) -> None:
     except UserError:
         path.unlink()
         raise
-    print(
-        f"{path}: {looked.records} records, {looked.classes} classes; next: snakemake --cores all --configfile {path}"
-    )
+    print(f"{path}: {looked.records} records, {looked.classes} classes; next: mia-audit run {path}")
 
 
 def _look(options: argparse.Namespace) -> "Looked":
-    from mia_audit.planning.look import columns_of, identifiers, label_of, look_at_folder, look_at_table
+    from mia_audit.planning.look import columns_of, label_of, look_at_folder, look_at_table
+    from mia_audit.pools.columns import identifiers
 
     if not options.data.exists():
         raise UserError(f"{options.data}: no such file or folder; expected a table, or a folder of images or arrays")
@@ -68,16 +73,26 @@ def _look(options: argparse.Namespace) -> "Looked":
         return look_at_folder(options.data)
     frame = columns_of(options.data)
     label = label_of(frame, options.label or _asked_label(frame.columns))
-    left = list(options.leave_out)
-    unknown = [name for name in [*left, *options.keep] if name not in frame.columns]
+    said = dict.fromkeys(options.drop, "drop") | dict.fromkeys(options.keep, "feature")
+    impute = dict(_constant(text) for text in options.impute)
+    named = [*said, *impute, *([options.person] if options.person else [])]
+    unknown = [name for name in named if name not in frame.columns]
     if unknown:
         raise UserError(f"{options.data}: no column '{unknown[0]}'; it has {', '.join(frame.columns)}")
-    for column, why in identifiers(frame, label).items():
-        if column in left or column in options.keep:
-            continue
-        if _asked(column, why):
-            left.append(column)
-    return look_at_table(options.data, frame, label, left)
+    for column, why in identifiers(frame, {label, options.person, *said}).items():
+        said[column] = "drop" if _asked(column, why) else "feature"
+    more = {"person": options.person, "impute": impute}
+    return look_at_table(options.data, frame, label, said, {key: value for key, value in more.items() if value})
+
+
+def _constant(text: str) -> tuple[str, float | str]:
+    name, equals, value = text.partition("=")
+    if not (name and equals and value):
+        raise UserError(f"--impute {text}: expected COLUMN=CONSTANT")
+    try:
+        return name, float(value)
+    except ValueError:
+        return name, value
 
 
 def _asked_label(columns: list[str]) -> str:
@@ -90,12 +105,13 @@ def _asked_label(columns: list[str]) -> str:
 
 
 def _asked(column: str, why: str) -> bool:
-    """Ask whether a column is to be left out; UserError where nobody can answer."""
+    """Ask whether a column is to be dropped; UserError where nobody can answer."""
     if not sys.stdin.isatty():
         raise UserError(
-            f"column '{column}' looks like an identifier, by {why}: say --leave-out {column}, or --keep {column} if models are to see it"
+            f"column '{column}' looks like an identifier, by {why}: say --drop {column}, --person {column} if it says whose a"
+            f" record is, or --keep {column} if models are to see it"
         )
-    answer = input(f"Column '{column}' looks like an identifier, by {why}. Leave it out? [Y/n] ")
+    answer = input(f"Column '{column}' looks like an identifier, by {why}. Drop it? [Y/n] ")
     return answer.strip().lower() not in ("n", "no")
 
 

@@ -8,11 +8,9 @@ import numpy as np
 
 from mia_audit.commands._arguments import add_spec, add_threads
 from mia_audit.config.specs import PoolSpec
-from mia_audit.errors import UserError
 from mia_audit.pools import pools
 from mia_audit.pools.build import build_pool
-from mia_audit.pools.catalogue import OPTIONAL_KEYS
-from mia_audit.pools.section import Dataset
+from mia_audit.pools.catalogue import check_keys
 from mia_audit.pools.store import write_pool
 from mia_audit.privacy.moments import release_between
 
@@ -30,12 +28,7 @@ def run(options: argparse.Namespace) -> None:
     name, section = spec.name, spec.dataset
     where = f"datasets.{name}"
     member = pools[section.source]
-    for key in OPTIONAL_KEYS:
-        if key not in member.keys and getattr(section, key) != Dataset.model_fields[key].default:
-            raise UserError(
-                f"{where}.{key}: pool '{section.source}' does not read it;"
-                f" it reads {', '.join(member.keys) or 'none of those keys'}"
-            )
+    check_keys(section, where)
     new = not options.out.exists()
     options.out.mkdir(parents=True, exist_ok=True)
     try:

@@ -10,7 +10,7 @@ from pydantic import Field, PrivateAttr, field_validator, model_validator
 from mia_audit.errors import UserError
 from mia_audit.learners.command_line import check_commands
 from mia_audit.learners.naming import BUILT_IN, Outputs, check_script, described_as, learner_of, script_and_function
-from mia_audit.sections import Epsilon, FilePath, Section, folder_name
+from mia_audit.sections import Epsilons, FilePath, Section, folder_name
 from mia_audit.training.section import Training, TrainingOverrides
 
 Parameter = bool | int | float | str
@@ -21,7 +21,7 @@ MOST_SWEPT = 1000
 class Under(Section):
     """An architecture under one of the audit's mechanisms."""
 
-    epsilon: tuple[Epsilon, ...] = ()
+    epsilon: Epsilons = ()
     """Some of the mechanism's privacy budgets; all of them when left out."""
     training: TrainingOverrides = TrainingOverrides()
     """Training keys that differ for this architecture under this mechanism."""

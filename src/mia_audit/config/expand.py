@@ -11,6 +11,7 @@ from mia_audit.explain import explainers
 from mia_audit.explain.catalogue import EXPLANATION_SETS, private_epsilon
 from mia_audit.explanation_metrics import measures
 from mia_audit.pools.named_members import COLUMN
+from mia_audit.pools.section import Dataset
 from mia_audit.privacy.catalogue import Mechanism, Unit
 from mia_audit.signals.families import families, methods_of
 
@@ -137,9 +138,9 @@ def weights_file(audit: Audit, architecture: str) -> list[str]:
     return [source] if Path(source).is_file() else []
 
 
-def pool_files(audit: Audit, dataset: str) -> list[str]:
-    """Return the user's files that a pool is read from, so that Snakemake notices when they change; none for a folder of images."""
-    root, person = audit.datasets[dataset].path, audit.datasets[dataset].person
+def files_of(section: Dataset) -> list[str]:
+    """Return the user's files that a pool is read from; none of a folder of images."""
+    root, person = section.path, section.person
     paths = [Path(root), Path(root, "records.npy"), Path(root, "labels.npy")] if root else []
     paths += [Path(root, f"{person}.npy"), Path(person)] if person else []
     return [str(path) for path in paths if path.is_file()]
@@ -149,7 +150,7 @@ def group_files(audit: Audit, dataset: str) -> list[str]:
     """Return the user's files that groups of a pool's records are read from: the pool's, and arrays of their own."""
     root = audit.datasets[dataset].path
     arrays = [Path(root, f"{name}.npy") for name in audit.datasets[dataset].edges_of_groups] if root else []
-    return [*pool_files(audit, dataset), *(str(path) for path in arrays if path.is_file())]
+    return [*files_of(audit.datasets[dataset]), *(str(path) for path in arrays if path.is_file())]
 
 
 def grouped_settings(audit: Audit) -> list[Setting]:
@@ -245,7 +246,7 @@ def side_by_side_settings(audit: Audit, dataset: str) -> dict[str, list[Setting]
         group[0].architecture: group for group in listed if audit.architectures[group[0].architecture].swept is None
     }
     models = {audit.architectures[name].model or name for name in groups}
-    return groups if audit.explanation_metrics.shown and len(models) > 1 else {}
+    return groups if audit.explanation_metrics.shown and audit.report.show_records and len(models) > 1 else {}
 
 
 def explained_settings(audit: Audit, dataset: str) -> dict[str, Setting]:

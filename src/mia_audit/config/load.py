@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from mia_audit.config.fit import check_fit
 from mia_audit.config.plain import read_plain, refuse_excess
 from mia_audit.config.schema import Audit
 from mia_audit.errors import UserError, suggest
@@ -21,7 +22,9 @@ def load_audit(path: Path) -> Audit:
 def check_audit(values: Any, where: str) -> Audit:
     """Validate the mapping that an audit's YAML file holds; a mistake in it is a UserError that names `where` and the key."""
     refuse_excess(values, where)
-    return parse(Audit, values, where)
+    audit = parse(Audit, values, where)
+    check_fit(audit, where)
+    return audit
 
 
 def parse(model: type[Model], values: Any, where: str) -> Model:

@@ -44,6 +44,10 @@ def read_plain(path: Path) -> Any:
         values = yaml.safe_load(text)
     except RecursionError:
         raise UserError(f"{path}: nested too deep; a config has at most {MOST_DEPTH} levels") from None
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        at = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        raise UserError(f"{path}{at}: not YAML: {error.problem or error.context}") from None
     except (yaml.YAMLError, ValueError, TypeError, OverflowError) as error:  # dates and numbers that are none
         raise UserError(f"{path}: not YAML: {' '.join(str(error).split())[:400]}") from None
     except (KeyError, AttributeError):  # PyYAML's, for `!!bool x` and `!!timestamp x`
@@ -132,7 +136,7 @@ def _texts(value: Any, key: str) -> Iterator[tuple[str, str]]:
 
 
 def code_named(values: Any) -> list[str]:
-    """List what a config names that is run: Python files, classes of packages but scikit-learn's, and commands; sorted."""
+    """List what a config names that is run: Python files, classes of packages but scikit-learn's and captum's, and commands; sorted."""
     from mia_audit.learners.naming import CLASS
     from mia_audit.registry import code_files
 
@@ -141,6 +145,6 @@ def code_named(values: Any) -> list[str]:
         last = key.rpartition(".")[2]
         if last in ("train", "predict") and " " in text.strip():
             named.add(f"command: {text}")
-        elif CLASS.fullmatch(text) and not text.startswith("sklearn."):
+        elif CLASS.fullmatch(text) and not text.startswith(("sklearn.", "captum:")):
             named.add(text)
     return sorted(named)

@@ -18,6 +18,7 @@ from mia_audit.explain.catalogue import EXPLANATION_SETS
 from mia_audit.explain.private_section import PrivateExplanations
 from mia_audit.explain.section import Explainers
 from mia_audit.report.gate.policy import Policy
+from mia_audit.report.section import Figures
 from mia_audit.sections import Epsilon, Section
 
 
@@ -163,6 +164,7 @@ class ReportSpec(Spec):
     """Data sets on which intrinsic explanations are compared with post-hoc ones."""
     evaluation: Evaluation = Evaluation()
     explainers: Explainers = Explainers()
+    figures: Figures = Figures()
     studies: dict[str, Study] = Field(default_factory=dict)
     """Studies of private explanations by data set; tables and figures do without."""
     policy: Policy | None = None
@@ -177,11 +179,12 @@ class ReportSpec(Spec):
         return cls(
             audit=audit.audit,
             title=audit.report.title or audit.audit,
-            exposed=audit.report.exposed,
+            exposed=audit.report.exposed if audit.report.show_records else 0,
+            figures=audit.report.figures,
             settings=tuple(reported_settings(audit)),
             likelihood=audit.attacks.likelihoods[0],
             explanation_metrics=bool(expand.compared_settings(audit)),
-            explanation_maps=audit.explanation_metrics.shown > 0,
+            explanation_maps=audit.explanation_metrics.shown > 0 and audit.report.show_records,
             curves=expand.measures_curves(audit),
             intrinsic=tuple(expand.intrinsic_datasets(audit)),
             evaluation=Evaluation(**audit.evaluation.model_dump()),

@@ -25,14 +25,14 @@ from mia_audit.privacy import catalogue as privacy
 from mia_audit.privacy.catalogue import Acknowledgement
 from mia_audit.privacy.section import DATASET, Privacy
 from mia_audit.report.section import Report
-from mia_audit.sections import Epsilon, FilePath, Name, Probability, Section, known
+from mia_audit.sections import Epsilon, Epsilons, FilePath, Name, Probability, Section, known
 from mia_audit.training.section import Training, TrainingOverrides
 
 
 class Mechanism(privacy.Mechanism):
     """How training protects its records, at which privacy budgets; the other keys are those that the mechanism declares."""
 
-    epsilon: tuple[Epsilon, ...] = ()
+    epsilon: Epsilons = ()
     """Privacy budgets, one setting each; `none` has only inf."""
     training: TrainingOverrides = TrainingOverrides()
     """Training keys that differ for this mechanism."""
@@ -89,6 +89,9 @@ def _named(key: str) -> BeforeValidator:
 
     return BeforeValidator(fill)
 
+
+LEAST_EPSILON = 1e-3
+"""A privacy budget of training below which no accountant is asked for the noise."""
 
 MOST_JOBS = 200_000
 """Blocks of shadow models, over all settings, that an audit may have: more is a slip, and takes hours to plan."""
@@ -203,6 +206,11 @@ class Audit(Section):
                 raise ValueError(f"{where}: missing; list the privacy budgets, for example [8, 2]")
             elif "inf" in mechanism.epsilon:
                 raise ValueError(f"{where}: inf is training without privacy; add the mechanism 'none' for it")
+            for epsilon in mechanism.epsilon:
+                if float(epsilon) < LEAST_EPSILON:
+                    raise ValueError(
+                        f"{where}: {epsilon} is below {LEAST_EPSILON:g}, at which noise leaves nothing to learn, and calibration ends"
+                    )
             if len(set(mechanism.epsilon)) < len(mechanism.epsilon):
                 raise ValueError(f"{where}: an ε is given twice")
         return self
@@ -283,9 +291,8 @@ class Audit(Section):
         foreign = all(learner != BUILT_IN for _, learner in models)
         for name in self.explainers.methods if named or not foreign else ():
             if models and not any(explainers[name].explains(*model) for model in models):
-                alone = " and ".join(explainers[name].models or explainers[name].learners or ("torch modules",))
                 raise ValueError(
-                    f"explainers.methods: {name} explains {alone} alone, and no architecture is one; leave it out"
+                    f"explainers.methods: {name} explains {explainers[name].alone} alone, and no architecture is one; leave it out"
                     + (" (methods: [] asks for outputs alone)" if foreign else "")
                 )
         return self

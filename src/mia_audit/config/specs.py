@@ -24,6 +24,7 @@ from mia_audit.explanation_metrics import measures
 from mia_audit.pools.section import Dataset, Membership
 from mia_audit.privacy.catalogue import Mechanism
 from mia_audit.registry import code_files, file_digest
+from mia_audit.report.section import Figures
 from mia_audit.sections import Epsilon, Section
 from mia_audit.signals.families import options_of
 from mia_audit.storage.foreign_json import parse_json
@@ -34,7 +35,7 @@ DIGEST_LENGTH = 16
 
 
 CODE = "code"
-"""The key that holds the SHA-256 of every file of the user's own that the other keys name."""
+"""The key that holds the SHA-256 of every file of the user's own that the other keys name: code, and a pool's data."""
 
 
 class Spec(Section):
@@ -121,6 +122,12 @@ class GroupsSpec(PoolSpec):
             "source": section.source or dataset
         }
         return cls(seed=audit.seed, name=dataset, dataset=Dataset(**values))
+
+    def contents(self) -> dict[str, Any]:
+        """Return the keys that were set, and the digests of the files that they name: it is their content that counts, not their date."""
+        values = super().contents()
+        files = {file: file_digest(file) for file in expand.files_of(self.dataset)}
+        return values | ({CODE: values.get(CODE, {}) | files} if files else {})
 
 
 class MembershipSpec(Spec):
@@ -382,13 +389,14 @@ class SideBySideSpec(Spec):
     dataset: str
     architectures: dict[str, tuple[tuple[str, Epsilon, str], ...]]
     """Mechanism, ε and heading of every setting, by architecture."""
+    figures: Figures = Figures()
 
     @classmethod
     def of(cls, audit: Audit, dataset: str) -> Self:
         """Specify a data set's figure."""
         groups = expand.side_by_side_settings(audit, dataset).items()
         headings = {name: tuple((one.mechanism, one.epsilon, one.label) for one in group) for name, group in groups}
-        return cls(dataset=dataset, architectures=headings)
+        return cls(dataset=dataset, architectures=headings, figures=audit.report.figures)
 
 
 class FiltersSpec(Spec):
@@ -404,6 +412,7 @@ class FiltersSpec(Spec):
     """Records that are drawn."""
     architectures: dict[str, tuple[tuple[str, str], ...]]
     """Heading and folder of every setting, by architecture."""
+    figures: Figures = Figures()
 
     @classmethod
     def of(cls, audit: Audit, dataset: str) -> Self:
@@ -416,6 +425,7 @@ class FiltersSpec(Spec):
             top=audit.explainers.read(Top).llm_top,
             shown=audit.explanation_metrics.shown,
             architectures={name: tuple((one.label, one.path) for one in group) for name, group in groups},
+            figures=audit.report.figures,
         )
 
 
@@ -474,11 +484,14 @@ class AttackSpec(Spec):
     seed: int
     dataset: str
     attacks: Attacks
+    stated: bool = False
+    """Whether the config names other attacks than the default's: those that find nothing to read are then reported."""
 
     @classmethod
     def of(cls, audit: Audit, dataset: str) -> Self:
         """Specify the attacks on a data set's settings."""
-        return cls(seed=audit.seed, dataset=dataset, attacks=Attacks(**audit.attacks.model_dump()))
+        named: Any = {"stated": True} if audit.attacks.methods != Attacks().methods else {}
+        return cls(seed=audit.seed, dataset=dataset, attacks=Attacks(**audit.attacks.model_dump()), **named)
 
 
 class EvaluationSpec(Spec):

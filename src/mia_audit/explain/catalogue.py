@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from mia_audit.explain.model_kinds import Kind, kind_of
 from mia_audit.registry import Registry
 from mia_audit.sections import Options
 
@@ -60,11 +61,24 @@ class Explainer:
     needs_torch_module: bool = True
     learners: tuple[str, ...] = ()
     of_box: OfBox | None = None
+    reads: Callable[[Kind], bool] | None = None
+    """Whether it can read a built-in model of that kind, where it cannot read all."""
+    reads_what: str = ""
+    """What such models have, in words."""
+    check: Callable[[], None] | None = None
+    """Raises UserError for a name that matches a pattern and is none all the same."""
 
     def explains(self, model: str, learner: str = "torch-module") -> bool:
         """Return whether it can explain models of that name, which that learner trains."""
         able = WITH_MODULES if self.needs_torch_module else self.learners
+        if learner == WITH_MODULES[0] and self.reads and not self.reads(kind_of(model)):
+            return False
         return (not self.models or model in self.models) and (not able or learner in able)
+
+    @property
+    def alone(self) -> str:
+        """What it explains where it does not explain all models, in words."""
+        return self.reads_what or " and ".join(self.models or self.learners or ("torch modules",))
 
 
 explainers: Registry[Explainer] = Registry("explainer", "mia_audit.explain.methods", "_", eager=True)
@@ -81,6 +95,8 @@ def explainer(
     multiplied: bool = False,
     needs_training_records: bool = False,
     label: str = "",
+    reads: Callable[[Kind], bool] | None = None,
+    reads_what: str = "",
 ) -> Callable[[Attribute], Attribute]:
     """Register the decorated function as an explainer; see `Explainer`."""
 
@@ -95,6 +111,8 @@ def explainer(
             multiplied,
             needs_training_records,
             label or name,
+            reads=reads,
+            reads_what=reads_what,
         )
         explainers.register(name, attribute)(member)
         return attribute

@@ -4,6 +4,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
+from mia_audit.errors import UserError
 from mia_audit.explain.catalogue import explainers
 from mia_audit.sections import OpenSection, Options, Precision, known
 
@@ -31,7 +32,13 @@ class Explainers(OpenSection):
     @field_validator("methods")
     @classmethod
     def _methods(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple(known(explainers, name) for name in value)
+        for name in value:
+            if check := explainers[known(explainers, name)].check:
+                try:
+                    check()
+                except UserError as error:
+                    raise ValueError(str(error)) from None
+        return value
 
     @model_validator(mode="after")
     def _options(self) -> Self:

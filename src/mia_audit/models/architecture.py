@@ -36,7 +36,7 @@ def describe(name: str, model: str, parameters: Parameters, shape: tuple[int, ..
     """Build the model once, on the pool's shape, and return the metadata that rebuild it.
 
     Keys: name, learner, model, arguments (resolved), shape (of a record in the pool), input_shape (as the model takes it), classes,
-    parameters (trainable numbers), activation_bytes (kept by a record's pass for its backward pass),
+    parameters (trainable numbers), stored_bytes (with buffers), activation_bytes (kept by a record's pass for its backward pass),
     batch_norm, batch_norm_layers, normalisation (the model's own mean and standard deviation of pixels,
     used where the data set states none; empty for 0.5). Raises UserError, which names the config's key, for an unknown model,
     for parameters or an image size that it refuses, and for a table given to an image model or the other way round.
@@ -74,6 +74,7 @@ def _described(name: str, model: str, parameters: Parameters, shape: tuple[int, 
         "input_shape": list(input_shape),
         "classes": classes,
         "parameters": sum(parameter.numel() for parameter in built.parameters()),
+        "stored_bytes": sum(value.numel() * value.element_size() for value in built.state_dict().values()),
         "activation_bytes": kept,
         "batch_norm": bool(layers),
         "batch_norm_layers": layers,

@@ -120,7 +120,7 @@ def estimate(
                 count = sizes[dataset].public
                 steps = section.pretraining.epochs * ceil(count / section.pretraining.batch)
                 plan.add("pretrain", _training(cost, steps, section.pretraining.epochs * count))
-                plan.store("weights", 4 * models[key]["parameters"])
+                plan.store("weights", models[key]["stored_bytes"])
     for setting in settings(audit):
         model = models.get((setting.dataset, setting.architecture))
         if setting.trained and model:
@@ -151,8 +151,8 @@ def _setting(plan: Plan, audit: Audit, setting: Setting, size: Size, metadata: M
     if private:
         once = costs.calibration(mechanism, training, round(units), float(setting.epsilon))
         plan.add(stage, len(blocks(audit)) * once)
-    weights, batch = 4 * metadata["parameters"], audit.compute.micro_batch
-    plan.store("weights", count * weights)
+    batch = audit.compute.micro_batch
+    plan.store("weights", count * metadata["stored_bytes"])  # buffers too, such as random projections
     plan.need("train", training_bytes(metadata, training, batch, private))
     plan.need("signals", explaining_bytes(metadata, batch))
     of_model = families_of(audit)[setting.architecture]

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 MODELS = 16
 """Shadow models of a first audit."""
 
+BATCH = 32
+"""Records per step, where there are enough."""
+
 PUBLIC = 0.15
 """Share of a table's records that standardise the columns of built-in models."""
 
@@ -51,13 +54,15 @@ def first_config(name: str, looked: Looked, architecture: Mapping[str, Any], est
     """Return the text of a config, with a comment on what may be changed first."""
     built_in = architecture["model"] in ("mlp", "vision_transformer")
     dataset = dict(looked.section)
-    if built_in and len(looked.shape) == 1:
-        dataset |= {"public": max(10, round(PUBLIC * looked.records)), "standardise": "public"}
+    public = max(10, round(PUBLIC * (looked.units or looked.records))) if built_in and len(looked.shape) == 1 else 0
+    if public:
+        dataset |= {"public": public, "standardise": "public"}
+    batch = max(1, min(BATCH, (looked.records - public) // 4))  # half of a training set at most
     lines = [
         f"# An audit of {architecture['model']} on {looked.section['path']}: {looked.records} records of {_shape(looked)},"
         f" {looked.classes} classes.",
         "#",
-        f"#   snakemake --cores all --configfile {name}.yaml       (add -n to see what would run)",
+        f"#   mia-audit run {name}.yaml       (-n only says what would run)",
         "#",
         f"# {estimate or f'What it takes: mia-audit plan {name}.yaml'}",
         "# All keys: config/README.md.",
@@ -76,7 +81,7 @@ def first_config(name: str, looked: Looked, architecture: Mapping[str, Any], est
         *(f"    {key}: {_yaml(value)}" for key, value in architecture.items()),
         "",
         *(
-            ["training: {epochs: 30, batch: 32, learning_rate: 1.0e-3}   # as your own model is trained", ""]
+            [f"training: {{epochs: 30, batch: {batch}, learning_rate: 1.0e-3}}   # as your own model is trained", ""]
             if built_in
             else []
         ),
@@ -110,7 +115,7 @@ def _yaml(value: Any) -> str:
 
 def _remark(key: str) -> str:
     remarks = {
-        "leave_out": "   # columns that name records",
+        "columns": "   # drop: no model sees it; docs/pools.md",
         "public": "   # set aside, for scaling the columns",
         "size": "   # pixels that all images are resized to",
     }

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mia_audit.errors import UserError, suggest
+from mia_audit.pools.columns import FEW
 from mia_audit.pools.section import Dataset
 
 if TYPE_CHECKING:
@@ -16,14 +16,6 @@ if TYPE_CHECKING:
 
 LABELS = ("label", "class", "target", "y", "outcome", "income", "diagnosis")
 """Names of columns that are taken for the class, the first one found."""
-
-IDENTIFIER = re.compile(
-    r"(?i)(^|[_\W])(id|ids|uuid|guid|ssn|name|surname|email|e-mail|phone|address|zip|postcode|iban|mrn|index|row)($|[_\W])|[a-z]ID$|^unnamed"
-)
-"""Names of columns that name a person or a row."""
-
-FEW = 20
-"""Rows below which distinct values say nothing."""
 
 CLASSES = 100
 """Classes beyond which a column is taken for something else."""
@@ -37,7 +29,8 @@ class Looked:
     records: int
     shape: tuple[int, ...]
     classes: int
-    columns: tuple[str, ...] = ()
+    units: int = 0
+    """Records, or persons where the table names them."""
 
 
 def columns_of(path: Path) -> pl.DataFrame:
@@ -63,36 +56,24 @@ def label_of(frame: pl.DataFrame, given: str) -> str:
     return usual[0]
 
 
-def identifiers(frame: pl.DataFrame, label: str) -> dict[str, str]:
-    """Return the columns that look as if they named single records, each with what makes it look so."""
-    found = {}
-    for name in frame.columns:
-        column = frame[name]
-        if name == label:
-            continue
-        distinct = column.n_unique()
-        if IDENTIFIER.search(name):
-            found[name] = "its name"
-        elif len(column) > FEW and distinct == len(column) and not column.dtype.is_float():
-            found[name] = "a different value in every row"
-    return found
-
-
-def look_at_table(path: Path, frame: pl.DataFrame, label: str, leave_out: Sequence[str]) -> Looked:
-    """Describe a table of records; columns of text count once for each of their values."""
+def look_at_table(
+    path: Path, frame: pl.DataFrame, label: str, columns: Mapping[str, str], more: Mapping[str, object]
+) -> Looked:
+    """Describe a table of records; `more` are further keys of its section. UserError for what a pool of it would refuse."""
     classes = frame[label].n_unique()
     if classes > CLASSES:
         raise UserError(
             f"--label: column '{label}' has {classes} different values; name the column that holds the class"
         )
-    features = [name for name in frame.columns if name != label and name not in leave_out]
-    if not features:
-        raise UserError(f"{path}: no column is left beside '{label}'")
-    width = sum(1 if frame[name].dtype.is_numeric() else frame[name].n_unique() for name in features)
     section: dict[str, object] = {"source": "table", "path": str(path), "label": label}
-    if leave_out:
-        section["leave_out"] = list(leave_out)
-    return Looked(section, len(frame), (width,), classes, tuple(features))
+    if columns:
+        section["columns"] = dict(columns)
+    section |= more
+    from mia_audit.pools import pools
+
+    source = pools["table"].load(Dataset(**section), "init")  # type: ignore[arg-type]
+    units = len(frame) if source.persons is None else len(set(source.persons.tolist()))
+    return Looked(section, len(frame), tuple(source.records.shape[1:]), classes, units)
 
 
 def look_at_folder(path: Path) -> Looked:
@@ -107,6 +88,10 @@ def look_at_folder(path: Path) -> Looked:
         return Looked({"source": "arrays", "path": str(path)}, shape[0], tuple(shape[1:]), len(np.unique(labels)))
     from mia_audit.pools import pools
 
+    if any(path.glob("*-idx3-ubyte*")):
+        source = pools["idx"].load(Dataset(source="idx", path=str(path)), "init")
+        shape = tuple(source.records.shape[1:])
+        return Looked({"source": "idx", "path": str(path)}, len(source.records), shape, len(source.classes))
     dataset = Dataset(source="images", path=str(path))
     section: dict[str, object] = {"source": "images", "path": str(path)}
     try:

@@ -55,18 +55,24 @@ def training_bytes(metadata: Mapping[str, Any], training: Training, micro_batch:
     """Return the bytes that training a model takes on a CPU, by its architecture.json."""
     weights, activations = _bytes_of(metadata)
     per_record = min(micro_batch * weights, max(HELD["cpu"], 4 * weights)) if private else 0
-    return PROCESS_BYTES + 4 * weights + 2 * per_record + min(micro_batch, training.batch) * activations
+    at_once = min(micro_batch, training.batch) * activations
+    return PROCESS_BYTES + 4 * weights + _buffers(metadata) + 2 * per_record + at_once
 
 
 def explaining_bytes(metadata: Mapping[str, Any], micro_batch: int) -> int:
     """Return the bytes that explaining records takes on a CPU: the graph of a batch, and weights."""
     weights, activations = _bytes_of(metadata)
-    return PROCESS_BYTES + weights + micro_batch * activations
+    return PROCESS_BYTES + weights + _buffers(metadata) + micro_batch * activations
 
 
 def _bytes_of(metadata: Mapping[str, Any]) -> tuple[int, int]:
     """Return the bytes of a model's weights and those that a record's pass keeps."""
     return 4 * metadata["parameters"], metadata["activation_bytes"]
+
+
+def _buffers(metadata: Mapping[str, Any]) -> int:
+    """Return the bytes of what a model keeps beside its weights, such as random projections."""
+    return int(metadata["stored_bytes"]) - 4 * int(metadata["parameters"])
 
 
 def training_memory(audit: Audit, architecture: str, mechanism: str, described: str, attempt: int) -> int:
@@ -99,7 +105,7 @@ def _megabytes(audit: Audit, described: str, attempt: int, on_cpu: Callable[[Map
     if "activation_bytes" not in metadata:  # somebody else's model
         return attempt * MODEL_MEGABYTES
     on_gpu = audit.compute.device.startswith("cuda")
-    needed = GPU_PROCESS_BYTES + 4 * metadata["parameters"] if on_gpu else on_cpu(metadata)
+    needed = GPU_PROCESS_BYTES + metadata["stored_bytes"] if on_gpu else on_cpu(metadata)
     return attempt * ceil(needed / 1e6)
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from mia_audit.config.schema import Audit
 from mia_audit.errors import UserError
+from mia_audit.pools import pools
 from mia_audit.pools.section import Dataset
 from mia_audit.pools.store import read_persons
 from mia_audit.storage import open_table, table_metadata
@@ -22,7 +23,7 @@ class Size:
     shape: tuple[int, ...]
     classes: int
     persons: int = 0
-    """Of the audited records, where the unit is the person and their number is known."""
+    """Of the (audited) records, where they are named and their number is known."""
 
     @property
     def bytes(self) -> int:
@@ -41,16 +42,13 @@ SOURCES = {
     "food101": Size(101_000, 0, (3, 224, 224), 101),
     "mnist": Size(70_000, 0, (1, 28, 28), 10),
     "fashion_mnist": Size(70_000, 0, (1, 28, 28), 10),
-    "randhie": Size(20_190, 0, (24,), 3),
+    "randhie": Size(20_190, 0, (24,), 3, persons=5_912),
 }
 """All records of published sources (train and test); images that vary in size are assumed to be stored at 224 pixels."""
 
-PERSONS = {"randhie": 5_912}
-"""Persons of published sources that name them."""
-
 
 def size_of(audit: Audit, dataset: str, results: Path, given: dict[str, Size]) -> Size:
-    """Return a data set's size: as given, as its pool on disk has it, or as its source was published.
+    """Return a data set's size: as given, as its pool on disk has it, as its source was published, or as its files have it.
 
     Raises UserError where none of these is known.
     """
@@ -64,13 +62,22 @@ def size_of(audit: Audit, dataset: str, results: Path, given: dict[str, Size]) -
         ids = read_persons(pool) if section.by_person else None
         persons = 0 if ids is None else len(set(ids.tolist()))
         return Size(records, section.public, tuple(metadata["shape"]), len(metadata["classes"]), persons)
-    source = SOURCES.get(section.source or dataset)
-    if source is None:
-        raise UserError(
-            f"datasets.{dataset}: its pool is not built, so its size is unknown: build it (snakemake --until pool), or give"
-            f" --pool {dataset}=RECORDS,SHAPE,CLASSES, such as --pool {dataset}=20000,3x224x224,10"
-        )
+    source = SOURCES.get(section.source or dataset) or _read(section, dataset)
     return _selected(source, section)
+
+
+def _read(section: Dataset, dataset: str) -> Size:
+    """Return the size of the user's own data, from their files: of images the headers alone are read."""
+    where = f"datasets.{dataset}"
+    try:
+        source = pools[section.source].load(section, where)
+    except UserError as error:
+        raise UserError(
+            f"{error}. (Where the data are elsewhere, give their size: --pool {dataset}=RECORDS,COLUMNS,CLASSES for a table,"
+            f" such as {dataset}=20000,24,3, and --pool {dataset}=20000,3x224x224,10 for images)"
+        ) from None
+    persons = 0 if source.persons is None else len(set(source.persons.tolist()))
+    return Size(len(source.records), 0, tuple(source.records.shape[1:]), len(source.classes), persons)
 
 
 def parse_size(text: str, audit: Audit) -> tuple[str, Size]:
@@ -90,7 +97,8 @@ def parse_size(text: str, audit: Audit) -> tuple[str, Size]:
 
 def _selected(source: Size, section: Dataset) -> Size:
     shape = (source.shape[0], section.size, section.size) if section.size else source.shape
-    each = source.records / PERSONS.get(section.source, source.records) if section.by_person else 1
+    persons = source.persons or source.records
+    each = source.records / persons if section.by_person else 1
     public = round(section.public * each)
     records = round(section.records * each) if section.records else source.records - public
     return Size(records, public, shape, source.classes, round(records / each) if section.by_person else 0)

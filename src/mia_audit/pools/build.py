@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -66,7 +66,7 @@ class Data:
 class Records:
     """Records of one side: data [n, …], labels [n], content hashes [n], rows in the source [n], labels replaced by wrong ones [n].
 
-    `persons` are the ids of their persons [n], where the section names them.
+    `persons` are the ids of their persons [n], where the section names them, and `files` their files [n], where each has its own.
     """
 
     data: Data
@@ -75,6 +75,7 @@ class Records:
     source: Int[np.ndarray, " n"]
     flipped: Bool[np.ndarray, " n"]
     persons: Shaped[np.ndarray, " n"] | None = None
+    files: Sequence[str] | None = None
 
 
 @dataclass(frozen=True)
@@ -163,7 +164,8 @@ def build_pool(
         labels, flipped = _with_label_noise(source.labels[rows], owners, len(source.classes), label_noise, name, seed)
         hashes = [distinct.sha256[position] for position in positions]
         ids = None if source.persons is None else source.persons[rows]
-        return Records(Data(distinct.store, positions, scaling), labels, hashes, rows, flipped, ids)
+        files = None if source.files is None else [source.files[row] for row in rows]
+        return Records(Data(distinct.store, positions, scaling), labels, hashes, rows, flipped, ids, files)
 
     return Pool(side(audited, section.label_noise), side(public, 0.0), metadata)
 

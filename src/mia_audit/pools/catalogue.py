@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol
@@ -54,17 +54,41 @@ class Source:
 
     Without it the names of `features` are known, where the records are rows of a table.
     """
+    files: Sequence[str] | None = None
+    """The file of every record, where each has its own: its path below the section's."""
+
+
+@dataclass(frozen=True)
+class Header:
+    """What is known of a data set before its records are read: each part empty or None where it is not."""
+
+    kind: Literal["image", "table", ""] = ""
+    records: int | None = None
+    """At most so many, duplicates included."""
+    columns: tuple[str, ...] = ()
+    """Of a table in a file: the label's and persons' among them."""
 
 
 @dataclass(frozen=True)
 class PoolSource:
-    """How a data set is loaded, and the keys of its section that say where from and how.
+    """How a data set is loaded, the keys of its section that say where from and how, and what is known without reading it.
 
     `load` takes the section and how errors call it (`datasets.NAME`); it raises UserError where the files are not as they should be.
+    `header` is what every data set of the source has, or a function that looks at the beginning of the section's file.
     """
 
     load: Load
     keys: tuple[str, ...] = ()
+    header: Header | Callable[[Dataset], Header] = Header()
+
+    def known(self, section: Dataset) -> Header:
+        """Return what is known before records are read; nothing where the file is not there or cannot be read."""
+        if isinstance(self.header, Header):
+            return self.header
+        try:
+            return self.header(section)
+        except Exception:  # of a damaged file the source itself says more
+            return Header()
 
 
 pools: Registry[PoolSource] = Registry("source", "mia_audit.pools.sources", "_", eager=True)
@@ -72,18 +96,31 @@ pools: Registry[PoolSource] = Registry("source", "mia_audit.pools.sources", "_",
 
 TABLE_KEYS = ("standardise", "constants", "bounds", "standardise_epsilon", "standardise_delta")
 """Keys of a dataset's section that pools of rows read."""
-OPTIONAL_KEYS = ("path", "download", "size", "convert", "label", "person", "leave_out", *TABLE_KEYS)
+OPTIONAL_KEYS = ("path", "download", "size", "convert", "white", "label", "person", "columns", "impute", *TABLE_KEYS)
 """Keys of a dataset's section that only some pools read."""
 
 
-def pool(name: str = "", *keys: str) -> Callable[[Load], Load]:
-    """Register the decorated function as a source that reads those of the optional keys of its section."""
+def pool(name: str = "", *keys: str, header: Header | Callable[[Dataset], Header] = Header()) -> Callable[[Load], Load]:
+    """Register the decorated function as a source that reads those of the optional keys of its section; see `PoolSource`."""
 
     def decorate(load: Load) -> Load:
-        pools.register(name, load)(PoolSource(load, keys))
+        pools.register(name, load)(PoolSource(load, keys, header))
         return load
 
     return decorate
+
+
+def check_keys(section: Dataset, where: str) -> None:
+    """Raise UserError for a key of a section that its source does not read."""
+    member = pools[section.source]
+    for key in OPTIONAL_KEYS:
+        if key not in member.keys and getattr(section, key) != Dataset.model_fields[key].get_default(
+            call_default_factory=True
+        ):
+            raise UserError(
+                f"{where}.{key}: pool '{section.source}' does not read it;"
+                f" it reads {', '.join(member.keys) or 'none of those keys'}"
+            )
 
 
 def root_of(dataset: Dataset, where: str, must_exist: bool = True) -> Path:

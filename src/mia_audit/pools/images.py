@@ -23,6 +23,8 @@ MODES = {1: "L", 3: "RGB"}
 """How Pillow calls images of so many channels."""
 FORMATS = ("PNG", "JPEG", "BMP", "PPM", "TIFF", "WEBP", "GIF")
 """What a file may be, whatever its name says: those of Pillow's formats that no other program is started for."""
+MOST_16_BITS = 2**16 - 1
+"""The largest value of a pixel of 16 bits."""
 MOST_PIXELS = 50_000_000
 """Pixels of an image, before it is resized."""
 BYTES_PER_PIXEL = 12
@@ -89,6 +91,16 @@ def open_plain(path: Path) -> Image:
 
     guard_pillow()
     return open_file(path, formats=FORMATS)
+
+
+def in_8_bits(image: Image, white: int) -> Image:
+    """Return an image of 16 bits with values from 0 to `white` spread over 0 … 255, larger ones as 255; others as they are."""
+    if not image.mode.startswith("I;16"):
+        return image
+    from PIL.Image import fromarray
+
+    values = np.asarray(image, dtype=np.float32) * (255 / white)
+    return fromarray(np.minimum(np.rint(values), 255).astype(np.uint8))
 
 
 def guard_pillow() -> None:

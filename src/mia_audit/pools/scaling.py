@@ -103,10 +103,17 @@ def _public(task: Standardisation) -> Constants:
 
 
 def _stated(task: Standardisation) -> Constants:
-    """By the constants that the config states; columns that it does not name stay as they are."""
+    """By the constants that the config states for every column of numbers; columns of 0 and 1 that it does not name stay as they are."""
     constants = dict(task.section.constants)
+    lacking = [name for name in task.source.features if name not in constants and name not in task.source.flags]
     pairs = np.array([constants.pop(name, (0.0, 1.0)) for name in task.source.features], dtype=np.float64)
     _check_known(constants, task, "constants")
+    if lacking:
+        more = f" and {len(lacking) - 1} more" if len(lacking) > 1 else ""
+        raise UserError(
+            f"{task.where}.constants: nothing for column '{lacking[0]}'{more}: state [centre, scale] for every column of numbers, [0, 1]"
+            " for one that is to stay as it is"
+        )
     return lambda audited, public: Scaling(pairs[:, 0], pairs[:, 1])
 
 

@@ -34,10 +34,15 @@ class Dataset(Section):
     """Images: the side in pixels that all are resized to; needed where they vary, else their own when left out."""
     convert: Literal["none", "rgb", "grey"] = "none"
     """Images in a folder: make all of them colour or grey-scale; without it they have to be of one kind."""
+    white: int | None = Field(None, gt=0, le=2**16 - 1)
+    """Images of 16 bits in a folder, which `convert` reads: the value that becomes white, such as 4095 of 12 bits; 65,535 when left out."""
     label: str = "label"
     """Tables in a file: the column that holds the class."""
-    leave_out: tuple[Column, ...] = ()
-    """Tables in a file: columns that no model sees, such as ids, or whether a finished model was trained on the record."""
+    columns: dict[Column, Literal["drop", "category", "feature"]] = Field({})
+    """Tables in a file: what columns are where their values do not tell: `drop` (no model sees it: an id, or whether a finished
+    model was trained on the record), `category` (a column of 0 and 1 for each value), `feature` (as it is, though it looks like an id)."""
+    impute: dict[Column, FiniteFloat | str] = Field({})
+    """Tables in a file: the constant that stands for a missing value, by column; stated, not computed from the records."""
     person: str = ""
     """What names the person of every record (docs/persons.md): a table's column; the array beside `records` and `labels`; of
     images a CSV file with the columns file and person, or a pattern of file names such as `{person}_*.png`."""
@@ -53,7 +58,8 @@ class Dataset(Section):
     """Tables: centre and scale columns by the public records, by the `constants` stated here, or by moments of the audited records
     that are released under differential privacy; never by the audited records without noise."""
     constants: dict[Column, tuple[FiniteFloat, Annotated[FiniteFloat, Field(gt=0)]]] = Field({})
-    """Tables: a column's centre and scale, known without looking at the records; columns left out stay as they are."""
+    """Tables: a column's centre and scale, known without looking at the records, of every column of numbers; [0, 1] leaves it as
+    it is. Columns of 0 and 1 may be left out."""
     bounds: dict[Column, Bounds] = Field({})
     """`standardise: private`: low and high of every column of numbers, known without looking at the records; `"*"` stands for all
     others. Values outside count as the nearer bound. Columns of 0 and 1 need none, and then stay as they are."""
@@ -105,6 +111,12 @@ class Dataset(Section):
             raise ValueError(
                 "unit: person needs person, which says whose the records are: a column's name, for example"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _white(self) -> Self:
+        if self.white and self.convert == "none":
+            raise ValueError("white: belongs to convert, which makes images of 16 bits those of 8: convert: grey")
         return self
 
     @model_validator(mode="after")

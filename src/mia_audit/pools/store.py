@@ -40,6 +40,8 @@ def _write_array(file: BinaryIO, data: Data) -> None:
 
 def _table(records: Records) -> pa.Table:
     columns = {} if records.persons is None else {"person": pa.array(records.persons)}
+    if records.files is not None:
+        columns["file"] = pa.array(records.files, pa.string())
     return pa.table(
         {
             "record": pa.array(np.arange(len(records.labels), dtype=np.int32)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -11,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
+import pyarrow as pa
 
 from mia_audit.attacks.design import recognise
 from mia_audit.attacks.io.checks import check_coins
-from mia_audit.attacks.io.matrices import MatrixFiles, parse_given
-from mia_audit.attacks.io.parquet import GIVEN, SignalsFile, write_scores
+from mia_audit.attacks.io.matrices import MatrixFiles, parse_given, read_column
+from mia_audit.attacks.io.parquet import GIVEN, SignalsFile, readings_metadata, write_scores
 from mia_audit.attacks.io.population import population_files, with_population
 from mia_audit.attacks.run import Run, permuted_membership, plan
 from mia_audit.errors import UserError
@@ -25,10 +27,16 @@ from mia_audit.evaluation.files import KEYS, Scored, flat, metrics_table, read_s
 from mia_audit.evaluation.model_counts import MODEL_COUNTS, model_counts
 from mia_audit.evaluation.run import score_and_evaluate
 from mia_audit.evaluation.summary import summarise
+from mia_audit.privacy.catalogue import Terms
 from mia_audit.regular_files import private_folder
+from mia_audit.report.data.handed_on import by_base_name
+from mia_audit.report.given import GivenSetting
+from mia_audit.report.terminal import answer_text
 from mia_audit.sanitise import csv
-from mia_audit.storage import sha256, write_table, write_text
+from mia_audit.sections import NAME
+from mia_audit.storage import read_frame, sha256, write_table, write_text
 from mia_audit.storage.manifest import write_manifest
+from mia_audit.training.report import Epoch, TrainingReport, training_table
 
 WRITTEN = (
     *("scores.parquet", "metrics.parquet", "metrics.csv", "summary.csv", "exposure.csv", "epsilon.csv"),
@@ -38,6 +46,7 @@ WRITTEN = (
 
 if TYPE_CHECKING:
     from mia_audit.report.data.results import Results
+    from mia_audit.report.data.spec import Setting
 
 
 @dataclass(frozen=True)
@@ -63,32 +72,114 @@ class Request:
     config: Mapping[str, Any]
     options: Mapping[str, Any] = field(default_factory=dict)
     """The keys that attacks declare."""
+    stated: bool = False
+    """Whether the attacks were asked for by name: those that find nothing to read are then reported."""
+    settings: Mapping[str, GivenSetting] = field(default_factory=dict)
+    """Several settings by name, instead of a table or a membership and signals of one; each gets a folder of its name."""
 
 
-def audit(request: Request) -> None:
-    """Write scores.parquet, metrics.parquet and .csv, summary.csv, exposure.csv, epsilon.csv, tables/, figures/ and report.html."""
+@dataclass(frozen=True)
+class Part:
+    """One setting of an audit of matrices: its name (empty where it is the only one), what is given of it, its runs, its folder."""
+
+    name: str
+    given: GivenSetting
+    source: SignalsFile | MatrixFiles
+    runs: list[Run]
+    out: Path
+    accuracy: np.ndarray | None = None
+    """Test accuracies of the models, or one for all of them."""
+
+
+def audit(request: Request) -> str:
+    """Write scores.parquet, metrics.parquet and .csv, summary.csv, exposure.csv, epsilon.csv, tables/, figures/ and report.html.
+
+    Return the answer for a terminal: the report's, or the strongest attack where none was asked for, and what was written.
+    """
     if not 0 < request.delta < 1:
         raise UserError(f"--delta {request.delta:g}: expected a number between 0 and 1")
-    if not request.name or "/" in request.name:
-        raise UserError(f"--name '{request.name}': files are named after it; expected a name without /")
-    source = SignalsFile(request.table) if request.table else _matrices(request)
-    if request.design == "bernoulli":
-        check_coins(source.member, "--design bernoulli")
-    runs = plan(request.attacks, source.signals, request.likelihoods)
-    if not runs:
-        raise UserError(f"none of the attacks ({', '.join(request.attacks)}) reads any of the signals")
-    created = [folder for folder in (request.out, *request.out.parents) if not os.path.lexists(folder)]
+    if not NAME.fullmatch(request.name):
+        raise UserError(
+            f"--name '{request.name}': files are named after it: use letters, digits, '.', '_' and '-' and begin with a letter or digit"
+        )
+    parts = [_part(request, name, given) for name, given in settings_of(request).items()]
+    folders = (*(part.out for part in parts if part.name), request.out, *request.out.parents)
+    created = [folder for folder in folders if not os.path.lexists(folder)]
     try:
-        _write(request, source, runs)
+        _write(request, parts)
     except BaseException:
         for folder in created:
             with suppress(OSError):  # not there, or not empty
                 folder.rmdir()
         raise
+    if request.report:
+        return answer_text(request.out)
+    return "\n".join([*map(_strongest_text, parts), f"Written to {request.out}: {', '.join(_written(request))}"])
 
 
-def _matrices(request: Request) -> MatrixFiles:
-    return MatrixFiles(str(request.membership), [parse_given(text) for text in request.signals])
+def _written(request: Request) -> list[str]:
+    """List what is written into the folder of an audit, which may hold other things."""
+    return [name for name in (*WRITTEN, *request.settings) if (request.out / name).exists()]
+
+
+def settings_of(request: Request) -> dict[str, GivenSetting]:
+    """Return the settings by name; a single one has none."""
+    if request.settings:
+        return dict(request.settings)
+    signals: dict[str, str] = {}
+    for text in request.signals:
+        words, _, file = text.partition("=")
+        if parse_given(text).signal.name in {name.partition(":")[0] for name in signals}:
+            raise UserError(f"--signal {words.partition(':')[0]}: given twice")
+        signals[words] = file
+    table = str(request.table) if request.table else ""
+    return {"": GivenSetting(membership=str(request.membership or ""), signals=signals, table=table)}
+
+
+def _part(request: Request, name: str, given: GivenSetting) -> Part:
+    """Open a setting's files, and plan its attacks; UserError where they do not go together."""
+    where = f"setting {name}: " if name else ""
+    membership = given.membership or str(request.membership or "")
+    if given.signals and not membership:
+        raise UserError(f"{where}no membership: give --membership, or membership of the setting")
+    source = (
+        SignalsFile(Path(given.table))
+        if given.table
+        else MatrixFiles(membership, [parse_given(f"{signal}={file}") for signal, file in given.signals.items()])
+    )
+    if request.design == "bernoulli":
+        check_coins(source.member, f"{where}--design bernoulli")
+    runs = plan(request.attacks, source.signals, request.likelihoods)
+    if not runs:
+        raise UserError(f"{where}none of the attacks ({', '.join(request.attacks)}) reads any of the signals")
+    return Part(name, given, source, runs, request.out / name, _accuracy(given, source.models, where))
+
+
+def _accuracy(given: GivenSetting, models: int, where: str) -> np.ndarray | None:
+    if given.accuracy is None:
+        return None
+    if isinstance(given.accuracy, float):
+        return np.array([given.accuracy])
+    values = read_column(given.accuracy)
+    if len(values) != models or not ((values >= 0) & (values <= 1)).all():
+        raise UserError(
+            f"{where}accuracy: {given.accuracy}: {len(values)} numbers; expected one between 0 and 1 for each of the {models} models"
+        )
+    return values
+
+
+def _strongest_text(part: Part) -> str:
+    """Say what the strongest attack on a setting reaches."""
+    metrics = read_frame(part.out / "metrics.parquet", "metrics")
+    attack, signal, likelihood = strongest(metrics)
+    chosen = metrics.filter(attack=attack, signal=signal, likelihood=likelihood, null_control=False)
+    auc = chosen["auc"].to_numpy().mean()
+    with_likelihood = "" if likelihood == "none" else f" ({likelihood})"
+    of_setting = f" on {part.name}" if part.name else ""
+    return (
+        f"Strongest attack{of_setting}: {attack} on {signal}{with_likelihood}, AUC {auc:.3f} over {len(chosen)} models"
+        " as targets; guessing has 0.5."
+    )
 
 
 def strongest(metrics: pl.DataFrame) -> tuple[str, str, str]:
@@ -105,25 +196,39 @@ def exposure_table(scored: Scored, columns: dict[str, np.ndarray]) -> pl.DataFra
     return pl.DataFrame({"record": scored.record, **columns}).with_columns(named).sort("rank")
 
 
-def _write(request: Request, source: SignalsFile | MatrixFiles, runs: list[Run]) -> None:
-    out: Path = request.out
-    private_folder(out)
+def _write(request: Request, parts: list[Part]) -> None:
+    private_folder(request.out)
+    exposures = {}
+    for part in parts:
+        key, columns = _score(request, part)
+        exposures[part.name] = {key: columns}
+    if request.report:
+        _report(request, exposures)
+    write_manifest(request.out, _written(request))
+
+
+def _score(request: Request, part: Part) -> tuple[tuple[str, str, str], dict[str, np.ndarray]]:
+    """Write scores, metrics and what follows from them of one setting; return the strongest attack and the exposures under it."""
+    source, out = part.source, part.out
+    if part.name:
+        private_folder(out)
     null = permuted_membership(source.member, request.seed, request.name)
     rows: list[dict[str, Any]] = []
     options = with_population(request.options, source.models)
 
     def scored() -> Iterator[Any]:
         for evaluated in score_and_evaluate(
-            runs, source, null, request.fprs, request.confidence, max(1, request.threads), options
+            part.runs, source, null, request.fprs, request.confidence, max(1, request.threads), options
         ):
             rows.extend(evaluated.rows)
             yield evaluated.run, evaluated.member, evaluated.scores
 
     metadata = {"seed": request.seed, "dataset": request.name, **recognise(source.member).metadata}
-    files = [request.table] if request.table else source.files  # type: ignore[union-attr]
-    metadata[GIVEN] = {file.name: sha256(file) for file in files if file.is_file()}
+    files = [Path(part.given.table)] if isinstance(source, SignalsFile) else source.files
+    metadata |= readings_metadata(request.attacks if request.stated else (), source.signals, source.derived)
+    metadata[GIVEN] = by_base_name({str(file): sha256(file) for file in files if file.is_file()})
     metadata[GIVEN] |= population_files(request.options)
-    write_scores(out / "scores.parquet", scored(), runs, source.record, range(source.models), metadata)
+    write_scores(out / "scores.parquet", scored(), part.runs, source.record, range(source.models), metadata)
     metrics = metrics_table(rows)
     write_table(
         out / "metrics.parquet",
@@ -141,22 +246,79 @@ def _write(request: Request, source: SignalsFile | MatrixFiles, runs: list[Run])
     best = next(read_scores(out / "scores.parquet", *strongest(metrics)))
     exposures = exposure(best.score, best.member)
     write_text(out / "exposure.csv", csv(exposure_table(best, exposures)))
-    bounds = bounds_table(metrics, request.delta, request.confidence, request.design == "bernoulli")
+    bounds = bounds_table(metrics, part.given.delta or request.delta, request.confidence, request.design == "bernoulli")
     write_text(out / "epsilon.csv", csv(bounds))
-    if request.report:
-        _report(request, {best.key[:3]: exposures})
-    write_manifest(out, WRITTEN)
+    if part.accuracy is not None:
+        _write_training(part)
+    return best.key[:3], exposures
 
 
-def results_of(request: Request, exposures: Mapping[tuple[str, str, str], dict[str, np.ndarray]]) -> Results:
-    """Open what an audit of matrices wrote, as tables, figures and page read it; `exposures` are those known of attacks."""
+def _write_training(part: Part) -> None:
+    """Write training.parquet of models of which the test accuracy is known, and the ε that their owner claims."""
+    assert part.accuracy is not None
+    private = part.given.delta is not None
+    terms = Terms(
+        part.given.delta or 0.0, 0.0, 1.0, "claimed" if private else "none", "unknown", "unknown" if private else "none"
+    )
+    epsilon = float(part.given.epsilon)
+    tables = [
+        training_table(
+            model,
+            TrainingReport(
+                int(part.source.member[:, model].sum()),
+                [Epoch(math.nan, 0)],
+                terms,
+                epsilon,
+                math.inf,
+                math.nan,
+                float(value),
+                math.nan,
+                math.nan,
+            ),
+        )
+        for model, value in enumerate(part.accuracy)
+    ]
+    table = pa.concat_tables(tables)
+    for name in ("loss", "train_accuracy", "train_loss", "test_loss"):  # not known is not a number
+        table = table.set_column(table.schema.get_field_index(name), name, pa.nulls(len(table), pa.float32()))
+    write_table(part.out / "training.parquet", table, "training", len(table))
+
+
+def reported_settings(request: Request) -> tuple[Setting, ...]:
+    """Describe the settings as tables, figures and page read them."""
+    from mia_audit.report.data.spec import Setting
+
+    if not request.settings:
+        return (Setting(request.name, "signals", "given", "inf", trained=False, design=request.design, folder="."),)
+    return tuple(
+        Setting(
+            request.name,
+            "given models",
+            given.mechanism or name,
+            given.epsilon,
+            private=given.delta is not None,
+            delta=given.delta,
+            accountant="claimed" if given.delta is not None else None,
+            trained=False,
+            design=request.design,
+            folder=name,
+            given_name=name,
+        )
+        for name, given in request.settings.items()
+    )
+
+
+def results_of(
+    request: Request, exposures: Mapping[str, Mapping[tuple[str, str, str], dict[str, np.ndarray]]]
+) -> Results:
+    """Open what an audit of matrices wrote, as tables, figures and page read it; `exposures` are those known of attacks, by setting."""
     from mia_audit.report.data.results import Results
-    from mia_audit.report.data.spec import Setting, Spec
+    from mia_audit.report.data.spec import Spec
 
-    setting = Setting(request.name, "signals", "given", "inf", trained=False, design=request.design, folder=".")
+    settings = reported_settings(request)
     spec = Spec(
         request.name,
-        (setting,),
+        settings,
         exposed=request.exposed,
         likelihood=request.likelihoods[0],
         confidence=request.confidence,
@@ -164,11 +326,15 @@ def results_of(request: Request, exposures: Mapping[tuple[str, str, str], dict[s
         config=request.config,
     )
     results = Results(request.out, spec)
-    results.exposures.update({(setting, attack): columns for attack, columns in exposures.items()})
+    for setting, known in zip(settings, exposures.values(), strict=False):
+        results.exposures.update({(setting, attack): columns for attack, columns in known.items()})
     return results
 
 
-def _report(request: Request, exposures: dict[tuple[str, str, str], dict[str, np.ndarray]]) -> None:
+def _report(
+    request: Request,
+    exposures: dict[str, dict[tuple[str, str, str], dict[str, np.ndarray]]],
+) -> None:
     from mia_audit.report.data.find import find
     from mia_audit.report.data.provenance import provenance, write_page
     from mia_audit.report.figures.catalogue import draw

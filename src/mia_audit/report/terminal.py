@@ -29,7 +29,7 @@ class Part:
 
 
 def answer_text(results: Path, width: int = WIDTH) -> str:
-    """Return the opening sentences of a report, its table of settings, and the path of the page.
+    """Return a report's cautions, its opening sentences, its table of settings, and the path of the page.
 
     Raises UserError where `results` has no report.
     """
@@ -40,6 +40,8 @@ def answer_text(results: Path, width: int = WIDTH) -> str:
     try:
         answer.feed(page.read_text(encoding="utf-8"))
         lines = [answer.title, ""]
+        for caution in answer.cautions:
+            lines += [textwrap.fill(f"Caution: {caution}", width), ""]
         for part in answer.parts:
             lines += _lines(part, width, named=len(answer.parts) > 1)
     except (OSError, ValueError, LookupError, AssertionError) as error:  # the parser asserts
@@ -74,6 +76,8 @@ class _Answer(HTMLParser):
         super().__init__()
         self.title = ""
         self.parts: list[Part] = []
+        self.cautions: list[str] = []
+        self.caution = False
         self.name = ""
         self.inside = False
         self.text: list[str] | None = None
@@ -88,6 +92,8 @@ class _Answer(HTMLParser):
             self.text.append(INTERVAL)
         elif tag == "h1" or (self.inside and tag in CELLS):
             self.text = []
+        elif tag == "p" and ("class", "caution") in attrs:
+            self.text, self.caution = [], True
         if self.inside and tag == "p":
             self.parts.append(Part(self.name))
         elif self.inside and tag == "tr":
@@ -105,6 +111,9 @@ class _Answer(HTMLParser):
         text, self.text = re.sub(r"[ \n]+", " ", "".join(self.text)).strip(" "), None
         if tag == "h1":
             self.title = text
+        elif self.caution:
+            self.cautions.append(text)
+            self.caution = False
         elif tag == "h3":
             self.name = text
         elif tag == "p":

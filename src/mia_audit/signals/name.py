@@ -29,6 +29,9 @@ DECISIONS = ("label", "predicted")
 OUTPUTS = ("loss", "confidence")
 """Signals that are computed from the model's outputs alone."""
 
+PROBABILITY = "probability"
+"""The softmax probability of the label, which loss and confidence are derived from; attacks do not read it."""
+
 DIAGNOSTIC = "completeness"
 """Ends the names of columns that say how exact an attribution is, and are no signals."""
 
@@ -37,6 +40,9 @@ FIT_ERROR = "fit_error"
 
 TEMPERED = re.compile(r"loss_t(?P<temperature>\d+(\.\d+)?)")
 """The loss of the softmax of logits that are divided by a temperature."""
+
+NAMED = 3
+"""Signals of a joint reading that are named one by one."""
 
 ATTRIBUTION = re.compile(
     rf"(?P<explainer>.+?)(?P<probability>_probability)?(?P<true>_true)?_(?P<summary>{'|'.join(SUMMARIES)})"
@@ -94,6 +100,8 @@ class Signal:
     @property
     def label(self) -> str:
         """The signal in words, such as 'L1 norm of input × gradient, probability'."""
+        if "+" in self.name:
+            return self._joined_label
         if self.name == FIT_ERROR:
             return "how well the explanation fits the record"
         if tempered := TEMPERED.fullmatch(self.name):
@@ -103,6 +111,15 @@ class Signal:
         quantity = ", probability" if self.quantity == "probability" else ""
         true_class = ", true class" if self.explained_class == "true" else ""
         return f"{SUMMARIES[self.summary]} of {self.explainer_label}{quantity}{true_class}"
+
+    @property
+    def _joined_label(self) -> str:
+        """The signals of a joint reading: all of a few, the number of many."""
+        parts = [read_signal(part.strip()) for part in self.name.split("+")]
+        if len(parts) <= NAMED:
+            return " + ".join(part.label for part in parts)
+        what = {"both": "outputs and explanations", "outputs": "outputs", "explanations": "explanations"}
+        return f"{len(parts)} signals" + (f" of {what[self.channel]}" if self.channel in what else "")
 
     @property
     def explainer_label(self) -> str:
@@ -118,8 +135,10 @@ class Signal:
 
 
 def read_signal(name: str) -> Signal:
-    """Return the signal of that name: `confidence` is real and high in members; losses and summaries are positive and low."""
-    return Signal(name, "real", "high") if name == "confidence" else Signal(name)
+    """Return the signal of that name: `confidence` and `probability` are high in members; losses and summaries are positive and low."""
+    if name == "confidence":
+        return Signal(name, "real", "high")
+    return Signal(name, "positive", "high") if name == PROBABILITY else Signal(name)
 
 
 def stem(explainer: str, quantity: str, explained_class: str) -> str:

@@ -6,13 +6,12 @@ import pytest
 
 from mia_audit.attacks.io.matrices import (
     MatrixFiles,
-    confidence_from_loss,
-    loss_from_confidence,
     parse_given,
     read_matrix,
     read_membership,
 )
 from mia_audit.errors import UserError
+from mia_audit.signals.derived import confidence_from_loss
 
 MATRIX = np.round(np.random.default_rng(0).random((7, 5)), 6)
 
@@ -85,14 +84,6 @@ def test_truth_values_in_words_are_membership(tmp_path):
     path = tmp_path / "member.csv"
     pl.DataFrame(member, schema=["0", "1", "2", "3"]).write_csv(path)
     np.testing.assert_array_equal(read_membership(str(path))[0], member)
-
-
-def test_loss_and_confidence_are_each_other_s():
-    confidence = np.array([[-800.0, -3.0, 0.0, 4.0, 30.0]])
-    loss = loss_from_confidence(confidence)
-    np.testing.assert_allclose(loss[0, :4], [800, *np.log1p(np.exp([3, 0, -4]))])
-    np.testing.assert_allclose(confidence_from_loss(loss), confidence, rtol=1e-9)
-    assert np.isfinite(confidence_from_loss(np.array([[0.0, 1e-9, 2.0]]))).all()
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """captum's methods by name."""
 
+import inspect
 from typing import Any
 
 import captum.attr
@@ -10,6 +11,7 @@ from torch import Tensor, nn
 
 from mia_audit.errors import UserError
 from mia_audit.explain.attribute import attribute
+from mia_audit.explain.methods.captum import LAYERED, METHODS, WRAPPERS, methods_of_captum
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning:captum")
 
@@ -72,6 +74,14 @@ def test_random_methods_change_with_the_seed_and_leave_global_state_alone(convol
     first, second = (explain(convolution, "NoiseTunnel+Saliency", seed=seed)["logit"] for seed in (0, 1))
     assert torch.equal(torch.rand(3), expected)
     assert not torch.allclose(first, second)
+
+
+def test_the_list_of_methods_is_what_captum_has() -> None:
+    found = methods_of_captum()
+    required = {name: inspect.signature(kind).parameters for name, kind in found.items()}
+    assert set(METHODS) == set(found)
+    assert {name for name, names in required.items() if "attribution_method" in names} == set(WRAPPERS)
+    assert {name for name, names in required.items() if "layer" in names} == LAYERED
 
 
 @pytest.mark.parametrize(

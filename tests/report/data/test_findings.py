@@ -11,8 +11,9 @@ from mia_audit.attacks.engine.likelihood import likelihood_ratio
 from mia_audit.errors import UserError
 from mia_audit.evaluation import auc
 from mia_audit.evaluation.summary import summarise
-from mia_audit.report.data.find import candidates, find, headline_fpr, leaks, lower_bound, null_control
+from mia_audit.report.data.find import by_channel, candidates, find, headline_fpr, leaks, lower_bound, null_control
 from mia_audit.report.data.findings import Leak, accuracy_difference, difference, estimate, reference
+from mia_audit.signals.name import read_signal
 
 
 def leak(auc, tried=1, signal="confidence", targets=None, sizes=(np.nan, np.nan)):
@@ -176,3 +177,20 @@ def test_metrics_of_an_earlier_version_are_named(findings, small):
     results = small.results()
     with pytest.raises(UserError, match="no column 'members_in_top_"):
         lower_bound(results.metrics[0].drop("members_in_top_0.001"), results.spec.settings[0], 0.95, 1e-5)
+
+
+def test_whoever_reads_both_may_ignore_one(small):
+    """A weak attack on both channels does not make both together leak less than the outputs alone."""
+    metrics = small.results().metrics[0].filter(~pl.col("null_control"))
+    joint = metrics.filter(pl.col("attack") == "threshold").with_columns(
+        attack=pl.lit("shadow-classifier"),
+        signal=pl.lit("loss+ixg_variance+ig_probability_l1+confidence"),
+        auc=pl.lit(0.51),
+    )
+    found = by_channel(pl.concat([metrics, joint.select(metrics.columns)]), 0.01, "pooled", 0.95)
+    strongest = {channel: listed[0] for channel, listed in found.items()}
+    assert strongest["both"].key == strongest["outputs"].key
+    assert strongest["both"].tried == strongest["outputs"].tried + strongest["explanations"].tried + 1
+    assert found["both"][-1].attack == "shadow-classifier"
+    assert read_signal(found["both"][-1].signal).label == "4 signals of outputs and explanations"
+    assert "both" not in by_channel(metrics, 0.01, "pooled", 0.95)

@@ -39,6 +39,13 @@ def check_loss(loss: Cells, member: Member, where: str) -> None:
         )
 
 
+def check_probability(values: Cells, where: str) -> None:
+    """Raise UserError for a value above 1."""
+    if values.max() > 1:
+        record, model = np.argwhere(values > 1)[0]
+        raise UserError(f"{where}: {values[record, model]:g} at model {model}, record {record} is no probability")
+
+
 def check_orientation(member: Member, where: str) -> None:
     """Raise UserError for a membership that is models × records: it says so where every row, and not every column, has one number of members.
 

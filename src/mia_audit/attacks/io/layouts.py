@@ -12,16 +12,12 @@ import numpy as np
 import pyarrow as pa
 
 from mia_audit.attacks.io.logits import check_labels, confidence_of, loss_of, over_shifts
-from mia_audit.attacks.io.matrices import (
-    confidence_from_loss,
-    confidence_from_probability,
-    loss_from_probability,
-    read_matrix,
-)
+from mia_audit.attacks.io.matrices import read_matrix
 from mia_audit.attacks.io.object_streams import read_objects
 from mia_audit.attacks.io.parquet import LEAST_MODELS, QUERY, check_membership
 from mia_audit.attacks.io.published import Published, read_per_model_csv
 from mia_audit.errors import UserError
+from mia_audit.signals.derived import confidence_from_loss, confidence_from_probability, loss_from_probability
 from mia_audit.storage.unpacked import NOT_NUMPY, read_foreign
 from mia_audit.training.outputs import tempered
 

@@ -10,11 +10,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from mia_audit.attacks.io.checks import check_loss, check_orientation
+from mia_audit.attacks.io.checks import check_loss, check_orientation, check_probability
 from mia_audit.attacks.io.parquet import LEAST_MODELS, check_membership, check_values
-from mia_audit.errors import UserError
-from mia_audit.signals.name import SUMMARIES, Signal, read_signal
-from mia_audit.storage.unpacked import Npz, check_parquet
+from mia_audit.errors import UserError, first_line
+from mia_audit.signals.derived import derive, derived_from, source_of, with_derived
+from mia_audit.signals.name import PROBABILITY, SUMMARIES, Signal, read_signal
+from mia_audit.storage.unpacked import NOT_NUMPY, Npz, check_parquet
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -48,7 +49,7 @@ def parse_given(text: str) -> Given:
     if not equals or not name or not file:
         raise UserError(f"--signal {text}: expected NAME=FILE, for example loss=losses.npy or ixg_l1=norms.csv")
     if not rest:
-        signal = given_signal(name)
+        signal = read_signal(name)
         if name not in ("loss", "confidence", PROBABILITY) and signal.summary is None:
             raise UserError(
                 f"--signal {text}: '{name}' is no loss, confidence, probability or attribution summary (…_{', …_'.join(SUMMARIES)}); "
@@ -79,10 +80,7 @@ class MatrixFiles:
             if one.signal.name in self._files:
                 raise UserError(f"--signal {one.signal.name}: given twice")
             self._files[one.signal.name] = one.file
-        self.signals = [one.signal for one in given if one.signal.name != PROBABILITY]
-        for name in ("confidence", "loss"):
-            if name not in self._files and any(source in self._files for source in SOURCES[name]):
-                self.signals.append(read_signal(name))
+        self.signals = with_derived([one.signal for one in given])
 
     @property
     def files(self) -> list[Path]:
@@ -94,11 +92,15 @@ class MatrixFiles:
             )
         )
 
+    @property
+    def derived(self) -> dict[str, str]:
+        """What the signals that no file holds are derived from."""
+        return derived_from(self._files)
+
     def read(self, signal: Signal) -> list[Float[np.ndarray, "N K"]]:
         """Return one matrix [N, K] per query of a signal; UserError where its shape is not the membership's or a cell is not a number."""
-        if signal.name not in self._files:
-            source, convert = next(pair for pair in SOURCES[signal.name].items() if pair[0] in self._files)
-            return [convert(values) for values in self.read(given_signal(source))]
+        if source := source_of(signal.name, self._files):
+            return derive(signal.name, source, self.read)
         file = self._files[signal.name]
         matrix, index = read_matrix(file, Expected(self.member.shape, self._membership))
         if index is not None and self._index is not None and (other := index != self._index).any():
@@ -111,65 +113,12 @@ class MatrixFiles:
         checked = []
         for values in queries:
             check_values(values, signal, file, f"; if it may be negative, give it as NAME:real:{signal.members}")
-            if signal.name == PROBABILITY and values.max() > 1:
-                record, model = np.argwhere(values > 1)[0]
-                raise UserError(
-                    f"{file}: {values[record, model]:g} at model {model}, record {record} is no probability"
-                )
+            if signal.name == PROBABILITY:
+                check_probability(values, file)
             checked.append(np.asfortranarray(values, dtype=np.float64))
         if signal.name == "loss":
             check_loss(checked[0], self.member, file)
         return checked
-
-
-PROBABILITY = "probability"
-"""A matrix of softmax probabilities of the label, which loss and confidence are derived from; attacks do not read it."""
-
-
-def given_signal(name: str) -> Signal:
-    """Return what a matrix of that name holds."""
-    return Signal(name, "positive", "high") if name == PROBABILITY else read_signal(name)
-
-
-def loss_from_probability(probability: Float[np.ndarray, "N K"]) -> Float[np.ndarray, "N K"]:
-    """Return −log p; a probability of 0 counts as the smallest positive one there is."""
-    loss: Float[np.ndarray, "N K"] = -np.log(_within(probability)[0])
-    return loss
-
-
-def confidence_from_probability(probability: Float[np.ndarray, "N K"]) -> Float[np.ndarray, "N K"]:
-    """Return log p − log(1 − p); 0 and 1 count as the closest other probabilities there are."""
-    inside, complement = _within(probability)
-    confidence: Float[np.ndarray, "N K"] = np.log(inside) - np.log(complement)
-    return confidence
-
-
-def _within(probability: Float[np.ndarray, "N K"]) -> tuple[np.ndarray, np.ndarray]:
-    """Return p and 1 − p, both positive."""
-    complement = 1 - probability
-    least, gap = (values.min(where=values > 0, initial=0.5) for values in (probability, complement))
-    return np.maximum(probability, least), np.maximum(complement, gap)
-
-
-def confidence_from_loss(loss: Float[np.ndarray, "N K"]) -> Float[np.ndarray, "N K"]:
-    """Return log p − log(1 − p) for p = exp(−loss); a loss of 0 counts as the smallest positive one there is."""
-    least = loss.min(where=loss > 0, initial=np.inf)
-    loss = np.maximum(loss, least if np.isfinite(least) else 1.0)
-    confidence: Float[np.ndarray, "N K"] = -loss - np.log(-np.expm1(-loss))
-    return confidence
-
-
-def loss_from_confidence(confidence: Float[np.ndarray, "N K"]) -> Float[np.ndarray, "N K"]:
-    """Return −log p for log p − log(1 − p) = confidence."""
-    loss: Float[np.ndarray, "N K"] = np.logaddexp(0, -confidence)
-    return loss
-
-
-SOURCES = {
-    "confidence": {"loss": confidence_from_loss, PROBABILITY: confidence_from_probability},
-    "loss": {"confidence": loss_from_confidence, PROBABILITY: loss_from_probability},
-}
-"""What loss and confidence are derived from where they are not given, the best first."""
 
 
 def read_membership(file: str) -> Read:
@@ -240,6 +189,21 @@ def read_matrix(file: str, expected: Expected | None = None) -> Read:
         raise UserError(f"{file}: {_shape(matrix)}; expected records × models, or records × models × queries")
     check(matrix.shape)
     return matrix, index
+
+
+def read_column(file: str) -> Float[np.ndarray, " n"]:
+    """Read numbers, one a model, from a file that `read_matrix` reads or a .npy file of one axis; UserError for anything else."""
+    if file.endswith(".npy"):
+        try:
+            values = np.load(file, allow_pickle=False)
+        except NOT_NUMPY as error:
+            raise UserError(f"{file}: no array of numbers ({first_line(error)})") from None
+        if values.ndim == 1 and values.dtype.kind in "buif":
+            return np.asarray(values, dtype=np.float64)
+    values, _ = read_matrix(file)
+    if values.ndim != 2 or 1 not in values.shape:
+        raise UserError(f"{file}: {_shape(values)}; expected one number for each model")
+    return np.asarray(values, dtype=np.float64).reshape(-1)
 
 
 def _shape(matrix: np.ndarray) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,12 +11,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from mia_audit.attacks.io.checks import check_loss, check_orientation
+from mia_audit.attacks.io.checks import check_loss, check_orientation, check_probability
 from mia_audit.attacks.persons import NONE, aggregates_of, in_unit, unit_of
-from mia_audit.attacks.run import Run
+from mia_audit.attacks.run import Run, unread
 from mia_audit.errors import UserError
 from mia_audit.pools.persons import Persons, numbered_ids
-from mia_audit.signals.name import Signal, is_signal, read_signal
+from mia_audit.signals.derived import derive, derived_from, source_of, with_derived
+from mia_audit.signals.name import PROBABILITY, Signal, is_signal, read_signal
 from mia_audit.storage import ROW_GROUPS, digests, naming_damage, open_table, table_metadata, write_table
 from mia_audit.storage.diverged import diverged_models
 from mia_audit.storage.unpacked import check_parquet
@@ -74,11 +76,26 @@ GIVEN = "given_sha256"
 TARGET = "target"
 """The fact of signals.parquet that holds the number of a finished model: it alone is the target, and the others its references."""
 
+UNREAD = "unread_attacks"
+"""The fact of scores.parquet and metrics.parquet that lists the attacks asked for that found no signal to read."""
+
+DERIVED = "derived_signals"
+"""The fact of scores.parquet and metrics.parquet that names what loss or confidence was derived from, where it was not given."""
+
 OPTIONS = "attack_options"
 """The fact of scores.parquet that holds the keys of attacks that the config sets."""
 
 QUERY = "@"
 """Joins a signal's name and the number of a further query (augmentation) of the same records: `loss`, `loss@2`, `loss@3`."""
+
+
+def readings_metadata(asked: Sequence[str], signals: Sequence[Signal], derived: Mapping[str, str]) -> dict[str, Any]:
+    """Return the facts about what attacks read: those asked for that find nothing, which a line on stderr names, and derived signals."""
+    nothing = unread(asked, signals)
+    if nothing:
+        names = ", ".join(signal.name for signal in signals)
+        print(f"mia-audit: warning: {', '.join(nothing)}: none of the signals to read ({names})", file=sys.stderr)
+    return ({UNREAD: nothing} if nothing else {}) | ({DERIVED: dict(derived)} if derived else {})
 
 
 class TooFewModels(UserError):
@@ -97,7 +114,9 @@ class SignalsFile:
             if is_signal(name):
                 self._queries.setdefault(name.partition(QUERY)[0], []).append(name)
         stated = table_metadata(path, "signals").get("signals", {})
-        self.signals = [Signal(name, **stated[name]) if name in stated else read_signal(name) for name in self._queries]
+        self.signals = with_derived(
+            [Signal(name, **stated[name]) if name in stated else read_signal(name) for name in self._queries]
+        )
         self._order: np.ndarray | None = None
         check_parquet(self._file, str(path), columns=len(("shadow", "record", "order", "one signal")))
         shadow, record = self._column("shadow"), self._column("record")
@@ -135,13 +154,26 @@ class SignalsFile:
         self.persons = self._persons()
 
     def read(self, signal: Signal) -> list[Float[np.ndarray, "N K"]]:
-        """Return a signal's values as float64, for every query; a cell that is not a finite number is a UserError that names it."""
+        """Return a signal's values as float64, for every query; a cell that is not a finite number is a UserError that names it.
+
+        A loss or confidence that the table lacks is derived from what it has.
+        """
+        if source := source_of(signal.name, self._queries):
+            return derive(signal.name, source, self.read)
         queries = {name: self._matrix(name).astype(np.float64) for name in self._queries[signal.name]}
         for name, values in queries.items():
             check_finite(values, f"{self._path}: column '{name}'")
+            if signal.name == PROBABILITY:
+                check_values(values, signal, f"{self._path}: column '{name}'")
+                check_probability(values, f"{self._path}: column '{name}'")
         if signal.name == "loss":
             check_loss(next(iter(queries.values())), self.member, f"{self._path}: column 'loss'")
         return list(queries.values())
+
+    @property
+    def derived(self) -> dict[str, str]:
+        """What the signals that the table lacks are derived from."""
+        return derived_from(self._queries)
 
     def right(self) -> Bool[np.ndarray, "N K"] | None:
         """Return which records every model classifies right; None where the table does not say what it decided."""

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from mia_audit.attacks.io.matrices import confidence_from_loss
 from mia_audit.attacks.io.parquet import check_finite, check_membership, check_values
 from mia_audit.errors import UserError
+from mia_audit.signals.derived import confidence_from_loss
 from mia_audit.signals.name import read_signal
 from mia_audit.storage import write_table
 

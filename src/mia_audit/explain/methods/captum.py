@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from mia_audit.errors import UserError, suggest
 from mia_audit.explain.catalogue import Explainer, explainers
+from mia_audit.explain.model_kinds import Kind
 from mia_audit.explain.randomness import Randomness, with_draws
 from mia_audit.seeds import seed_for
 
@@ -35,11 +36,34 @@ RANDOM = {
 }
 """Methods that draw from global generators: records go through them one at a time, each with its own seed."""
 
-MIXING = {"FeaturePermutation", "LayerFeaturePermutation"}
-"""Methods that mix the records of a batch, whose attributions belong to no record."""
+LEFT_OUT = {"FeaturePermutation", "LayerFeaturePermutation", "ShapleyValues"}
+"""Methods that mix the records of a batch, whose attributions belong to no record, and one that tries all n! orders of n inputs."""
 
 GRADIENTS = {"Deconvolution", "GuidedBackprop", "Saliency"}
 """Methods whose attributions are in units of the quantity's gradient; those of the others are in units of the quantity."""
+
+WRAPPERS = ("NoiseTunnel",)
+"""Methods that wrap another."""
+
+METHODS = (
+    *("Deconvolution", "DeepLift", "DeepLiftShap", "FeatureAblation", "GradientShap", "GuidedBackprop"),
+    *("GuidedGradCam", "InputXGradient", "IntegratedGradients", "InternalInfluence", "KernelShap", "LRP"),
+    *("LayerConductance", "LayerDeepLift", "LayerDeepLiftShap", "LayerFeatureAblation", "LayerGradCam"),
+    *("LayerGradientShap", "LayerGradientXActivation", "LayerIntegratedGradients", "LayerLRP", "Lime"),
+    *("NoiseTunnel", "Saliency", "ShapleyValueSampling"),
+)
+"""Captum's methods that need nothing which a name cannot say, so that a config is checked without importing captum."""
+
+LAYERED = {name for name in METHODS if name.startswith("Layer")} | {"GuidedGradCam", "InternalInfluence"}
+"""Methods that read the model's last convolution."""
+
+READ: dict[str, tuple[Callable[[Kind], bool], str]] = {
+    **dict.fromkeys(LAYERED, (lambda kind: kind.channels, "models of images with convolutions")),
+    **dict.fromkeys(
+        ("LRP", "LayerLRP"), (lambda kind: kind.plain, "models of a file of your own with plain layers (linear, ReLU)")
+    ),
+}
+"""Methods that cannot read all built-in models: which kinds they can, and what such models have."""
 
 LABELS = {"NoiseTunnel-Saliency": "SmoothGrad (captum)"}
 """Names in words of those that the classes' names do not give."""
@@ -49,9 +73,8 @@ def captum_explainer(names: Sequence[str]) -> Explainer:
     """Return an explainer made of captum's classes of these names, the outermost first.
 
     Everything else is captum's default; the layer is the model's last convolution, a required baseline is 0. Raises
-    UserError, when it runs, for names that captum does not know and models that the method refuses.
+    UserError, when it runs, for models that the method refuses.
     """
-
     random = bool(RANDOM & set(names))
 
     def attribute(batch: Batch, options: Mapping[str, Any]) -> dict[str, Tensor]:
@@ -60,7 +83,16 @@ def captum_explainer(names: Sequence[str]) -> Explainer:
     written = "-".join(names)
     options = (Randomness,) if random else ()
     drawn = with_draws(attribute) if random else attribute
-    return Explainer(drawn, options, multiplied=names[-1] not in GRADIENTS, label=LABELS.get(written, written))
+    reads, what = next((READ[name] for name in names if name in READ), (None, ""))
+    return Explainer(
+        drawn,
+        options,
+        multiplied=names[-1] not in GRADIENTS,
+        label=LABELS.get(written, written),
+        reads=reads,
+        reads_what=what,
+        check=lambda: check_names(names),
+    )
 
 
 # columns write - for +, which joins the names of signals that are read together; either is understood
@@ -69,6 +101,18 @@ explainers.register_pattern(
     lambda match: captum_explainer(re.split("[+-]", match["names"])),
     example="captum:DeepLift",
 )
+
+
+def check_names(names: Sequence[str]) -> None:
+    """Raise UserError unless all are captum's, wrappers first and one method last."""
+    for position, name in enumerate(reversed(names)):
+        if name not in METHODS:
+            raise UserError(f"unknown explainer 'captum:{'+'.join(names)}': {suggest(name, METHODS)}")
+        if (name in WRAPPERS) != (position > 0):
+            raise UserError(
+                f"explainer 'captum:{'+'.join(names)}': write the wrapper ({', '.join(WRAPPERS)}) first and one method last,"
+                " as in captum:NoiseTunnel+Saliency"
+            )
 
 
 def _attribute(names: Sequence[str], batch: Batch, quantity: str) -> Tensor:
@@ -108,17 +152,10 @@ def _run(names: Sequence[str], method: Any, inputs: Tensor, classes: Tensor) -> 
 def _build(names: Sequence[str], model: nn.Module, quantity: str) -> Any:
     explained = _explained(model, quantity)
     method: Any = None
-    for position, name in enumerate(reversed(names)):
-        kind = _methods().get(name)
-        if kind is None:
-            raise UserError(f"unknown explainer 'captum:{'+'.join(names)}': {suggest(name, _methods())}")
+    check_names(names)
+    for name in reversed(names):
+        kind = methods_of_captum()[name]
         required = _required(kind)
-        if (WRAPPER in required) != (position > 0):
-            wrappers = ", ".join(name for name, kind in _methods().items() if WRAPPER in _required(kind))
-            raise UserError(
-                f"explainer 'captum:{'+'.join(names)}': write the wrapper ({wrappers}) first and one method last,"
-                " as in captum:NoiseTunnel+Saliency"
-            )
         supplied = {"forward_func": explained, "model": explained, WRAPPER: method}
         if "layer" in required:
             supplied["layer"] = _last_convolution(model, name)
@@ -143,7 +180,7 @@ def _last_convolution(model: nn.Module, name: str) -> nn.Module:
 
 
 @cache
-def _methods() -> dict[str, Any]:
+def methods_of_captum() -> dict[str, Any]:
     """captum's attribution classes that need nothing which a name cannot say."""
     import captum.attr
 
@@ -155,14 +192,14 @@ def _methods() -> dict[str, Any]:
     return {
         name: kind
         for name, kind in kinds.items()
-        if name not in MIXING
+        if name not in LEFT_OUT
         and set(_required(kind)) | set(_required(kind.attribute)) <= SUPPLIED
         and ({"target", "kwargs"} & set(inspect.signature(kind.attribute).parameters))
     }
 
 
 def _with_baselines() -> set[str]:
-    return {name for name, kind in _methods().items() if "baselines" in _required(kind.attribute)}
+    return {name for name, kind in methods_of_captum().items() if "baselines" in _required(kind.attribute)}
 
 
 def _required(function: Callable[..., Any]) -> list[str]:

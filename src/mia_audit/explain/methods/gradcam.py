@@ -13,7 +13,13 @@ if TYPE_CHECKING:
     from mia_audit.explain.batch import Batch
 
 
-@explainer("gradcam", multiplied=True, label="Grad-CAM")
+@explainer(
+    "gradcam",
+    multiplied=True,
+    label="Grad-CAM",
+    reads=lambda kind: kind.channels,
+    reads_what="models of images with convolutions or a transformer's blocks",
+)
 def gradcam(batch: Batch, options: Mapping[str, Any]) -> dict[str, Tensor]:
     """Return ReLU(Σ_k α_k A_k), [B, 1, H, W], with α_k the mean over places of ∂f/∂A_k, interpolated bilinearly to the inputs.
 

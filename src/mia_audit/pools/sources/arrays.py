@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Float
 
 from mia_audit.errors import UserError, first_line
-from mia_audit.pools.catalogue import TABLE_KEYS, Source, pool, root_of
+from mia_audit.pools.catalogue import TABLE_KEYS, Header, Source, pool, root_of
 from mia_audit.pools.persons import missing_ids, numbered_ids
 from mia_audit.storage.unpacked import Npz
 
@@ -24,7 +24,16 @@ EXPECTED = (
 )
 
 
-@pool("arrays", "path", "person", *TABLE_KEYS)
+def array_header(dataset: Dataset) -> Header:
+    """Return the kind and number of records, from the header of the array of records."""
+    root = Path(dataset.path)
+    if not (root / "records.npy" if root.is_dir() else root).is_file():
+        return Header()
+    shape = np.load(root / "records.npy", mmap_mode="r").shape if root.is_dir() else Npz(root).headers["records"][0]
+    return Header("table" if len(shape) == 2 else "image", shape[0])
+
+
+@pool("arrays", "path", "person", *TABLE_KEYS, header=array_header)
 def arrays(dataset: Dataset, where: str) -> Source:
     """Return images (uint8) or rows (made float32); labels are whole numbers from 0, or names."""
     root = root_of(dataset, where)

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mia_audit.pools.catalogue import TABLE_KEYS, Source, pool
+from mia_audit.pools.catalogue import TABLE_KEYS, Header, Source, pool
 
 if TYPE_CHECKING:
     from mia_audit.pools.section import Dataset
 
 
-@pool("breast_cancer", *TABLE_KEYS)
+@pool("breast_cancer", *TABLE_KEYS, header=Header("table", 569))
 def breast_cancer(dataset: Dataset, where: str) -> Source:
     """Return float32 [569, 30]."""
     from sklearn.datasets import load_breast_cancer

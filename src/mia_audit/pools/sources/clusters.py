@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mia_audit.pools.catalogue import Source, pool
+from mia_audit.pools.catalogue import Header, Source, pool
 from mia_audit.seeds import generator
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ DEFAULT = 20_000
 """Records, public ones and all, where the data set does not say how many are audited."""
 
 
-@pool("clusters")
+@pool("clusters", header=Header("table"))
 def clusters(dataset: Dataset, where: str) -> Source:
     """Return float32 [n, 20], as many as are asked for: Gaussian clusters of unequal size and spread, labels that bend within them."""
     count = dataset.records + dataset.public if dataset.records else DEFAULT

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mia_audit.pools.catalogue import Source, pool
+from mia_audit.pools.catalogue import Header, Source, pool
 
 if TYPE_CHECKING:
     from mia_audit.pools.section import Dataset
 
 
-@pool("digits")
+@pool("digits", header=Header("image", 1_797))
 def digits(dataset: Dataset, where: str) -> Source:
     """Return uint8 [1797, 1, 8, 8], the 17 grey levels spread over 0 … 255."""
     from sklearn.datasets import load_digits

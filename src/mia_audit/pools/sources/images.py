@@ -12,8 +12,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mia_audit.errors import UserError
-from mia_audit.pools.catalogue import Source, pool, root_of
-from mia_audit.pools.images import Images, decoding_at_once, open_plain, sizes_of, unreadable
+from mia_audit.pools.catalogue import Header, Source, pool, root_of
+from mia_audit.pools.images import (
+    MOST_16_BITS,
+    Images,
+    decoding_at_once,
+    in_8_bits,
+    open_plain,
+    sizes_of,
+    unreadable,
+)
 from mia_audit.pools.persons import column_of_files, ids_of_files
 
 if TYPE_CHECKING:
@@ -24,11 +32,14 @@ if TYPE_CHECKING:
 SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp", ".ppm", ".pgm", ".tif", ".tiff", ".webp", ".gif"}
 CHANNELS = {"1": 1, "L": 1, "LA": 1, "RGB": 3, "RGBA": 3, "P": 3, "PA": 3, "CMYK": 3, "YCbCr": 3}
 """Channels of an image by Pillow's mode; transparency is dropped."""
+DEEP = ("I;16", "I;16B", "I;16L")
+"""Modes of grey-scale images of 16 bits, as DICOM exports are: read where they are to be converted."""
+EXPECTED = f"expected a subfolder a class with files that end in {', '.join(sorted(SUFFIXES))}"
 CONVERTED = {"grey": 1, "rgb": 3}
 """Channels that `convert` makes of all images."""
 
 
-@pool("images", "path", "size", "convert", "person")
+@pool("images", "path", "size", "convert", "white", "person", header=Header("image"))
 def images(dataset: Dataset, where: str) -> Source:
     """Read every image's header, and leave the image to be decoded later; hidden files and folders are passed over."""
     root = root_of(dataset, where)
@@ -42,18 +53,23 @@ def images(dataset: Dataset, where: str) -> Source:
     ]
     present = {label for _, label in files}
     empty = [folder.name for label, folder in enumerate(folders) if label not in present]
-    if not files or empty:
-        what = f"no images in {', '.join(empty)}" if empty else "no subfolders with images"
-        raise UserError(
-            f"{where}.path: {root}: {what}; expected a subfolder a class with files that end in {', '.join(sorted(SUFFIXES))}"
-        )
+    if not files:
+        what = _empty_words(empty) if empty else f"no subfolders with images; {EXPECTED}"
+        raise UserError(f"{where}.path: {root}: {what}")
     paths = [path for path, _ in files]
     with ThreadPoolExecutor() as executor:
-        headers = list(executor.map(partial(_header, root=root.resolve()), paths))
-    channels, sizes = _agreed(paths, headers, dataset, root.resolve(), where)
+        headers = list(executor.map(partial(_header, root=root.resolve(), deep=dataset.convert != "none"), paths))
+    try:
+        channels, sizes = _agreed(paths, headers, dataset, root.resolve(), where)
+    except UserError as error:
+        besides = f". Besides, {_empty_words(empty)}" if empty else ""
+        raise UserError(f"{error}{besides}") from None
+    if empty:
+        raise UserError(f"{where}.path: {root}: {_empty_words(empty)}")
+    white = dataset.white or MOST_16_BITS
 
     def open_image(row: int) -> Image:
-        return open_plain(paths[row])
+        return in_8_bits(open_plain(paths[row]), white)
 
     labels = np.array([label for _, label in files])
     largest = max(width * height for header in headers if not isinstance(header, str) for width, height in [header[1]])
@@ -66,17 +82,21 @@ def images(dataset: Dataset, where: str) -> Source:
         persons = ids_of_files(dataset.person, below, [name.partition("/")[2] for name in below], where)
     classes = [folder.name for folder in folders]
     columns = partial(column_of_files, dataset.person, below, where)
-    return Source("image", decoded, labels, classes, [], persons=persons, columns=columns)
+    return Source("image", decoded, labels, classes, [], persons=persons, files=below, columns=columns)
+
+
+def _empty_words(empty: list[str]) -> str:
+    return f"no images in {', '.join(empty)}; {EXPECTED}"
 
 
 def _is_image(path: Path) -> bool:
     return path.suffix.lower() in SUFFIXES and not path.name.startswith(".") and not path.is_dir()
 
 
-def _header(path: Path, root: Path, whole: bool = False) -> tuple[int, tuple[int, int]] | str:
+def _header(path: Path, root: Path, deep: bool, whole: bool = False) -> tuple[int, tuple[int, int]] | str:
     """Return channels and size (width, height), or what is wrong with the file: with its header, or with the `whole` of it.
 
-    Files outside the `root`, which links lead to, and what is no regular file are not opened.
+    `deep`: images of 16 bits are to be converted. Files outside the `root`, which links lead to, and what is no regular file are not opened.
     """
     try:
         if not stat.S_ISREG(path.stat().st_mode):
@@ -84,11 +104,12 @@ def _header(path: Path, root: Path, whole: bool = False) -> tuple[int, tuple[int
         if not path.resolve().is_relative_to(root):
             return f"a link that leads out of {root}: copy the file there"
         with open_plain(path) as image:
-            if image.mode not in CHANNELS:
-                return f"pixels of mode {image.mode}, not of 8 bits a channel"
+            if image.mode not in CHANNELS and not (deep and image.mode in DEEP):
+                hint = "; convert: grey reads it, white: the value that becomes white" if image.mode in DEEP else ""
+                return f"pixels of mode {image.mode}, not of 8 bits a channel{hint}"
             if whole:
                 image.load()
-            return CHANNELS[image.mode], image.size
+            return CHANNELS.get(image.mode, 1), image.size
     except Exception as error:  # whatever Pillow raises for a damaged file
         return unreadable(error)
 
@@ -102,7 +123,7 @@ def _agreed(
     if wrong:  # then those that would only fail when they are decoded are listed as well
         sound = [path for path in paths if path not in wrong]
         with ThreadPoolExecutor() as executor:
-            decoded = executor.map(partial(_header, root=root, whole=True), sound)
+            decoded = executor.map(partial(_header, root=root, deep=dataset.convert != "none", whole=True), sound)
             wrong |= {path: header for path, header in zip(sound, decoded, strict=True) if isinstance(header, str)}
         problems = [f"{path} ({wrong[path]})" for path in paths if path in wrong]
         raise UserError(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mia_audit.errors import UserError, suggest
-from mia_audit.pools.catalogue import TABLE_KEYS, Source, pool
+from mia_audit.pools.catalogue import TABLE_KEYS, Header, Source, pool
 
 if TYPE_CHECKING:
     from mia_audit.pools.section import Dataset
@@ -38,7 +38,7 @@ CLASSES = ["no visit", "1 or 2 visits", "3 or more visits"]
 PERSON = "zper"
 
 
-@pool("randhie", "person", *TABLE_KEYS)
+@pool("randhie", "person", *TABLE_KEYS, header=Header("table", 20_190))
 def randhie(dataset: Dataset, where: str) -> Source:
     """Return float32 [20190, 24] and how often the person saw a physician in that year; the four unknown schoolings are 0."""
     import polars as pl

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+import csv
 import re
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 from jaxtyping import Float
 
 from mia_audit.errors import UserError, first_line, suggest
-from mia_audit.pools.catalogue import TABLE_KEYS, Source, pool, root_of
+from mia_audit.pools.catalogue import TABLE_KEYS, Header, Source, pool, root_of
+from mia_audit.pools.columns import category, described
 from mia_audit.pools.persons import ids_of_column
 from mia_audit.storage.unpacked import read_foreign
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     import polars as pl
 
     from mia_audit.pools.section import Dataset
@@ -24,15 +25,39 @@ if TYPE_CHECKING:
 
 REPEATED = re.compile(r"(.*)_duplicated_\d+")
 """How polars calls a second column of the same name."""
+CHUNK = 1 << 20
+"""Bytes read at once to count lines."""
+COUNTED = 1 << 30
+"""Bytes of a file beyond which its lines are not counted."""
 SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars"}
 """Separators of columns in files that are named .csv without having commas."""
 MOST_COLUMNS, MOST_HEADER = 50_000, 20_000_000
 """Columns of a CSV file at most, and bytes of its first line that are looked at."""
-FEW = 20
-"""Columns of no more different words are never taken for names."""
 
 
-@pool("table", "path", "label", "person", "leave_out", *TABLE_KEYS)
+def table_header(dataset: Dataset) -> Header:
+    """Return the names of the columns, and at most how many rows there are: the lines of a .csv file, below its header."""
+    root = Path(dataset.path)
+    if not root.is_file() or root.suffix.lower() not in (".csv", ".parquet"):
+        return Header("table")
+    if root.suffix.lower() == ".parquet":
+        import pyarrow.parquet as pq
+
+        file = pq.ParquetFile(root)
+        return Header("table", file.metadata.num_rows, tuple(file.schema_arrow.names))
+    with root.open(encoding="utf-8-sig", newline="") as text:
+        names = next(csv.reader([text.readline(CHUNK)]))
+    if root.stat().st_size > COUNTED:
+        return Header("table", None, tuple(names))
+    lines, last = 0, b"\n"
+    with root.open("rb") as file:
+        while block := file.read(CHUNK):
+            lines, last = lines + block.count(b"\n"), block[-1:]
+    rows = lines - (last == b"\n")
+    return Header("table", rows if rows > 0 else None, tuple(names))
+
+
+@pool("table", "path", "label", "person", "columns", "impute", *TABLE_KEYS, header=table_header)
 def table(dataset: Dataset, where: str) -> Source:
     """Return float32 [n, d]: numbers as they are, a column of text as one column of 0 and 1 for each of its values."""
     import polars as pl
@@ -42,14 +67,10 @@ def table(dataset: Dataset, where: str) -> Source:
         raise UserError(
             f"{where}.label: {root} has no column '{dataset.label}': {suggest(dataset.label, frame.columns)}"
         )
-    for name in dataset.leave_out:
-        if name not in frame.columns:
-            raise UserError(f"{where}.leave_out: {root} has no column '{name}': {suggest(name, frame.columns)}")
-        if name == dataset.label:
-            raise UserError(f"{where}.leave_out: '{name}' holds the class, which is no feature anyway; take it out")
     persons = _persons(frame, dataset, str(root), where) if dataset.person else None
     columns_of = partial(_column, frame, str(root), where)
-    frame = frame.drop({*dataset.leave_out, *([dataset.person] if dataset.person else [])})
+    frame = described(frame, dataset, str(root), where)
+    frame = frame.drop([dataset.person] if dataset.person else [])
     _check_complete(frame, str(root), where)
     labels = frame[dataset.label]
     if labels.dtype.is_float() or labels.dtype.is_nested():
@@ -58,7 +79,10 @@ def table(dataset: Dataset, where: str) -> Source:
     classes = labels.unique().sort()
     numbers = labels.cast(pl.String).replace_strict(classes.cast(pl.String), np.arange(len(classes)))
     columns = [
-        part for name in frame.columns if name != dataset.label for part in _columns(frame[name], str(root), where)
+        part
+        for name in frame.columns
+        if name != dataset.label
+        for part in _columns(frame[name], dataset.columns.get(name, ""), str(root), where)
     ]
     if not columns:
         raise UserError(f"{where}.path: {root} has no column beside '{dataset.label}'")
@@ -119,19 +143,21 @@ def _column(frame: pl.DataFrame, root: str, where: str, name: str) -> pl.Series:
     return frame[name]
 
 
-def _columns(column: pl.Series, root: str, where: str) -> list[pl.Series]:
+def _columns(column: pl.Series, what: str, root: str, where: str) -> list[pl.Series]:
     import polars as pl
 
+    if what == "category":
+        return category(column, root, where)
     if column.dtype.is_numeric() or column.dtype == pl.Boolean:
         return [column]
     if column.dtype not in (pl.String, pl.Categorical, pl.Enum):
         raise UserError(
             f"{where}.path: column '{column.name}' of {root} holds {column.dtype}: expected numbers, true and false, or text;"
-            " convert it, or leave it out"
+            f" convert it, or drop it: columns: {{{column.name}: drop}}"
         )
     text = column.cast(pl.String)
     _check_words(text, root, where)
-    return [(text == value).alias(f"{column.name}={value}") for value in text.unique().sort()]
+    return category(text, root, where)
 
 
 def _numbers(column: pl.Series, root: str, where: str) -> Float[np.ndarray, " n"]:
@@ -149,7 +175,7 @@ def _numbers(column: pl.Series, root: str, where: str) -> Float[np.ndarray, " n"
 
 
 def _check_words(text: pl.Series, root: str, where: str) -> None:
-    """Refuse columns of text that are none: numbers with a slip among them, and names of single records."""
+    """Refuse columns of text that are none: numbers with a slip among them."""
     import polars as pl
 
     odd = text.cast(pl.Float64, strict=False).is_null()
@@ -158,12 +184,6 @@ def _check_words(text: pl.Series, root: str, where: str) -> None:
         raise UserError(
             f"{where}.path: {root}: column '{text.name}' holds numbers but for '{text[row]}' (row {row + 1} first, {odd.sum()} in all):"
             " correct them, or put a letter before all, if these are words"
-        )
-    words = text.n_unique()
-    if words > FEW and words > len(text) / 2:
-        raise UserError(
-            f"{where}.path: {root}: column '{text.name}' has {words} different words in {len(text)} rows, so that it names single"
-            " records: leave it out"
         )
 
 
@@ -190,5 +210,5 @@ def _check_complete(frame: pl.DataFrame, root: str, where: str) -> None:
     if problems:
         raise UserError(
             f"{where}.path: {root}: values are missing or not finite in column {', '.join(problems)}; rows count from 1 below the"
-            " header. Fill them in, or take those rows away"
+            " header. Drop the column (columns: drop), state a constant for it (impute), or take those rows away"
         )

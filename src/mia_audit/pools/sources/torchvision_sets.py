@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mia_audit.errors import UserError, first_line
-from mia_audit.pools.catalogue import PoolSource, Source, pools, root_of
+from mia_audit.pools.catalogue import Header, PoolSource, Source, pools, root_of
+from mia_audit.pools.idx import packed_or_not, read_idx
 from mia_audit.pools.images import Images, guard_pillow, sizes_of
 
 if TYPE_CHECKING:
@@ -29,8 +30,29 @@ def cifar_files(kind: Any) -> list[tuple[str, str | None]]:
 
 
 def mnist_files(kind: Any) -> list[tuple[str, str | None]]:
-    """List what MNIST and its like consist of, unpacked."""
+    """List what MNIST and its like consist of, packed or not."""
     return [(f"{kind.__name__}/raw/{Path(url).stem}", None) for url, _ in kind.resources]
+
+
+def from_packed(kind: Any) -> Any:
+    """Return torchvision's class of MNIST or one like it, made to read its files packed as they were published, too."""
+    import torch
+
+    def load(self: Any) -> tuple[Any, Any]:
+        stem = Path(self.raw_folder, "train" if self.train else "t10k")
+        files = [packed_or_not(Path(f"{stem}-{part}-ubyte")) for part in ("images-idx3", "labels-idx1")]
+        images, labels = (torch.from_numpy(read_idx(file).copy()) for file in files if file)
+        return images, labels.long()
+
+    def exists(self: Any) -> bool:
+        return all(packed_or_not(Path(self.raw_folder, Path(url).stem)) for url, _ in self.resources)
+
+    methods = {"_load_data": load, "_check_exists": exists, "_check_legacy_exist": lambda self: False}
+    return type(kind.__name__, (kind,), methods)
+
+
+def _as_it_is(kind: Any) -> Any:
+    return kind
 
 
 @dataclass(frozen=True)
@@ -50,6 +72,8 @@ class TorchvisionSet:
     needs: Callable[[Any], Iterable[tuple[str, str | None]]]
     varies: bool = False
     files: Callable[[Any], list[Any]] | None = None
+    reads: Callable[[Any], Any] = _as_it_is
+    """Makes of torchvision's class the one that reads the files."""
 
     def __call__(self, dataset: Dataset, where: str) -> Source:
         """Read what torchvision reads at once, and leave images that are files of their own to be decoded later."""
@@ -94,7 +118,8 @@ class TorchvisionSet:
         root = root_of(dataset, where, must_exist=not dataset.download)
         part = " ".join(str(value) for value in arguments.values() if isinstance(value, str))
         try:
-            images = getattr(torchvision.datasets, self.kind)(root, **arguments, download=dataset.download)
+            kind = self.reads(getattr(torchvision.datasets, self.kind))
+            images = kind(root, **arguments, download=dataset.download)
         except Exception as error:  # torchvision and the formats' readers raise what they like
             if dataset.download:
                 why, remedy = first_line(error), "the download failed; fetch its files by hand"
@@ -116,9 +141,8 @@ class TorchvisionSet:
         from torchvision.datasets.utils import check_integrity
 
         for name, md5 in self.needs(getattr(torchvision.datasets, self.kind)):
-            if not (root / name).exists():
-                packed = (root / f"{name}.gz").exists()
-                yield f"{name}.gz is still packed: gunzip it" if packed else f"{name} is missing"
+            if not (root / name).exists() and not (root / f"{name}.gz").exists():
+                yield f"{name} is missing"
             elif md5 and not check_integrity(root / name, md5):
                 yield f"{name} is damaged, or not the published file"
 
@@ -146,8 +170,8 @@ SETS = {
     "cifar10": TorchvisionSet("CIFAR10", CIFAR_SPLITS, _targets, _classes, cifar_files),
     "cifar100": TorchvisionSet("CIFAR100", CIFAR_SPLITS, _targets, _classes, cifar_files),
     # 70,000 grey-scale digits of 28 × 28 pixels in 10 classes (LeCun et al. 1998), and pieces of clothing (Xiao et al. 2017)
-    "mnist": TorchvisionSet("MNIST", MNIST_SPLITS, _targets, _classes, mnist_files),
-    "fashion_mnist": TorchvisionSet("FashionMNIST", MNIST_SPLITS, _targets, _classes, mnist_files),
+    "mnist": TorchvisionSet("MNIST", MNIST_SPLITS, _targets, _classes, mnist_files, reads=from_packed),
+    "fashion_mnist": TorchvisionSet("FashionMNIST", MNIST_SPLITS, _targets, _classes, mnist_files, reads=from_packed),
     # Street View House Numbers: 99,289 colour images of 32 × 32 pixels in 10 classes (Netzer et al. 2011)
     "svhn": TorchvisionSet(
         "SVHN",
@@ -179,4 +203,6 @@ SETS = {
 }
 
 for name, torchvision_set in SETS.items():
-    pools.register(name)(PoolSource(torchvision_set, KEYS))
+    pools.register(name)(
+        PoolSource(torchvision_set, KEYS, Header("image", sum(max(counts) for _, counts in torchvision_set.splits)))
+    )

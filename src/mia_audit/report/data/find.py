@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -156,12 +157,12 @@ def find(results: Results) -> Findings:
     findings = []
     for setting, every, shadows in zip(spec.settings, results.metrics, results.training, strict=True):
         aggregate, metrics = headline_unit(every)
-        by_channel = _by_channel(metrics, fpr, spec.likelihood, spec.confidence)
-        strongest = {channel: listed[0] for channel, listed in by_channel.items()}
+        found = by_channel(metrics, fpr, spec.likelihood, spec.confidence)
+        strongest = {channel: listed[0] for channel, listed in found.items()}
         findings.append(
             Finding(
                 setting,
-                by_channel,
+                found,
                 _accuracy(shadows, "train_accuracy", spec.confidence),
                 _accuracy(shadows, "test_accuracy", spec.confidence),
                 shadows,
@@ -170,7 +171,7 @@ def find(results: Results) -> Findings:
                 aggregate,
                 tuple(_worth(setting, shadows, results.records_of_persons(setting))),
                 {
-                    one: _by_channel(rows, fpr, spec.likelihood, spec.confidence)
+                    one: by_channel(rows, fpr, spec.likelihood, spec.confidence)
                     for one, rows in _others(every, aggregate)
                 },
             )
@@ -195,8 +196,13 @@ def _worth(setting: Setting, shadows: pl.DataFrame | None, counts: np.ndarray | 
             yield Worth(records, epsilon_of_person(*terms, records), setting.delta)
 
 
-def _by_channel(metrics: pl.DataFrame, fpr: float | None, likelihood: str, confidence: float) -> dict[str, list[Leak]]:
+def by_channel(metrics: pl.DataFrame, fpr: float | None, likelihood: str, confidence: float) -> dict[str, list[Leak]]:
+    """Return the attacks on every channel, the strongest first; what may read both channels has all attacks on either."""
     found = {channel: leaks(metrics, channel, likelihood, fpr, confidence) for channel in CHANNELS}
+    if found["both"]:  # whoever has both may ignore one of them
+        able = [leak for channel in ("both", "outputs", "explanations") for leak in found[channel]]
+        tried = [replace(leak, tried=len(able)) for leak in able]
+        found["both"] = sorted(tried, key=lambda leak: -leak.auc.mean())
     return {channel: listed for channel, listed in found.items() if listed}
 
 

@@ -41,16 +41,17 @@ class Results:
     @cached_property
     def design_corrections(self) -> list[str]:
         """The membership designs that attacks were corrected for, of all settings."""
-        facts = (table_metadata(self._file(setting, "metrics.parquet"), "metrics") for setting in self.spec.settings)
+        facts = map(self.facts, self.spec.settings)
         return list(dict.fromkeys(known[CORRECTION] for known in facts if CORRECTION in known))
 
     @cached_property
     def model_counts(self) -> list[list[dict[str, Any]]]:
         """What fewer other models would have found, of every setting (`evaluation.model_counts`)."""
-        return [
-            table_metadata(self._file(setting, "metrics.parquet"), "metrics").get(MODEL_COUNTS, [])
-            for setting in self.spec.settings
-        ]
+        return [self.facts(setting).get(MODEL_COUNTS, []) for setting in self.spec.settings]
+
+    def facts(self, setting: Setting) -> dict[str, Any]:
+        """Return the metadata of a setting's metrics.parquet."""
+        return table_metadata(self._file(setting, "metrics.parquet"), "metrics")
 
     def groups(self, setting: Setting) -> tuple[pl.DataFrame, dict[str, dict[str, int]]]:
         """Return the metrics of a setting's groups, and by aggregate and column how many were too small."""
@@ -63,19 +64,19 @@ class Results:
         known = {}
         for setting in self.spec.settings:
             path = self._file(setting, "metrics.parquet")
-            if found := table_metadata(path, "metrics").get(GIVEN, {}) | given_digest(path):
+            if found := self.facts(setting).get(GIVEN, {}) | given_digest(path):
                 known[setting.path] = found
         return known
 
     @cached_property
     def training(self) -> list[pl.DataFrame | None]:
-        """Every setting's training.parquet, one row per shadow (its last epoch); None where nothing was trained."""
+        """Every setting's training.parquet, one row per shadow (its last epoch); None where nothing is known of it."""
         return [
             read_frame(self._file(setting, "training.parquet"), "training")
             .sort("shadow", "epoch")
             .group_by("shadow", maintain_order=True)
             .last()
-            if setting.trained
+            if setting.trained or (self.root / setting.path / "training.parquet").exists()
             else None
             for setting in self.spec.settings
         ]

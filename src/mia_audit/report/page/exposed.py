@@ -13,6 +13,7 @@ import numpy as np
 from mia_audit.evaluation.exposure import exposure
 from mia_audit.explain import explainers
 from mia_audit.report.data.findings import Finding, Leak
+from mia_audit.report.data.origins import origins
 from mia_audit.report.figures.pictures import attribution_picture, attribution_scale, record_picture
 from mia_audit.report.text.formatting import significant
 from mia_audit.signals.name import Signal, read_signal
@@ -55,6 +56,8 @@ class Exposed:
     person: str = ""
     """The id of a person, whose records are `theirs`; empty for a record."""
     theirs: str = ""
+    origin: str = ""
+    """Its file, or its row in the user's file, counted from 1 below the header."""
 
 
 def most_exposed(results: Results, finding: Finding, fpr: float | None) -> tuple[Leak, list[Exposed]] | None:
@@ -113,7 +116,9 @@ def _illustrate(
     stored = np.load(pool / "records.npy", mmap_mode="r")
     numbers = [one.record for one in exposed]
     records = np.stack([stored[number] for number in numbers])
+    origin = origins(results, setting.dataset)
     for one, record in zip(exposed, records, strict=True):
+        one.origin = origin(one.record)
         one.label = class_name(metadata, int(labels[one.record]))
         if metadata["kind"] == "image":
             one.picture = record_picture(record)
@@ -137,12 +142,21 @@ def _show(one: Exposed, record: np.ndarray, pair: Sequence[np.ndarray], metadata
     inside, outside = (attribution.reshape(-1, record.size).sum(axis=0) for attribution in pair)
     largest = np.maximum(np.abs(inside), np.abs(outside))
     features = metadata.get("features") or [f"feature {i}" for i in range(len(largest))]
+    record = in_original_units(record, metadata)
     one.bars = [
         Bar(
             features[i], significant(float(record[i])), *(float(a[i] / (largest.max() or 1)) for a in (inside, outside))
         )
         for i in np.argsort(-largest, kind="stable")[:FEATURES]
     ]
+
+
+def in_original_units(record: np.ndarray, metadata: Mapping[str, Any]) -> np.ndarray:
+    """Return a row as it was before its columns were centred and scaled."""
+    if "scale" not in metadata:
+        return record
+    restored: np.ndarray = record * np.asarray(metadata["scale"]) + np.asarray(metadata["centre"])
+    return restored
 
 
 def class_name(metadata: Mapping[str, Any], label: int) -> str:

@@ -9,6 +9,7 @@ import numpy as np
 
 from mia_audit.evaluation.exposure import exposure
 from mia_audit.report.data.findings import Finding, Leak
+from mia_audit.report.data.origins import origins
 from mia_audit.report.page.exposed import Exposed, called_members, class_name
 from mia_audit.storage import read_table
 
@@ -36,6 +37,7 @@ def most_exposed_persons(results: Results, finding: Finding, fpr: float | None) 
     gaps = exposure(of_records.score, of_records.member)["gap"]
     known = ~np.isnan(scored.score)
     names = _classes(results, finding)
+    origin = origins(results, finding.setting.pool)
     return leak, [
         Exposed(
             record=int(i),
@@ -47,18 +49,22 @@ def most_exposed_persons(results: Results, finding: Finding, fpr: float | None) 
             false_alarms=int((called[i] & ~scored.member[i]).sum()),
             outside=int((~scored.member[i] & known[i]).sum()),
             person=str(scored.person[i]),
-            theirs=_records_of(scored.person[i], of_records, gaps, names),
+            theirs=_records_of(scored.person[i], of_records, gaps, lambda number: origin(number) or str(number), names),
         )
         for i in order
     ]
 
 
-def _records_of(person: object, scored: Scored, gaps: np.ndarray, names: Callable[[int], str]) -> str:
+def _records_of(
+    person: object, scored: Scored, gaps: np.ndarray, origin: Callable[[int], str], names: Callable[[int], str]
+) -> str:
     """Return a person's records in words, those that give most away first."""
     assert scored.person is not None
     places = np.flatnonzero(scored.person == person)
     places = places[np.argsort(np.where(np.isnan(gaps[places]), np.inf, -gaps[places]), kind="stable")]
-    listed = [f"{number}{names(number)}" for number in (int(scored.record[place]) for place in places[:RECORDS])]
+    listed = [
+        f"{origin(number)}{names(number)}" for number in (int(scored.record[place]) for place in places[:RECORDS])
+    ]
     more = f" and {len(places) - RECORDS} more" if len(places) > RECORDS else ""
     plural = "Records" if len(places) > 1 else "Record"
     return f"{plural} {', '.join(listed)}{more}"

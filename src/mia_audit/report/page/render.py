@@ -27,6 +27,7 @@ from mia_audit.report.tables.models import models_layout
 from mia_audit.report.tables.persons import persons_layout
 from mia_audit.report.tables.settings import present_channels, settings_layout
 from mia_audit.report.text.answer import TITLES, answer
+from mia_audit.report.text.cautions import cautions, readings
 from mia_audit.report.text.formatting import (
     capital,
     count,
@@ -91,7 +92,12 @@ def render(results: Results, findings: Findings, sources: Mapping[str, Any]) -> 
     return template.render(
         title=spec.title or spec.audit,
         version=sources["versions"].get("mia-audit", ""),
-        scope=" ".join(filter(None, (scope(results, findings), *corrections(results), gap_sentences(spec.gaps)))),
+        scope=" ".join(
+            filter(
+                None, (scope(results, findings), *corrections(results), *readings(results), gap_sentences(spec.gaps))
+            )
+        ),
+        cautions=cautions(results, findings),
         contents=_contents(
             {
                 **dict.fromkeys(("curves", "settings", "attacks"), bool(groups)),
@@ -131,7 +137,7 @@ def render(results: Results, findings: Findings, sources: Mapping[str, Any]) -> 
         if judged
         else "",
         metadata=list(_metadata(results, findings, sources)),
-        hashes=sources["inputs_sha256"],
+        hashes=[*_given(sources["given_sha256"]), *sources["inputs_sha256"].items()],
         config=_yaml(base_names(spec.config)),
         charts=_safe(html_json(specifications)),
         policy=policy([script, DRAW], [style]),
@@ -331,6 +337,13 @@ def _metadata(results: Results, findings: Findings, sources: Mapping[str, Any]) 
     if findings.settings:
         yield "Read-out", READ_OUT.format(likelihood=results.spec.likelihood)
     yield "Versions", ", ".join(f"{name} {version}" for name, version in sources["versions"].items())
+
+
+def _given(digests: Mapping[str, Mapping[str, str]]) -> Iterator[tuple[str, str]]:
+    """Yield the files that no audit wrote, with their settings where there are several, and their digests."""
+    for setting, given in digests.items():
+        for name, digest in given.items():
+            yield (f"{name} (given)" if len(digests) == 1 else f"{name} (given, {setting})"), digest
 
 
 READ_OUT = (

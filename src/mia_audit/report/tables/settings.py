@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from mia_audit.report.data.findings import CHANNELS, Finding, Findings, Leak, shadow_estimate
+from mia_audit.report.data.guessing import guessing
 from mia_audit.report.data.provenance import guarantee
 from mia_audit.report.tables.catalogue import frame_of, table
 from mia_audit.report.tables.columns import SETTING, identity, parts, parts_schema, printed_epsilon
@@ -71,6 +72,7 @@ def settings_layout(
     rows += [[*names, *[UNKNOWN] * (len(columns) - len(names))] for names in map(_names, lost)]
     caption = f"Means over {count(most_targets(findings), 'model')}, with intervals; of each kind the strongest attack by its mean AUC."
     notes = [*setting_notes(findings, results.releases), *([STEP_TIMES] if trained and page else [])]
+    notes += list(dict.fromkeys(filter(None, (_chance_note(results, one.setting) for one in findings.settings))))
     notes += [] if page else [gap_sentence(gap) for gap in results.spec.gaps]
     return Layout(columns, rows, caption, notes)
 
@@ -132,6 +134,17 @@ def _row(finding: Finding, findings: Findings, results: Results) -> dict[str, An
         row |= parts(f"{prefix}_tpr_at_fpr", leak.tpr_estimate)
     targets = max((len(leak.targets) for leak in finding.strongest.values()), default=None)
     return row | {"models": len(finding.shadows) if finding.shadows is not None else targets}
+
+
+def _chance_note(results: Results, setting: Setting) -> str:
+    """Say what guessing achieves on a data set that models were trained on."""
+    chance = guessing(results, setting) if setting.trained else None
+    if chance is None:
+        return ""
+    return (
+        f"On {setting.dataset}, the most frequent class alone has an accuracy of {percent(chance.accuracy)}, and answering the classes'"
+        f" shares a loss of {fixed(chance.loss)}."
+    )
 
 
 def setting_name(finding: Finding, findings: Findings) -> str:

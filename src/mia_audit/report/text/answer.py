@@ -111,7 +111,8 @@ def _conclusion(group: list[Finding], base: Finding, confidence: float) -> Itera
     sentence = f"{start}, {_amounts(leaking)} reveal who was in {where}"
     yield sentence + (f"; {_channels(silent)} do not, as far as the attacks tried can tell." if silent else ".")
     for finding in group:
-        if (finding.setting.private or finding.setting.no_guarantee) and finding is not base:
+        setting = finding.setting
+        if (setting.private or setting.no_guarantee or setting.given_name) and finding is not base:
             yield f"{_capital(protected(finding.setting))}, {_remaining(finding)}{_cost(finding, base, confidence)}."
 
 
@@ -145,6 +146,8 @@ def _cost(finding: Finding, base: Finding, confidence: float) -> str:
     gap = accuracy_difference(base, finding, confidence)
     if gap is None:
         return ""
+    if math.isnan(gap.low):
+        return f", with {points(gap.mean)} points {'less' if gap.mean >= 0 else 'more'} accuracy (one number each, no interval)"
     if gap.low > 0:
         return f", at a cost of {points(gap.mean)} points of accuracy"
     return ", at no measurable cost in accuracy"
@@ -222,8 +225,10 @@ def _recognised(leak: Leak, fpr: float | None, names: Members) -> Iterator[str]:
 
 
 def _against_outputs(leak: Leak, outputs: Leak, channel: str) -> str:
-    gap = difference(leak, outputs)
     who = SUBJECTS[channel]
+    if leak.key == outputs.key:
+        return "It reads the outputs alone: no attack found more in both than in them."
+    gap = difference(leak, outputs)
     if gap.low > 0:
         return f"Over the same models, {who} leak {_points_with_interval(gap)} of AUC more than the outputs."
     if gap.high < 0:
@@ -244,7 +249,9 @@ def _bought(finding: Finding, base: Finding, confidence: float) -> Iterator[str]
     if gap is None or finding.test_accuracy is None or base.test_accuracy is None:
         return
     pair = f"{percent(finding.test_accuracy.mean)} instead of {percent(base.test_accuracy.mean)}"
-    if gap.low > 0:
+    if math.isnan(gap.low):
+        yield f"Test accuracy, one number each: {pair}."
+    elif gap.low > 0:
         yield f"It costs {_points_with_interval(gap)} of test accuracy: {pair}."
     elif gap.high < 0:
         yield f"Test accuracy is {_points_with_interval(gap)} higher: {pair}."

@@ -104,8 +104,10 @@ def protection(setting: Setting) -> str:
         return f"{setting.mechanism}, ε none (nominal {setting.epsilon})"
     if setting.finished:
         return "the finished model"
+    if not setting.trained and setting.mechanism != "none":
+        return setting.given_name or "given signals"
     if not setting.trained:
-        return "given signals"
+        return "no protection" if setting.given_name else "given signals"
     return "no protection"
 
 
@@ -121,8 +123,10 @@ def protected(setting: Setting) -> str:
         return f"with {setting.mechanism}, which guarantees nothing (its ε = {setting.epsilon} is nominal)"
     if setting.finished:
         return "in the finished model"
-    if not setting.trained:
+    if not setting.trained and not setting.given_name:
         return "in these signals"
+    if not setting.trained and setting.mechanism != "none":
+        return f"with {setting.given_name}"
     return "without protection"
 
 

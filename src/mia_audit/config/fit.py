@@ -1,0 +1,117 @@
+"""Whether a config's parts fit each other and the beginnings of its files: what can be refused before anything runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from mia_audit.config.schema import Audit
+from mia_audit.errors import UserError, suggest
+from mia_audit.explain.model_kinds import kind_of
+from mia_audit.learners.naming import BUILT_IN
+from mia_audit.pools import pools
+from mia_audit.pools.catalogue import Header, check_keys
+from mia_audit.pools.section import Dataset
+
+KINDS = {"image": "images", "table": "rows of a table"}
+"""Kinds of pools in words."""
+
+
+def check_fit(audit: Audit, where: str) -> None:
+    """Raise UserError, which names the file `where` and the keys, for the first things that do not fit."""
+    try:
+        headers = {name: _header(name, section) for name, section in audit.datasets.items()}
+        mistakes = [*_models(audit, headers), *_batches(audit, headers)]
+    except UserError as error:
+        raise UserError(f"{where}: {error}") from None
+    if mistakes:
+        raise UserError(f"{where}: {'; '.join(mistakes)}")
+
+
+def _header(name: str, section: Dataset) -> Header:
+    """Return what is known of a data set; UserError for keys that do not fit it."""
+    where = f"datasets.{name}"
+    check_keys(section, where)
+    header = pools[section.source].known(section)
+    _check_kind(section, header, where)
+    _check_columns(section, header, where)
+    _check_count(section, header, where)
+    return header
+
+
+def _check_kind(section: Dataset, header: Header, where: str) -> None:
+    if header.kind == "image" and section.standardise != "none":
+        raise UserError(
+            f"{where}.standardise: columns of tables are standardised, but these records are images: see mean and std"
+        )
+    if header.kind == "table" and (given := [key for key in ("mean", "std") if getattr(section, key) is not None]):
+        raise UserError(f"{where}.{given[0]}: of images, but these records are rows of a table: see standardise")
+
+
+def _check_columns(section: Dataset, header: Header, where: str) -> None:
+    """Refuse columns that the header of a table in a file does not have."""
+    if len(header.columns) < 2:  # none, or the wrong separator, of which the source says more
+        return
+    named = {"label": [section.label], "columns": section.columns, "impute": section.impute}
+    if section.person:
+        named["person"] = [section.person]
+    for key, names in named.items():
+        for name in names:
+            if name not in header.columns:
+                raise UserError(
+                    f"{where}.{key}: {section.path} has no column '{name}': {suggest(name, header.columns)}"
+                )
+
+
+def _check_count(section: Dataset, header: Header, where: str) -> None:
+    if header.records is None:
+        return
+    units = "persons" if section.by_person else "records"
+    wanted = section.public + (section.records or 1)
+    if wanted > header.records:
+        asked = f"{section.records} {units} and " if section.records else ""
+        raise UserError(
+            f"{where}: {asked}{section.public} public {units} are asked for, but '{section.source}' has {header.records} records"
+            f"{'' if section.records else ', and some must be left to audit'}; lower {where}.public"
+            + (f" or {where}.records" if section.records else "")
+        )
+
+
+def _models(audit: Audit, headers: Mapping[str, Header]) -> Iterator[str]:
+    """Name the built-in models that do not take a data set's kind of records."""
+    for name, section in audit.architectures.items():
+        takes = kind_of(section.model or name).takes
+        for dataset, header in headers.items():
+            if section.learner == BUILT_IN and header.kind and header.kind not in takes:
+                instead = "mlp" if header.kind == "table" else "vision_transformer"
+                yield (
+                    f"architectures.{name}: '{section.model or name}' takes {KINDS[takes[0]]}, but datasets.{dataset} holds"
+                    f" {KINDS[header.kind]}: choose a model such as '{instead}'"
+                )
+
+
+def _batches(audit: Audit, headers: Mapping[str, Header]) -> Iterator[str]:
+    """Name the batches that are larger than the training set."""
+    for dataset, header in headers.items():
+        if (most := _training_set(audit, audit.datasets[dataset], header)) is None:
+            continue
+        for name, section in audit.architectures.items():
+            for mechanism in audit.budgets(name) if section.learner == BUILT_IN else ():
+                batch = audit.training_of(name, mechanism).batch
+                if batch > most:
+                    yield (
+                        f"training.batch: {batch} records a step for {name} under {mechanism}, but a training set of"
+                        f" datasets.{dataset} has {most}: at most {most}"
+                    )
+
+
+def _training_set(audit: Audit, section: Dataset, header: Header) -> int | None:
+    """Return how many records a training set has at most; None where that is not known before the pool is read."""
+    if section.by_person:
+        return None
+    records = section.records or (None if header.records is None else header.records - section.public)
+    if records is None:
+        return None
+    design = audit.membership
+    if design.design == "half":
+        return records // 2
+    return records if design.share is None else max(1, round(design.share * records))

@@ -1,0 +1,150 @@
+"""The columns of a table: what the config says they are, and which look like identifiers that it says nothing about."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING
+
+from mia_audit.errors import UserError, suggest
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from mia_audit.pools.section import Dataset
+
+IDENTIFIER = re.compile(
+    r"(?i)(^|[_\W])(id|ids|uuid|guid|ssn|name|surname|email|e-mail|phone|address|zip|zipcode|postcode|iban|mrn|patient|index|row)($|[_\W])"
+    r"|(?-i:[a-z]I[Dd])$|^unnamed"
+)
+"""Names of columns that name a person or a row."""
+
+FEW = 20
+"""Distinct values, and rows, up to which a column names nobody."""
+NEARLY = 0.9
+"""Share of rows with a value of their own from which a column names rows."""
+MANY_WORDS = 100
+"""Distinct texts from which a column has to be said to be a category."""
+MANY_NUMBERS, SHARE = 1000, 0.1
+"""A column of whole numbers with more distinct values than that, in absolute numbers and by rows, is taken for ids."""
+LONG = 5
+"""Digits from which whole numbers that all have as many are taken for ids: of customers, patients, places."""
+MOST_CATEGORIES = 1000
+"""Values of a category: each becomes a column of its own."""
+
+
+def described(frame: pl.DataFrame, dataset: Dataset, root: str, where: str) -> pl.DataFrame:
+    """Return the columns that models see, with the label: those to be dropped left out, missing values filled in.
+
+    Raises UserError for columns that the table does not have, and for those that look like identifiers and are not said to be
+    anything.
+    """
+    for key in ("columns", "impute"):
+        for name in getattr(dataset, key):
+            if name not in frame.columns:
+                raise UserError(f"{where}.{key}: {root} has no column '{name}': {suggest(name, frame.columns)}")
+            if name in (dataset.label, dataset.person):
+                held = "holds the class" if name == dataset.label else "names the person of every record"
+                raise UserError(f"{where}.{key}.{name}: the column {held}, and is no feature anyway; take it out")
+    dropped = {name for name, what in dataset.columns.items() if what == "drop"}
+    if twice := sorted(dropped & set(dataset.impute)):
+        raise UserError(f"{where}.impute.{twice[0]}: the column is dropped; take it out here")
+    told = {dataset.label, dataset.person, *dataset.columns}
+    if odd := identifiers(frame, told):
+        raise UserError(f"{where}.columns: {root}: {_identifier_words(odd)}")
+    return _imputed(frame.drop(dropped - {""}), dataset.impute, where)
+
+
+def identifiers(frame: pl.DataFrame, told: Collection[str]) -> dict[str, str]:
+    """Return the columns of whole numbers or text that look as if they named records or people, each with what makes it look so.
+
+    `told` are those that need not be looked at.
+    """
+    looks = ((name, _looks(frame[name])) for name in frame.columns if name not in told)
+    return {name: why for name, why in looks if why}
+
+
+def _looks(column: pl.Series) -> str:
+    import polars as pl
+
+    words = column.dtype in (pl.String, pl.Categorical, pl.Enum)
+    if not (words or column.dtype.is_integer()) or len(column) <= FEW:
+        return ""
+    distinct = column.n_unique()
+    if distinct <= FEW:
+        return ""
+    if distinct >= NEARLY * len(column):
+        return f"a different value in {'every row' if distinct == len(column) else f'{distinct} of {len(column)} rows'}"
+    if IDENTIFIER.search(column.name):
+        return f"its name, and {distinct} different values"
+    if not words and _digits(column) >= LONG:
+        return f"{distinct} different numbers of {_digits(column)} digits each"
+    if words and distinct >= len(column) / 2:
+        return f"{distinct} different words in {len(column)} rows"
+    if words and distinct > MANY_WORDS:
+        return f"{distinct} different words"
+    if not words and distinct > max(MANY_NUMBERS, SHARE * len(column)):
+        return f"{distinct} different whole numbers in {len(column)} rows"
+    return ""
+
+
+def _digits(column: pl.Series) -> int:
+    """Return the number of digits that all whole numbers of a column have; 0 where they differ, or are not all positive."""
+    low, high = column.min(), column.max()
+    if not isinstance(low, int) or not isinstance(high, int) or low <= 0:
+        return 0
+    return len(str(low)) if len(str(low)) == len(str(high)) else 0
+
+
+def _identifier_words(odd: Mapping[str, str]) -> str:
+    listed = ", ".join(f"'{name}' ({why})" for name, why in odd.items())
+    first = next(iter(odd))
+    looks = "looks like an identifier" if len(odd) == 1 else "look like identifiers"
+    return (
+        f"column{'s' * (len(odd) > 1)} {listed} {looks}: say what each is, such as person: {first}, or columns:"
+        f" {{{first}: drop}} (no model sees it), {{{first}: category}} (a column a value) or {{{first}: feature}} (as it is)"
+    )
+
+
+def category(column: pl.Series, root: str, where: str) -> list[pl.Series]:
+    """Return a column of 0 and 1 for each value, in the order of the values."""
+    import polars as pl
+
+    values = column.unique().sort()
+    if len(values) > MOST_CATEGORIES:
+        raise UserError(
+            f"{where}.columns.{column.name}: {len(values)} different values in {root} would each be a column; expected at most"
+            f" {MOST_CATEGORIES}: drop it, or group its values"
+        )
+    names = values.cast(pl.String).to_list()
+    return [(column == value).alias(f"{column.name}={name}") for value, name in zip(values, names, strict=True)]
+
+
+def _imputed(frame: pl.DataFrame, constants: Mapping[str, float | str], where: str) -> pl.DataFrame:
+    """Put the stated constants where values are missing."""
+    import polars as pl
+
+    filled = []
+    for name, constant in constants.items():
+        column = frame[name]
+        if column.dtype.is_numeric() != isinstance(constant, int | float):
+            kind = "numbers" if column.dtype.is_numeric() else "text"
+            raise UserError(
+                f"{where}.impute.{name}: '{constant}' for a column that holds {kind}: state one of its kind"
+            )
+        if column.dtype.is_integer() and float(constant).is_integer():
+            constant = int(constant)
+        elif column.dtype.is_integer():
+            column = column.cast(pl.Float64)
+        if column.dtype.is_float():
+            column = column.fill_nan(None)
+        filled.append(
+            column.fill_null(constant).alias(name) if column.dtype.is_numeric() else _text(column, str(constant))
+        )
+    return frame.with_columns(filled)
+
+
+def _text(column: pl.Series, constant: str) -> pl.Series:
+    import polars as pl
+
+    return column.cast(pl.String).fill_null(constant)

@@ -1,0 +1,40 @@
+"""Files in the format of MNIST (IDX): arrays of bytes behind a header, packed by gzip or not."""
+
+from __future__ import annotations
+
+import gzip
+import math
+import struct
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import UInt8
+
+from mia_audit.storage.unpacked import check_memory
+
+BYTES = 8
+"""The type of numbers, in the third byte of a file, that is read: unsigned bytes."""
+
+
+def packed_or_not(path: Path) -> Path | None:
+    """Return a file, or the same name with .gz behind it; None where there is neither."""
+    packed = path.with_name(f"{path.name}.gz")
+    return path if path.is_file() else packed if packed.is_file() else None
+
+
+def read_idx(path: Path) -> UInt8[np.ndarray, "n ..."]:
+    """Read an array; ValueError for anything that is not of the format, or not as long as its header says.
+
+    Of a packed file no more is unpacked than the header announces.
+    """
+    with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+        start = file.read(4)
+        if len(start) < 4 or start[:2] != b"\0\0" or start[2] != BYTES or start[3] not in (1, 3):
+            raise ValueError("no IDX file of bytes")
+        sides = struct.unpack(f">{start[3]}I", file.read(4 * start[3]))
+        size = math.prod(sides)
+        check_memory(str(path), size, f"an array of shape {list(sides)}")
+        content = file.read(size + 1)
+    if len(content) != size:
+        raise ValueError(f"{len(content):,} bytes or more where its header announces {size:,}")
+    return np.frombuffer(content, dtype=np.uint8).reshape(sides)

@@ -1,0 +1,81 @@
+"""Signals that follow from others: loss and confidence from one another, and both from the probability of the label."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from mia_audit.signals.name import PROBABILITY, Signal, read_signal
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+
+    Cells = Float[np.ndarray, "N K"]
+    Read = Callable[[Signal], Sequence[Cells]]
+
+
+def loss_from_probability(probability: Float[np.ndarray, "N K"]) -> Float[np.ndarray, "N K"]:
+    """Return −log p; a probability of 0 counts as the smallest positive one there is."""
+    loss: Float[np.ndarray, "N K"] = -np.log(_within(probability)[0])
+    return loss
+
+
+def confidence_from_probability(probability: Float[np.ndarray, "N K"]) -> Float[np.ndarray, "N K"]:
+    """Return log p − log(1 − p); 0 and 1 count as the closest other probabilities there are."""
+    inside, complement = _within(probability)
+    confidence: Float[np.ndarray, "N K"] = np.log(inside) - np.log(complement)
+    return confidence
+
+
+def _within(probability: Float[np.ndarray, "N K"]) -> tuple[np.ndarray, np.ndarray]:
+    """Return p and 1 − p, both positive."""
+    complement = 1 - probability
+    least, gap = (values.min(where=values > 0, initial=0.5) for values in (probability, complement))
+    return np.maximum(probability, least), np.maximum(complement, gap)
+
+
+def confidence_from_loss(loss: Float[np.ndarray, "N K"]) -> Float[np.ndarray, "N K"]:
+    """Return log p − log(1 − p) for p = exp(−loss); a loss of 0 counts as the smallest positive one there is."""
+    least = loss.min(where=loss > 0, initial=np.inf)
+    loss = np.maximum(loss, least if np.isfinite(least) else 1.0)
+    confidence: Float[np.ndarray, "N K"] = -loss - np.log(-np.expm1(-loss))
+    return confidence
+
+
+def loss_from_confidence(confidence: Float[np.ndarray, "N K"]) -> Float[np.ndarray, "N K"]:
+    """Return −log p for log p − log(1 − p) = confidence."""
+    loss: Float[np.ndarray, "N K"] = np.logaddexp(0, -confidence)
+    return loss
+
+
+SOURCES: dict[str, dict[str, Callable[[Cells], Cells]]] = {
+    "confidence": {"loss": confidence_from_loss, PROBABILITY: confidence_from_probability},
+    "loss": {"confidence": loss_from_confidence, PROBABILITY: loss_from_probability},
+}
+"""What loss and confidence are derived from where they are not given, the best first."""
+
+
+def with_derived(given: Sequence[Signal]) -> list[Signal]:
+    """Return what attacks read where these signals are given: those that follow from them come last, and the probability is left out."""
+    read = [signal for signal in given if signal.name != PROBABILITY]
+    names = {signal.name for signal in given}
+    return [*read, *map(read_signal, derived_from(names))]
+
+
+def source_of(name: str, given: Collection[str]) -> str:
+    """Return the signal that another one is derived from; empty where it is given, or does not follow from any."""
+    if name in given:
+        return ""
+    return next((source for source in SOURCES.get(name, {}) if source in given), "")
+
+
+def derived_from(given: Collection[str]) -> dict[str, str]:
+    """Return the signals that follow from those given, each with what it is derived from."""
+    return {name: source for name in SOURCES if (source := source_of(name, given))}
+
+
+def derive(name: str, source: str, read: Read) -> list[Cells]:
+    """Return the values [N, K] of a signal for every query, from those of the signal it is derived from."""
+    return [SOURCES[name][source](values) for values in read(read_signal(source))]

@@ -1,0 +1,403 @@
+"""What somebody gets wrong in the first hour, and the one line that each mistake gets before any model is trained."""
+
+import gzip
+import io
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+import yaml
+from PIL import Image
+
+from mia_audit.cli import main
+from mia_audit.config.load import check_audit, load_audit
+from mia_audit.errors import UserError
+from mia_audit.pools import pools
+from mia_audit.pools.build import build_pool
+from mia_audit.pools.section import Dataset
+
+VIT = "{img_size: 8, patch_size: 4, embed_dim: 8, depth: 1, num_heads: 2}"
+IMAGES = f"""
+datasets: {{digits: {{}}}}
+architectures: {{vision_transformer: {{parameters: {VIT}}}}}
+"""
+TABLE = """
+datasets: {breast_cancer: {}}
+architectures: {mlp: {}}
+"""
+
+CONFIGS = {
+    # what the config alone decides
+    "a misspelled section": ("mechanism: {}", "unknown key 'mechanism': did you mean 'mechanisms'?"),
+    "a misspelled key": ("training: {epoch: 3}", "unknown key 'training.epoch': did you mean 'epochs'?"),
+    "a word for a number": ("training: {epochs: many}", "training.epochs: input should be a valid integer"),
+    "no epochs": ("training: {epochs: 0}", "training.epochs: input should be greater than 0, got 0"),
+    "a learning rate below 0": (
+        "training: {learning_rate: -1}",
+        "training.learning_rate: input should be greater than 0",
+    ),
+    "an optimizer of another library": ("training: {optimizer: lion}", "input should be 'adamw', 'adam' or 'sgd'"),
+    "three models": ("membership: {models: 3}", "membership.models: input should be greater than or equal to 4, got 3"),
+    "a share of another design": ("membership: {share: 0.8}", "share: belongs to design split, but design is half"),
+    "dp-sgd without ε": ("mechanisms: {dp-sgd: {}}", "mechanisms.dp-sgd.epsilon: missing; list the privacy budgets"),
+    "ε of training without privacy": ("mechanisms: {none: {epsilon: 8}}", "training without privacy has no budget"),
+    "ε of 0": ("mechanisms: {dp-sgd: {epsilon: 0}}", "an ε is a positive number or inf, got '0'"),
+    "a tiny ε": ("mechanisms: {dp-sgd: {epsilon: 1.0e-7}}", "mechanisms.dp-sgd.epsilon: 1e-07 is below 0.001"),
+    "an infinite ε": (
+        "mechanisms: {dp-sgd: {epsilon: .inf}}",
+        "inf is training without privacy; add the mechanism 'none'",
+    ),
+    "an ε given twice": ("mechanisms: {dp-sgd: {epsilon: [8, 8]}}", "mechanisms.dp-sgd.epsilon: an ε is given twice"),
+    "δ of 1": ("mechanisms: {dp-sgd: {epsilon: 8, delta: 1}}", "mechanisms.dp-sgd.delta: input should be less than 1"),
+    "a mechanism that is none": ("mechanisms: {laplace: {epsilon: 1}}", "unknown mechanism 'laplace': known: dp-sgd"),
+    "a key of another mechanism": ("mechanisms: {none: {clipping: flat}}", "'none' does not read it; dp-sgd"),
+    "persons without names": (
+        "mechanisms: {dp-sgd: {epsilon: 8, unit: person}}",
+        "unit: person needs to know whose the records are",
+    ),
+    "an explainer that is none": ("explainers: {methods: [shapley]}", "unknown explainer 'shapley': "),
+    "a method that captum has not": (
+        "explainers: {methods: ['captum:Shap']}",
+        "unknown explainer 'captum:Shap': known: Deconvolution",
+    ),
+    "a wrapper without a method": (
+        "explainers: {methods: ['captum:NoiseTunnel']}",
+        "write the wrapper (NoiseTunnel) first",
+    ),
+    "an explainer of other models": (
+        "explainers: {methods: [llm-local]}",
+        "llm-local explains locally-linear-maps alone",
+    ),
+    "a quantity that is none": (
+        "explainers: {explain: [softmax]}",
+        "explainers.explain.0: input should be 'logit' or 'probability'",
+    ),
+    "an attack that is none": ("attacks: {methods: [lira]}", "unknown attack 'lira': did you mean 'loss-lira'?"),
+    "a likelihood that is none": (
+        "attacks: {likelihoods: [gaussian]}",
+        "attacks.likelihoods.0: input should be 'blend'",
+    ),
+    "an FPR in percent": ("evaluation: {fprs: [1]}", "FPRs are fractions, 1 % is written 0.01"),
+    "a name with a space": ("audit: my audit", "'my audit' names a folder: use letters, digits"),
+    "weights of another format": (
+        "architectures: {resnet18: {pretrained: weights.h5}}",
+        "a file that ends in .safetensors or .pth was expected",
+    ),
+    "public weights without records": (
+        "architectures: {resnet18: {pretrained: public}}",
+        "public needs public records, but datasets.digits.public is 0",
+    ),
+    "an override of no mechanism": (
+        "architectures: {resnet18: {mechanisms: {dpsgd: {}}}}",
+        "unknown mechanism 'dpsgd': known: none",
+    ),
+    "a source that is none": (
+        "datasets: {mnits: {}}",
+        "datasets.mnits.source: unknown source 'mnits': did you mean 'mnist'?",
+    ),
+    "a size of digits": ("datasets: {digits: {size: 32}}", "datasets.digits.size: pool 'digits' does not read it"),
+    "images as columns": (
+        "datasets: {cifar10: {standardise: public, public: 9}}",
+        "datasets.cifar10.standardise: pool 'cifar10' does not read it",
+    ),
+    "white without convert": ("datasets: {digits: {white: 4095}}", "white: belongs to convert"),
+    # what the config decides with what is known of its data
+    "a batch larger than the training set": (
+        "datasets: {digits: {records: 100}}",
+        "training.batch: 64 records a step for vision_transformer under none, but a training set of datasets.digits has 50",
+    ),
+    "more records than there are": (
+        "datasets: {digits: {records: 5000}}",
+        "but 'digits' has 1797 records; lower datasets.digits.public or datasets.digits.records",
+    ),
+    "more public records than there are": (
+        "datasets: {digits: {public: 5000}}",
+        "'digits' has 1797 records, and some must be left to audit",
+    ),
+    "an image model on a table": (
+        "datasets: {breast_cancer: {}}",
+        "'vision_transformer' takes images, but datasets.breast_cancer holds rows of a table: choose a model such as 'mlp'",
+    ),
+    "a table's model on images": (
+        "architectures: {mlp: {}}",
+        "architectures.mlp: 'mlp' takes rows of a table, but datasets.digits holds images",
+    ),
+}
+
+TABLES = {
+    "resnet18 on a table": ("architectures: {resnet18: {}}", "architectures.resnet18: 'resnet18' takes images"),
+    "gradcam on a table": (
+        "explainers: {methods: [gradcam]}",
+        "gradcam explains models of images with convolutions or a transformer's blocks alone",
+    ),
+    "a layer of a table's model": (
+        "explainers: {methods: ['captum:LayerGradCam']}",
+        "captum:LayerGradCam explains models of images with convolutions alone",
+    ),
+    "pixels of a table": (
+        "datasets: {breast_cancer: {mean: 0.5}}",
+        "datasets.breast_cancer.mean: of images, but these records are rows",
+    ),
+    "standardising by no public records": (
+        "datasets: {breast_cancer: {standardise: public}}",
+        "standardise: public needs public records, but public is 0",
+    ),
+    "stated without constants": (
+        "datasets: {breast_cancer: {standardise: stated}}",
+        "standardise: stated goes with constants",
+    ),
+    "bounds the wrong way round": (
+        "datasets: {breast_cancer: {standardise: private, standardise_epsilon: 1, bounds: {'*': [9, 1]}}}",
+        "the low bound comes first, and below the high one, got 9 and 1",
+    ),
+    "a table without a path": (
+        "datasets: {mine: {source: table}}",
+        "datasets.mine.path: missing; say where the files of pool 'table' are",
+    ),
+}
+
+
+def config(base: str, change: str) -> dict[str, Any]:
+    """Return a small config with sections changed, written as a user writes them."""
+    whole: dict[str, Any] = {"audit": "mine", "mechanisms": {"none": {}}, **yaml.safe_load(base)}
+    return whole | yaml.safe_load(change)
+
+
+def one_line(words: str, mistake: Callable[[], object]) -> None:
+    with pytest.raises(UserError) as caught:
+        mistake()
+    message = str(caught.value)
+    assert words in message
+    assert "\n" not in message
+
+
+@pytest.mark.parametrize(
+    ("base", "change", "words"),
+    [(base, *case) for base, cases in ((IMAGES, CONFIGS), (TABLE, TABLES)) for case in cases.values()],
+    ids=[name for cases in (CONFIGS, TABLES) for name in cases],
+)
+def test_a_mistake_in_a_config_is_one_line(base: str, change: str, words: str) -> None:
+    def read() -> None:
+        audit = check_audit(config(base, change), "mine.yaml")
+        for name, section in audit.datasets.items():
+            pools[section.source].load(section, f"datasets.{name}")
+
+    one_line(words, read)
+
+
+FILES = {
+    "no file": (None, "mine.yaml: no such file; an audit is one YAML file"),
+    "YAML that is none": ("audit: mine\ndatasets: {digits: {}\n", "mine.yaml, line 3, column 1: not YAML: "),
+    "a tab": ("audit: mine\ndatasets:\n\tdigits: {}\n", "mine.yaml, line 3, column 1: not YAML: found character"),
+    "a list": ("- audit: mine\n", "mine.yaml: expected keys and values"),
+    "code for Snakemake": ("audit: mine\nseed: ?1 + 1\n", "is code that Snakemake would run"),
+}
+
+
+@pytest.mark.parametrize(("text", "words"), FILES.values(), ids=FILES)
+def test_a_mistake_in_a_file_is_one_line(text: str | None, words: str, tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    if text is not None:
+        path.write_text(text)
+    one_line(words, lambda: load_audit(path))
+
+
+ROWS = 60
+PEOPLE = pl.DataFrame(
+    {
+        "age": [20.5 + k / 3 for k in range(ROWS)],
+        "town": [("Bern", "Ulm", "Aix")[k % 3] for k in range(ROWS)],
+        "label": ["ill", "well"] * (ROWS // 2),
+    }
+)
+
+
+def people(**columns: Any) -> Callable[[Path], None]:
+    """Write a table with further columns."""
+    return lambda folder: PEOPLE.with_columns(**{k: pl.Series(v) for k, v in columns.items()}).write_csv(
+        folder / "t.csv"
+    )
+
+
+def text(content: str) -> Callable[[Path], None]:
+    return lambda folder: Path(folder, "t.csv").write_text(content) and None
+
+
+def pictures(**odd: bytes | None) -> Callable[[Path], None]:
+    """Write a folder with two classes of PNGs and files of one's own; a class without a file is None."""
+
+    def write(folder: Path) -> None:
+        for number in range(6):
+            path = folder / "t" / "ab"[number % 2] / f"{number}.png"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(np.full((8, 8), 40 * number, dtype=np.uint8)).save(path)
+        for name, content in odd.items():
+            if content is None:
+                (folder / "t" / name).mkdir()
+            else:
+                (folder / "t" / "a" / f"{name}.png").write_bytes(content)
+
+    return write
+
+
+def png(image: Image.Image) -> bytes:
+    stream = io.BytesIO()
+    image.save(stream, "PNG")
+    return stream.getvalue()
+
+
+def packed(folder: Path) -> None:
+    """Write files of MNIST's format whose labels are one too few."""
+    (folder / "t").mkdir()
+    images, labels = np.zeros((4, 8, 8), dtype=np.uint8), bytes(3)
+    header = struct.pack(">BBBBIII", 0, 0, 8, 3, *images.shape)
+    (folder / "t" / "train-images-idx3-ubyte.gz").write_bytes(gzip.compress(header + images.tobytes()))
+    (folder / "t" / "train-labels-idx1-ubyte.gz").write_bytes(
+        gzip.compress(struct.pack(">BBBBI", 0, 0, 8, 1, 3) + labels)
+    )
+
+
+DEEP = png(Image.fromarray(np.full((8, 8), 4000, dtype=np.uint16)))
+DATA: dict[str, tuple[Callable[[Path], None], dict[str, Any], str]] = {
+    "a number for every row": (
+        people(zper=range(ROWS)),
+        {},
+        "column 'zper' (a different value in every row) looks like an identifier: say what each is, such as person: zper, or columns: {zper: drop}",
+    ),
+    "ids in text": (
+        people(who=[f"p{k // 2}x" for k in range(ROWS)], patient=[k // 2 for k in range(ROWS)]),
+        {},
+        "columns 'who' (30 different words in 60 rows), 'patient' (its name, and 30 different values) look like identifiers",
+    ),
+    "many words": (
+        people(code=[f"c{k % 25}" for k in range(ROWS)]),
+        {"columns": {"code": "categorical"}},
+        "columns.code: input should be 'drop', 'category' or 'feature'",
+    ),
+    "a dropped column that is none": (people(), {"columns": {"agee": "drop"}}, "datasets.mine.columns: "),
+    "the class as a feature": (
+        people(),
+        {"columns": {"label": "category"}},
+        "columns.label: the column holds the class",
+    ),
+    "missing values": (
+        people(school=[None, 1.5] * 30),
+        {},
+        "values are missing or not finite in column 'school' (row 1 first, 30 in all)",
+    ),
+    "a word for missing numbers": (
+        people(school=[None, 1.5] * 30),
+        {"impute": {"school": "none"}},
+        "impute.school: 'none' for a column that holds numbers",
+    ),
+    "a slip among numbers": (
+        people(school=["12", "?", *["10"] * (ROWS - 2)]),
+        {},
+        "column 'school' holds numbers but for '?' (row 2 first, 1 in all)",
+    ),
+    "a label that is none": (people(), {"label": "diagnosis"}, "datasets.mine.label: "),
+    "a label of fractions": (people(), {"label": "age"}, "holds fractions; expected classes"),
+    "a person who is none": (people(), {"person": "who"}, "datasets.mine.person: "),
+    "a constant for one column": (
+        people(size=[k / 7 for k in range(ROWS)]),
+        {"standardise": "stated", "constants": {"age": [40, 15]}},
+        "constants: nothing for column 'size': state [centre, scale]",
+    ),
+    "a constant for no column": (
+        people(),
+        {"standardise": "stated", "constants": {"aeg": [40, 15]}},
+        "constants.aeg: no such column: did you mean 'age'?",
+    ),
+    "semicolons": (
+        text("age;label\n" + "1;a\n2;b\n" * 4),
+        {},
+        "columns are separated by semicolons where commas were expected",
+    ),
+    "one class": (people(label=["ill"] * ROWS), {}, "all records are of one class, 'ill'"),
+    "more public rows than rows": (
+        people(),
+        {"public": 100},
+        "100 public records are asked for, but 'table' has 60 records",
+    ),
+    "no table": (text(""), {}, "not readable as a table"),
+    "damaged images and an empty class": (
+        pictures(x=b"no image", fox=None),
+        {"source": "images", "path": "t"},
+        "1 of 7 images cannot be read",
+    ),
+    "an empty class": (
+        pictures(fox=None),
+        {"source": "images", "path": "t"},
+        "no images in fox; expected a subfolder a class",
+    ),
+    "images of 16 bits": (
+        pictures(deep=DEEP),
+        {"source": "images", "path": "t"},
+        "not of 8 bits a channel; convert: grey reads it",
+    ),
+    "images of two sizes": (
+        pictures(wide=png(Image.new("L", (9, 8)))),
+        {"source": "images", "path": "t"},
+        "datasets.mine.size: missing; images vary in size",
+    ),
+    "a colour image": (
+        pictures(red=png(Image.new("RGB", (8, 8)))),
+        {"source": "images", "path": "t"},
+        "1 colour image among grey-scale ones",
+    ),
+    "labels that are too few": (packed, {"source": "idx", "path": "t"}, "do not go together"),
+    "a folder that is not there": (
+        people(),
+        {"source": "images", "path": "elsewhere"},
+        "elsewhere: no such file or folder",
+    ),
+}
+
+
+@pytest.mark.parametrize(("write", "section", "words"), DATA.values(), ids=DATA)
+def test_a_mistake_in_data_is_one_line(
+    write: Callable[[Path], None], section: dict[str, Any], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path)
+    values = {"source": "table", "path": "t.csv", **section}
+    model = "mlp" if values["source"] == "table" else "cnn"
+
+    def read() -> None:
+        change = {"datasets": {"mine": values}, "architectures": {model: {}}, "training": {"batch": 2}}
+        audit = check_audit({"audit": "mine", "mechanisms": {"none": {}}, **change}, "mine.yaml")
+        dataset: Dataset = audit.datasets["mine"]
+        build_pool(pools[dataset.source].load(dataset, "datasets.mine"), dataset, "mine", 0)
+
+    one_line(words, read)
+
+
+MATRICES = {
+    "a name with a space": (["--name", "my audit"], "--name 'my audit': files are named after it: use letters"),
+    "a signal without a scale": (["--signal", "gap=loss.npy"], "'gap' is no loss, confidence, probability"),
+    "δ of 2": (["--delta", "2"], "--delta 2: expected a number between 0 and 1"),
+    "an attack that is none": (["--attacks", "lira"], "unknown attack 'lira': did you mean 'loss-lira'?"),
+    "attacks that read none of it": (["--attacks", "l1-lrt"], "none of the attacks (l1-lrt) reads any of the signals"),
+}
+
+
+@pytest.mark.parametrize(("words", "message"), MATRICES.values(), ids=MATRICES)
+def test_a_mistake_about_matrices_is_one_line(
+    words: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    random = np.random.default_rng(0)
+    np.save("member.npy", random.random((30, 5)) < 0.5)
+    np.save("loss.npy", random.exponential(size=(30, 5)) + 1)
+    assert main(["audit", "--membership", "member.npy", "--signal", "loss=loss.npy", "--out", "out", *words]) == 2
+    said = capsys.readouterr().err
+    assert message in said and said.count("\n") == 1
+    assert not Path("out").exists()
+
+
+def test_there_are_enough_of_them() -> None:
+    assert sum(map(len, (CONFIGS, TABLES, FILES, DATA, MATRICES))) >= 60

@@ -1,0 +1,72 @@
+"""What a reader is told before the answer."""
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from mia_audit.attacks.io.parquet import DERIVED, UNREAD
+from mia_audit.report.data.find import find
+from mia_audit.report.text.cautions import cautions, readings
+from mia_audit.storage import write_table
+
+SETTINGS = {("none", "inf"): 1.0, ("dp-sgd", "8"): 0.4}
+
+
+@pytest.fixture
+def small(written):
+    return written(SETTINGS, pool=True)
+
+
+def change(small, mechanism, file, metadata=None, **columns):
+    """Write a table of a setting again, with other values in some columns."""
+    path = small.root / "toy" / "net" / f"{mechanism}-eps{dict(SETTINGS.keys())[mechanism]}" / f"{file}.parquet"
+    table = pq.read_table(path)
+    for name, value in columns.items():
+        index = table.schema.get_field_index(name)
+        kind = table.schema.field(name).type
+        table = table.set_column(index, name, pa.array([value] * len(table), kind))
+    write_table(path, table.replace_schema_metadata(None), file, len(table), metadata or {})
+
+
+def said(small):
+    results = small.results()
+    return cautions(results, find(results))
+
+
+def test_nothing_is_said_of_an_audit_that_went_well(small):
+    assert said(small) == [] and readings(small.results()) == []
+
+
+def test_models_worse_than_guessing_are_named_with_what_helps_under_noise(small):
+    change(small, "dp-sgd", "training", test_loss=1.93, test_accuracy=0.3)
+    (line,) = said(small)
+    assert line.startswith("Worse than guessing with dp-sgd at ε = 8 (toy, net): the test accuracy is 30.0")
+    assert "the most frequent class alone has 33.3" in line
+    assert "the test loss is 1.930 where answering the classes' shares has 1.099" in line
+    assert "20 steps of about 15.0 of 150 records (2.00 epochs) at a noise multiplier of 1.50" in line
+    assert "take the largest batch that time permits" in line and "Ponomareva" in line
+
+
+def test_without_noise_no_rule_of_thumb_is_offered(small):
+    change(small, "none", "training", test_loss=1.2)
+    (line,) = said(small)
+    assert line.startswith("Worse than guessing without protection (toy, net): the test loss") and "batch" not in line
+
+
+def test_a_delta_that_permits_a_leak_is_named(small):
+    small.spec["settings"][1]["delta"] = 0.1
+    (line,) = said(small)
+    assert line.startswith("δ = 10⁻¹ with dp-sgd at ε = 8 (toy, net) permits revealing one record in 10.0 outright")
+    assert line.endswith("choose one well below 1/150.")
+
+
+def test_attacks_without_signals_and_derived_signals_are_named(small):
+    change(small, "none", "metrics", {UNREAD: ["l1-lrt", "rmia"], DERIVED: {"confidence": "loss"}})
+    (line,) = said(small)
+    assert line == "l1-lrt and rmia were asked for, but found no signal to read in toy/net/none-epsinf."
+    assert readings(small.results()) == [
+        "The confidence is derived from the loss, a loss of 0 counting as the smallest positive one."
+    ]
+    change(small, "dp-sgd", "metrics", {UNREAD: ["l1-lrt", "rmia"]})
+    (line,) = said(small)
+    assert line == "l1-lrt and rmia were asked for, but found no signal to read."
