@@ -161,6 +161,7 @@ FINISHED = [
     "<results>/report.html",
     "<results>/provenance.json",
     *PRIVATE,
+    *expand("<results>/{setting}/canaries.csv", setting=AUDIT.canaries.settings),
 ]
 if SETTINGS:  # without: a study of private explanations alone
     FINISHED += [

@@ -218,6 +218,18 @@ class TrainingSpec(Spec):
         )
 
 
+class CanariesSpec(Spec):
+    """The canaries of a data set."""
+
+    count: int
+    kinds: tuple[str, ...]
+
+    @classmethod
+    def of(cls, audit: Audit) -> Self:
+        """Specify how many canaries of which kinds are drawn."""
+        return cls(count=audit.canaries.count, kinds=audit.canaries.kinds)
+
+
 class TimedSetting(Section):
     """A setting whose training steps are timed."""
 
