@@ -123,6 +123,7 @@ def test_imported_signals_stand_beside_trained_models(workflow: Any, tiny: dict[
     ids=[
         "attacks",
         "evaluation",
+        "groups",
         "report",
         "explainer",
         "free-explainer",
