@@ -44,6 +44,7 @@ from mia_audit.report.text.statements import (
     randomness_sentence,
     sampling_name,
     scope,
+    unrepeatable_sentences,
 )
 from mia_audit.sanitise import html, html_json
 
@@ -81,10 +82,12 @@ def render(results: Results, findings: Findings, sources: Mapping[str, Any]) -> 
     null = null_layout(findings, level)
     models = models_layout(results, findings)
     private = [finding for finding in findings.settings if finding.setting.private]
+    facts = (*corrections(results), gap_sentences(spec.gaps), *unrepeatable_sentences(results))
+    opening = (scope(results, findings), *facts)
     return template.render(
         title=spec.title or spec.audit,
         version=sources["versions"].get("mia-audit", ""),
-        scope=" ".join(filter(None, (scope(results, findings), *corrections(results), gap_sentences(spec.gaps)))),
+        scope=" ".join(filter(None, opening)),
         contents=_contents(
             {
                 **dict.fromkeys(("curves", "settings", "attacks"), bool(groups)),
