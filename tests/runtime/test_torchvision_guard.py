@@ -20,3 +20,11 @@ def test_a_broken_extension_is_stood_in_for(tmp_path: Path) -> None:
         "assert torch.ops.torchvision.nms and torch.ops.torchvision.qnms"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_code_that_knows_nothing_of_the_guard_can_import_torchvision() -> None:
+    code = (
+        "import sys; from mia_audit.runtime.torchvision_guard import guard_imports; guard_imports(); guard_imports();"
+        "assert 'torch' not in sys.modules; import torchvision; assert torchvision.__version__"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

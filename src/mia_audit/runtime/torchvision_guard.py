@@ -7,8 +7,11 @@ torchvision names on import are declared here, without an implementation; transf
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Sequence
 from functools import cache
-from importlib.machinery import EXTENSION_SUFFIXES
+from importlib.abc import MetaPathFinder
+from importlib.machinery import EXTENSION_SUFFIXES, ModuleSpec
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -38,6 +41,22 @@ def guard() -> torch.library.Library | None:
             library.define(operator)  # type: ignore[no-untyped-call]
         return library
     return None
+
+
+class _BeforeTorchvision(MetaPathFinder):
+    """Finds nothing, but calls `guard` before torchvision is first imported."""
+
+    def find_spec(self, name: str, path: Sequence[str] | None, target: object = None) -> ModuleSpec | None:
+        if name == "torchvision" and self in sys.meta_path:
+            sys.meta_path.remove(self)
+            guard()
+        return None
+
+
+def guard_imports() -> None:
+    """Guard an import of torchvision by code that does not know of this, such as a user's or a library's."""
+    if not any(isinstance(finder, _BeforeTorchvision) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _BeforeTorchvision())
 
 
 def _extension() -> Path | None:
