@@ -11,8 +11,7 @@ import sys
 from collections.abc import Sequence
 from functools import cache
 from importlib.abc import MetaPathFinder
-from importlib.machinery import EXTENSION_SUFFIXES, ModuleSpec
-from importlib.util import find_spec
+from importlib.machinery import EXTENSION_SUFFIXES, ModuleSpec, PathFinder
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -61,7 +60,7 @@ def guard_imports() -> None:
 
 def _extension() -> Path | None:
     """Find torchvision's compiled extension without importing torchvision; None where torchvision is not installed."""
-    spec = find_spec("torchvision")
+    spec = PathFinder.find_spec("torchvision")  # past the other finders, one of which calls this
     if spec is None:
         return None
     folders = [Path(folder) for folder in spec.submodule_search_locations or ()]
