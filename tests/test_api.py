@@ -20,6 +20,7 @@ NAMES = {
     "Audit": "epsilon exposure figure metrics report scores summary",
     "UserError": "",
     "audit": "membership signals attacks likelihoods fprs confidence delta design seed name exposed threads",
+    "observe_canaries": "folder model loss inputs every_step",
     "run": "config cores options checkout",
     "signals": "model records labels explainers seed batch options",
 }
@@ -43,7 +44,7 @@ def test_the_names_stay_and_a_page_lists_them() -> None:
         assert f"`mia.{name}" in PAGE, name
     for member in NAMES["Audit"].split():
         assert f"`audit.{member}" in PAGE, member
-    for name in ("audit", "signals", "run"):
+    for name in ("audit", "signals", "observe_canaries", "run"):
         listed = re.search(rf"`mia\.{name}\((.*?)\)`", PAGE)
         words = [word.strip(" *") for word in listed[1].split(",")] if listed else []
         assert [word for word in words if word] == NAMES[name].split(), name

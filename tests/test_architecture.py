@@ -14,6 +14,7 @@ LAYERS = (
     ("cli", "api", "__main__"),
     ("commands", "reproduction"),
     ("proving",),
+    ("canaries",),
     ("planning",),
     ("config",),
     ("report",),

@@ -6,10 +6,10 @@ The names of `__all__` are the Python interface (docs/python.md); they are impor
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from mia_audit.api import Audit, audit, run, signals
+    from mia_audit.api import Audit, audit, observe_canaries, run, signals
     from mia_audit.errors import UserError
 
-__all__ = ["Audit", "UserError", "audit", "run", "signals"]
+__all__ = ["Audit", "UserError", "audit", "observe_canaries", "run", "signals"]
 
 
 def __getattr__(name: str) -> Any:

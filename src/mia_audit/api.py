@@ -1,4 +1,4 @@
-"""The few names of `import mia_audit as mia` (docs/python.md): audits of matrices and of configs, and signals of one model."""
+"""The few names of `import mia_audit as mia` (docs/python.md): audits of matrices and configs, signals of a model, canaries of a training."""
 
 from __future__ import annotations
 
@@ -19,11 +19,12 @@ if TYPE_CHECKING:
     import polars as pl
     from matplotlib.figure import Figure
 
+    from mia_audit.canaries.observe import Observer
     from mia_audit.report.data.findings import Findings
     from mia_audit.report.data.results import Results
     from mia_audit.report.matrix_audit import Request
 
-__all__ = ["Audit", "audit", "run", "signals"]
+__all__ = ["Audit", "audit", "observe_canaries", "run", "signals"]
 
 METHODS = ("threshold", "loss-lira", "var-lrt", "l1-lrt", "l2-lrt", "linf-lrt", "lrt")
 """Attacks that are run where none are named."""
@@ -200,3 +201,17 @@ def run(config: str | Path, cores: int = 1, *options: str, checkout: str | Path 
     if done.returncode:
         raise UserError(f"{config}: the workflow failed; what failed, and its log, are named above")
     return Path("results", known.audit)
+
+
+def observe_canaries(
+    folder: str | Path, model: Any, loss: Any, inputs: Any = None, every_step: bool = True
+) -> Observer:
+    """Observe the canaries of a folder at every step of a training in torch (docs/canaries.md); returns the observer.
+
+    `loss` takes logits and labels and returns their mean; `inputs` turns records as they are stored into what the model takes.
+    `observer.attach(optimizer)` before training, `observer.write(path)` after it. With `every_step` off only the first and
+    the last model are compared.
+    """
+    from mia_audit.canaries.observe import observe_canaries as observe
+
+    return observe(folder, model, loss, inputs, every_step)

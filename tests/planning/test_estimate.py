@@ -8,7 +8,8 @@ import pytest
 from mia_audit.config.load import parse
 from mia_audit.config.schema import Audit
 from mia_audit.explain.private_section import PrivateExplanations
-from mia_audit.planning.estimate import HELD, PROCESS_BYTES, SHOWN_BYTES, Model, Plan, estimate, models_of
+from mia_audit.planning.requests import PROCESS_BYTES
+from mia_audit.planning.estimate import SHOWN_BYTES, Plan, estimate, models_of
 from mia_audit.planning.jobs import advice
 from mia_audit.planning.linear import Linear
 from mia_audit.planning.sizes import Size
@@ -26,7 +27,7 @@ CONFIG: dict[str, Any] = {
     "attacks": {"methods": ["threshold", "l1-lrt"], "likelihoods": ["pooled"]},
     "compute": {"shadows_per_job": 4, "micro_batch": 128},
 }
-METADATA = {"parameters": 5000, "input_shape": [64], "classes": 10, "model": "mlp", "arguments": {}}
+METADATA = {"parameters": 5000, "activation_bytes": 4000, "input_shape": [64], "classes": 10, "model": "mlp", "arguments": {}}
 
 
 class FixedCosts:
@@ -68,7 +69,7 @@ class FixedCosts:
 def plan() -> Plan:
     audit = parse(Audit, CONFIG, "tiny.yaml")
     sizes = {"digits": Size(1000, 100, (1, 8, 8), 10)}
-    return estimate(audit, sizes, {("digits", "mlp"): Model(METADATA, 4000)}, FixedCosts(), {"train": 9, "attack": 3})
+    return estimate(audit, sizes, {("digits", "mlp"): METADATA}, FixedCosts(), {"train": 9, "attack": 3})
 
 
 def test_every_model_step_and_record_is_counted(plan: Plan) -> None:
@@ -94,9 +95,7 @@ def test_explanations_fitted_to_training_records_count_their_labels() -> None:
     }
     audit = parse(Audit, config, "tiny.yaml")
     costs = type("Two", (FixedCosts,), {"measures": lambda *_: 0.0})()
-    plan = estimate(
-        audit, {"digits": Size(1000, 100, (1, 8, 8), 10)}, {("digits", "mlp"): Model(METADATA, 4000)}, costs, {}
-    )
+    plan = estimate(audit, {"digits": Size(1000, 100, (1, 8, 8), 10)}, {("digits", "mlp"): METADATA}, costs, {})
     # both explainers are one family; a model labels its 500 records once
     assert plan.seconds["signals local_linear"] == pytest.approx(30 * (1000 * 0.02 + 500 * 0.0005))
 
@@ -104,9 +103,7 @@ def test_explanations_fitted_to_training_records_count_their_labels() -> None:
 def test_studies_of_private_explanations_are_counted_by_black_box_and_by_setting() -> None:
     study = {"black_boxes": ["forest", "labels"], "architectures": ["mlp"], "attacked": ["inf", 1]}
     audit = parse(Audit, CONFIG | {"private_explanations": {"digits": study}}, "tiny.yaml")
-    plan = estimate(
-        audit, {"digits": Size(1000, 100, (1, 8, 8), 10)}, {("digits", "mlp"): Model(METADATA, 4000)}, FixedCosts(), {}
-    )
+    plan = estimate(audit, {"digits": Size(1000, 100, (1, 8, 8), 10)}, {("digits", "mlp"): METADATA}, FixedCosts(), {})
     # two made of the pool, each attacked twice; three settings, beside the one without privacy
     pool, models = 20 + 1 + 2 * 100 + 4 * 1000, 3 * (1000 * 0.0005 + 300)
     assert plan.seconds["private explanations"] == pytest.approx(pool + models)
@@ -120,7 +117,7 @@ def test_disk_and_memory(plan: Plan) -> None:
     signals = 2 + 3 * 4  # what the threshold attack reads, and has a null control of none
     runs = plan.disk["scores"] / (5 * 3 * 10 * 1000)
     assert runs == int(runs) and runs >= signals
-    gradients = min(128 * 20_000, max(HELD["cpu"], 80_000))
+    gradients = 128 * 20_000
     assert plan.memory["train"] == PROCESS_BYTES + 4 * 20_000 + 2 * gradients + 100 * 4000
     assert plan.memory["signals"] == PROCESS_BYTES + 20_000 + 128 * 4000
 

@@ -1,6 +1,10 @@
 """Memory and GPUs that jobs ask for."""
 
+import json
+from pathlib import Path
 from typing import Any
+
+import pytest
 
 from mia_audit.config.load import parse
 from mia_audit.config.schema import Audit
@@ -29,3 +33,44 @@ def test_an_attack_asks_for_memory_by_its_records_and_models() -> None:
 def test_a_job_asks_for_a_gpu_where_the_config_names_one() -> None:
     for device, gpus in (("auto", 0), ("cpu", 0), ("cuda", 1), ("cuda:1", 1)):
         assert requests.model_job(audit(compute={"device": device})) == {"mem_mb": 2000, "gpu": gpus, "device": device}
+
+
+@pytest.fixture
+def described(tmp_path: Path) -> str:
+    """An architecture of 20 million parameters, a record of which keeps 40 MB."""
+    path = tmp_path / "architecture.json"
+    path.write_text(json.dumps({"parameters": 20_000_000, "activation_bytes": 40_000_000}))
+    return str(path)
+
+
+def test_a_job_on_models_asks_for_memory_by_its_model_and_batch(described: str) -> None:
+    one = audit(
+        mechanisms={"none": {}, "dp-sgd": {"epsilon": [8]}}, compute={"micro_batch": 50}, training={"batch": 1000}
+    )
+    process = requests.PROCESS_BYTES / 1e6
+    plain = requests.training_memory(one, "mlp", "none", described, attempt=1)
+    assert plain == process + 4 * 80 + 50 * 40
+    # gradients of four records at least, held twice
+    assert requests.training_memory(one, "mlp", "dp-sgd", described, attempt=1) == plain + 2 * 4 * 80
+    assert requests.explaining_memory(one, described, attempt=1) == process + 80 + 50 * 40
+    assert requests.pretraining_memory(one, "mlp", described, attempt=1) <= plain
+
+
+def test_each_attempt_asks_for_more(described: str) -> None:
+    first, third = (requests.explaining_memory(audit(), described, attempt) for attempt in (1, 3))
+    assert third == 3 * first
+
+
+def test_on_a_gpu_the_host_holds_no_activations(described: str) -> None:
+    on_gpu = audit(compute={"device": "cuda", "micro_batch": 1000})
+    assert requests.explaining_memory(on_gpu, described, attempt=1) == 4080
+
+
+def test_somebody_elses_model_is_asked_for_by_a_constant_that_grows(tmp_path: Path) -> None:
+    (tmp_path / "architecture.json").write_text(json.dumps({"learner": "script"}))
+    assert requests.explaining_memory(audit(), str(tmp_path / "architecture.json"), attempt=2) == 4000
+
+
+def test_a_model_that_is_not_described_yet_is_asked_for_later(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        requests.explaining_memory(audit(), str(tmp_path / "architecture.json"), attempt=1)

@@ -15,9 +15,10 @@ from mia_audit.evaluation.called import SHARES, called_columns
 from mia_audit.explanation_metrics.tables import COLUMNS, CURVES, MAPS
 from mia_audit.report.data.find import find
 from mia_audit.report.data.findings import Findings
+from mia_audit.report.data.provenance import provenance
 from mia_audit.report.data.results import Results
 from mia_audit.report.data.spec import parse_spec
-from mia_audit.storage import write_table
+from mia_audit.storage import write_json, write_table
 
 RECORDS, MODELS = 300, 12
 EXPOSED = 17
@@ -304,3 +305,12 @@ def interpreted(tmp_path_factory: pytest.TempPathFactory) -> Small:
     small = _write(tmp_path_factory.mktemp("interpreted"), settings, pool=True)
     _explanations(small.root / "toy" / "net", settings, np.random.default_rng(7))
     return Small(small.root, small.spec | {"explanation_metrics": True, "explanation_maps": True, "curves": True})
+
+
+@pytest.fixture(scope="session")
+def ended(small: Small) -> Path:
+    """The folder of the small audit, with the provenance and the page that a finished audit has."""
+    results = small.results()
+    write_json(small.root / "provenance.json", provenance(results, find(results).settings))
+    (small.root / "report.html").write_text("<h1>A toy</h1>")
+    return small.root

@@ -23,6 +23,9 @@ try:
     AUDIT = check_audit(
         dict(config), ", ".join(map(str, workflow.configfiles)) or "config"
     )
+    REPORT = parse_spec(
+        report_specs.ReportSpec.with_studies(AUDIT).model_dump(mode="json")
+    )
 except UserError as error:
     raise WorkflowError(visible(str(error))) from None
 
@@ -44,7 +47,6 @@ BLOCKS = audits.blocks(AUDIT)
 EXPLAINED = audits.explained_blocks(AUDIT)
 FAMILIES = audits.families_of(AUDIT)
 COMPARED = audits.compared_settings(AUDIT)
-REPORT = parse_spec(report_specs.ReportSpec.with_studies(AUDIT).model_dump(mode="json"))
 
 
 @cache

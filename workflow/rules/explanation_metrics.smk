@@ -17,7 +17,12 @@ rule explanation_metrics:
         "../../envs/environment.yaml"
     threads: AUDIT.compute.threads
     resources:
-        **requests.model_job(AUDIT),
+        **requests.model_job(
+            AUDIT,
+            lambda w, input, attempt: requests.explaining_memory(
+                AUDIT, input.architecture, attempt
+            ),
+        ),
         minutes_per_model=str(AUDIT.compute.minutes_per_model),
     params:
         usage=f"{results}/benchmarks/explanation_metrics/{{dataset}}-{{architecture}}.tsv",

@@ -59,7 +59,12 @@ rule pretrain:
         "../../envs/environment.yaml"
     threads: AUDIT.compute.threads
     resources:
-        **requests.model_job(AUDIT),
+        **requests.model_job(
+            AUDIT,
+            lambda w, input, attempt: requests.pretraining_memory(
+                AUDIT, w.architecture, input.architecture, attempt
+            ),
+        ),
         # a resource, since a param that changes would train again
         checkpoint_seconds=AUDIT.compute.checkpoint_seconds,
     params:
@@ -89,7 +94,12 @@ rule train:
         "../../envs/environment.yaml"
     threads: AUDIT.compute.threads
     resources:
-        **requests.model_job(AUDIT),
+        **requests.model_job(
+            AUDIT,
+            lambda w, input, attempt: requests.training_memory(
+                AUDIT, w.architecture, w.mechanism, input.architecture, attempt
+            ),
+        ),
         # resources, since params that change would train again
         checkpoint_seconds=AUDIT.compute.checkpoint_seconds,
         keep_going=int(AUDIT.compute.keep_going),

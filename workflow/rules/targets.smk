@@ -13,7 +13,12 @@ rule target:
     conda:
         "../../envs/environment.yaml"
     resources:
-        **requests.model_job(AUDIT),
+        **requests.model_job(
+            AUDIT,
+            lambda w, input, attempt: requests.explaining_memory(
+                AUDIT, input.architecture, attempt
+            ),
+        ),
     params:
         usage=f"{results}/benchmarks/target/{{dataset}}-{{target}}.tsv",
         spec=lambda w: spec(specs.TargetSpec.of, w.target),
@@ -37,7 +42,12 @@ rule target_signals:
         "../../envs/environment.yaml"
     threads: AUDIT.compute.threads
     resources:
-        **requests.model_job(AUDIT),
+        **requests.model_job(
+            AUDIT,
+            lambda w, input, attempt: requests.explaining_memory(
+                AUDIT, input.architecture, attempt
+            ),
+        ),
         minutes_per_model=str(AUDIT.compute.minutes_per_model),
     params:
         usage=f"{results}/benchmarks/target_signals/{{dataset}}-{{target}}-{{mechanism}}-eps{{eps}}-{{family}}.tsv",

@@ -45,6 +45,10 @@ def run(options: argparse.Namespace) -> None:
             raise UserError(
                 f"{options.config}: {key}: no such file: {path}; paths are relative to where the audit is started"
             )
+    if audit.report.policy:
+        from mia_audit.config.policy import load_policy
+
+        load_policy(Path(audit.report.policy))
     print(f"{options.config}: plain YAML, keeps to the schema, and its {len(files)} files and folders exist")
 
 
@@ -57,5 +61,6 @@ def _files(audit: "Audit") -> list[tuple[str, Path]]:
             for name, one in audit.architectures.items()
             if one.pretrained not in ("none", "public", "hub")
         ),
+        ("report.policy", audit.report.policy),
     ]
     return [(key, Path(path)) for key, path in named if path]

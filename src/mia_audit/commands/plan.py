@@ -11,8 +11,8 @@ from mia_audit.errors import UserError
 from mia_audit.sanitise import console
 
 if TYPE_CHECKING:
+    from mia_audit.planning.costs import Costs
     from mia_audit.planning.estimate import Plan
-    from mia_audit.planning.passes import Costs
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -46,8 +46,8 @@ def run(options: argparse.Namespace) -> None:
     results = options.checkout / "results" / audit.audit
     sizes = {name: size_of(audit, name, results, given) for name in audit.datasets}
     jobs = count_jobs(options.config, options.checkout)
+    from mia_audit.planning.costs import Given
     from mia_audit.planning.estimate import estimate, models_of
-    from mia_audit.planning.passes import Given
     from mia_audit.planning.timing import Measured
     from mia_audit.runtime.device import device_for
 

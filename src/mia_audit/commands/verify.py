@@ -41,7 +41,7 @@ def run(options: argparse.Namespace) -> None:
 
 def verified(results: Path) -> None:
     """Print the root hash of results that are as SHA256SUMS, provenance.json and their own digests say; else UserError."""
-    from mia_audit.storage.manifest import MANIFEST, differences, provenance_differences, read_manifest, root_hash
+    from mia_audit.storage.manifest import MANIFEST, read_manifest, root_hash
 
     count = len(_checked(results))
     if not (results / MANIFEST).exists():
@@ -49,12 +49,21 @@ def verified(results: Path) -> None:
             f"{results}: no {MANIFEST}, which lists the files of a finished audit: it has not ended, or the list was taken away."
             " --unfinished checks what is there"
         )
-    _refuse([*_damages(results), *provenance_differences(results), *differences(results)])
+    _refuse(list(complaints(results)))
     listed = len(read_manifest(results / MANIFEST))
     print(f"{listed} files of {results} are those that {MANIFEST} lists, {count} of them with digests inside")
     print(
         f"root hash {root_hash(results)}; who forges files can forge this list: compare the root hash, or check a signature"
     )
+
+
+def complaints(results: Path) -> Iterator[str]:
+    """Yield a line for every file that is not as its own digest, provenance.json or SHA256SUMS says."""
+    from mia_audit.storage.manifest import differences, provenance_differences
+
+    yield from _damages(results)
+    yield from provenance_differences(results)
+    yield from differences(results)
 
 
 def _whole(results: Path) -> int:
@@ -77,23 +86,23 @@ def _checked(results: Path) -> list[Path]:
 def _damages(results: Path) -> Iterator[str]:
     checks: dict[str, Callable[[Path], None]] = {".parquet": _table, ".npy": _pool, ".safetensors": _weights}
     for path in _checked(results):
-        yield from _complaints(checks[path.suffix], path)
+        yield from _checked_by(checks[path.suffix], path)
 
 
-def _refuse(complaints: list[str]) -> None:
+def _refuse(found: list[str]) -> None:
     """Raise the first complaint, after a line for each of the others."""
-    if complaints:
-        more = [f"; {len(complaints) - 1} more above"] if len(complaints) > 1 else []
-        for complaint in complaints[1:]:
+    if found:
+        more = [f"; {len(found) - 1} more above"] if len(found) > 1 else []
+        for complaint in found[1:]:
             print(visible(complaint))
-        raise UserError("".join([complaints[0], *more]))
+        raise UserError("".join([found[0], *more]))
 
 
 def _hidden(path: Path, results: Path) -> bool:
     return any(part.startswith(".") for part in path.relative_to(results).parts)
 
 
-def _complaints(check: Callable[[Path], None], path: Path) -> Iterable[str]:
+def _checked_by(check: Callable[[Path], None], path: Path) -> Iterable[str]:
     try:
         check(path)
     except UserError as error:

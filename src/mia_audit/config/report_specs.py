@@ -3,18 +3,21 @@
 import hashlib
 import json
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any, Self
 
 from pydantic import Field
 
 from mia_audit.config import expand
 from mia_audit.config.architecture import Parameter
+from mia_audit.config.policy import load_policy
 from mia_audit.config.schema import Audit
 from mia_audit.config.specs import Spec
 from mia_audit.evaluation.section import Evaluation
 from mia_audit.explain.catalogue import EXPLANATION_SETS
 from mia_audit.explain.private_section import PrivateExplanations
 from mia_audit.explain.section import Explainers
+from mia_audit.report.gate.policy import Policy
 from mia_audit.sections import Epsilon, Section
 
 
@@ -159,6 +162,8 @@ class ReportSpec(Spec):
     explainers: Explainers = Explainers()
     studies: dict[str, Study] = Field(default_factory=dict)
     """Studies of private explanations by data set; tables and figures do without."""
+    policy: Policy | None = None
+    """What the report holds the audit to; tables and figures do without."""
     config: dict[str, Any] = Field(default_factory=dict)
     """The resolved config, which the report shows."""
     config_hash: str | None = None
@@ -184,8 +189,11 @@ class ReportSpec(Spec):
 
     @classmethod
     def with_studies(cls, audit: Audit) -> Self:
-        """Specify an audit's report, which shows the studies of private explanations too."""
-        return cls.of(audit).model_copy(update={"studies": studies(audit)} if audit.private_explanations else {})
+        """Specify an audit's report, which shows the studies of private explanations and the verdicts of its policy too."""
+        update: dict[str, Any] = {"studies": studies(audit)} if audit.private_explanations else {}
+        if audit.report.policy:
+            update["policy"] = load_policy(Path(audit.report.policy))
+        return cls.of(audit).model_copy(update=update)
 
 
 def config_hash(audit: Audit) -> str:

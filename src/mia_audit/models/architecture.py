@@ -11,13 +11,24 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from mia_audit.errors import UserError, first_line
 from mia_audit.models.catalogue import Family, Parameters, architectures
+from mia_audit.models.memory import pass_of_one_record
 from mia_audit.models.weights import load_weights
 from mia_audit.registry import code_files
 
 LEARNER = "torch-module"
 """The learner of all architectures described here."""
 
-NEEDED = ("learner", "model", "arguments", "shape", "input_shape", "classes", "parameters", "normalisation")
+NEEDED = (
+    "learner",
+    "model",
+    "arguments",
+    "shape",
+    "input_shape",
+    "classes",
+    "parameters",
+    "activation_bytes",
+    "normalisation",
+)
 """Keys that are read of an architecture.json."""
 
 
@@ -25,7 +36,8 @@ def describe(name: str, model: str, parameters: Parameters, shape: tuple[int, ..
     """Build the model once, on the pool's shape, and return the metadata that rebuild it.
 
     Keys: name, learner, model, arguments (resolved), shape (of a record in the pool), input_shape (as the model takes it), classes,
-    parameters (trainable numbers), batch_norm, batch_norm_layers, normalisation (the model's own mean and standard deviation of pixels,
+    parameters (trainable numbers), activation_bytes (kept by a record's pass for its backward pass),
+    batch_norm, batch_norm_layers, normalisation (the model's own mean and standard deviation of pixels,
     used where the data set states none; empty for 0.5). Raises UserError, which names the config's key, for an unknown model,
     for parameters or an image size that it refuses, and for a table given to an image model or the other way round.
     """
@@ -42,8 +54,7 @@ def _described(name: str, model: str, parameters: Parameters, shape: tuple[int, 
     try:
         built = _seeded(family, model, arguments, seed=0)
         _check_patches(model, built, input_shape)
-        with torch.no_grad():
-            logits = built.eval()(torch.zeros(1, *input_shape))
+        logits, kept = pass_of_one_record(built.eval(), tuple(input_shape))
     except UserError:
         raise
     except Exception as error:  # libraries raise various errors for arguments that a model refuses
@@ -63,6 +74,7 @@ def _described(name: str, model: str, parameters: Parameters, shape: tuple[int, 
         "input_shape": list(input_shape),
         "classes": classes,
         "parameters": sum(parameter.numel() for parameter in built.parameters()),
+        "activation_bytes": kept,
         "batch_norm": bool(layers),
         "batch_norm_layers": layers,
         "normalisation": {},

@@ -5,9 +5,8 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from mia_audit.models.architecture import construct
 from mia_audit.runtime.memory import fitting
 
 
@@ -16,17 +15,19 @@ def batch_for(architecture: Mapping[str, Any], most: int, device: str) -> int:
     if device == "cpu":
         return most
     free, _ = torch.cuda.mem_get_info()
-    return fitting(most, activation_bytes(architecture), free)
+    return fitting(most, architecture["activation_bytes"], free)
 
 
-def activation_bytes(architecture: Mapping[str, Any]) -> int:
-    """Return the bytes that one record's forward pass keeps for its backward pass, beside what the model holds anyway."""
-    model = construct(architecture, seed=0)
+def pass_of_one_record(model: nn.Module, input_shape: tuple[int, ...]) -> tuple[Tensor, int]:
+    """Return a model's logits of a record of zeros, and the bytes that the pass keeps for its backward pass.
+
+    What the model holds anyway, such as its parameters, is not counted.
+    """
     saved: list[int] = []
     own = (*model.parameters(), *model.buffers())
     with _counting(saved, {value.untyped_storage().data_ptr() for value in own}):
-        model(torch.zeros(1, *architecture["input_shape"]).requires_grad_())
-    return sum(saved)
+        logits = model(torch.zeros(1, *input_shape).requires_grad_())
+    return logits.detach(), sum(saved)
 
 
 @contextmanager

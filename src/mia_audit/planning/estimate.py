@@ -21,29 +21,18 @@ from mia_audit.config.schema import Audit
 from mia_audit.config.specs import ExplanationMetricsSpec
 from mia_audit.learners.naming import BUILT_IN
 from mia_audit.models import describe as described
-from mia_audit.models.memory import activation_bytes
+from mia_audit.planning.costs import Costs
 from mia_audit.planning.linear import Linear
-from mia_audit.planning.passes import Costs
-from mia_audit.planning.requests import attack_memory_of
+from mia_audit.planning.requests import attack_memory_of, explaining_bytes, training_bytes
 from mia_audit.planning.sizes import Size
 from mia_audit.pools.membership import draw_membership
 from mia_audit.privacy.catalogue import Mechanism
-from mia_audit.privacy.per_record import HELD
 from mia_audit.signals.explanation_sets import STEM
 from mia_audit.signals.families import columns
 from mia_audit.signals.name import FIT_ERROR, SUMMARIES, is_signal, read_signal
 
-
-@dataclass(frozen=True)
-class Model:
-    """An architecture on a data set: its architecture.json, and the bytes that a record's forward pass saves for the backward pass."""
-
-    metadata: Mapping[str, Any]
-    activation: int
-
-
-Models = Mapping[tuple[str, str], Model]
-"""By data set and architecture."""
+Models = Mapping[tuple[str, str], Mapping[str, Any]]
+"""An architecture.json by data set and architecture."""
 
 START_UP = {"train": 5.0, "signals": 4.5, "pretrain": 4.0, "architecture": 4.0, "explanation_metrics": 3.0}
 """Seconds of processor time that imports take in a job of a rule that starts its own process; `LIGHT` in all others."""
@@ -66,9 +55,6 @@ SHOWN_BYTES = 750_000
 
 PER_CELL = 1.3e-6
 """Seconds to score, store and evaluate one record of one target under one attack."""
-
-PROCESS_BYTES = 600 * 2**20
-"""Memory of a process that has imported torch and timm."""
 
 
 @dataclass
@@ -110,8 +96,7 @@ def models_of(audit: Audit, sizes: Mapping[str, Size]) -> Models:
             if audit.architectures[name].learner != BUILT_IN:
                 continue
             section = resolved_architecture(audit, name)
-            metadata = described(name, section.model, section.parameters, size.shape, size.classes)
-            models[dataset, name] = Model(metadata, activation_bytes(metadata))
+            models[dataset, name] = described(name, section.model, section.parameters, size.shape, size.classes)
     return models
 
 
@@ -130,11 +115,11 @@ def estimate(
         for architecture, section in audit.architectures.items():
             if section.pretrained == "public":
                 key = (dataset, architecture)
-                cost = costs.step(models[key].metadata, Mechanism(mechanism="none"), section.pretraining)
+                cost = costs.step(models[key], Mechanism(mechanism="none"), section.pretraining)
                 count = sizes[dataset].public
                 steps = section.pretraining.epochs * ceil(count / section.pretraining.batch)
                 plan.add("pretrain", _training(cost, steps, section.pretraining.epochs * count))
-                plan.store("weights", 4 * models[key].metadata["parameters"])
+                plan.store("weights", 4 * models[key]["parameters"])
     for setting in settings(audit):
         model = models.get((setting.dataset, setting.architecture))
         if setting.trained and model:
@@ -149,8 +134,8 @@ def estimate(
     return plan
 
 
-def _setting(plan: Plan, audit: Audit, setting: Setting, size: Size, model: Model, costs: Costs) -> None:
-    count, metadata = audit.membership.models, model.metadata
+def _setting(plan: Plan, audit: Audit, setting: Setting, size: Size, metadata: Mapping[str, Any], costs: Costs) -> None:
+    count = audit.membership.models
     mechanism = resolved_mechanism(audit, setting.mechanism)
     training = audit.training_of(setting.architecture, setting.mechanism)
     inside = _members(audit, setting.dataset, size.records)
@@ -166,10 +151,8 @@ def _setting(plan: Plan, audit: Audit, setting: Setting, size: Size, model: Mode
         plan.add(stage, len(blocks(audit)) * once)
     weights, batch = 4 * metadata["parameters"], audit.compute.micro_batch
     plan.store("weights", count * weights)
-    gradients = min(batch * weights, max(HELD["cpu"], 4 * weights)) if private else 0
-    at_once = min(batch, training.batch) * model.activation
-    plan.need("train", PROCESS_BYTES + 4 * weights + 2 * gradients + at_once)
-    plan.need("signals", PROCESS_BYTES + weights + batch * model.activation)
+    plan.need("train", training_bytes(metadata, training, batch, private))
+    plan.need("signals", explaining_bytes(metadata, batch))
     of_model = families_of(audit)[setting.architecture]
     for family, options in of_model.items():
         each = costs.signals(metadata, family, options, round(inside))
@@ -206,7 +189,7 @@ def _study(plan: Plan, audit: Audit, dataset: str, size: Size, models: Models, c
             _attacks(plan, audit, [FIT_ERROR, *(f"{STEM}_{summary}" for summary in SUMMARIES)], count * size.records)
     for one in explained_settings(audit, dataset).values():
         model = models.get((dataset, one.architecture))
-        labelling = size.records * costs.forward(model.metadata) if model else 0.0
+        labelling = size.records * costs.forward(model) if model else 0.0
         beside = any("inf" in budgets for budgets in audit.budgets(one.architecture).values())
         plan.add("private explanations", labelling + timed.answers(reference=beside))
 

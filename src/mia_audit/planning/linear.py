@@ -19,15 +19,19 @@ class Linear:
 
 
 def fitted(seconds: Callable[[int], float], most: int) -> Linear:
-    """Fit `seconds` of 1, 4, 16 … records, up to `most` of them or until a run is long, by its last two points."""
-    seconds(1)  # set-up that happens once
+    """Fit `seconds` of 1, 4, 16 … records, up to `most` of them or until a run is long, by its last two points.
+
+    Where one record is long already, two records are the second point, and each is timed once.
+    """
+    long = seconds(1) > LONG  # beside set-up that happens once
+    factor, repeats = (2, 1) if long else (4, 2)
     points: list[tuple[int, float]] = []
     count = 1
     while True:
-        points.append((count, min(seconds(count) for _ in range(2))))
+        points.append((count, min(seconds(count) for _ in range(repeats))))
         if count == most or (points[-1][1] > LONG and len(points) > 1):
             break
-        count = min(4 * count, most)
+        count = min(factor * count, most)
     (few, less), (many, more) = points[max(len(points) - 2, 0)], points[-1]
     each = more / many if few == many else min(max((more - less) / (many - few), 0.0), more / many)
     return Linear(max(more - each * many, 0.0), each)

@@ -1,8 +1,15 @@
 """What a job asks Snakemake for: memory and GPUs. The rules, `mia-audit plan` and `mia-audit doctor` share it."""
 
+import json
+from collections.abc import Callable, Mapping
 from math import ceil
+from pathlib import Path
+from typing import Any
 
+from mia_audit.config.expand import resolved_mechanism
 from mia_audit.config.schema import Audit
+from mia_audit.privacy.catalogue import HELD
+from mia_audit.training.section import Training
 
 PROCESS_MEGABYTES, BYTES_PER_CELL = 400, 115
 """Memory of an attack: of the process, and per record × model (benchmarks/stage_memory.py)."""
@@ -11,7 +18,13 @@ UNKNOWN_MEGABYTES = 4000
 """Memory of an attack where the config does not say how many records there are: enough for 30 million records × models."""
 
 MODEL_MEGABYTES = 2000
-"""Memory of a job that trains or explains models."""
+"""Memory of a job that trains or explains models of somebody else's code, or private explanations of a data set."""
+
+PROCESS_BYTES = 700 * 10**6
+"""Memory of a process that has imported torch and timm."""
+
+GPU_PROCESS_BYTES = 4000 * 10**6
+"""Host memory of a process that computes on a GPU, beside the model's weights."""
 
 POOL_MEGABYTES = 2500
 """Memory of a job that makes a pool of images: of the process, and of the images that it decodes at once (`pools.images`)."""
@@ -38,10 +51,62 @@ def report_memory(audit: Audit) -> int:
     return max(attack_memory(audit, dataset) for dataset in [*audit.datasets, *audit.imported])
 
 
-def model_job(audit: Audit) -> dict[str, int | str]:
+def training_bytes(metadata: Mapping[str, Any], training: Training, micro_batch: int, private: bool) -> int:
+    """Return the bytes that training a model takes on a CPU, by its architecture.json."""
+    weights, activations = _bytes_of(metadata)
+    per_record = min(micro_batch * weights, max(HELD["cpu"], 4 * weights)) if private else 0
+    return PROCESS_BYTES + 4 * weights + 2 * per_record + min(micro_batch, training.batch) * activations
+
+
+def explaining_bytes(metadata: Mapping[str, Any], micro_batch: int) -> int:
+    """Return the bytes that explaining records takes on a CPU: the graph of a batch, and weights."""
+    weights, activations = _bytes_of(metadata)
+    return PROCESS_BYTES + weights + micro_batch * activations
+
+
+def _bytes_of(metadata: Mapping[str, Any]) -> tuple[int, int]:
+    """Return the bytes of a model's weights and those that a record's pass keeps."""
+    return 4 * metadata["parameters"], metadata["activation_bytes"]
+
+
+def training_memory(audit: Audit, architecture: str, mechanism: str, described: str, attempt: int) -> int:
+    """Return the megabytes that a job asks for that trains shadow models; `described` is its architecture.json.
+
+    Raises FileNotFoundError before that file is made: Snakemake asks again when the job is ready.
+    """
+    training = audit.training_of(architecture, mechanism)
+    private = resolved_mechanism(audit, mechanism).kind.per_record
+    return _megabytes(
+        audit, described, attempt, lambda it: training_bytes(it, training, audit.compute.micro_batch, private)
+    )
+
+
+def pretraining_memory(audit: Audit, architecture: str, described: str, attempt: int) -> int:
+    """Return the megabytes that a job asks for that trains the public start, as `training_memory` does."""
+    training = audit.architectures[architecture].pretraining
+    return _megabytes(
+        audit, described, attempt, lambda it: training_bytes(it, training, audit.compute.micro_batch, private=False)
+    )
+
+
+def explaining_memory(audit: Audit, described: str, attempt: int) -> int:
+    """Return the megabytes that a job asks for that explains records, as `training_memory` does."""
+    return _megabytes(audit, described, attempt, lambda it: explaining_bytes(it, audit.compute.micro_batch))
+
+
+def _megabytes(audit: Audit, described: str, attempt: int, on_cpu: Callable[[Mapping[str, Any]], int]) -> int:
+    metadata = json.loads(Path(described).read_text(encoding="utf-8"))
+    if "activation_bytes" not in metadata:  # somebody else's model
+        return attempt * MODEL_MEGABYTES
+    on_gpu = audit.compute.device.startswith("cuda")
+    needed = GPU_PROCESS_BYTES + 4 * metadata["parameters"] if on_gpu else on_cpu(metadata)
+    return attempt * ceil(needed / 1e6)
+
+
+def model_job(audit: Audit, memory: int | Callable[..., int] = MODEL_MEGABYTES) -> dict[str, Any]:
     """Return the resources of a job that trains or explains models.
 
     The device is a resource because a parameter of the rule that changes would run the job again.
     """
     device = audit.compute.device
-    return {"mem_mb": MODEL_MEGABYTES, "gpu": int(device.startswith("cuda")), "device": device}
+    return {"mem_mb": memory, "gpu": int(device.startswith("cuda")), "device": device}

@@ -3,33 +3,30 @@
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, TypeVar
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from mia_audit.config.expand import needs_training_records
-from mia_audit.explain.catalogue import GRADIENT
+from mia_audit.explain.batch import explained_batch
 from mia_audit.explain.private_section import PrivateExplanations
-from mia_audit.explain.training_records import Members
-from mia_audit.explanation_metrics.study import Task as Measuring
-from mia_audit.explanation_metrics.study import alone, beside, defined, explained
-from mia_audit.learners import ExplanationRequest, Records
-from mia_audit.learners.kinds.torch_module import TorchModel
-from mia_audit.learners.torch_signals import module_summaries
 from mia_audit.models import construct
+from mia_audit.planning.counting import Counted, Explaining, Rates, explaining, measuring, stand_in_for
 from mia_audit.planning.explanations import MadeUp
 from mia_audit.planning.linear import Linear, fitted
 from mia_audit.planning.sizes import Size
 from mia_audit.privacy.catalogue import Job, Mechanism
 from mia_audit.runtime.precision import computing
+from mia_audit.sections import Precision
 from mia_audit.training.loop import OPTIMIZERS
 from mia_audit.training.section import Training
 from mia_audit.training.trainable import PARTS
 
 Known = TypeVar("Known")
+
+ONE_GRADIENT: Mapping[str, Any] = {"explain": ["logit"], "explained_class": "predicted"}
+"""What one forward and one backward pass explain."""
 
 
 class Measured:
@@ -39,6 +36,8 @@ class Measured:
         self.batch = batch
         self.device = device
         self._known: dict[str, Any] = {}
+        self.counted = Counted()
+        self._last: tuple[str, nn.Module, list[bool]] | None = None
 
     def step(self, architecture: Mapping[str, Any], mechanism: Mechanism, training: Training) -> Linear:
         terms = training.model_dump(include={"batch", "optimizer", "trainable", "precision"})
@@ -50,22 +49,29 @@ class Measured:
         return self._once(key, lambda: self._calibration(mechanism, training, records, epsilon))
 
     def forward(self, architecture: Mapping[str, Any]) -> float:
-        return self._once(["forward", _compute_of(architecture)], lambda: self._forward(architecture))
+        return self._rates(architecture, "float32").forward
 
     def signals(self, architecture: Mapping[str, Any], family: str, options: Mapping[str, Any], members: int) -> float:
-        key = [
-            "signals",
-            _compute_of(architecture),
-            family,
-            dict(options),
-            members * needs_training_records(options["explainers"]),
-        ]
-        return self._once(key, lambda: self._signals(architecture, family, options, members))
+        passes = self.counted.signals(architecture, family, options)
+        rates = self._rates(architecture, options.get("precision", "float32"))
+        return rates.of(passes) + self.beside_passes(architecture, family, options, members)
+
+    def beside_passes(
+        self, architecture: Mapping[str, Any], family: str, options: Mapping[str, Any], members: int
+    ) -> float:
+        """Return what a record costs in one family of signals beside its passes through the model."""
+        known = members if needs_training_records(options["explainers"]) else 0
+        key = ["signals", architecture["input_shape"], architecture["classes"], family, dict(options), known]
+        run = explaining(architecture, family, options, known, self.batch)
+        return self._once(key, lambda: self._without_model(architecture, run, self.batch)) / self.batch
 
     def measures(self, architecture: Mapping[str, Any], spec: Mapping[str, Any], records: int) -> float:
         asked = {name: spec[name] for name in ("explainers", "explaining", "measures", "measuring")}
-        key = ["measures", _compute_of(architecture), asked, records]
-        return self._once(key, lambda: self._measures(architecture, asked, records))
+        passes = self.counted.measures(architecture, asked)
+        key = ["measures", architecture["input_shape"], architecture["classes"], asked, records]
+        run = measuring(asked, self.batch)
+        beside = self._once(key, lambda: self._without_model(architecture, run, records))
+        return records * self._rates(architecture, "float32").of(passes) + beside
 
     def study(self, study: PrivateExplanations, size: Size) -> MadeUp | None:
         return MadeUp(study, size)
@@ -79,7 +85,7 @@ class Measured:
         return known
 
     def _step(self, architecture: Mapping[str, Any], mechanism: Mechanism, training: Training) -> Linear:
-        model = construct(architecture, seed=0).to(self.device).train()
+        model = self._model(architecture).train()
         PARTS[training.trainable](model)
         budget = 8.0 if mechanism.kind.private else float("inf")
         rough = mechanism.model_copy(update={"accountant": "rdp"})  # the step is the same, and calibration quick
@@ -103,35 +109,41 @@ class Measured:
         protection.spent(training.epochs * protection.steps_per_epoch)
         return self._clock() - start
 
-    def _forward(self, architecture: Mapping[str, Any]) -> float:
-        model = construct(architecture, seed=0).to(self.device).eval()
+    def _rates(self, architecture: Mapping[str, Any], precision: Precision) -> Rates:
+        return self._once(
+            ["rates", _compute_of(architecture), precision], lambda: self._passes(architecture, precision)
+        )
 
-        @torch.no_grad()
-        def run(inputs: Tensor, labels: Tensor) -> None:
-            model(inputs)
+    def _passes(self, architecture: Mapping[str, Any], precision: Precision) -> Rates:
+        model = self._model(architecture).eval().requires_grad_(False)
 
-        return self._timed(architecture, run, self.batch)(self.batch) / self.batch
+        def seconds(gradients: bool) -> float:
+            def run(inputs: Tensor, labels: Tensor) -> None:
+                explained_batch(model, inputs, labels, range(len(inputs)), ONE_GRADIENT, 0, gradients)
 
-    def _signals(self, architecture: Mapping[str, Any], family: str, options: Mapping[str, Any], members: int) -> float:
-        model = construct(architecture, seed=0).to(self.device).eval().requires_grad_(False)
-        request = ExplanationRequest(options["explainers"], options, 0, model=0)
-        known = _members(model, architecture, members) if needs_training_records(options["explainers"]) else None
+            with computing(model, precision):
+                return self._timed(architecture, run, self.batch)(self.batch) / self.batch
 
-        def run(inputs: Tensor, labels: Tensor) -> None:
-            fresh = replace(known, _last=((), [])) if known else None  # no run starts with what an earlier one cached
-            compute_signals(model, inputs, labels.cpu().numpy(), family, request, self.batch, fresh)
+        forward = seconds(gradients=False)
+        return Rates(forward, max(seconds(gradients=True) - forward, 0.0))
 
-        return self._timed(architecture, run, self.batch)(self.batch) / self.batch
+    def _without_model(self, architecture: Mapping[str, Any], run: Explaining, most: int) -> float:
+        """Time explanations of a model that costs next to nothing: what they take beside their passes."""
+        model = stand_in_for(architecture, run).to(self.device)
+        return self._timed(architecture, lambda inputs, labels: run(model, inputs, labels.cpu().numpy()), most)(most)
 
-    def _measures(self, architecture: Mapping[str, Any], asked: Mapping[str, Any], records: int) -> float:
-        model = construct(architecture, seed=0).to(self.device).eval().requires_grad_(False)
+    def _model(self, architecture: Mapping[str, Any]) -> nn.Module:
+        """Construct a model, or return the last one as it was constructed: large ones take seconds."""
+        name = json.dumps(_compute_of(architecture), sort_keys=True)
+        if self._last is None or self._last[0] != name:
+            model = construct(architecture, seed=0).to(self.device)
+            self._last = name, model, [parameter.requires_grad for parameter in model.parameters()]
+        _, model, trained = self._last
+        for parameter, wanted in zip(model.parameters(), trained, strict=True):
+            parameter.requires_grad_(wanted)
+        return model
 
-        def run(inputs: Tensor, labels: Tensor) -> None:
-            measure_explanations(model, inputs, labels, asked, self.batch)
-
-        return self._timed(architecture, run, records)(records)
-
-    def _timed(self, architecture: Mapping[str, Any], run: Callable[[Tensor, Tensor], None], most: int) -> Linear:
+    def _timed(self, architecture: Mapping[str, Any], run: Callable[[Tensor, Tensor], object], most: int) -> Linear:
         shape, classes = architecture["input_shape"], architecture["classes"]
         random = torch.Generator().manual_seed(0)
 
@@ -162,38 +174,3 @@ def _compute_of(architecture: Mapping[str, Any]) -> dict[str, Any]:
 def _one_record(shape: Sequence[int], device: str = "cpu") -> tuple[Tensor, Tensor]:
     """A public record of class 0, for mechanisms that read public records."""
     return torch.ones(1, *shape, device=device), torch.zeros(1, dtype=torch.long, device=device)
-
-
-def compute_signals(
-    model: nn.Module,
-    inputs: Tensor,
-    labels: np.ndarray,
-    family: str,
-    request: ExplanationRequest,
-    batch: int,
-    members: Members | None = None,
-) -> None:
-    """Compute a family of signals."""
-    module_summaries(model, inputs, labels, np.arange(len(inputs)), request, family == GRADIENT, batch, members)
-
-
-def measure_explanations(
-    model: nn.Module, inputs: Tensor, labels: Tensor, asked: Mapping[str, Any], batch: int
-) -> None:
-    """Explain records by a model and measure the explanations, alone and compared with two other models'."""
-    shape = tuple(inputs.shape[1:])
-    known = defined(asked["measures"], shape)
-    task = Measuring(asked["explainers"], asked["explaining"], known, asked["measuring"], 0, batch, shape)
-    sample = Records(inputs.cpu().numpy(), labels.cpu().numpy(), {}, np.arange(len(inputs)))
-    for one in explained(TorchModel(model, batch), sample, task).values():
-        alone(one, sample.labels, task)
-        for _ in range(2):
-            beside(one, one, task)
-
-
-def _members(model: nn.Module, architecture: Mapping[str, Any], count: int) -> Members:
-    """Draw random training records of a model, and label them, which is done once per model."""
-    device = next(model.parameters()).device
-    inputs = torch.randn(count, *architecture["input_shape"], generator=torch.Generator().manual_seed(0)).to(device)
-    members = Members(model, inputs, np.ones(count, dtype=bool), 0)
-    return replace(members, _explained=members.explained)

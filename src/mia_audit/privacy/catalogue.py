@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from mia_audit.models import Inputs
     from mia_audit.privacy.masks import Masks
 
+HELD = {"cpu": 2**27, "cuda": 2**32}
+"""Bytes of per-record gradients held at once: on a CPU, more than this leaves the caches and costs time."""
+
 
 @dataclass(frozen=True)
 class Terms:

@@ -10,12 +10,10 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.func import functional_call, grad_and_value, vmap
 
+from mia_audit.privacy.catalogue import HELD
 from mia_audit.privacy.clipping import Clipping
 from mia_audit.privacy.vmap_compat import Batchable
 from mia_audit.runtime.memory import AdaptiveBatchSize
-
-HELD = {"cpu": 2**27, "cuda": 2**32}
-"""Bytes of per-record gradients held at once: on a CPU, more than this leaves the caches and costs time."""
 
 DOUBLED = {"cpu": 2**18, "cuda": 2**26}
 """Numbers of per-record gradients that are converted to float64 at once."""

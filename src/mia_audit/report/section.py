@@ -2,7 +2,7 @@
 
 from pydantic import Field
 
-from mia_audit.sections import Section
+from mia_audit.sections import FilePath, Section
 
 
 class Report(Section):
@@ -12,3 +12,5 @@ class Report(Section):
     """Heading; the audit's name when left out."""
     exposed: int = Field(8, ge=0)
     """How many of the most exposed records are shown."""
+    policy: FilePath = ""
+    """Policy that the report holds the audit to, as `mia-audit gate` does: a YAML file, relative to where the audit is started."""

@@ -17,6 +17,7 @@ from mia_audit.seeds import AUDIT_ONLY
 
 if TYPE_CHECKING:
     from mia_audit.report.data.results import Results
+    from mia_audit.report.data.spec import Setting
 
 PACKAGES = (
     "mia-audit",
@@ -56,6 +57,7 @@ def provenance(results: Results, findings: Sequence[Finding]) -> dict[str, Any]:
             dataset: metadata for dataset in sorted(results.datasets) if (metadata := results.pool_metadata(dataset))
         },
         "settings": [_setting(finding) for finding in findings],
+        "not_attacked": [_described(gap.setting) for gap in spec.gaps if not gap.attacked],
         "given_sha256": results.given,
         **({"unrepeatable_models": unrepeatable} if unrepeatable else {}),
         "inputs_sha256": {path.relative_to(results.root).as_posix(): digests.sha256(path) for path in results.inputs()},
@@ -81,12 +83,7 @@ def _version(package: str) -> str | None:
 
 def _setting(finding: Finding) -> dict[str, Any]:
     setting = finding.setting
-    names = ("dataset", "architecture", "mechanism", "epsilon", "private", "delta", "accountant", "clipping", "path")
-    described = {name: getattr(setting, name) for name in names} | guarantee(finding)
-    if setting.explained:
-        described |= {"explained": dict(setting.explained)}
-    if setting.no_guarantee:
-        described |= {"epsilon": "none", "nominal_epsilon": setting.epsilon, "no_guarantee": setting.no_guarantee}
+    described = _described(setting) | guarantee(finding)
     if finding.worth:
         described["worth_to_persons"] = [
             {
@@ -98,6 +95,16 @@ def _setting(finding: Finding) -> dict[str, Any]:
         ]
     if mask := noise_mask(finding):
         described |= {"noise_mask": mask, "noise_masks": f"{setting.path}/models/*/shadow-*/masks.safetensors"}
+    return described
+
+
+def _described(setting: Setting) -> dict[str, Any]:
+    names = ("dataset", "architecture", "mechanism", "epsilon", "private", "delta", "accountant", "clipping", "design")
+    described = {name: getattr(setting, name) for name in (*names, "path")}
+    if setting.explained:
+        described |= {"explained": dict(setting.explained)}
+    if setting.no_guarantee:
+        described |= {"epsilon": "none", "nominal_epsilon": setting.epsilon, "no_guarantee": setting.no_guarantee}
     return described
 
 

@@ -110,6 +110,8 @@ class Spec:
     """Whether curves were measured on explanations (deletion, insertion)."""
     studies: Mapping[str, Any] = field(default_factory=dict)
     """Studies of private explanations by data set."""
+    policy: Mapping[str, Any] | None = None
+    """What the report holds the audit to."""
 
     @cached_property
     def planned(self) -> Spec:

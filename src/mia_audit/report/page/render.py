@@ -10,6 +10,9 @@ from mia_audit.report.data.findings import Finding, Findings, Leak, reference
 from mia_audit.report.data.handed_on import base_names
 from mia_audit.report.data.provenance import guarantee
 from mia_audit.report.data.results import Results
+from mia_audit.report.gate.output import conclusion
+from mia_audit.report.gate.output import layout as judged_layout
+from mia_audit.report.gate.verdicts import Judged
 from mia_audit.report.page.charts import group_charts
 from mia_audit.report.page.explanations import section
 from mia_audit.report.page.exposed import most_exposed
@@ -84,6 +87,7 @@ def render(results: Results, findings: Findings, sources: Mapping[str, Any]) -> 
     private = [finding for finding in findings.settings if finding.setting.private]
     facts = (*corrections(results), gap_sentences(spec.gaps), *unrepeatable_sentences(results))
     opening = (scope(results, findings), *facts)
+    judged = _judged(results, findings) if spec.policy else []
     return template.render(
         title=spec.title or spec.audit,
         version=sources["versions"].get("mia-audit", ""),
@@ -98,6 +102,7 @@ def render(results: Results, findings: Findings, sources: Mapping[str, Any]) -> 
                 "records": bool(exposed),
                 "models": bool(models),
                 "null": bool(null),
+                "policy": bool(judged),
             }
         ),
         level=level,
@@ -118,6 +123,10 @@ def render(results: Results, findings: Findings, sources: Mapping[str, Any]) -> 
         models=models,
         null=null,
         null_text=f"{null_sentence(findings.settings)} {null_ceiling(findings)}" if null else "",
+        judged=judged_layout(judged) if judged else None,
+        judged_text=f"{conclusion(judged)} {DIGESTS if spec.policy and spec.policy.get('digests') else ''}"
+        if judged
+        else "",
         metadata=list(_metadata(results, findings, sources)),
         hashes=sources["inputs_sha256"],
         config=_yaml(base_names(spec.config)),
@@ -142,6 +151,16 @@ def _private_studies(
     return private_section(results, findings, specifications)
 
 
+DIGESTS = "Digests cannot be judged by a page that is one of the files: mia-audit gate does when the audit has ended."
+
+
+def _judged(results: Results, findings: Findings) -> list[Judged]:
+    from mia_audit.report.gate.judge import judge
+    from mia_audit.report.gate.policy import Policy
+
+    return judge(results, Policy.model_validate(results.spec.policy), findings)
+
+
 def _safe(text: str) -> Any:
     from markupsafe import Markup
 
@@ -161,6 +180,7 @@ def _contents(shown: Mapping[str, bool]) -> list[tuple[str, str]]:
         "records": "Most exposed",
         "models": "How many models",
         "null": "Null control",
+        "policy": "Policy",
         "attacks": "All attacks",
         "limits": "Limits",
         "provenance": "Provenance",

@@ -9,11 +9,9 @@ from hypothesis import strategies as st
 
 from mia_audit.explain.private_section import PrivateExplanations
 from mia_audit.models import describe
-from mia_audit.models.memory import activation_bytes
-from mia_audit.planning import passes as planning_costs
+from mia_audit.planning.costs import FORWARD, PER_MAP, PLAIN_STEP, PRIVATE_STEP, Given
 from mia_audit.planning.explanations import MadeUp
 from mia_audit.planning.linear import fitted
-from mia_audit.planning.passes import FORWARD, PER_MAP, PLAIN_STEP, PRIVATE_STEP, Given
 from mia_audit.planning.sizes import Size
 from mia_audit.planning.timing import Measured
 from mia_audit.privacy.catalogue import Mechanism
@@ -45,7 +43,7 @@ def test_a_line_is_recovered(fixed: float, each: float, most: int) -> None:
 def test_a_long_run_is_not_prolonged() -> None:
     asked: list[int] = []
     fitted(lambda count: asked.append(count) or 10.0 * count, 1000)  # type: ignore[func-returns-value]
-    assert max(asked) == 4
+    assert asked == [1, 1, 2]
 
 
 def test_a_rate_gives_costs_by_passes(mlp: dict[str, Any]) -> None:
@@ -57,20 +55,14 @@ def test_a_rate_gives_costs_by_passes(mlp: dict[str, Any]) -> None:
     assert costs.signals(mlp, "gradient", OPTIONS | {"explainers": ["ixg", "saliency"]}, 9) == 1 / 50
     # every node is a pass, and what the completeness error compares with are two more
     ig = costs.signals(mlp, "ig", OPTIONS | {"explainers": ["ig"], "ig_nodes": 7}, 9)
-    assert ig == pytest.approx((7 + 2) / 50)
+    assert ig == pytest.approx((7 + 2 * FORWARD) / 50)
     shap = OPTIONS | {"explainers": ["gradient_shap"], "gradient_shap_samples": 5, "gradient_shap_sd": 0.001}
-    assert costs.signals(mlp, "gradient_shap", shap, 9) == pytest.approx((5 + 1) / 50)
+    assert costs.signals(mlp, "gradient_shap", shap, 9) == pytest.approx((5 + FORWARD) / 50)
 
 
-def test_passes_are_counted_once_for_all_settings(mlp: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    counted: list[Any] = []
-    monkeypatch.setattr(planning_costs, "passes", lambda architecture, run: counted.append(run) or 3)
-    costs, ig = Given(records_per_second=50), OPTIONS | {"explainers": ["ig"], "ig_nodes": 7}
-    other = mlp | {"model": "another"}
-    assert [costs.signals(one, "ig", ig, 9) for one in (mlp, mlp, other)] == [3 / 50] * 3
-    assert len(counted) == 1
-    costs.signals(mlp, "ig", ig | {"ig_nodes": 8}, 9)
-    assert len(counted) == 2
+def test_every_quantity_is_a_backward_pass_of_its_own(mlp: dict[str, Any]) -> None:
+    costs, both = Given(records_per_second=50), OPTIONS | {"explain": ["logit", "probability"]}
+    assert costs.signals(mlp, "gradient", both | {"explainers": ["ixg"]}, 9) == pytest.approx((2 - FORWARD) / 50)
 
 
 SPEC: dict[str, Any] = {
@@ -98,8 +90,9 @@ def test_a_step_is_timed_in_the_precision_of_training(mlp: dict[str, Any], monke
 
 
 def test_measures_that_ask_the_model_again_are_counted(mlp: dict[str, Any]) -> None:
-    # one pass each for the class and the explanation, five for the curve, and for sensitivity one and three changed records
-    expected = 10 * ((1 + 1 + 5 + 1 + 3) / 50 + PER_MAP)
+    # forward alone for the class and five points of the curve; gradients for the explanation, and for sensitivity one and
+    # three changed records
+    expected = 10 * (((1 + 5) * FORWARD + 1 + 1 + 3) / 50 + PER_MAP)
     assert Given(50).measures(mlp, SPEC, 10) == pytest.approx(expected)
 
 
@@ -113,9 +106,11 @@ def test_explanations_fitted_to_records_and_measures_are_timed(
     costs = Measured(batch=4, device="cpu")
     for members, timed in ((12, True), (12, False), (20, True)):
         before = next(ticks)
-        assert costs.signals(mlp, "local_linear", options, members) == 1 / 4
+        # one tick of the clock for a run of four records: one pass for the values, and the fits
+        assert costs.signals(mlp, "local_linear", options, members) == 2 / 4
         assert (next(ticks) > before + 1) == timed
-    assert costs.measures(mlp, SPEC, 8) == 1.0
+    passes = costs.counted.measures(mlp, SPEC)
+    assert costs.measures(mlp, SPEC, 8) == pytest.approx(8 * (passes.forward + passes.graph) / 4 + 1.0)
 
 
 def test_a_study_of_private_explanations_is_timed_by_its_own_code() -> None:
@@ -136,7 +131,10 @@ def test_the_same_is_timed_once_and_costs_something(mlp: dict[str, Any], monkeyp
     assert costs.step(mlp, Mechanism(mechanism="dp-sgd", delta=1e-3), training) is first
     assert next(ticks) == used + 1
     assert first(4) == 1.0  # one tick of the clock for a run, however many records
-    assert costs.forward(mlp) == costs.signals(mlp, "gradient", OPTIONS | {"explainers": ["ixg"]}, 9) == 1 / 4
+    assert costs.forward(mlp) == 1 / 4
+    assert (
+        costs.signals(mlp, "gradient", OPTIONS | {"explainers": ["ixg"]}, 9) == 2 / 4
+    )  # a pass, and what is beside it
     assert costs.calibration(Mechanism(mechanism="dp-sgd", accountant="rdp", delta=1e-3), training, 4, 8.0) == 1.0
 
 
@@ -154,11 +152,12 @@ def test_noise_by_channel_is_timed(importance: str, monkeypatch: pytest.MonkeyPa
 
 def test_activations_are_what_the_layers_keep(mlp: dict[str, Any]) -> None:
     # Linear keeps its input (5), LayerNorm its input (8), mean and deviation (1 + 1), GELU its input (8), the head its input (8)
-    assert activation_bytes(mlp) == 4 * (5 + 8 + 2 + 8 + 8)
+    assert mlp["activation_bytes"] == 4 * (5 + 8 + 2 + 8 + 8)
 
 
 def test_what_a_model_holds_once_is_no_activation_of_a_record() -> None:
     few, many = (
-        describe("maps", "locally-linear-maps", {"maps": 2, "projection": 3}, (features,), 2) for features in (10, 1000)
+        describe("maps", "locally-linear-maps", {"maps": 2, "projection": 3}, (features,), 2)["activation_bytes"]
+        for features in (10, 1000)
     )
-    assert activation_bytes(few) == activation_bytes(many) < 4 * 2 * 3 * 10  # the projections are 2 × 3 × 1000 numbers
+    assert few == many < 4 * 2 * 3 * 10  # the projections are 2 × 3 × 1000 numbers

@@ -1,22 +1,15 @@
 """What a step and a record cost, derived from a rate that was measured elsewhere by counting passes through the model."""
 
-import json
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Mapping
 from typing import Any, Protocol
-
-import numpy as np
-import torch
-from torch import Tensor, nn
 
 from mia_audit.config.expand import needs_training_records
 from mia_audit.explain.private_section import PrivateExplanations
-from mia_audit.learners import ExplanationRequest
-from mia_audit.models import construct
+from mia_audit.planning.counting import Counted, Rates
 from mia_audit.planning.explanations import MadeUp
 from mia_audit.planning.linear import Linear
 from mia_audit.planning.sizes import Size
-from mia_audit.planning.timing import Measured, compute_signals, measure_explanations
+from mia_audit.planning.timing import Measured
 from mia_audit.privacy.catalogue import Mechanism
 from mia_audit.training.section import Training
 
@@ -32,9 +25,6 @@ BATCH = 256
 
 PER_MAP = 3e-3
 """Seconds to measure one explanation by itself and beside other models'."""
-
-Explaining = Callable[[nn.Module, Tensor, np.ndarray], object]
-"""Explains records, given a model, the records and their labels."""
 
 
 class Costs(Protocol):
@@ -64,7 +54,8 @@ class Given:
 
     def __init__(self, records_per_second: float) -> None:
         self.each = 1 / records_per_second
-        self._counted: dict[str, int] = {}
+        self.rates = Rates(FORWARD * self.each, (1 - FORWARD) * self.each)
+        self.counted = Counted()
 
     def step(self, architecture: Mapping[str, Any], mechanism: Mechanism, training: Training) -> Linear:
         passes = PRIVATE_STEP if mechanism.kind.per_record else PLAIN_STEP
@@ -74,33 +65,21 @@ class Given:
         return 0.0
 
     def forward(self, architecture: Mapping[str, Any]) -> float:
-        return FORWARD * self.each
+        return self.rates.forward
 
     def signals(self, architecture: Mapping[str, Any], family: str, options: Mapping[str, Any], members: int) -> float:
+        through = self.rates.of(self.counted.signals(architecture, family, options))
         if needs_training_records(options["explainers"]):  # the time goes to NumPy, not to the model
-            return Measured(BATCH, "cpu").signals(architecture, family, options, members)
-        request = ExplanationRequest(options["explainers"], options, 0, model=0)
-        run = partial(compute_signals, family=family, request=request, batch=1)
-        return max(self._passes([family, dict(options)], architecture, run), 1) * self.each
+            return through + Measured(BATCH, "cpu").beside_passes(architecture, family, options, members)
+        return through
 
     def measures(self, architecture: Mapping[str, Any], spec: Mapping[str, Any], records: int) -> float:
-        asked = [spec[name] for name in ("explainers", "explaining", "measures", "measuring")]
-        through = self._passes(
-            asked,
-            architecture,
-            lambda model, inputs, labels: measure_explanations(model, inputs, torch.from_numpy(labels), spec, 1),
-        )
-        return records * (through * self.each + len(spec["explainers"]) * len(spec["explaining"]["explain"]) * PER_MAP)
+        asked = {name: spec[name] for name in ("explainers", "explaining", "measures", "measuring")}
+        through = self.rates.of(self.counted.measures(architecture, asked))
+        return records * (through + len(spec["explainers"]) * len(spec["explaining"]["explain"]) * PER_MAP)
 
     def study(self, study: PrivateExplanations, size: Size) -> MadeUp | None:
         return MadeUp(study, size)
-
-    def _passes(self, what: list[Any], architecture: Mapping[str, Any], run: Explaining) -> int:
-        """Count once for all settings: how often an explainer asks a model does not depend on which model it is."""
-        key = json.dumps([what, len(architecture["input_shape"])], sort_keys=True)
-        if key not in self._counted:
-            self._counted[key] = passes(architecture, run)
-        return self._counted[key]
 
 
 class Free:
@@ -123,17 +102,3 @@ class Free:
 
     def study(self, study: PrivateExplanations, size: Size) -> MadeUp | None:
         return None
-
-
-def passes(architecture: Mapping[str, Any], run: Explaining) -> int:
-    """Count how many records go through a model when `run` is given it and one record, with its label."""
-    seen = 0
-
-    def count(module: nn.Module, arguments: tuple[Any, ...], output: Any) -> None:
-        nonlocal seen
-        seen += len(arguments[0])
-
-    model = construct(architecture, seed=0).eval().requires_grad_(False)
-    model.register_forward_hook(count)
-    run(model, torch.zeros(1, *architecture["input_shape"]), np.zeros(1, dtype=np.int64))
-    return seen

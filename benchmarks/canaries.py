@@ -1,0 +1,116 @@
+"""Bounds on ε from 1,000 canaries of one training on digits: without privacy, and by Opacus' DP-SGD at ε = 8.
+
+    python benchmarks/canaries.py [SEEDS]       (1 seed: two minutes of one core; prints the table of docs/canaries.md)
+
+A network of 64 hidden units learns the digits that no canary is made of, and the canaries whose coin came up. It is then
+asked about all canaries (outputs); or an observer saw every step of the training; or its first and last parameters alone.
+"""
+
+import sys
+import tempfile
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy
+
+from mia_audit.canaries.folders import Coins, read_asked, read_coins
+from mia_audit.canaries.make import make
+from mia_audit.canaries.observe import observe_canaries
+from mia_audit.canaries.score import confidence, scored
+from mia_audit.evaluation.bounds_table import lower_bounds
+from mia_audit.evaluation.files import Scored, metric_rows, metrics_table
+from mia_audit.pools import pools
+from mia_audit.pools.build import build_pool
+from mia_audit.pools.section import Dataset
+from mia_audit.pools.store import read_records
+
+CANARIES, EPSILON, DELTA = 1000, 8.0, 1e-5
+KINDS = (("mislabelled",), ("natural",), ("rare",), ("noise",))
+PLANS = {"none": {"epochs": 30, "batch": 100, "rate": 0.2}, "dp-sgd": {"epochs": 20, "batch": 200, "rate": 0.5}}
+METHODS = {"one-run": "Steinke", "one-run-f-dp": "f-DP", "one-run-gaussian": "Gaussian f-DP"}
+
+
+def inputs(records: np.ndarray) -> torch.Tensor:
+    """Return images as rows of numbers between 0 and 1."""
+    return torch.as_tensor(np.asarray(records, dtype=np.float32)).flatten(1) / 255
+
+
+def trained(folder: Path, private: bool, seed: int) -> dict[str, np.ndarray]:
+    """Train once, and return the scores of canaries by what the adversary sees."""
+    from opacus import PrivacyEngine
+
+    torch.manual_seed(seed)
+    plan = PLANS["dp-sgd" if private else "none"]
+    stored = read_records(folder / "train")
+    data = torch.utils.data.TensorDataset(inputs(stored.data), torch.as_tensor(stored.labels.astype(np.int64)))
+    loader = torch.utils.data.DataLoader(data, batch_size=int(plan["batch"]), shuffle=True)
+    model: nn.Module = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
+    optimizer: torch.optim.Optimizer = torch.optim.SGD(
+        model.parameters(), lr=plan["rate"], momentum=0.0 if private else 0.9
+    )
+    if private:
+        terms = {"target_epsilon": EPSILON, "target_delta": DELTA, "epochs": int(plan["epochs"]), "max_grad_norm": 1.0}
+        model, optimizer, loader = PrivacyEngine().make_private_with_epsilon(
+            module=model, optimizer=optimizer, data_loader=loader, **terms
+        )
+    observers = {
+        "every step": observe_canaries(folder, model, cross_entropy, inputs),
+        "first and last model": observe_canaries(folder, model, cross_entropy, inputs, every_step=False),
+    }
+    for observer in observers.values():
+        observer.attach(optimizer)
+    for _ in range(int(plan["epochs"])):
+        for records, labels in loader:
+            optimizer.zero_grad()
+            cross_entropy(model(records), labels).backward()
+            optimizer.step()
+    asked = read_asked(folder)
+    with torch.no_grad():
+        logits = getattr(model, "_module", model)(inputs(asked.data)).numpy()
+    found = {"outputs": confidence(logits, asked.labels, "")}
+    return found | {name: observer.scores() for name, observer in observers.items()}
+
+
+def bounds(scores: np.ndarray, coins: Coins) -> dict[str, float]:
+    """Return the lower bounds on ε at δ, each at 95 %."""
+    table = scored(scores, coins)
+    values, member = table["score"].to_numpy()[:, None], (table["member"].to_numpy() == 1)[:, None]
+    one = Scored(
+        ("given", "scores", "none", False), np.zeros(1, dtype=np.int32), np.arange(len(values)), member, values
+    )
+    return lower_bounds(metrics_table(metric_rows(one, (), 0.95)), DELTA, 0.05, bernoulli=True)
+
+
+def main(seeds: Sequence[int]) -> None:
+    """Print a row per training, kind of canaries and view: mean bounds over seeds."""
+    warnings.simplefilter("ignore")
+    section = Dataset(source="digits")
+    pool = build_pool(pools["digits"].load(section, "digits"), section, "digits", 0)
+    print(
+        f"| training | canaries | what is seen | {' | '.join(METHODS.values())} |\n|---|---|---|{'---|' * len(METHODS)}"
+    )
+    for private in (False, True):
+        for kinds in KINDS:
+            found: dict[str, list[dict[str, float]]] = {}
+            for seed in seeds:
+                with tempfile.TemporaryDirectory() as scratch:
+                    folder = Path(scratch, "canaries")
+                    make(
+                        np.asarray(pool.audited.data), pool.audited.labels, pool.metadata, kinds, CANARIES, folder, seed
+                    )
+                    coins = read_coins(folder)
+                    for view, scores in trained(folder, private, seed).items():
+                        found.setdefault(view, []).append(bounds(scores, coins))
+            for view, listed in found.items():
+                cells = [f"{np.mean([one[method] for one in listed]):.2f}" for method in METHODS]
+                name = f"DP-SGD, ε = {EPSILON:g}" if private else "without privacy"
+                print(f"| {name} | {', '.join(kinds)} | {view} | {' | '.join(cells)} |", flush=True)
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    main(range(int(sys.argv[1]) if len(sys.argv) > 1 else 1))

@@ -1,0 +1,38 @@
+"""The registry of kinds of canaries."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Int, Num
+
+from mia_audit.registry import Registry
+
+Drawn = tuple[np.ndarray, np.ndarray]
+"""Records [m, …] of the data's type, and labels [m]."""
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """Records that were taken out of the data set to make canaries of, [m, …] and [m], and how many classes there are."""
+
+    records: Num[np.ndarray, "m ..."]
+    labels: Int[np.ndarray, " m"]
+    classes: int
+
+    @property
+    def images(self) -> bool:
+        """Whether records are images, uint8, and not rows of a table."""
+        return self.records.dtype == np.uint8
+
+
+Kind = Callable[[HeldOut, np.random.Generator], Drawn]
+kinds: Registry[Kind] = Registry("kind of canaries", "mia_audit.canaries.kinds", "_")
+
+
+def other_labels(labels: np.ndarray, classes: int, random: np.random.Generator) -> np.ndarray:
+    """Return labels that differ from the given ones, each of the others being as likely."""
+    found: np.ndarray = (labels + random.integers(1, classes, len(labels))) % classes
+    return found.astype(labels.dtype)

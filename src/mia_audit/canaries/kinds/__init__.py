@@ -1,0 +1,1 @@
+"""Kinds of canaries, a file each."""

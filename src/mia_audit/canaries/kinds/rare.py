@@ -1,0 +1,31 @@
+"""Records unlike all others, with a wrong label: nothing else in the training set speaks against learning them by heart."""
+
+import numpy as np
+
+from mia_audit.canaries.catalogue import Drawn, HeldOut, kinds, other_labels
+
+TAIL = 0.01
+"""The quantiles that the values of a rare row are: each column's lowest or highest such share."""
+
+
+@kinds.register("rare")
+def rare(held_out: HeldOut, random: np.random.Generator) -> Drawn:
+    """Return images with a quarter of black and white noise, or rows all of whose values are extreme, and wrong labels."""
+    labels = other_labels(held_out.labels, held_out.classes, random)
+    if held_out.images:
+        return _patched(held_out.records, random), labels
+    low, high = np.quantile(held_out.records, (TAIL, 1 - TAIL), axis=0)
+    extreme = np.where(random.random(held_out.records.shape) < 0.5, low, high)
+    return extreme.astype(held_out.records.dtype), labels
+
+
+def _patched(images: np.ndarray, random: np.random.Generator) -> np.ndarray:
+    """Return copies of images [m, C, H, W], each with a patch of half their height and width at a place of its own."""
+    found = images.copy()
+    height, width = (max(1, side // 2) for side in images.shape[-2:])
+    tops = random.integers(0, images.shape[-2] - height + 1, len(images))
+    lefts = random.integers(0, images.shape[-1] - width + 1, len(images))
+    for image, top, left in zip(found, tops, lefts, strict=True):
+        patch = random.integers(0, 2, (*image.shape[:-2], height, width))
+        image[..., top : top + height, left : left + width] = 255 * patch
+    return found

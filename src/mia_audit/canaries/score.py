@@ -1,0 +1,101 @@
+"""Membership scores of canaries, from a model that is asked or from what somebody brings."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from mia_audit.attacks.io.logits import confidence_of
+from mia_audit.canaries.folders import Coins
+from mia_audit.errors import UserError, first_line, suggest
+from mia_audit.learners.catalogue import open_learner
+from mia_audit.learners.protocol import Compute
+from mia_audit.pools.store import StoredRecords
+from mia_audit.training.task import Records
+
+
+def ask(architecture: Path, model: Path, asked: StoredRecords, compute: Compute) -> np.ndarray:
+    """Return the confidence in the label that a stored model has of every canary, [m]: the built-in, an estimator's or a script's."""
+    _, learner = open_learner(architecture, compute)
+    logits = learner.load(model).logits(Records.of(asked))
+    return confidence(np.asarray(logits), asked.labels, str(model))
+
+
+def confidence(outputs: np.ndarray, labels: np.ndarray, where: str) -> np.ndarray:
+    """Return z_y − logsumexp of the other logits, [m], of logits [m, C]; probabilities are told by their sums of 1."""
+    if outputs.ndim != 2 or len(outputs) != len(labels):
+        raise UserError(
+            f"{where}: outputs of shape {list(outputs.shape)}; expected a row for each of the {len(labels)} canaries"
+        )
+    values = outputs.astype(np.float64)
+    if (values >= 0).all() and np.allclose(values.sum(axis=1), 1, atol=1e-3):
+        with np.errstate(divide="ignore"):
+            values = np.log(np.maximum(values, 1e-30))
+    if not np.isfinite(values).all():
+        raise UserError(f"{where}: an output is not finite")
+    return confidence_of(values[:, None, :], labels, where)[:, 0]
+
+
+def read_outputs(path: Path, labels: np.ndarray) -> np.ndarray:
+    """Return the confidence from logits or probabilities in a .npy file [m, C]."""
+    try:
+        outputs = np.load(path, allow_pickle=False)
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file; expected logits or probabilities, .npy [canaries, classes]") from None
+    except (OSError, ValueError, EOFError) as error:
+        raise UserError(f"{path}: no NumPy array ({first_line(error)}); expected .npy [canaries, classes]") from None
+    if outputs.dtype.kind not in "fiu":
+        raise UserError(f"{path}: holds {outputs.dtype}, not numbers")
+    return confidence(outputs, labels, str(path))
+
+
+def read_given(path: Path, canaries: int) -> np.ndarray:
+    """Return the scores [m] of a CSV file with the columns `canary` (from 0, in the order of ask/) and `score`; higher is a member."""
+    expected = f"expected the columns `canary` (0 to {canaries - 1}) and `score`, a row for each canary"
+    try:
+        frame = pl.read_csv(path)
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file; {expected}") from None
+    except (OSError, pl.exceptions.PolarsError) as error:
+        raise UserError(f"{path}: no CSV file ({first_line(error)[:120]}); {expected}") from None
+    for name in ("canary", "score"):
+        if name not in frame.columns:
+            raise UserError(f"{path}: no column '{name}': {suggest(name, frame.columns)}; {expected}")
+        if not frame[name].dtype.is_numeric() or frame[name].null_count():
+            raise UserError(f"{path}: column '{name}' holds text or empty cells; {expected}")
+    frame = frame.sort("canary")
+    if frame["canary"].to_list() != list(range(canaries)):
+        raise UserError(
+            f"{path}: {len(frame)} rows, of which some name no canary or one twice, or some are missing; {expected}"
+        )
+    scores: np.ndarray = frame["score"].cast(pl.Float64).to_numpy()
+    if not np.isfinite(scores).all():
+        raise UserError(f"{path}: a score is not finite; {expected}")
+    return scores
+
+
+def scored(scores: np.ndarray, coins: Coins, chosen: Sequence[str] = ()) -> pl.DataFrame:
+    """Return columns canary, kind, member and score, as `mia-audit epsilon-bound` reads them.
+
+    A score is its rank within its kind, in (0, 1): a model is surer of some kinds than of others, whoever is a member. Ranks
+    do not look at coins, so that bounds stay valid. `chosen` kinds, all when left out, must be chosen before scores are seen.
+    """
+    known = list(dict.fromkeys(coins.kind.tolist()))
+    for name in chosen:
+        if name not in known:
+            raise UserError(f"--kinds {name}: no canary is of that kind: {suggest(name, known)}")
+    ranks = np.empty(len(scores))
+    for name in known:
+        inside = np.flatnonzero(coins.kind == name)
+        order = np.argsort(np.argsort(scores[inside], kind="stable"), kind="stable")
+        ranks[inside] = (order + 0.5) / len(inside)
+    columns = {
+        "canary": np.arange(len(scores)),
+        "kind": coins.kind,
+        "member": coins.member.astype(np.int64),
+        "score": ranks,
+    }
+    return pl.DataFrame(columns).filter(pl.col("kind").is_in(list(chosen) or known))

@@ -1,0 +1,113 @@
+"""`mia-audit canaries`: audit one real training by canaries that a fair coin puts into its training set or leaves out."""
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from mia_audit.commands._arguments import add_device
+from mia_audit.errors import UserError
+
+DEFAULT_KINDS = ("natural", "mislabelled", "rare", "noise")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the two commands and their arguments."""
+    commands = parser.add_subparsers(dest="step", required=True, metavar="STEP")
+    make = commands.add_parser("make", description="Draw canaries, toss their coins, and write the set to train on.")
+    source = make.add_mutually_exclusive_group(required=True)
+    source.add_argument("--pool", type=Path, metavar="DIR", help="a pool, as results/NAME/pools/DATASET")
+    source.add_argument("--data", type=Path, metavar="PATH", help="a data set that a source of docs/pools.md reads")
+    make.add_argument("--source", default="", help="that source; guessed from the path when left out")
+    make.add_argument("--label", default="label", help="tables: the column of the class (label)")
+    make.add_argument("--count", type=int, default=1000, help="canaries (1000)")
+    make.add_argument("--kinds", nargs="+", default=list(DEFAULT_KINDS), help="kinds of canaries (all)")
+    make.add_argument("--seed", type=int, help="draw from a seed, for experiments: whoever knows it knows the coins")
+    make.add_argument(
+        "--out", type=Path, required=True, help="a new folder: train/, ask/ and auditor/ are written there"
+    )
+    score = commands.add_parser("score", description="Join the scores of canaries with their coins.")
+    score.add_argument("--canaries", type=Path, required=True, metavar="DIR", help="what `canaries make` wrote")
+    given = score.add_mutually_exclusive_group(required=True)
+    given.add_argument(
+        "--model", type=Path, metavar="DIR", help="the trained model, which is asked (with --architecture)"
+    )
+    given.add_argument(
+        "--outputs", type=Path, metavar="FILE", help="logits or probabilities of ask/records.npy, .npy [m, C]"
+    )
+    given.add_argument(
+        "--scores", type=Path, metavar="FILE", help="scores of your own: a CSV file with canary and score"
+    )
+    score.add_argument("--architecture", type=Path, metavar="FILE", help="architecture.json of the model")
+    score.add_argument("--kinds", nargs="+", default=[], help="only canaries of these kinds, chosen beforehand")
+    score.add_argument(
+        "--out", type=Path, required=True, help="a CSV file for `mia-audit epsilon-bound --design bernoulli`"
+    )
+    add_device(score)
+
+
+def run(options: argparse.Namespace) -> None:
+    """Make canaries, or score them."""
+    {"make": _make, "score": _score}[options.step](options)
+
+
+def _make(options: argparse.Namespace) -> None:
+    import numpy as np
+
+    from mia_audit.canaries.make import make
+
+    records, labels, metadata = _read(options)
+    canaries = make(np.asarray(records), labels, metadata, options.kinds, options.count, options.out, options.seed)
+    inside = int(canaries.member.sum())
+    print(
+        f"{options.out / 'train'}: train on these {len(canaries.others) + inside} records, all of them and nothing else"
+    )
+    print(f"{options.out / 'ask'}: ask the trained model about these {options.count} canaries")
+    print(f"{options.out / 'auditor'}: keep this from whoever trains: it says which canaries are in the training set")
+
+
+def _read(options: argparse.Namespace) -> tuple[Any, Any, Any]:
+    if options.pool:
+        from mia_audit.pools.store import read_records
+
+        stored = read_records(options.pool)
+        return stored.data, stored.labels, stored.metadata
+    from mia_audit.pools import pools
+    from mia_audit.pools.build import build_pool
+    from mia_audit.pools.section import Dataset
+
+    section = Dataset(source=options.source or _source(options.data), path=str(options.data), label=options.label)
+    pools.check(section.source)
+    pool = build_pool(pools[section.source].load(section, "--data"), section, "canaries", options.seed or 0)
+    return pool.audited.data, pool.audited.labels, pool.metadata
+
+
+def _source(path: Path) -> str:
+    """Guess what reads a path: arrays, a table, or a folder of images."""
+    if path.suffix == ".npz" or (path / "records.npy").exists():
+        return "arrays"
+    return "images" if path.is_dir() else "table"
+
+
+def _score(options: argparse.Namespace) -> None:
+    from mia_audit.canaries.folders import read_asked, read_coins
+    from mia_audit.canaries.score import ask, read_given, read_outputs, scored
+    from mia_audit.commands._arguments import compute_of
+    from mia_audit.learners.protocol import Compute
+    from mia_audit.sanitise import csv
+    from mia_audit.storage import write_text
+
+    coins = read_coins(options.canaries)
+    if options.scores:
+        scores = read_given(options.scores, len(coins.kind))
+    else:
+        asked = read_asked(options.canaries, coins)
+        if options.outputs:
+            scores = read_outputs(options.outputs, asked.labels)
+        elif not options.architecture:
+            raise UserError("--model: which model it is of? Add --architecture, what `mia-audit architecture` writes")
+        else:
+            compute: Compute = compute_of(argparse.Namespace(**vars(options), batch=256))
+            scores = ask(options.architecture, options.model, asked, compute)
+    table = scored(scores, coins, options.kinds)
+    write_text(options.out, csv(table))
+    print(f"{options.out}: {len(table)} canaries; mia-audit epsilon-bound --design bernoulli --scores {options.out} …")

@@ -1,0 +1,122 @@
+"""What goes into a dossier: the files of an audit, of a release, of its ledger and of a policy's verdicts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from mia_audit.errors import UserError
+from mia_audit.report.data.find import find
+from mia_audit.report.data.findings import Finding, Findings
+from mia_audit.report.data.finished import PROVENANCE, finished, read_provenance
+from mia_audit.report.data.results import Results
+from mia_audit.storage.manifest import MANIFEST, SIGNATURE
+
+CARD, CARD_TEXT = "card.json", "card.md"
+LEDGER, VERDICTS, CONFIG, PAGE, ANSWERS = "ledger.json", "gate.json", "config.yaml", "dossier.html", "dossier.json"
+REPORT = "report.html"
+
+
+@dataclass(frozen=True)
+class Contents:
+    """The sources of a dossier; `release`, `ledger`, `verdicts` and `policy` are empty where there is none."""
+
+    results: Results
+    sources: Mapping[str, Any]
+    """provenance.json."""
+    release: Path | None = None
+    card: Mapping[str, Any] = field(default_factory=dict)
+    ledger: Mapping[str, Any] = field(default_factory=dict)
+    verdicts: Mapping[str, Any] = field(default_factory=dict)
+    setting: str = ""
+    """The setting that was released; empty where the dossier is about all."""
+
+    @cached_property
+    def findings(self) -> Findings:
+        """What the audit found."""
+        return find(self.results)
+
+    @property
+    def promise(self) -> Mapping[str, Any]:
+        """What the card says of the released model's privacy; empty where there is no card."""
+        found: Mapping[str, Any] = self.card.get("privacy", {})
+        return found
+
+    @property
+    def chosen(self) -> list[Finding]:
+        """The settings that the dossier is about."""
+        return [one for one in self.findings.settings if self.setting in ("", one.setting.path)]
+
+    def files(self) -> Iterator[tuple[Path, str]]:
+        """Yield the files that are copied, each with its path in the dossier."""
+        root = self.results.root
+        for name in (REPORT, PROVENANCE, MANIFEST, SIGNATURE):
+            if (root / name).is_file():
+                yield root / name, name
+        for folder in ("tables", "figures"):
+            for path in sorted((root / folder).rglob("*")):
+                if path.is_file() and not path.is_symlink():
+                    yield path, path.relative_to(root).as_posix()
+        if self.release:
+            for path in sorted(self.release.iterdir()):
+                if path.is_file() and not path.is_symlink() and _is_paper(path.name):
+                    yield path, f"release/{path.name}"
+
+
+def _is_paper(name: str) -> bool:
+    """Whether a file of a release is about the model and not the model: weights are handed on by themselves."""
+    return name in (CARD, CARD_TEXT, MANIFEST, SIGNATURE)
+
+
+def gather(
+    root: Path, release: Path | None = None, ledger: Path | None = None, verdicts: Path | None = None, setting: str = ""
+) -> Contents:
+    """Read what a dossier is made from; UserError names what is missing, damaged, or of another audit."""
+    results, sources = finished(root), read_provenance(root)
+    if not (root / REPORT).is_file():
+        raise UserError(f"{root / REPORT}: no such file; expected the results of a finished audit, results/NAME")
+    card = _json(release / CARD, "the card of a release") if release else {}
+    known = [one.path for one in results.spec.settings]
+    if card and card.get("audit", {}).get("name") != results.spec.audit:
+        raise UserError(f"{release}: not a release of the audit '{results.spec.audit}', by its {CARD}")
+    setting = setting or str(card.get("setting", {}).get("name", ""))
+    if setting and setting not in known:
+        raise UserError(f"{root}: has no setting '{setting}'; it has {', '.join(known)}")
+    found = _json(verdicts, "what mia-audit gate --json wrote") if verdicts else {}
+    if found and found.get("audit") != results.spec.audit:
+        raise UserError(f"{verdicts}: verdicts on the audit '{found.get('audit')}', not on '{results.spec.audit}'")
+    return Contents(results, sources, release, card, _ledger(ledger) if ledger else {}, found, setting)
+
+
+def _json(path: Path, expected: str) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file; expected {expected}") from None
+    except (OSError, ValueError, RecursionError) as error:
+        raise UserError(f"{path}: cannot be read ({type(error).__name__}); expected {expected}") from None
+    if not isinstance(found, dict):
+        raise UserError(f"{path}: not a JSON object; expected {expected}")
+    return found
+
+
+def _ledger(path: Path) -> dict[str, Any]:
+    """Return an extract of a ledger: its terms, entries, and the digest that stands for all of it."""
+    from dataclasses import asdict
+
+    from mia_audit.privacy.ledger import read
+
+    header, entries, head = read(path)
+    return {
+        "file": path.name,
+        "id": header.id,
+        "unit": header.unit,
+        "adjacency": header.adjacency,
+        "terms": dict(header.terms),
+        "entries": [asdict(entry) for entry in entries],
+        "head": head,
+    }

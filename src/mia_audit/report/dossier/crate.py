@@ -1,0 +1,211 @@
+"""Write a dossier as an RO-Crate (Soiland-Reyes et al. 2022): a folder or a zip file with ro-crate-metadata.json."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Mapping
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mia_audit.errors import UserError
+from mia_audit.report.data.finished import PROVENANCE
+from mia_audit.report.dossier.contents import ANSWERS, CONFIG, LEDGER, PAGE, REPORT, VERDICTS, Contents
+from mia_audit.report.dossier.questions import answers
+from mia_audit.report.page.policy import policy
+from mia_audit.sanitise import html
+from mia_audit.storage.atomic import atomic_folder, atomic_write
+
+if TYPE_CHECKING:
+    from rocrate.rocrate import ROCrate
+
+LICENSE = "For those who may see the audited records; it is for the controller to say who else may have it."
+UNNAMED = "The controller of the records, not named"
+HOME = "https://pypi.org/project/mia-audit/"
+
+KINDS = {
+    "html": "text/html",
+    "json": "application/json",
+    "yaml": "application/yaml",
+    "csv": "text/csv",
+    "parquet": "application/vnd.apache.parquet",
+    "tex": "application/x-tex",
+    "pdf": "application/pdf",
+    "svg": "image/svg+xml",
+    "png": "image/png",
+    "md": "text/markdown",
+}
+"""Media types by the endings of files; others are plain text."""
+
+NAMES = {
+    PAGE: "Questions and answers",
+    ANSWERS: "Questions and answers, for programs",
+    REPORT: "Report of the audit",
+    PROVENANCE: "Where the report's numbers come from",
+    CONFIG: "Config of the audit",
+    LEDGER: "Extract of the data set's ledger",
+    VERDICTS: "Verdicts of the policy",
+    "SHA256SUMS": "SHA-256 of every file of the audit",
+    "SHA256SUMS.minisig": "Signature of the audit",
+    "release/card.json": "Model card",
+    "release/card.md": "Model card, as text",
+}
+
+
+def write_dossier(contents: Contents, out: Path, licence: str = LICENSE, controller: str = UNNAMED) -> None:
+    """Write the dossier to a folder, or to a zip file where the name ends in .zip; UserError where something is there."""
+    if out.exists():
+        raise UserError(f"{out}: is there already; name another place for the dossier")
+    with tempfile.TemporaryDirectory() as scratch:
+        made = Path(scratch)
+        for name, text in _written(contents).items():
+            (made / name).write_text(text, encoding="utf-8")
+        crate = _crate(contents, made, licence, controller)
+        if out.suffix == ".zip":
+            with atomic_write(out) as partial:
+                crate.write_zip(partial)
+        else:
+            with atomic_folder(out) as partial:
+                crate.write(partial)
+
+
+def _written(contents: Contents) -> dict[str, str]:
+    """Return the files that a dossier adds, by name."""
+    import yaml
+
+    found = list(answers(contents))
+    listed = [
+        {
+            "part": question.part,
+            "question": f"{question.title}: {question.text}",
+            "answer": list(answer.sentences),
+            "sources": list(answer.sources),
+            "for_the_controller": answer.controller,
+        }
+        for question, answer in found
+    ]
+    texts = {ANSWERS: _json({"audit": contents.results.spec.audit, "questions": listed})}
+    if contents.results.spec.config:
+        texts[CONFIG] = yaml.safe_dump(dict(contents.results.spec.config), sort_keys=False, allow_unicode=True)
+    if contents.ledger:
+        texts[LEDGER] = _json(contents.ledger)
+    if contents.verdicts:
+        texts[VERDICTS] = _json(contents.verdicts)
+    names = [*texts, *(name for _, name in contents.files() if "/" not in name or name.startswith("release/"))]
+    return {PAGE: page(contents, names)} | texts
+
+
+def _json(value: Mapping[str, Any]) -> str:
+    return json.dumps(value, indent=2, ensure_ascii=False) + "\n"
+
+
+def page(contents: Contents, names: list[str]) -> str:
+    """Return dossier.html."""
+    import jinja2
+    from markupsafe import Markup
+
+    parts: dict[str, list[dict[str, Any]]] = {}
+    present = {*names, *(name for _, name in contents.files())}
+    for question, answer in answers(contents):
+        sources = [name for name in answer.sources if name in present]
+        known = {"title": question.title, "text": question.text} | vars(answer) | {"sources": sources}
+        parts.setdefault(question.part, []).append(known)
+    before, listed = 0, []
+    for name, questions in parts.items():
+        listed.append({"name": name, "questions": questions, "before": before})
+        before += len(questions)
+    style = files("mia_audit.report.page").joinpath("templates", "report.css").read_text(encoding="utf-8")
+    loader = jinja2.PackageLoader("mia_audit.report.dossier", "templates")
+    environment = jinja2.Environment(
+        loader=loader,
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+        finalize=html,
+    )
+    return environment.get_template("dossier.html.j2").render(
+        title=contents.results.spec.title,
+        version=contents.sources.get("versions", {}).get("mia-audit", ""),
+        scope=_scope(contents),
+        parts=listed,
+        files=names,
+        policy=policy([], [style]),
+        style=Markup(style),
+    )
+
+
+def _scope(contents: Contents) -> str:
+    about = contents.setting or "all settings of the audit"
+    released = " and the model that was released under it" if contents.card else ""
+    return f"About {about}{released}."
+
+
+def _crate(contents: Contents, made: Path, licence: str, controller: str) -> ROCrate:
+    """Describe all files, what made them, and what they are about."""
+    from datetime import UTC, datetime
+
+    from rocrate.model import ContextEntity
+    from rocrate.rocrate import ROCrate
+
+    crate = ROCrate(version="1.1")
+    audit, version = contents.results.spec.audit, str(contents.sources.get("versions", {}).get("mia-audit", "unknown"))
+    crate.name = f"Dossier of the membership audit {audit}"
+    crate.description = (
+        "What a model promises about the privacy of its training records, what attacks found of it, and the answers to what"
+        " assessors ask. It holds personal data where the records are about persons."
+    )
+    terms = {"@type": "CreativeWork", "name": "Who may use this dossier", "description": licence}
+    owner = {"@type": "Organization", "name": controller}
+    link = licence if licence.startswith(("https://", "http://")) else "#license"
+    crate.root_dataset["license"] = crate.add(ContextEntity(crate, link, properties=terms))
+    organisation = crate.add(ContextEntity(crate, "#controller", properties=owner))
+    crate.root_dataset["author"] = crate.root_dataset["publisher"] = organisation
+    crate.root_dataset["datePublished"] = datetime.now(UTC).date().isoformat()
+    crate.root_dataset["keywords"] = [
+        "membership inference",
+        "differential privacy",
+        "data protection impact assessment",
+    ]
+    by_name = {}
+    for path, name in [*((path, path.name) for path in sorted(made.iterdir())), *contents.files()]:
+        kind = KINDS.get(name.rpartition(".")[2], "text/plain")
+        properties = {"name": NAMES.get(name, name), "encodingFormat": kind}
+        by_name[name] = crate.add_file(path, name, properties=properties, record_size=True)
+    crate.root_dataset["mainEntity"] = by_name[PAGE]
+    program = crate.add(
+        ContextEntity(
+            crate,
+            "#mia-audit",
+            properties={
+                "@type": "SoftwareApplication",
+                "name": "mia-audit",
+                "softwareVersion": version,
+                "version": version,
+                "url": HOME,
+            },
+        )
+    )
+    audited = [
+        by_name[name] for name in by_name if name.startswith(("tables/", "figures/")) or name in (REPORT, PROVENANCE)
+    ]
+    answered = [by_name[name] for name in (PAGE, ANSWERS, LEDGER) if name in by_name]
+    released = [by_name[name] for name in by_name if name.startswith("release/")]
+    config, verdicts = ([by_name[name]] if name in by_name else [] for name in (CONFIG, VERDICTS))
+    for name, title, used, result in (
+        ("#audit", f"The audit {audit}", config, audited),
+        ("#release", "The release of the model", config, released),
+        ("#gate", "The verdicts of the policy", audited, verdicts),
+        ("#dossier", "This dossier", [*audited, *released, *verdicts], answered),
+    ):
+        if result:
+            crate.add_action(
+                program, name, _one_or_all(used), _one_or_all(result), {"@type": "CreateAction", "name": title}
+            )
+    return crate
+
+
+def _one_or_all(entities: list[Any]) -> Any:
+    """Return the only one of several entities by itself, as JSON-LD writes it, and None where there is none."""
+    return entities[0] if len(entities) == 1 else entities or None

@@ -1,0 +1,347 @@
+"""The questions of a dossier, and their answers from the facts of an audit, each with the files that it is taken from.
+
+The first part follows NIST SP 800-226 (Guidelines for Evaluating Differential Privacy Guarantees, 2025) from the top of its
+pyramid down; the second one article 35(7) of the GDPR. What an audit cannot know is a question for the controller.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from mia_audit.report.data.findings import Finding
+from mia_audit.report.data.finished import PROVENANCE
+from mia_audit.report.data.provenance import guarantee
+from mia_audit.report.dossier.contents import CARD, CONFIG, LEDGER, REPORT, VERDICTS, Contents
+from mia_audit.report.text.formatting import at_least, at_most, count, joined, percent, power
+from mia_audit.report.text.statements import guarantee_sentence, no_guarantee_sentence
+from mia_audit.storage.manifest import MANIFEST, SIGNATURE
+
+NIST = "Differential privacy (NIST SP 800-226)"
+DPIA = "Data protection impact assessment (GDPR, article 35(7))"
+RELEASE_CARD, SETTINGS = f"release/{CARD}", "tables/settings.csv"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The sentences that answer a question, the files that they are taken from, and what is left for the controller to say."""
+
+    sentences: tuple[str, ...] = ()
+    sources: tuple[str, ...] = ()
+    controller: str = ""
+
+
+@dataclass(frozen=True)
+class Question:
+    """One question of a dossier."""
+
+    part: str
+    title: str
+    text: str
+    answer: Callable[[Contents], Answer]
+
+
+def answers(contents: Contents) -> Iterator[tuple[Question, Answer]]:
+    """Yield every question, in order, with its answer."""
+    for question in QUESTIONS:
+        found = question.answer(contents)
+        assert found.sentences or found.controller
+        yield question, found
+
+
+def _unit(contents: Contents) -> Answer:
+    if unit := contents.promise.get("unit"):
+        return Answer((f"The released model protects one {unit}.",), (RELEASE_CARD,), WHOSE)
+    units = {guarantee(one).get("unit", "record") for one in contents.chosen if one.setting.private}
+    if not units:
+        return Answer(("No setting promises anything to anybody: there is no unit of privacy.",), (PROVENANCE,), WHOSE)
+    return Answer((f"One {joined(sorted(units))}.",), (PROVENANCE,), WHOSE)
+
+
+WHOSE = "Is this unit the one that persons mean by their data? Do several records belong to one person or household?"
+
+
+def _epsilon(contents: Contents) -> Answer:
+    sentences, sources = [], []
+    if contents.card:
+        sentences.append(f"The released model: {_promised(contents.promise.get('epsilon'))}.")
+        sources.append(RELEASE_CARD)
+    for one in contents.chosen:
+        sentences.append(f"The audited models of {_spent(one)}.")
+        sources.append(PROVENANCE)
+    if total := contents.card.get("ledger"):
+        sentences.append(f"{_total(total)}.")
+    return Answer(
+        tuple(sentences), tuple(dict.fromkeys(sources)), "Is this ε small enough for these data and this purpose?"
+    )
+
+
+def _promised(epsilon: Any) -> str:
+    return f"ε = {at_most(float(epsilon))}" if isinstance(epsilon, int | float) else "no ε is finite"
+
+
+def _total(total: Mapping[str, Any]) -> str:
+    """Say what all that was released of the records comes to."""
+    promised = f"{_promised(total.get('epsilon'))} at δ = {float(total['delta']):g}"
+    return (
+        f"Everything in the ledger of the data set when the model was released: {promised}, by {total['composed_by']}"
+    )
+
+
+def _spent(finding: Finding) -> str:
+    known, setting = guarantee(finding), finding.setting
+    if setting.no_guarantee:
+        return no_guarantee_sentence(finding)
+    if not setting.private:
+        return f"{setting.path}: no ε is finite"
+    if "epsilon_spent" in known:
+        return f"{setting.path}: at most ε = {at_most(known['epsilon_spent'])} each"
+    return f"{setting.path}: ε = {setting.epsilon} is claimed, and not accounted for here"
+
+
+def _delta(contents: Contents) -> Answer:
+    asked = "Is δ far below one over the number of persons?"
+    if contents.promise.get("delta"):
+        return Answer((f"The released model: δ = {power(float(contents.promise['delta']))}.",), (RELEASE_CARD,), asked)
+    known = [one for one in contents.chosen if one.setting.private and one.setting.delta]
+    if not known:
+        return Answer(("There is none without a guarantee.",), (PROVENANCE,))
+    sentences = [_delta_of(one) for one in known]
+    return Answer(tuple(sentences), (PROVENANCE,), asked)
+
+
+def _delta_of(finding: Finding) -> str:
+    delta, records = float(finding.setting.delta or 0), guarantee(finding).get("records")
+    expected = f"; times {count(records, 'training record')} that is {delta * records:.2g}" if records else ""
+    return f"{finding.setting.path}: δ = {power(delta)}{expected}."
+
+
+def _adjacency(contents: Contents) -> Answer:
+    if known := contents.promise.get("adjacency"):
+        return Answer((f"The released model: neighbouring data sets differ by this: {known}.",), (RELEASE_CARD,))
+    stated = {guarantee(one)["adjacency"] for one in contents.chosen if "adjacency" in guarantee(one)}
+    if not stated:
+        return Answer(("No guarantee, and so no neighbouring data sets.",), (PROVENANCE,))
+    return Answer((f"Neighbouring data sets differ by this: {joined(sorted(stated))}.",), (PROVENANCE,))
+
+
+def _mechanism(contents: Contents) -> Answer:
+    sentences = []
+    for one in contents.chosen:
+        if one.setting.private:
+            sentences.append(f"{one.setting.path}: {guarantee_sentence(one, guarantee(one))}.")
+        elif one.setting.no_guarantee:
+            sentences.append(f"{no_guarantee_sentence(one)}.")
+        else:
+            sentences.append(f"{one.setting.path}: no noise, no clipping, no guarantee.")
+    terms = contents.promise
+    stated = [f"{name.replace('_', ' ')}: {terms[name]}" for name in CARD_TERMS if terms.get(name) is not None]
+    if stated:
+        sentences.append(f"The released model: {'; '.join(stated)}.")
+    if assumed := contents.card.get("assumptions"):
+        sentences += ["The guarantee of the released model rests on these assumptions.", *map(str, assumed)]
+    sources = (PROVENANCE, *((RELEASE_CARD,) if contents.card else ()), CONFIG)
+    return Answer(tuple(sentences), sources)
+
+
+CARD_TERMS = ("accountant", "noise_multiplier", "sampling", "sampling_rate", "steps", "clipping", "noise")
+
+
+def _protected(contents: Contents) -> Answer:
+    private = [one for one in contents.chosen if one.setting.private]
+    if not private:
+        return Answer(("Nothing is protected by differential privacy.",), (PROVENANCE,))
+    units = joined(sorted({guarantee(one).get("unit", "record") for one in private}))
+    return Answer(
+        (
+            f"Whether one {units} was among the training records, and what is in it, against whoever has the model's weights,"
+            " its outputs and explanations computed from it, whatever else they know.",
+        ),
+        (PROVENANCE, RELEASE_CARD) if contents.card else (PROVENANCE,),
+    )
+
+
+def _not_protected(contents: Contents) -> Answer:
+    sentences = [
+        "What the records say together: a model that predicts well tells of persons who were not among them too.",
+        "The choice of settings by their accuracy on the same records, unless the ledger lists it.",
+        "The audit's own models, signals, scores and reports: they were computed from the records without noise, and the"
+        " report shows and ranks single records. They are for the auditor.",
+    ]
+    sources = [REPORT, PROVENANCE]
+    if not contents.ledger:
+        sentences.append("Other releases from the same records: no ledger of the data set is part of this dossier.")
+    else:
+        entries = len(contents.ledger["entries"])
+        sentences.append(f"Other releases than the {count(entries, 'entry', 'entries')} of the ledger.")
+        sources.append(LEDGER)
+    return Answer(tuple(sentences), tuple(sources), "What else was published from these records, by whomever?")
+
+
+def _composition(contents: Contents) -> Answer:
+    asked = "Is every use of the records in the ledger?"
+    if not contents.ledger:
+        return Answer(
+            (), (), "What else was, or will be, computed from these records, and what is the ε of all together?"
+        )
+    names = joined(sorted({str(entry["what"]) for entry in contents.ledger["entries"]})) or "nothing"
+    sentence = (
+        f"The ledger {contents.ledger['id']} of the data set has {count(len(contents.ledger['entries']), 'entry', 'entries')}"
+        f" ({names}), for one {contents.ledger['unit']}, adjacency {contents.ledger['adjacency']}."
+    )
+    total = contents.card.get("ledger")
+    composed = (f"{_total(total)}.",) if total else ()
+    return Answer((sentence, *composed), (LEDGER, *((RELEASE_CARD,) if total else ())), asked)
+
+
+def _verified(contents: Contents) -> Answer:
+    level = contents.findings.confidence * 100
+    sentences, sources = [], [SETTINGS, REPORT]
+    for one in contents.chosen:
+        if one.bound:
+            proved = f"prove ε {at_least(one.bound.epsilon)}" if one.bound.epsilon >= 0.01 else "prove no ε above 0"
+            said = f"{one.setting.path}: the attacks {proved} at δ = {power(one.bound.delta)}"
+            sentences.append(f"{said} ({one.bound.method}, {level:g} %), by {count(one.bound.attacks, 'attack')}.")
+        if one.null:
+            holds = "holds" if one.null.sound else "does not hold: the audit is not to be relied on"
+            sentences.append(f"The null control of {one.setting.path} {holds}.")
+    sentences.append(
+        "Attacks can refute a claim and never prove it: the guarantee rests on the mechanism's proof, its implementation and"
+        " the randomness of the machine that trained the model."
+    )
+    if contents.verdicts:
+        sentences.append(f"A policy was applied: {contents.verdicts.get('conclusion', '')}")
+        sources.append(VERDICTS)
+    root = contents.results.root
+    if (root / MANIFEST).is_file():
+        signed = (root / SIGNATURE).is_file()
+        sentences.append(
+            f"The SHA-256 of every file of the audit is listed{', and the list is signed' if signed else ''}."
+        )
+        sources += [MANIFEST, *([SIGNATURE] if signed else [])]
+    return Answer(tuple(sentences), tuple(sources), "Who has reviewed mechanism and code, apart from who wrote them?")
+
+
+def _utility(contents: Contents) -> Answer:
+    known = [(one, one.test_accuracy) for one in contents.chosen if one.test_accuracy]
+    if not known:
+        return Answer((), (), "How accurate is the model?")
+    sentences = [f"{one.setting.path}: test accuracy {percent(value.mean)}, over models." for one, value in known]
+    return Answer(tuple(sentences), (SETTINGS,), "Is it as accurate for every group of persons that it is used on?")
+
+
+def _trust(contents: Contents) -> Answer:
+    return Answer(
+        (
+            "Training has the records as they are: the guarantee is that of a central curator, who is trusted with them.",
+        ),
+        (CONFIG,),
+        "Who has access to the records, the machine, the ledger and the audit's files, and how is that limited?",
+    )
+
+
+def _processing(contents: Contents) -> Answer:
+    sentences = []
+    for name, pool in sorted(contents.sources.get("pools", {}).items()):
+        sentences.append(_pool(name, pool))
+    models = sorted(
+        {f"{one.setting.dataset}: {one.setting.model or one.setting.architecture}" for one in contents.chosen}
+    )
+    sentences.append(f"A classifier is trained on them ({joined(models)}).")
+    return Answer(
+        tuple(sentences),
+        (PROVENANCE, CONFIG),
+        "For which purposes is the model used, by whom, on which legal basis, for how long, and who receives it?",
+    )
+
+
+def _pool(name: str, pool: Mapping[str, Any]) -> str:
+    shape = " × ".join(map(str, pool.get("shape", [])))
+    persons = f" of {count(pool['persons'], 'person')}" if "persons" in pool else ""
+    columns = f"; columns: {', '.join(map(str, pool['features'][:40]))}" if pool.get("features") else ""
+    classes = f", {count(len(pool['classes']), 'class', 'classes')}" if pool.get("classes") else ""
+    what = {"image": "images", "table": "rows of a table"}.get(str(pool.get("kind")), "records")
+    return f"{name}: {count(pool['records'], 'record')}{persons}, {what} ({shape}){classes}{columns}."
+
+
+def _necessity(contents: Contents) -> Answer:
+    return Answer(
+        (),
+        (),
+        "Could the purpose be met with fewer records, fewer columns, public or synthetic data, or without explanations?",
+    )
+
+
+def _risks(contents: Contents) -> Answer:
+    sentences = []
+    for one in contents.chosen:
+        for channel, leak in one.strongest.items():
+            found = leak.auc_estimate
+            interval = "" if math.isnan(found.low) else f" [{found.low:.3f}, {found.high:.3f}]"
+            sentences.append(
+                f"{one.setting.path}, {channel}: the strongest of {count(leak.tried, 'attack')} tells training records from"
+                f" others with an AUC of {found.mean:.3f}{interval}; guessing has 0.5."
+            )
+    sentences.append(
+        "That a person was in the training set can itself be sensitive, for example where all of it are patients."
+    )
+    return Answer(
+        tuple(sentences),
+        (SETTINGS, "tables/summary.csv", REPORT),
+        "What would it mean for a person that their membership is known? How likely is somebody to try, and with what?",
+    )
+
+
+def _measures(contents: Contents) -> Answer:
+    private = [one for one in contents.chosen if one.setting.private]
+    sentences = [f"{_spent(one)}." for one in private]
+    if not private:
+        sentences.append("No measure against the recognition of training records is part of the training.")
+    sources = [PROVENANCE]
+    if contents.verdicts:
+        sentences.append(f"A policy limits what attacks may find: {contents.verdicts.get('conclusion', '')}")
+        sources.append(VERDICTS)
+    if contents.ledger:
+        sentences.append("A ledger limits what is released from the records.")
+        sources.append(LEDGER)
+    return Answer(
+        tuple(sentences), tuple(sources), "Which other measures are taken: access, contracts, monitoring, deletion?"
+    )
+
+
+def _advice(contents: Contents) -> Answer:
+    return Answer((), (), "What did the data protection officer advise, and persons or their representatives say?")
+
+
+def _review(contents: Contents) -> Answer:
+    stated = contents.sources.get("config_sha256")
+    sentences = (f"This assessment is about the config with the SHA-256 {stated}.",) if stated else ()
+    return Answer(
+        sentences, (PROVENANCE,) if stated else (), "When is it reviewed? New records, models or attacks are reasons."
+    )
+
+
+QUESTIONS = (
+    Question(NIST, "Unit of privacy", "Whom, or what, does the guarantee protect?", _unit),
+    Question(NIST, "ε", "How much can one unit change what is released?", _epsilon),
+    Question(NIST, "δ", "With which probability may the guarantee fail?", _delta),
+    Question(NIST, "Adjacency", "Between which data sets does the guarantee hold?", _adjacency),
+    Question(NIST, "Mechanism", "By which mechanism, accountant and assumptions?", _mechanism),
+    Question(NIST, "Composition", "What else is spent on the same records?", _composition),
+    Question(NIST, "What is protected", "What does the guarantee cover?", _protected),
+    Question(NIST, "What is not protected", "What does it not cover?", _not_protected),
+    Question(NIST, "Verification", "How was the guarantee verified?", _verified),
+    Question(NIST, "Utility", "What is the protected model worth?", _utility),
+    Question(NIST, "Trust and access", "Who is trusted with the records?", _trust),
+    Question(DPIA, "Processing", "What is processed, and for which purposes?", _processing),
+    Question(
+        DPIA, "Necessity and proportionality", "Is the processing necessary for them, and proportionate?", _necessity
+    ),
+    Question(DPIA, "Risks", "What are the risks to the rights and freedoms of persons?", _risks),
+    Question(DPIA, "Measures", "Which measures address the risks?", _measures),
+    Question(DPIA, "Advice and views", "Who was asked?", _advice),
+    Question(DPIA, "Review", "When is the assessment reviewed?", _review),
+)
+"""In the order of the page."""

@@ -1,0 +1,228 @@
+"""The criteria of a policy, one function each: a key of `policy.py` that is left out asks for nothing."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from mia_audit.attacks.persons import NONE, PERSON
+from mia_audit.evaluation.files import Scored, read_scores
+from mia_audit.evaluation.summary import with_units
+from mia_audit.report.data.findings import Finding, estimate
+from mia_audit.report.data.provenance import guarantee
+from mia_audit.report.data.results import Results
+from mia_audit.report.gate import intervals, verdicts
+from mia_audit.report.gate.verdicts import Interval, Judged, Verdict
+from mia_audit.report.text.formatting import significant
+from mia_audit.storage import open_table, read_table
+
+if TYPE_CHECKING:
+    from mia_audit.report.gate.policy import Limits, Policy
+
+
+@dataclass(frozen=True)
+class Case:
+    """One setting of an audit, and the policy that it is held to."""
+
+    policy: Policy
+    results: Results
+    finding: Finding
+    drawn: pl.DataFrame
+    """The metrics of the unit that membership was drawn for."""
+    metrics: pl.DataFrame
+    """The metrics of all units."""
+
+    @property
+    def setting(self) -> str:
+        """The setting's name: its folder below the results."""
+        return self.finding.setting.path
+
+    @cached_property
+    def scores(self) -> list[Scored]:
+        """The scores of every attack on the true membership of the unit that membership was drawn for."""
+        path = self.results.root / self.setting / "scores.parquet"
+        found = [one for one in read_scores(path) if not one.key[3]]
+        drawn = {one.aggregate for one in found}
+        persons = drawn - {NONE}
+        return [one for one in found if not persons or one.aggregate in persons]
+
+    @cached_property
+    def record_scores(self) -> list[Scored]:
+        """The scores of every attack on the true membership of records."""
+        path = self.results.root / self.setting / "scores.parquet"
+        return [one for one in read_scores(path, aggregate=NONE) if not one.key[3]]
+
+    def judged(self, criterion: str, verdict: Verdict, value: str, limit: str, note: str = "") -> Judged:
+        """Return the verdict on this setting."""
+        return Judged(criterion, self.setting, verdict, value, limit, note)
+
+    def held_to(self, criterion: str, found: Interval, limit: float, unknown: str) -> Judged:
+        """Judge an interval against its largest value; `unknown` says why there may be none."""
+        verdict = verdicts.at_most(found, limit)
+        note = found.of if not math.isnan(found.high) else unknown
+        return self.judged(criterion, verdict, printed(found), f"at most {limit:g}", note)
+
+
+def printed(found: Interval) -> str:
+    """Return a value with its confidence limits."""
+    if math.isnan(found.value):
+        return "unknown"
+    ends = "" if math.isnan(found.high) else f" [{found.low:.3f}, {found.high:.3f}]"
+    return f"{found.value:.3f}{ends}"
+
+
+FEW = "one model has no interval over models"
+
+
+def leak(case: Case) -> Iterator[Judged]:
+    """Judge AUC and TPRs of all attacks on the unit that membership was drawn for."""
+    yield from _limits(case, case.policy, case.drawn, "")
+
+
+def persons(case: Case) -> Iterator[Judged]:
+    """Judge AUC and TPRs of attacks on persons."""
+    limits = case.policy.persons
+    if limits is None:
+        return
+    rows = with_units(case.metrics).filter(pl.col("unit") == PERSON)
+    if len(rows):
+        yield from _limits(case, limits, rows, " per person")
+    else:
+        note = "the audit has no persons (datasets.NAME.person)"
+        yield case.judged("leak per person", Verdict.CANNOT_TELL, "unknown", "", note)
+
+
+def _limits(case: Case, limits: Limits, rows: pl.DataFrame, whose: str) -> Iterator[Judged]:
+    confidence = case.policy.confidence
+    if limits.auc is not None:
+        found = intervals.strongest(rows, "auc", confidence)
+        yield case.held_to(f"AUC{whose}", found, limits.auc, FEW)
+    for fpr, limit in limits.tpr_at_fpr.items():
+        column, name = f"tpr_at_fpr_{fpr:g}", f"TPR at an FPR of {fpr:g}{whose}"
+        if column not in rows.columns:
+            note = f"not evaluated there; add {fpr:g} to evaluation.fprs"
+            yield case.judged(name, Verdict.CANNOT_TELL, "unknown", f"at most {limit:g}", note)
+            continue
+        found = intervals.strongest(rows, column, confidence)
+        unknown = "too few non-members for that FPR" if math.isnan(found.value) else FEW
+        yield case.held_to(name, found, limit, unknown)
+
+
+def groups(case: Case) -> Iterator[Judged]:
+    """Judge AUC and TPRs of all attacks on records in every group of records."""
+    limits = case.policy.groups
+    if limits is None:
+        return
+    path = case.results.root / "pools" / case.finding.setting.pool / "records.parquet"
+    by = " and ".join(limits.columns)
+    asked: list[tuple[str, float | None, float]] = []
+    asked += [(f"AUC per {by}", None, limits.auc)] if limits.auc is not None else []
+    asked += [(f"TPR at an FPR of {fpr:g} per {by}", fpr, limit) for fpr, limit in limits.tpr_at_fpr.items()]
+    if missing := _missing(path, limits.columns):
+        yield from (
+            case.judged(name, Verdict.CANNOT_TELL, "unknown", f"at most {limit:g}", missing) for name, _, limit in asked
+        )
+        return
+    columns = read_table(path, "records", limits.columns)
+    for name, fpr, limit in asked:
+        records = case.record_scores[0].record
+        masks = intervals.groups_of({column: columns[column].to_numpy()[records] for column in limits.columns})
+        found = intervals.worst_group(case.record_scores, masks, fpr, case.policy.confidence)
+        unknown = (
+            f"{found.of}: too few non-members for that FPR"
+            if found.of
+            else f"no group of {intervals.FEWEST_RECORDS} records"
+        )
+        yield case.held_to(name, found, limit, unknown)
+
+
+def _missing(path: Path, columns: tuple[str, ...]) -> str:
+    """Say why records cannot be grouped by the columns; empty where they can."""
+    if not path.exists():
+        return "the audit has no pool, whose columns make the groups"
+    names = open_table(path, "records").schema_arrow.names
+    absent = [column for column in columns if column not in names]
+    return f"records.parquet has no column '{absent[0]}'; it has {', '.join(names)}" if absent else ""
+
+
+def most_exposed(case: Case) -> Iterator[Judged]:
+    """Judge how often the record (person) that is recognised most often is."""
+    limit = case.policy.most_exposed
+    if limit is None:
+        return
+    found = intervals.most_exposed(case.scores, limit.fpr, case.policy.confidence)
+    yield case.held_to(f"most exposed at an FPR of {limit.fpr:g}", found, limit.at_most, "no record has a score")
+
+
+def epsilon(case: Case) -> Iterator[Judged]:
+    """Judge the lower bound on ε, which the level of the audit's report holds for, against the ε that is claimed."""
+    if not case.policy.epsilon_below_claim:
+        return
+    setting, bound = case.finding.setting, case.finding.bound
+    if not setting.private:
+        yield case.judged("lower bound on ε", Verdict.PASS, _bound(case), "none claimed", "no guarantee to refute")
+        return
+    if bound is None:
+        yield case.judged("lower bound on ε", Verdict.CANNOT_TELL, "unknown", f"at most {setting.epsilon}")
+        return
+    claimed = min(float(setting.epsilon), guarantee(case.finding).get("epsilon_spent", math.inf))
+    verdict = Verdict.FAIL if bound.epsilon > claimed else Verdict.PASS
+    yield case.judged("lower bound on ε", verdict, _bound(case), f"at most {significant(claimed)}", bound.method)
+
+
+def _bound(case: Case) -> str:
+    bound = case.finding.bound
+    return f"{bound.epsilon:.3f} at δ = {bound.delta:g}" if bound else "unknown"
+
+
+def null_control(case: Case) -> Iterator[Judged]:
+    """Judge whether the attacks find nothing in a permuted membership."""
+    if not case.policy.null_control:
+        return
+    null = case.finding.null
+    if null is None or not null.headline or any(math.isnan(one.low) for one in null.headline.values()):
+        note = "the audit has no null control with an interval over models"
+        yield case.judged("null control", Verdict.CANNOT_TELL, "unknown", "contains 0.5", note)
+        return
+    found = "; ".join(f"{one.mean:.3f} [{one.low:.3f}, {one.high:.3f}]" for one in null.headline.values())
+    yield case.judged("null control", Verdict.PASS if null.sound else Verdict.FAIL, found, "contains 0.5")
+
+
+def models(case: Case) -> Iterator[Judged]:
+    """Judge how many models were attacked."""
+    fewest = case.policy.models
+    if fewest is None:
+        return
+    count = case.drawn.filter(~pl.col("null_control") & pl.col("auc").is_not_null())["target"].n_unique()
+    verdict = Verdict.PASS if count >= fewest else Verdict.FAIL
+    yield case.judged("models attacked", verdict, str(count), f"at least {fewest}")
+
+
+def accuracy(case: Case) -> Iterator[Judged]:
+    """Judge the mean test accuracy over models."""
+    least = case.policy.accuracy
+    if least is None:
+        return
+    shadows = case.finding.shadows
+    values = [] if shadows is None else shadows["test_accuracy"].drop_nulls().to_list()
+    if not values:
+        note = "the models were not trained here"
+        yield case.judged("test accuracy", Verdict.CANNOT_TELL, "unknown", f"at least {least:g}", note)
+        return
+    known = estimate(values, case.policy.confidence).as_rate()
+    found = Interval(known.mean, known.low, known.high)
+    note = FEW if math.isnan(found.low) else ""
+    yield case.judged("test accuracy", verdicts.at_least(found, least), printed(found), f"at least {least:g}", note)
+
+
+CRITERIA: tuple[Callable[[Case], Iterator[Judged]], ...] = (
+    *(leak, persons, groups, most_exposed),
+    *(epsilon, null_control, models, accuracy),
+)
+"""In the order of their lines."""

@@ -1,0 +1,145 @@
+"""Confidence intervals of the strongest attack, of its worst group, and of the most exposed record."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import polars as pl
+
+from mia_audit.attacks.persons import NONE
+from mia_audit.evaluation.files import Scored
+from mia_audit.evaluation.intervals import OverTargets
+from mia_audit.evaluation.metrics import clopper_pearson, metrics_of_columns
+from mia_audit.report.gate.verdicts import Interval, largest
+from mia_audit.signals.name import read_signal
+
+FEWEST_RECORDS = 30
+"""Records of a group that is judged."""
+
+UNKNOWN = Interval(math.nan, math.nan, math.nan)
+
+
+def strongest(metrics: pl.DataFrame, column: str, confidence: float) -> Interval:
+    """Return the interval of the largest mean of a metric over all attacks of a metrics table, null controls left out.
+
+    The upper limit is the largest of all attacks', each at the level `confidence`; the lower one is the largest at
+    Bonferroni's level for their number. NaN where some attack's metric is not known.
+    """
+    keys = ["attack", "signal", "likelihood", *(name for name in ("aggregate",) if name in metrics.columns)]
+    groups = list(metrics.filter(~pl.col("null_control") & pl.col("auc").is_not_null()).group_by(*keys))
+    found = []
+    for key, group in groups:
+        if group[column].null_count():
+            return UNKNOWN
+        over = OverTargets.of(group, column, confidence)
+        rate = column.startswith("tpr")
+        found.append(over_targets(over, confidence, len(groups), rate, _attack(key)))
+    return largest(found) if found else UNKNOWN
+
+
+def over_targets(over: OverTargets, confidence: float, tried: int, rate: bool, of: str) -> Interval:
+    """Return the interval of one metric over targets, its lower limit corrected for `tried` metrics that were looked at.
+
+    That of a rate is no narrower than if all targets' members were independent trials (Clopper and Pearson 1934): over
+    targets alone, a rate that all of them find to be 0 would be known exactly.
+    """
+    low, high = over.interval(confidence, tried)[0], over.interval(confidence)[1]
+    trials = 0 if math.isnan(over.members) else round(over.members * over.count)
+    if rate and trials:
+        exact = round(over.mean * trials)
+        low = min(low, clopper_pearson(exact, trials, 1 - (1 - confidence) / tried)[0])
+        high = max(high, clopper_pearson(exact, trials, confidence)[1])
+    return Interval(over.mean, _cut(low), _cut(high), of)
+
+
+def _cut(end: float) -> float:
+    return math.nan if math.isnan(end) else min(max(end, 0.0), 1.0)
+
+
+def worst_group(
+    scores: Sequence[Scored], groups: dict[str, np.ndarray], fpr: float | None, confidence: float
+) -> Interval:
+    """Return the interval of the largest AUC, or TPR at `fpr`, of any attack in any group.
+
+    `groups` are masks of records [N] by name. Ranks are those within a group. NaN where a group cannot resolve the FPR, or where
+    there is no group.
+    """
+    column = "auc" if fpr is None else f"tpr_at_fpr_{fpr:g}"
+    tried = len(scores) * len(groups)
+    found = []
+    for scored in scores:
+        for name, inside in groups.items():
+            member = scored.member[inside]
+            values = metrics_of_columns(scored.score[inside], member, [] if fpr is None else [fpr])[column]
+            if np.isnan(values).any():
+                return Interval(math.nan, math.nan, math.nan, name)
+            members = float(member.sum(axis=0).mean())
+            over = OverTargets(values, None, members, len(member) - members)
+            of = f"{_attack(scored.key[:3])}, {name}"
+            found.append(over_targets(over, confidence, tried, fpr is not None, of))
+    return largest(found) if found else UNKNOWN
+
+
+def groups_of(columns: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return masks of the records with each value of each column, of those that at least `FEWEST_RECORDS` have."""
+    found: dict[str, np.ndarray] = {}
+    for name, values in columns.items():
+        kinds, counts = np.unique(values, return_counts=True)
+        found |= {f"{name} {kind}": values == kind for kind in kinds[counts >= FEWEST_RECORDS]}
+    return found
+
+
+def most_exposed(scores: Sequence[Scored], fpr: float, confidence: float) -> Interval:
+    """Return the interval of the largest advantage on a record (person), over records and attacks.
+
+    A model recognises a record whose score is above those of all but the share `fpr` of the records that it was not
+    trained on. The advantage is the share of the models trained on a record that recognise it, less that of the others
+    that do. Limits are Clopper and Pearson's of the two shares together; the lower one is corrected for the number of
+    records and attacks. NaN where a model cannot resolve the FPR.
+    """
+    best, tried = [], sum(len(scored.record) for scored in scores)
+    for scored in scores:
+        counts = _recognised(scored, fpr)
+        if counts is None:
+            return UNKNOWN
+        unit = "record" if scored.aggregate == NONE else "person"
+        rows, places = np.unique(counts, axis=0, return_index=True)
+        for (hits, members, alarms, others), place in zip(rows.tolist(), places, strict=True):
+            if not members or not others:
+                continue
+            value = hits / members - alarms / others
+            low = _difference(hits, members, alarms, others, 1 - (1 - confidence) / tried)[0]
+            high = _difference(hits, members, alarms, others, confidence)[1]
+            of = f"{_attack(scored.key[:3])}, {unit} {scored.record[place]}: {hits} of {members}, false alarms {alarms} of {others}"
+            best.append(Interval(value, low, high, of))
+    return largest(best) if best else UNKNOWN
+
+
+def _difference(hits: int, members: int, alarms: int, others: int, confidence: float) -> tuple[float, float]:
+    """Return the limits of a difference of two shares, each of which holds at half of the level's complement."""
+    inside, outside = (clopper_pearson(*pair, (1 + confidence) / 2) for pair in ((hits, members), (alarms, others)))
+    return inside[0] - outside[1], inside[1] - outside[0]
+
+
+def _recognised(scored: Scored, fpr: float) -> np.ndarray | None:
+    """Return [N, 4]: how many of the models trained on a record recognise it, how many there are, and likewise of the others.
+
+    None where some model cannot resolve the FPR.
+    """
+    counts = np.zeros((len(scored.record), 4), dtype=np.int64)
+    for score, member in zip(scored.score.T, scored.member.T, strict=True):
+        known = ~np.isnan(score)
+        others = np.sort(score[known & ~member])[::-1]
+        if fpr * len(others) < 1:
+            return None
+        above = score > others[int(fpr * len(others) + 1e-9)]
+        inside, outside = known & member, known & ~member
+        counts += np.stack([inside & above, inside, outside & above, outside], axis=1)
+    return counts
+
+
+def _attack(key: Sequence[object]) -> str:
+    attack, signal = str(key[0]), str(key[1])
+    return f"{attack} on {read_signal(signal).label}"

@@ -1,0 +1,89 @@
+"""A policy: the limits that the settings of an audit have to keep to."""
+
+from typing import Self
+
+from pydantic import Field, PositiveInt, field_validator, model_validator
+
+from mia_audit.sections import Probability, Section
+
+Rates = dict[Probability, Probability]
+"""The largest TPR at every FPR, both as fractions."""
+
+
+class Limits(Section):
+    """The largest values that an attack may reach."""
+
+    auc: float | None = Field(None, ge=0.5, le=1)
+    """Largest AUC of any attack."""
+    tpr_at_fpr: Rates = Field({})
+    """Largest TPR of any attack, by FPR: `{0.001: 0.02, 0.01: 0.05}`; both are fractions."""
+
+    @field_validator("tpr_at_fpr")
+    @classmethod
+    def _above_chance(cls, value: Rates) -> Rates:
+        for fpr, tpr in value.items():
+            if tpr < fpr:
+                raise ValueError(f"{fpr:g}: guessing has a TPR of {fpr:g} there; a limit of {tpr:g} is below it")
+        return value
+
+    @property
+    def given(self) -> bool:
+        """Whether anything is limited."""
+        return self.auc is not None or bool(self.tpr_at_fpr)
+
+
+class GroupLimits(Limits):
+    """The largest values that an attack may reach in any group of records."""
+
+    columns: tuple[str, ...] = ("label",)
+    """Columns of records.parquet that make the groups."""
+
+
+class MostExposed(Section):
+    """How often any single record may be recognised."""
+
+    fpr: Probability = 0.01
+    """A model recognises a record where all but this share of the records that it was not trained on score lower."""
+    at_most: Probability
+    """Largest advantage: the share of the models trained on a record that recognise it, less that of the others that do."""
+
+
+class Policy(Limits):
+    """What settings of an audit must keep to."""
+
+    settings: tuple[str, ...] = ()
+    """Settings by the folders of their results, DATASET/ARCHITECTURE/MECHANISM-epsE; all when left out."""
+    confidence: Probability = 0.95
+    """Level of all intervals that limits are compared with."""
+    groups: GroupLimits | None = None
+    """Limits in every group of at least 30 records."""
+    persons: Limits | None = None
+    """Limits on attacks that recognise persons by all of their records."""
+    most_exposed: MostExposed | None = None
+    """Limit on the most exposed record."""
+    epsilon_below_claim: bool = False
+    """`true`: the lower bounds on ε do not exceed the ε that is claimed."""
+    null_control: bool = False
+    """`true`: the null control holds."""
+    models: PositiveInt | None = None
+    """Fewest models that were attacked."""
+    accuracy: float | None = Field(None, gt=0, le=1)
+    """Least test accuracy."""
+    digests: bool = False
+    """`true`: every file is as SHA256SUMS, provenance.json and its own digest say."""
+
+    @model_validator(mode="after")
+    def _something(self) -> Self:
+        for name in ("groups", "persons"):
+            section = getattr(self, name)
+            if section is not None and not section.given:
+                raise ValueError(f"{name}: no limit; give auc or tpr_at_fpr")
+        if not (self.model_fields_set - {"settings", "confidence"}) or not self._asks:
+            raise ValueError("no criterion; give at least one, for example auc: 0.6")
+        return self
+
+    @property
+    def _asks(self) -> bool:
+        parts = (self.groups, self.persons, self.most_exposed, self.models, self.accuracy)
+        flags = self.epsilon_below_claim or self.null_control or self.digests
+        return self.given or flags or any(part is not None for part in parts)

@@ -1,0 +1,81 @@
+"""Verdicts: an interval against a limit, and what a criterion found."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Verdict(StrEnum):
+    """What is known of a criterion."""
+
+    PASS = "pass"
+    FAIL = "fail"
+    CANNOT_TELL = "cannot tell"
+
+
+EXIT_CODES = {Verdict.PASS: 0, Verdict.FAIL: 3, Verdict.CANNOT_TELL: 4}
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A value, the limits of its confidence interval (NaN where it has none), and what it is of."""
+
+    value: float
+    low: float
+    high: float
+    of: str = ""
+
+
+@dataclass(frozen=True)
+class Judged:
+    """One criterion on one setting (empty: on the whole audit): what was found, the limit, and the verdict."""
+
+    criterion: str
+    setting: str
+    verdict: Verdict
+    value: str
+    limit: str
+    note: str = ""
+
+    @property
+    def name(self) -> str:
+        """The criterion and what it is about."""
+        return f"{self.criterion} of {self.setting}" if self.setting else self.criterion
+
+
+def at_most(found: Interval, limit: float) -> Verdict:
+    """Pass where the upper confidence limit is within the limit, fail where the lower one is beyond it."""
+    if math.isnan(found.low) or math.isnan(found.high):
+        return Verdict.CANNOT_TELL
+    return Verdict.PASS if found.high <= limit else Verdict.FAIL if found.low > limit else Verdict.CANNOT_TELL
+
+
+def at_least(found: Interval, limit: float) -> Verdict:
+    """Pass where the lower confidence limit is within the limit, fail where the upper one is beyond it."""
+    if math.isnan(found.low) or math.isnan(found.high):
+        return Verdict.CANNOT_TELL
+    return Verdict.PASS if found.low >= limit else Verdict.FAIL if found.high < limit else Verdict.CANNOT_TELL
+
+
+def largest(found: Sequence[Interval]) -> Interval:
+    """Return the interval of the largest of several values: each of its limits is the largest one.
+
+    Its upper limit is too small only where that of the truly largest value is. Lower limits have to be corrected for
+    the number of values before. NaN where one of the limits is not known.
+    """
+    chief = max(found, key=lambda one: one.value)
+    ends = [max(values) if not any(map(math.isnan, values)) else math.nan for values in zip(*_ends(found), strict=True)]
+    return Interval(chief.value, ends[0], ends[1], chief.of)
+
+
+def _ends(found: Iterable[Interval]) -> list[tuple[float, float]]:
+    return [(one.low, one.high) for one in found]
+
+
+def overall(judged: Iterable[Judged]) -> Verdict:
+    """Return the verdict of all criteria together: one failure fails all, one that cannot be told leaves it open."""
+    verdicts = {one.verdict for one in judged}
+    return next((one for one in (Verdict.FAIL, Verdict.CANNOT_TELL) if one in verdicts), Verdict.PASS)

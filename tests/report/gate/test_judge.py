@@ -1,0 +1,219 @@
+"""A small audit held to policies: verdicts, exit codes, what is printed and written, and mistakes in one line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+import yaml
+
+from mia_audit.cli import main
+from mia_audit.report.data.find import find
+from mia_audit.report.data.finished import finished
+from mia_audit.report.data.provenance import provenance
+from mia_audit.report.gate.judge import judge
+from mia_audit.report.gate.policy import Policy
+from mia_audit.report.gate.verdicts import Judged, Verdict
+from mia_audit.report.page.render import render
+from mia_audit.storage import write_json
+from mia_audit.storage.manifest import write_manifest
+
+LEAKS, HOLDS = "toy/net/none-epsinf", "toy/net/dp-sgd-eps1"
+
+
+def verdicts(root: Path, **policy: Any) -> dict[tuple[str, str], Judged]:
+    return {(one.criterion, one.setting): one for one in judge(finished(root), Policy(**policy))}
+
+
+def test_finished_results_open_as_the_report_saw_them(ended: Path, small: Any) -> None:
+    opened, known = finished(ended), small.results()
+    for one, other in zip(opened.spec.settings, known.spec.settings, strict=True):
+        names = ("path", "private", "delta", "accountant", "clipping", "trained", "epsilon", "design")
+        assert [getattr(one, name) for name in names] == [getattr(other, name) for name in names]
+    assert [finding.bound for finding in find(opened).settings] == [finding.bound for finding in find(known).settings]
+
+
+def test_every_criterion_has_its_verdict(ended: Path) -> None:
+    found = verdicts(
+        ended,
+        auc=0.6,
+        tpr_at_fpr={0.001: 0.1, 0.1: 0.25, 0.05: 0.5},
+        groups={"auc": 0.7, "columns": ["label"]},
+        persons={"auc": 0.6},
+        most_exposed={"fpr": 0.01, "at_most": 0.95},
+        epsilon_below_claim=True,
+        null_control=True,
+        models=12,
+        accuracy=0.8,
+    )
+    told = {key: one.verdict for key, one in found.items()}
+    assert told["AUC", LEAKS] == told["AUC per label", LEAKS] == Verdict.FAIL
+    assert told["AUC", HOLDS] == told["AUC per label", HOLDS] == Verdict.PASS
+    assert told["TPR at an FPR of 0.1", LEAKS] == Verdict.FAIL
+    assert told["TPR at an FPR of 0.1", HOLDS] == Verdict.PASS
+    assert told["TPR at an FPR of 0.001", HOLDS] == Verdict.CANNOT_TELL
+    assert "evaluation.fprs" in found["TPR at an FPR of 0.05", HOLDS].note
+    assert told["leak per person", HOLDS] == Verdict.CANNOT_TELL
+    assert found["most exposed at an FPR of 0.01", LEAKS].value.startswith("1.000")
+    assert (
+        told["lower bound on ε", HOLDS] == told["null control", LEAKS] == told["models attacked", LEAKS] == Verdict.PASS
+    )
+    assert told["test accuracy", LEAKS] == Verdict.PASS
+    assert told["test accuracy", HOLDS] == Verdict.FAIL
+
+
+def test_a_claim_below_the_lower_bound_fails(ended: Path, tmp_path: Path) -> None:
+    import shutil
+
+    shutil.copytree(ended, tmp_path / "copy")
+    sources = json.loads((ended / "provenance.json").read_text())
+    (leaking,) = [one for one in sources["settings"] if one["path"] == LEAKS]
+    leaking |= {"private": True, "epsilon": "0.01", "delta": 1e-5}
+    write_json(tmp_path / "copy" / "provenance.json", sources)
+    assert verdicts(tmp_path / "copy", epsilon_below_claim=True)["lower bound on ε", LEAKS].verdict == Verdict.FAIL
+
+
+def test_too_few_models_fail_and_an_unknown_group_cannot_be_told(ended: Path) -> None:
+    found = verdicts(ended, settings=[HOLDS], models=13, groups={"auc": 0.9, "columns": ["site"]})
+    assert found["models attacked", HOLDS].verdict == Verdict.FAIL
+    assert "no column 'site'; it has record, label" in found["AUC per site", HOLDS].note
+    assert {setting for _, setting in found} == {HOLDS}
+
+
+def gate(folder: Path, root: Path, policy: Any, *words: str) -> int:
+    path = folder / "policy.yaml"
+    path.write_text(policy if isinstance(policy, str) else yaml.safe_dump(policy))
+    return main(["gate", str(root), "--policy", str(path), *words])
+
+
+@pytest.mark.parametrize(
+    ("policy", "code"),
+    [
+        ({"settings": [HOLDS], "auc": 0.6, "models": 12}, 0),
+        ({"auc": 0.6, "tpr_at_fpr": {0.001: 0.1}}, 3),  # one failure fails all
+        ({"settings": [HOLDS], "auc": 0.6, "tpr_at_fpr": {0.001: 0.1}}, 4),
+        ({"settings": [HOLDS], "digests": True}, 4),  # it has no SHA256SUMS
+    ],
+)
+def test_the_exit_code_says_it_all(
+    ended: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], policy: dict[str, Any], code: int
+) -> None:
+    files = {name: tmp_path / f"verdicts.{name}" for name in ("json", "junit")}
+    assert (
+        gate(tmp_path, ended, policy, *(word for name, path in files.items() for word in (f"--{name}", str(path))))
+        == code
+    )
+    printed = capsys.readouterr().out
+    verdict = {0: "pass", 3: "fail", 4: "cannot tell"}[code]
+    said = json.loads(files["json"].read_text())
+    assert said["verdict"] == verdict
+    assert said["conclusion"] in printed
+    assert len(printed.splitlines()) == len(said["criteria"]) + 2
+    suite = ElementTree.parse(files["junit"]).getroot()
+    assert len(suite) == int(suite.attrib["tests"]) == len(said["criteria"])
+    assert len(suite.findall("testcase/failure")) == int(suite.attrib["failures"])
+    assert len(suite.findall("testcase/error")) == int(suite.attrib["errors"])
+    assert (int(suite.attrib["failures"]) > 0, int(suite.attrib["errors"]) > 0) == (
+        code == 3,
+        code == 4 or "tpr_at_fpr" in policy,
+    )
+    for text in (printed, files["json"].read_text(), files["junit"].read_text()):
+        assert "anonym" not in text.lower()
+        assert "safe" not in text.lower()
+
+
+MISTAKES = {
+    "auc: 0.6\nacu: 0.7": "unknown key 'acu': did you mean 'auc'?",
+    "auc: 60": "auc: input should be less than or equal to 1, got 60",
+    "auc: 0.4": "auc: input should be greater than or equal to 0.5, got 0.4",
+    "tpr_at_fpr: {0.1: 0.05}": "guessing has a TPR of 0.1 there",
+    "groups: {columns: [label]}": "groups: no limit; give auc or tpr_at_fpr",
+    "settings: [toy/net/none-epsinf]": "no criterion; give at least one",
+    "settings: [toy/net/none-eps]\nauc: 0.6": "did you mean 'toy/net/none-epsinf'?",
+    "most_exposed: {fpr: 0.01}": "missing key 'most_exposed.at_most'",
+    "[auc]": "expected keys and values",
+    "auc: {": "not YAML",
+}
+
+
+@pytest.mark.parametrize("policy", MISTAKES)
+def test_a_mistake_in_a_policy_is_one_line(
+    ended: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], policy: str
+) -> None:
+    assert gate(tmp_path, ended, policy) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.count("\n") == 1
+    assert "policy" in printed.err
+    assert MISTAKES[policy] in printed.err
+
+
+def test_a_missing_policy_and_results_are_one_line(
+    ended: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["gate", str(ended), "--policy", str(tmp_path / "none.yaml")]) == 2
+    assert "no such file; a policy is one YAML file" in capsys.readouterr().err
+    assert gate(tmp_path, tmp_path, "auc: 0.6") == 2
+    assert "expected the results of a finished audit" in capsys.readouterr().err
+
+
+def test_digests_are_verified(written: Callable[..., Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    small = written({("none", "inf"): 1.0})
+    results = small.results()
+    write_json(small.root / "provenance.json", provenance(results, find(results).settings) | {"page_sha256": {}})
+    write_manifest(small.root)
+    assert gate(tmp_path, small.root, "digests: true") == 0
+    (small.root / LEAKS / "more.txt").write_text("added")
+    assert gate(tmp_path, small.root, "digests: true") == 3
+    assert "more.txt: not in SHA256SUMS" in capsys.readouterr().out
+
+
+def test_the_report_has_the_verdicts(small: Any) -> None:
+    results = small.results(policy={"auc": 0.6, "digests": True})
+    findings = find(results)
+    page = render(results, findings, provenance(results, findings.settings))
+    section = page.partition('<section id="policy"')[2].partition("</section>")[0]
+    assert "The policy is not met: 1 criterion failed" in section
+    assert "mia-audit gate does when the audit has ended" in section
+    assert section.count("<tr>") == 1 + len(results.spec.settings)
+    assert '<a href="#policy">' in page
+    plain = small.results()
+    assert 'id="policy"' not in render(plain, findings, provenance(plain, findings.settings))
+
+
+def test_every_key_of_a_policy_is_documented() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "gate.md").read_text(encoding="utf-8")
+    assert [name for name in Policy.model_fields if f"| `{name}` |" not in page] == []
+
+
+def test_the_policy_of_the_digits_is_one() -> None:
+    from mia_audit.config.policy import load_policy
+
+    assert load_policy(Path(__file__).parents[3] / "docs" / "examples" / "policy.yaml").models == 16
+
+
+def test_the_report_depends_on_what_its_policy_says(tmp_path: Path) -> None:
+    from mia_audit.config.load import check_audit
+    from mia_audit.config.report_specs import ReportSpec
+    from mia_audit.report.data.spec import parse_spec
+
+    path = tmp_path / "policy.yaml"
+    values = {
+        "audit": "a",
+        "datasets": {"digits": {}},
+        "architectures": {"cnn": {}},
+        "mechanisms": {"none": {}},
+        "report": {"policy": str(path)},
+    }
+    audit, named = check_audit(values, "a.yaml"), []
+    for limit in (0.6, 0.7):
+        path.write_text(f"auc: {limit}")
+        spec = ReportSpec.with_studies(audit)
+        named.append(spec.path(tmp_path))
+        assert (parse_spec(spec.model_dump(mode="json")).policy or {})["auc"] == limit
+    assert len(set(named)) == 2
+    assert ReportSpec.of(audit).policy is None
