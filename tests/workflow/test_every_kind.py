@@ -54,7 +54,7 @@ for _architecture in CONFIG["architectures"].values():
 def write_people(path: Path) -> None:
     """Write a table whose first column has missing values, -1, whose second holds categories, and whose classes are partly wrong."""
     random = np.random.default_rng(0)
-    age, region = random.integers(20, 80, RECORDS), random.integers(0, 4, RECORDS)
+    age, region = random.random(RECORDS).round(2), random.integers(0, 4, RECORDS)
     pressure, weight = random.normal(0, 1, (2, RECORDS)).round(3)
     ill = (pressure + 0.8 * (region == 2) + random.normal(0, 0.7, RECORDS) > 0).astype(int)
     age = np.where(random.random(RECORDS) < 0.1, -1, age)
