@@ -4,7 +4,7 @@
 # make check    set up what is missing, run the static checks alone
 # make reproduce SCORES=DIR   print the paper's Table 3 beside what its published score matrices in DIR say
 # make docs     build the documentation as a site, site/index.html
-# make advisories  print known vulnerabilities of the locked packages (pip-audit, by pipx; needs the network)
+# make advisories  print known vulnerabilities of the locked packages (pip-audit; needs the network)
 # make lock     renew envs/ from pyproject.toml
 PYTHON ?= python3
 CONFIG ?= config/digits.yaml
@@ -60,7 +60,9 @@ $(READY): $(LOCK) pyproject.toml
 	@touch $@
 
 advisories:
-	pipx run pip-audit --requirement $(LOCK) --no-deps --disable-pip
+	$(PYTHON) -m venv $(VENV)/advisories
+	$(VENV)/advisories/bin/pip install --quiet --disable-pip-version-check pip-audit
+	$(VENV)/advisories/bin/pip-audit --requirement $(LOCK) --no-deps --disable-pip --strict
 
 lock:
 	$(PYTHON) -m venv $(VENV)/lock

@@ -3,11 +3,13 @@
 import subprocess
 import sys
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
 import mia_audit.commands
 from mia_audit.cli import COMMANDS, main
+from mia_audit.errors import UserError
 
 
 def test_every_command_has_its_file_and_a_line_of_help(capsys: pytest.CaptureFixture[str]) -> None:
@@ -46,6 +48,14 @@ def test_a_user_error_is_one_line_and_exit_code_2(tmp_path: Path, capsys: pytest
     assert error.startswith("mia-audit: ")
     assert error.count("\n") == 1
     assert "none.parquet: no such file" in error
+
+
+def test_a_message_quotes_no_more_of_a_file_than_can_be_read(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("mia_audit.commands.plan.load_audit", Mock(side_effect=UserError("x" * 200_000)))
+    assert main(["plan", str(tmp_path / "audit.yaml")]) == 2
+    assert len(capsys.readouterr().err) < 11_000
 
 
 def test_an_unknown_command_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,6 +13,9 @@ from types import ModuleType
 from mia_audit.errors import UserError, first_line
 from mia_audit.sanitise import safe_streams, visible
 
+LONGEST = 10_000
+"""Characters of a message at most: it may quote a file of others."""
+
 FOR_PEOPLE = {
     "init": "look at your data and write a config that runs",
     "plan": "estimate what an audit takes: models, jobs, hours, disk, memory",
@@ -26,6 +29,9 @@ FOR_PEOPLE = {
     "audit": "audit your own score matrices: attacks, metrics, figures and report in one step",
     "import": "convert published score files to a signals.parquet",
     "compare": "compare two attacks on the same targets",
+    "release": "train one model on the whole pool to be given away, with its card",
+    "tune": "release the best of several private trainings, chosen under the same budget",
+    "ledger": "print what was released of a data set, or add to it",
     "epsilon": "compute the ε of a noise multiplier, or the noise multiplier of an ε",
     "epsilon-bound": "compute lower bounds on ε from membership scores",
     "canaries": "audit one real training by canaries that a fair coin puts into its training set",
@@ -37,6 +43,7 @@ FOR_PEOPLE = {
 
 STAGES = {
     "pool": "load a data set, drop duplicates, set public records aside",
+    "groups": "say which groups the records of a pool belong to",
     "membership": "draw every shadow model's training set",
     "architecture": "check that a model fits its pool and its mechanisms",
     "weights": "fetch or read published weights for shadow models to start from",
@@ -52,6 +59,7 @@ STAGES = {
     "explanation-signals": "compute signals of membership in the explanation set of a black box",
     "attack": "turn signals into membership scores",
     "evaluate": "compute ROC metrics of membership scores",
+    "evaluate-groups": "compute the same metrics of every group of records",
     "tables": "write the tables of an audit (CSV, Parquet, LaTeX)",
     "figures": "draw the figures of an audit (PDF, SVG, PNG)",
     "side-by-side": "draw the same records' explanations by several architectures",
@@ -120,7 +128,8 @@ def _call(options: argparse.Namespace, started: float) -> int:
 
             write_usage(options.usage, time.monotonic() - started)
     except UserError as error:
-        print(f"mia-audit: {visible(str(error))}", file=sys.stderr)
+        message = visible(str(error))
+        print(f"mia-audit: {message[:LONGEST]}{'…' * (len(message) > LONGEST)}", file=sys.stderr)
         return 2
     except MemoryError as error:
         print(f"mia-audit: not enough memory: {visible(first_line(error))}", file=sys.stderr)

@@ -138,6 +138,8 @@ def _epsilon(value: object) -> str:
 
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+LONGEST_NAME = 100
+"""Characters of a name at most: files are named after several of them, and file systems take 255."""
 
 
 def folder_name(value: str) -> str:
@@ -145,6 +147,10 @@ def folder_name(value: str) -> str:
     if not NAME.fullmatch(value):
         raise ValueError(
             f"'{value}' names a folder: use letters, digits, '.', '_' and '-' and begin with a letter or digit"
+        )
+    if len(value) > LONGEST_NAME:
+        raise ValueError(
+            f"'{value[:20]}…' names a folder: expected at most {LONGEST_NAME} characters, got {len(value)}"
         )
     return value
 

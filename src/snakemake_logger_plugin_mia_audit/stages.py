@@ -4,12 +4,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 STAGES = {
-    "Data": ("pool", "membership", "imported"),
+    "Data": ("pool", "membership", "imported", "groups"),
     "Start models": ("pretrain", "weights", "architecture"),
     "Training": ("train", "training", "step_times"),
     "Signals": ("signals", "merge", "target", "target_signals", "target_merge"),
     "Explanation metrics": ("explanation_metrics",),
-    "Attacks": ("attack", "evaluate"),
+    "Attacks": ("attack", "evaluate", "evaluate_groups"),
     "Private explanations": ("explain_privately", "explanation_signals", "black_box", "private_report"),
     "Report": ("report", "figures", "tables", "filters", "side_by_side", "manifest"),
 }

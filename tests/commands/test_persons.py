@@ -15,6 +15,7 @@ from mia_audit.cli import main
 from mia_audit.errors import UserError
 from mia_audit.evaluation.files import read_scores
 from mia_audit.evaluation.summary import summarise
+from mia_audit.pools.groups import Grouping, read_groups, write_groups
 from mia_audit.pools.persons import Persons
 from mia_audit.report.data.find import find
 from mia_audit.report.data.provenance import provenance
@@ -180,3 +181,30 @@ def test_bad_persons_are_one_line(change: str, tmp_path: Path) -> None:
         frame.with_columns((new if change == "models" else pl.lit(0.5)).alias("person")).write_parquet(path)
     with pytest.raises(UserError, match=words[change]):
         SignalsFile(path)
+
+
+def test_a_group_of_everybody_has_the_metrics_of_all(judged: Path, tmp_path: Path) -> None:
+    """Further scorings included; of records and, by the sum, of persons, whose group is that of most of their records."""
+    records = len(pl.read_parquet(judged / "signals.parquet").filter(shadow=0))
+    everybody = Grouping("all", ("in", "nobody"), np.zeros(records, dtype=int))
+    odd = Grouping("odd", ("even", "odd"), np.arange(records) % 2)
+    write_groups(tmp_path / "groups.parquet", [odd, everybody], records)
+    assert [one.name for one in read_groups(tmp_path / "groups.parquet")] == ["odd", "all"]
+    paths = {name: str(judged / f"{name}.parquet") for name in ("signals", "scores")}
+    command = ["evaluate-groups", "--scores", paths["scores"], "--signals", paths["signals"]]
+    command += ["--spec", spec_file(tmp_path, {"evaluation": {"fprs": [0.1]}})]
+    out = tmp_path / "of_groups.parquet"
+    assert main([*command, "--groups", str(tmp_path / "groups.parquet"), "--out", str(out)]) == 0
+    keys = ["attack", "signal", "likelihood", "unit", "aggregate", "target"]
+    whole = pl.read_parquet(judged / "metrics.parquet").filter(
+        ~pl.col("null_control"), pl.col("aggregate").is_in(["none", "sum"])
+    )
+    found = pl.read_parquet(out)
+    both = whole.join(found.filter(group="in"), on=keys, suffix="_of_group")
+    assert len(both) == len(whole) > 0
+    for name in ("auc", "tpr_at_fpr_0.1", "auc_without", "tpr_at_fpr_0.1_without"):
+        assert both[name].to_list() == both[f"{name}_of_group"].to_list(), name
+    assert both["tpr_at_fpr_0.1"].to_list() == both["common_tpr_at_fpr_0.1"].to_list()
+    assert both["tpr_at_fpr_0.1_without"].to_list() == both["common_tpr_at_fpr_0.1_without"].to_list()
+    assert both["rest_auc"].null_count() == len(both)
+    assert set(found.filter(column="odd", aggregate="none")["group"]) == {"even", "odd"}

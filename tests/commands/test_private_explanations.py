@@ -19,7 +19,7 @@ from mia_audit.report.data.private import studied
 from mia_audit.report.data.spec import parse_spec
 from mia_audit.report.figures.catalogue import figure_files
 from mia_audit.report.tables.catalogue import table_files
-from mia_audit.storage import read_table, write_table
+from mia_audit.storage import read_table, table_metadata, write_table
 
 AUDIT = {
     "audit": "study",
@@ -236,3 +236,35 @@ def test_pictures_and_attacks_recompute_nothing(audit):
     )
     for stage, names in ((specs.PrivateExplanationsSpec, ("digits",)), (specs.BlackBoxSpec, ("digits", "forest"))):
         assert stage.of(changed, *names) == stage.of(audit, *names)
+
+
+def test_explanation_sets_of_persons_keep_persons_private(tmp_path):
+    """The study counts persons, and the attacked sets say whose the records are."""
+    rows = pl.DataFrame({"x": [0.1 * number for number in range(40)], "y": [number % 7 for number in range(40)]})
+    people = pl.Series("who", [number // 2 for number in range(40)]), pl.Series("label", [0, 1] * 20)
+    rows.with_columns(*people).write_csv(tmp_path / "visits.csv")
+    visits = {"source": "table", "path": str(tmp_path / "visits.csv"), "person": "who"}
+    study = {"black_boxes": ["forest"], "queries": 4, "epsilons": [1], "steps": 3, "attacked": [1]}
+    config = AUDIT | {"datasets": {"visits": visits}, "private_explanations": {"visits": study}}
+    audit = check_audit(config, "study")
+    pool, values = tmp_path / "pool", str(tmp_path / "values.parquet")
+    given = ["--pool", str(pool), "--values", values]
+
+    def spec(stage):
+        return ["--spec", str(stage.write(tmp_path))]
+
+    records, answers, signals = pool / "records.parquet", tmp_path / "answers.parquet", tmp_path / "signals.parquet"
+    for step in (
+        ["pool", *spec(specs.PoolSpec.of(audit, "visits")), "--out", str(pool)],
+        ["membership", "--records", str(records), *spec(specs.MembershipSpec.of(audit, "visits")), "--out",
+         str(pool / "membership.parquet")],
+        ["black-box", "--pool", str(pool), *spec(specs.BlackBoxSpec.of(audit, "visits", "forest")), "--out", values],
+        ["explain-privately", *given, *spec(specs.PrivateExplanationsSpec.of(audit, "visits")), "--out", str(answers)],
+        ["explanation-signals", *given, *spec(specs.ExplanationSignalsSpec.of(audit, "visits", "forest", "1")),
+         "--out", str(signals)],
+    ):  # fmt: skip
+        assert main(step) == 0, step
+    told = table_metadata(answers, "private-answers")
+    assert (told["records"], told["persons"], told["unit"]) == (40, 20, "person")
+    persons = SignalsFile(signals).persons
+    assert persons is not None and len(persons) == 20

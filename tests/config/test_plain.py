@@ -44,6 +44,10 @@ REFUSED = {
         "datasets.d.path: '{' cannot be part",
     ),
     "long": (AUDIT + "#" * MOST_BYTES, "bytes; a config has at most"),
+    "name": (AUDIT.replace("audit: a", "audit: " + "a" * 300), "audit: 'aaa.*' names a folder: expected at most 100"),
+    "infinity": (AUDIT + "training: {learning_rate: 1e400}\n", "training.learning_rate: .*finite"),
+    "boolean tag": (AUDIT + "seed: !!bool x\n", "not YAML: a tag such as !!bool"),
+    "date tag": (AUDIT + "seed: !!timestamp x\n", "not YAML: a tag such as !!bool"),
     "latin": (AUDIT.encode() + b"# \xff", "not YAML"),
 }
 

@@ -48,6 +48,7 @@ def every_spec(of: Audit) -> list[specs.Spec]:
     group, family = next(iter(expand.explained_blocks(of))), next(iter(expand.families_of(of)[names[1]]))
     return [
         specs.PoolSpec.of(of, names[0]),
+        specs.GroupsSpec.of(of, names[0]),
         specs.MembershipSpec.of(of, names[0]),
         specs.ArchitectureSpec.of(of, names[1]),
         specs.WeightsSpec.of(of, names[1]),
@@ -173,6 +174,26 @@ def test_a_pool_depends_on_the_keys_that_its_section_has() -> None:
         for changed in ({}, {"standardise_epsilon": 2})
     )
     assert one["dataset"] == {"source": "breast_cancer", **private} and one != other
+
+
+def test_groups_and_chosen_architectures_build_and_train_nothing_again() -> None:
+    chosen = {"public": 100, "groups": ["class"], "architectures": ["mlp"]}
+    plain, grouped = audit(), audit(datasets={"digits": chosen})
+    assert specs.PoolSpec.of(grouped, "digits") == specs.PoolSpec.of(plain, "digits")
+    assert specs.GroupsSpec.of(grouped, "digits").contents()["dataset"]["groups"] == ["class"]
+    assert "architectures" not in specs.GroupsSpec.of(grouped, "digits").contents()["dataset"]
+    (setting, *_) = expand.settings(grouped)
+    assert training(grouped, setting) == training(plain, setting)
+    assert {one.architecture for one in expand.settings(grouped)} == {"mlp"}
+    assert expand.grouped_settings(grouped) == expand.settings(grouped) and expand.grouped_settings(plain) == []
+    with pytest.raises(UserError, match=r"datasets\.digits\.architectures: unknown architecture 'mlpp'"):
+        audit(datasets={"digits": chosen | {"architectures": ["mlpp"]}})
+
+
+def test_a_data_set_names_a_sweep_by_its_section() -> None:
+    swept = {"deep": {"model": "mlp", "sweep": {"depth": [1, 2]}}, "wide": {"model": "mlp"}}
+    found = audit(datasets={"digits": {"architectures": ["deep"]}}, architectures=swept)
+    assert len(found.architectures_of("digits")) == 2 and "wide" not in found.architectures_of("digits")
 
 
 def test_the_config_hash_ignores_how_work_is_divided() -> None:

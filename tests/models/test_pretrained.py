@@ -97,13 +97,14 @@ def test_a_file_for_a_model_that_is_not_timms(tmp_path: Path) -> None:
 def test_every_shadow_has_a_classifier_of_its_own(tmp_path: Path, hub: Mapping[str, Tensor]) -> None:
     from mia_audit.privacy.catalogue import Mechanism
     from mia_audit.training.section import Training
-    from mia_audit.training.shadow import Recipe, _start
+    from mia_audit.training.shadow import Recipe
+    from mia_audit.training.shadow import start as start_of
 
     metadata = architecture()
     write_weights(fetch(metadata, "hub", WHERE), tmp_path / "start.safetensors")
     start = read_start(metadata, tmp_path / "start.safetensors")
     recipe = Recipe(metadata, start, Mechanism(mechanism="none"), Training(), float("inf"), 8, (0,))
-    one, other = (_start(recipe, (0, shadow)).state_dict() for shadow in (0, 1))
+    one, other = (start_of(recipe, shadow).state_dict() for shadow in (0, 1))
     assert_same(everything_but_the_classifier(one), everything_but_the_classifier(other))
     assert torch.equal(one["cls_token"], hub["cls_token"])
     assert one["head.weight"].shape == (CLASSES, 8)

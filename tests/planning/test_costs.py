@@ -161,3 +161,11 @@ def test_what_a_model_holds_once_is_no_activation_of_a_record() -> None:
         for features in (10, 1000)
     )
     assert few == many < 4 * 2 * 3 * 10  # the projections are 2 × 3 × 1000 numbers
+
+
+def test_steps_that_protect_persons_are_timed(mlp: dict[str, Any]) -> None:
+    """They need to know whose the records are, and so does the calibration of their noise."""
+    costs, training = Measured(8, "cpu"), Training(epochs=1, batch=8)
+    persons = Mechanism(mechanism="dp-sgd", unit="person", accountant="rdp")
+    assert costs.step(mlp, persons, training)(8) > 0
+    assert costs.calibration(persons, training, 40, 8.0) > 0

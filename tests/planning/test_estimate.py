@@ -8,10 +8,10 @@ import pytest
 from mia_audit.config.load import parse
 from mia_audit.config.schema import Audit
 from mia_audit.explain.private_section import PrivateExplanations
-from mia_audit.planning.requests import PROCESS_BYTES
 from mia_audit.planning.estimate import SHOWN_BYTES, Plan, estimate, models_of
 from mia_audit.planning.jobs import advice
 from mia_audit.planning.linear import Linear
+from mia_audit.planning.requests import PROCESS_BYTES
 from mia_audit.planning.sizes import Size
 from mia_audit.privacy.catalogue import Mechanism
 from mia_audit.training.section import Training
@@ -27,7 +27,14 @@ CONFIG: dict[str, Any] = {
     "attacks": {"methods": ["threshold", "l1-lrt"], "likelihoods": ["pooled"]},
     "compute": {"shadows_per_job": 4, "micro_batch": 128},
 }
-METADATA = {"parameters": 5000, "activation_bytes": 4000, "input_shape": [64], "classes": 10, "model": "mlp", "arguments": {}}
+METADATA = {
+    "parameters": 5000,
+    "activation_bytes": 4000,
+    "input_shape": [64],
+    "classes": 10,
+    "model": "mlp",
+    "arguments": {},
+}
 
 
 class FixedCosts:

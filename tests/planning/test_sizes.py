@@ -28,6 +28,9 @@ def test_a_known_source_needs_no_pool(tmp_path: Path) -> None:
 def test_where_the_unit_is_the_person_records_are_counted(tmp_path: Path) -> None:
     size = size_of(audit(source="randhie", person="zper", records=1478, public=100), "digits", tmp_path, {})
     assert (size.records, size.public) == (round(1478 * 20_190 / 5_912), round(100 * 20_190 / 5_912))
+    assert size.persons == 1478
+    by_row = audit(source="randhie", person="zper", unit="record", public=100)
+    assert size_of(by_row, "digits", tmp_path, {}).persons == 0
 
 
 def test_every_bundled_or_published_source_is_known() -> None:

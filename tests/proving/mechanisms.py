@@ -70,3 +70,16 @@ def laplace_of_the_mean(records, randomness):
 def gaussian_of_32_bits(records, randomness):
     random = np.random.RandomState(randomness % 2**32)
     return clipped(records) + random.normal(0, multiplier_for(1.0, 1, DELTA), records.shape[1])
+
+
+AT_FOUR = multiplier_for(4.0, 1, DELTA)
+
+
+def number_at_four(records, randomness, scale=1.0):
+    """One number whose noise is exactly that of ε = 4."""
+    total = float(np.clip(records[:, 0], -1, 1).sum())
+    return total + scale * AT_FOUR * np.random.Generator(np.random.Philox(randomness)).standard_normal()
+
+
+def number_at_four_with_three_quarters_of_the_noise(records, randomness):
+    return number_at_four(records, randomness, 0.75)

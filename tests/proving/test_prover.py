@@ -1,13 +1,16 @@
 """Sound mechanisms are held and broken ones refuted, by whatever they show."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from mia_audit.cli import main
+from mia_audit.commands.prove import lines
 from mia_audit.proving import probes
 from mia_audit.proving.catalogue import Options, resolve
+from mia_audit.proving.mechanism import Verdict
 from mia_audit.proving.prover import Limits, prove
 
 FILE = Path(__file__).parent / "mechanisms.py"
@@ -34,6 +37,27 @@ def test_what_is_tight_is_nearly_reached():
     assert 0.6 < verdict.best.share <= 1
 
 
+def a_number(function, trials):
+    """Judge a Gaussian number, which claims ε = 4, on records that say most."""
+    options = Options(4.0, 1e-5, "add-remove", 4, features=1, domain="bounded", gaussian=True)
+    mechanism = resolve(f"{FILE}:{function}", options)[0]
+    return prove(function, [replace(mechanism, pairs=mechanism.pairs[:1])], Limits(trials=trials, seconds=60))
+
+
+def test_three_quarters_of_a_gaussian_claim_are_reached_by_gaussian_dp():
+    best = a_number("number_at_four", 4000).best
+    assert 0.75 < best.gaussian_share <= 1
+    assert 0.3 < best.share <= 1
+
+
+def test_a_quarter_less_noise_is_refuted_by_gaussian_dp():
+    found = a_number("number_at_four_with_three_quarters_of_the_noise", 3000).counterexample
+    assert found.gaussian_bound > 4
+    assert found.lower_bound < 4  # counted alone, it takes hundreds of thousands of trials
+    told = lines(Verdict("number", found.claim, [found], 1.0))
+    assert any("; by Gaussian DP, which is claimed too, ε ≥ 4." in line for line in told)
+
+
 @pytest.mark.parametrize(
     ("function", "event"),
     [
@@ -58,6 +82,7 @@ def test_broken_mechanisms_are_refuted(function, event):
 @pytest.mark.parametrize("planted", [10, pytest.param(16, marks=pytest.mark.slow)])
 def test_a_seed_of_32_bits_is_refuted_where_it_has_to_be_secret(monkeypatch, planted):
     monkeypatch.setattr(probes, "PLANTED", planted)
+    monkeypatch.setattr(probes, "SEARCH_SECONDS", 600.0)  # on a slow machine too
     assert not judged("gaussian_of_32_bits").refuted
     found = judged("gaussian_of_32_bits", secret_seed=True).counterexample
     assert found.check == "seed bits"

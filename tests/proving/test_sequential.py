@@ -10,8 +10,7 @@ from mia_audit.proving.sequential import Evidence
 
 def counted(pairs):
     evidence = Evidence()
-    for on_first, on_second in pairs:
-        evidence.add(bool(on_first), bool(on_second))
+    evidence.add(*np.array(list(pairs), dtype=bool).T)
     return evidence
 
 
@@ -21,10 +20,10 @@ def test_a_claim_that_just_holds_is_rarely_rejected_at_any_time(q, epsilon, delt
     p, rejected, runs = math.exp(epsilon) * q + delta, 0, 400
     for _ in range(runs):
         evidence = Evidence()
-        trials = zip(random.random(400) < p, random.random(400) < q, strict=True)
-        for number, (on_first, on_second) in enumerate(trials):
-            evidence.add(bool(on_first), bool(on_second))
-            if number % 5 == 0 and evidence.log_wealth(epsilon, delta) >= math.log(1 / 0.1):
+        trials = random.random((2, 400)) < np.array([[p], [q]])
+        for look in range(0, 400, 5):
+            evidence.add(*trials[:, look : look + 5])
+            if evidence.log_wealth(epsilon, delta) >= math.log(1 / 0.1):
                 rejected += 1
                 break
     assert rejected <= 0.1 * runs + 3 * math.sqrt(0.09 * runs)
@@ -55,3 +54,10 @@ def test_the_largest_epsilon_is_the_one_that_is_rejected_at_its_level():
     bound = evidence.lower_bound(0.05, 1e-3)
     assert evidence.log_wealth(bound, 1e-3) == pytest.approx(math.log(20), abs=1e-3)
     assert (evidence.trials, evidence.on_first, evidence.on_second) == (400, 303, 13)
+
+
+def test_how_far_apart_inputs_are_is_bounded_from_below():
+    random = np.random.default_rng(2)
+    evidence = counted(zip(random.random(4000) < 0.6, random.random(4000) < 0.4, strict=True))
+    assert 0.15 < evidence.total_variation(0.01) < 0.2
+    assert counted([(True, True), (False, False)] * 50).total_variation(0.01) == 0

@@ -12,6 +12,7 @@ from mia_audit.report.data.find import find
 from mia_audit.report.data.provenance import provenance
 from mia_audit.report.figures.catalogue import draw
 from mia_audit.report.figures.curves import curves
+from mia_audit.report.figures.data import table_of
 from mia_audit.report.figures.explanation_maps import explanations
 from mia_audit.report.figures.explanation_metrics import explanation_metrics
 from mia_audit.report.figures.pictures import NEGATIVE, POSITIVE, data_uri
@@ -159,7 +160,7 @@ def test_the_figures_show_estimates_and_maps(found):
             "SSIM\nwith no DP",
             "AUC of attacks",
         ]
-        means = [line.get_ydata() for line in alike.lines if line.get_marker() == "o" and len(line.get_ydata()) == 3]
+        means = [bars.lines[0].get_ydata() for bars in alike.containers if len(bars.lines[0].get_ydata()) == 3]
         assert means[0] == pytest.approx([0.6, 0.2, 0.6], abs=0.05), "ALIKE of the settings but the reference"
         sheet = explanations(results, findings, ("toy", "net"))
     titles = [axes.get_title(loc="left") for axes in sheet.axes]
@@ -205,20 +206,27 @@ def test_a_group_that_nothing_is_left_of_gets_a_notice(interpreted, tmp_path, mo
     drawn: dict[str, float] = {}
     monkeypatch.setattr(
         "mia_audit.report.figures.style.save",
-        lambda figure, folder, name, caption: drawn.update({name: figure.get_figheight()}),
+        lambda figure, folder, name, caption, look: drawn.update({name: figure.get_figheight()}),
     )
     draw(results, find(results), tmp_path)
     assert {"explanation_metrics", "explanations_toy_net", "curves_toy_net"} < set(drawn)
     assert drawn["explanations_toy_net"] < 2 and drawn["curves_toy_net"] < 2
 
 
-def test_a_table_is_drawn_as_strips(found, interpreted, monkeypatch):
+def test_a_table_is_drawn_as_its_most_important_features(found, interpreted, monkeypatch):
     results, findings, _ = found
     metadata = {"kind": "table", "features": [f"column {i}" for i in range(8)], "classes": ["a", "b"]}
     monkeypatch.setattr(type(results), "pool_metadata", lambda self, dataset: metadata)
-    flat = results.maps(("toy", "net")).with_columns(pl.lit(1).alias("height"), pl.col("map").list.head(8))
+    flat = results.maps(("toy", "net")).with_columns(
+        pl.lit(1).alias("height"), pl.lit(8).alias("width"), pl.col("map").list.head(8)
+    )
     monkeypatch.setattr(type(results), "maps", lambda self, group: flat)
     with paper_style():
         sheet = explanations(results, findings, ("toy", "net"))
-    assert len(sheet.axes) == 2 * 2 and sheet.axes[0].images[0].get_array().shape == (4, 8)
-    assert [tick.get_text() for tick in sheet.axes[-1].get_xticklabels()] == metadata["features"]
+        first = sheet.axes[0]
+        assert len(sheet.axes) == 2 and len(first.containers) == 4
+        assert sorted(tick.get_text() for tick in first.get_yticklabels()) == metadata["features"]
+        widths = np.array([[bar.get_width() for bar in bars] for bars in first.containers])
+        assert (np.diff(widths.mean(axis=0)) <= 0).all() and ((widths > 0) & (widths <= 1)).all()
+        data = table_of(sheet).filter(kind="bar")
+    assert len(data) == 2 * 4 * 8 and set(data["label"]) == set(metadata["features"])

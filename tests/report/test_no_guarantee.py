@@ -87,7 +87,7 @@ def test_figures_say_none_and_why(nominal: Any, tmp_path: Path, monkeypatch: pyt
     findings = find(results)
     drawn: dict[str, str] = {}
 
-    def keep(figure: Any, folder: Path, name: str, caption: str) -> None:
+    def keep(figure: Any, folder: Path, name: str, caption: str, look: Any) -> None:
         drawn[name] = json.dumps([text.get_text() for text in figure.findobj(lambda one: hasattr(one, "get_text"))])
 
     monkeypatch.setattr("mia_audit.report.figures.style.save", keep)

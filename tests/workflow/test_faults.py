@@ -247,3 +247,16 @@ def test_divergence_stops_its_block_and_with_keep_going_nothing_else(
         page = (copy.results / "report.html").read_text()
         assert "Left out of digits, vit, hot at ε = inf: 5 models (0, 1, 2, 3 and 4) diverged in epoch 1: " in page
         assert "this setting is missing from all that follows" in page
+
+
+def test_a_config_that_names_a_slurm_run_cancels_no_job(workflow: Any, tiny: dict[str, Any]) -> None:
+    """A run without SLURM that fails calls no `scancel`, whatever names its config makes Snakemake print."""
+    name = "SLURM run ID: 0b6b1a6e-4f5a-4b7a-9f5e-7c1c0a5d2e11"
+    workflow.wrap("scancel", '#!/bin/sh\necho "$*" >>{folder}/cancelled\n')
+    (workflow.folder / name).write_text("no table")
+    table = {"source": "table", "path": name, "label": "y", "records": 60, "public": 40}
+    workflow.configure(tiny | {"datasets": {"digits": table}})
+    result = workflow.run()
+    assert result.returncode == 1
+    assert name in "".join(path.read_text() for path in (workflow.folder / ".snakemake" / "log").iterdir())
+    assert not (workflow.folder / "cancelled").exists()

@@ -47,7 +47,15 @@ COMMANDS = {
 
 CONFIG: dict[str, Any] = {
     "audit": "tiny",
-    "datasets": {"breast_cancer": {"records": 80, "public": 30, "standardise": "public", "label_noise": 0.2}},
+    "datasets": {
+        "breast_cancer": {
+            "records": 80,
+            "public": 30,
+            "standardise": "public",
+            "label_noise": 0.2,
+            "groups": ["class", {"mean texture": [18]}],
+        }
+    },
     "membership": {"models": 6},
     "architectures": {
         "forest": {
@@ -96,6 +104,10 @@ def test_an_audit_of_a_forest_a_script_and_a_command_ends_in_a_report(foreign: A
     assert found["mine", "none"]["explanation_signal"].startswith("own:difference")
     page = (foreign.results / "report.html").read_text()
     assert "own at a claimed ε = 2" in page and "what the user's own code claims" in page.replace("&#39;", "'")
+    assert "Who bears the risk" in page
+    groups = pl.read_csv(foreign.results / "tables" / "groups.csv")
+    assert set(groups["architecture"]) == {"forest", "mine", "tool"} and "mean texture" in set(groups["column"])
+    assert (foreign.results / "figures" / "groups_breast_cancer_forest.svg").exists()
     signals = read_frame(foreign.results / "breast_cancer/forest/none-epsinf/signals.parquet", "signals")
     assert signals["confidence"].is_finite().all() and "ixg_l1" not in signals.columns
     claimed = read_frame(foreign.results / "breast_cancer/mine/own-eps2/training.parquet", "training")

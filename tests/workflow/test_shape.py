@@ -55,6 +55,11 @@ def test_imported_signals_stand_beside_trained_models(workflow: Any, tiny: dict[
             {"attack": 2, "evaluate": 2, "tables": 1, "figures": 1, "report": 1, "manifest": 1},
         ),
         ("evaluation", {"fprs": [0.05]}, {"evaluate": 2, "tables": 1, "figures": 1, "report": 1, "manifest": 1}),
+        (
+            "datasets",
+            {"digits": {"records": 60, "public": 40, "groups": ["class"]}},
+            {"groups": 1, "evaluate_groups": 2, "tables": 1, "figures": 1, "report": 1, "manifest": 1},
+        ),
         ("report", {"title": "Another"}, {"tables": 1, "figures": 1, "report": 1, "manifest": 1}),
         (
             "explainers",

@@ -33,3 +33,24 @@ rule evaluate:
         spec=lambda w: spec(specs.EvaluationSpec.of),
     shell:
         "mia-audit evaluate --scores {input.scores} --signals {input.signals} --spec {params.spec} --out {output} --usage {params.usage} >{log} 2>&1"
+
+
+rule evaluate_groups:
+    input:
+        scores="<setting>/scores.parquet",
+        signals="<setting>/signals.parquet",
+        groups="<pool>/groups.parquet",
+    output:
+        "<setting>/groups.parquet",
+    log:
+        "<results>/logs/evaluate_groups/{dataset}-{architecture}-{mechanism}-eps{eps}.log",
+    conda:
+        "../../envs/environment.yaml"
+    resources:
+        mem_mb=lambda w, attempt: attempt * requests.attack_memory(AUDIT, w.dataset),
+    params:
+        usage=f"{results}/benchmarks/evaluate_groups/{{dataset}}-{{architecture}}-{{mechanism}}-eps{{eps}}.tsv",
+        spec=lambda w: spec(specs.EvaluationSpec.of),
+    shell:
+        "mia-audit evaluate-groups --scores {input.scores} --signals {input.signals} --groups {input.groups} --spec {params.spec}"
+        " --out {output} --usage {params.usage} >{log} 2>&1"

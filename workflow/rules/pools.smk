@@ -22,6 +22,26 @@ rule pool:
         "mia-audit pool --spec {params.spec} --threads {threads} --out {params.folder} --usage {params.usage} >{log} 2>&1"
 
 
+rule groups:
+    input:
+        lambda w: audits.group_files(AUDIT, w.dataset),
+        table="<pool>/records.parquet",
+    output:
+        "<pool>/groups.parquet",
+    log:
+        "<results>/logs/groups/{dataset}.log",
+    conda:
+        "../../envs/environment.yaml"
+    resources:
+        mem_mb=lambda w, attempt: attempt * requests.POOL_MEGABYTES,
+    params:
+        usage=f"{results}/benchmarks/groups/{{dataset}}.tsv",
+        spec=lambda w: spec(specs.GroupsSpec.of, w.dataset),
+        folder=subpath(input.table, parent=True),
+    shell:
+        "mia-audit groups --pool {params.folder} --spec {params.spec} --out {output} --usage {params.usage} >{log} 2>&1"
+
+
 rule membership:
     input:
         "<pool>/records.parquet",

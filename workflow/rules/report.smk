@@ -2,8 +2,11 @@ CURVED = audits.measures_curves(AUDIT)
 MEASURES = expand("<results>/{group}/explanation_metrics.parquet", group=COMPARED)
 CURVES = expand("<results>/{group}/curves.parquet", group=COMPARED) if CURVED else []
 MAPS = expand("<results>/{group}/explanations.parquet", group=COMPARED)
+GROUPED = files_of(audits.grouped_settings(AUDIT), "groups.parquet")
 TABLES = table_files(REPORT)
 FIGURES = figure_files(REPORT)
+# in Snakemake's own report
+SHOWN = f".{min(REPORT.figures.formats, key=('svg', 'png', 'pdf').index)}"
 SIDE_BY_SIDE = {
     name: list(groups)
     for name in AUDIT.datasets
@@ -19,6 +22,7 @@ FILTERED = {
 rule tables:
     input:
         files_of(SETTINGS, "metrics.parquet"),
+        GROUPED,
         files_of(TRAINED, "training.parquet"),
         MEASURES,
         CURVES,
@@ -45,6 +49,7 @@ rule tables:
 rule figures:
     input:
         files_of(SETTINGS, "metrics.parquet"),
+        GROUPED,
         files_of(SETTINGS, "scores.parquet"),
         files_of(TRAINED, "training.parquet"),
         MEASURES,
@@ -52,11 +57,11 @@ rule figures:
         MAPS,
     output:
         report(
-            [f"<results>/figures/{name}" for name in FIGURES if name.endswith(".svg")],
+            [f"<results>/figures/{name}" for name in FIGURES if name.endswith(SHOWN)],
             caption="../report/figures.rst",
             category="Figures",
         ),
-        [f"<results>/figures/{name}" for name in FIGURES if not name.endswith(".svg")],
+        [f"<results>/figures/{name}" for name in FIGURES if not name.endswith(SHOWN)],
     log:
         "<results>/logs/figures.log",
     conda:
@@ -116,6 +121,7 @@ rule side_by_side:
 rule report:
     input:
         files_of(SETTINGS, "metrics.parquet"),
+        GROUPED,
         files_of(SETTINGS, "scores.parquet"),
         files_of(TRAINED, "training.parquet"),
         MEASURES,

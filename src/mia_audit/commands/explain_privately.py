@@ -34,14 +34,17 @@ def run(options: argparse.Namespace) -> None:
 
     spec = PrivateExplanationsSpec.read(options.spec)
     section = spec.study
-    records = read_records(options.pool).data
+    stored = read_records(options.pool)
+    records = stored.data
     values = read_values(options.values, len(records))
     reference = read_values(options.reference, len(records)) if options.reference else None
-    explained = ExplanationSet.of(records, values, section.scale)
+    explained = ExplanationSet.of(records, values, section.scale, stored.units)
     key = (spec.seed, "private explanations", spec.dataset)
     rows = Study(explained, section, key, reference).rows()
     table = pa.Table.from_pylist([row | {"explanation": row["explanation"].astype("float32").tolist()} for row in rows])
     distance = table.schema.get_field_index("distance")
     table = table.set_column(distance, "distance", table["distance"].cast(pa.float64()))
     metadata = {"dataset": spec.dataset, "records": len(records), "features": explained.features}
+    if explained.unit == "person":
+        metadata |= {"unit": explained.unit, "persons": explained.units}
     write_table(options.out, table, "private-answers", len(rows), metadata)

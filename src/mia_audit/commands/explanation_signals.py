@@ -32,8 +32,9 @@ def run(options: argparse.Namespace) -> None:
     noisy = spec.epsilon != "inf"
     epsilon = float(spec.epsilon) if noisy else 1.0
     terms = Terms(epsilon, study.delta, epsilon, study.steps, study.c, study.kernel, study.adjacency)
-    records = np.asarray(read_records(options.pool).data)
-    explained = ExplanationSet.of(records, read_values(options.values, len(records)), study.scale)
+    stored = read_records(options.pool)
+    records = np.asarray(stored.data)
+    explained = ExplanationSet.of(records, read_values(options.values, len(records)), study.scale, stored.units)
     membership = read_membership(options.pool / "membership.parquet", records=len(records))
     asked = neighbours(explained.points(records))
 
@@ -45,6 +46,7 @@ def run(options: argparse.Namespace) -> None:
                 "shadow": np.full(len(member), shadow, dtype=np.int32),
                 "record": np.arange(len(member), dtype=np.int32),
                 "member": member,
+                **({} if stored.units is None else {"person": stored.units}),
             }
             signals = {name: values.astype(np.float32) for name, values in columns.items()}
             yield pa.table({name: pa.array(values) for name, values in (numbers | signals).items()})

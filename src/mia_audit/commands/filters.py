@@ -53,10 +53,15 @@ def run(options: argparse.Namespace) -> None:
             model = load(architecture, next(iter(folders.values())) / WEIGHTS)
             assert isinstance(model, LocallyLinearMaps)
             columns.append(column(heading, model, inputs, sample, spec.top))
-        with paper_style():
+        with paper_style(spec.figures.font):
             metadata = pool.metadata | {"shape": architecture["input_shape"]}
-            save(record_sheet(columns, pool.data[shown], metadata, named), options.out, f"{name}_records")
-            save(class_sheet(columns, metadata), options.out, f"{name}_classes")
+            save(
+                record_sheet(columns, pool.data[shown], metadata, named),
+                options.out,
+                f"{name}_records",
+                look=spec.figures,
+            )
+            save(class_sheet(columns, metadata), options.out, f"{name}_classes", look=spec.figures)
         print(f"{name}: {len(shown)} records and {len(pool.metadata['classes'])} classes in {len(columns)} settings")
 
 

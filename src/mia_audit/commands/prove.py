@@ -22,6 +22,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--epsilon", type=float, help="ε claimed (own mechanisms: 1)")
     parser.add_argument("--delta", type=float, help="δ claimed (own mechanisms: 1e-5)")
     parser.add_argument("--adjacency", choices=ADJACENCIES[:2], help="how neighbouring inputs of a function differ")
+    parser.add_argument(
+        "--gaussian",
+        action="store_true",
+        help="the claim is that of a Gaussian mechanism without sampling: test μ-GDP too, which far fewer trials tell",
+    )
     parser.add_argument("--records", type=int, default=8, help="records that a function is given at most (8)")
     parser.add_argument("--features", type=int, default=2, help="columns of its records (2)")
     parser.add_argument("--classes", type=int, default=0, help="classes, where the last column is a label (0: none)")
@@ -62,6 +67,7 @@ def run(options: argparse.Namespace) -> int:
         not options.no_empty,
         options.secret_seed or bool(options.terms),
         tuple(map(_terms, options.terms)),
+        options.gaussian,
     )
     out = options.out.resolve() if options.out else None
     limits = Limits(options.trials, alpha=1 - options.confidence, seconds=options.seconds, seed=options.seed)
@@ -83,7 +89,7 @@ def lines(verdict: Verdict) -> list[str]:
     bounded = [finding for finding in verdict.findings if finding.share is not None]
     rest = [finding for finding in verdict.findings if finding.share is None]
     said += [f"  {one.verdict:8} {one.mechanism}, {one.check}: {one.detail}" for one in rest]
-    ranked = sorted(bounded, key=lambda one: -(one.share or 0.0))
+    ranked = sorted(bounded, key=lambda one: -(one.reached or 0.0))
     said += [f"  {one.verdict:8} {one.mechanism}, {one.check}: {_bound(one)}" for one in ranked[:8]]
     if len(ranked) > 8:
         said.append(f"  … and {len(ranked) - 8} more, which reached less")
@@ -93,13 +99,14 @@ def lines(verdict: Verdict) -> list[str]:
         if found.counts is not None and found.lower_bound is not None and found.confidence is not None:
             said.append(
                 f"  it occurred {found.counts[0]} and {found.counts[1]} times in {found.trials} trials on each input: at"
-                f" confidence {found.confidence:.5g}, ε ≥ {found.lower_bound:.3g}"
+                f" confidence {found.confidence:.5g}, ε ≥ {found.lower_bound:.3g}{_gaussian(found)}"
             )
         if found.inputs is not None:
             said += [f"  input {number}: {_short(one)}" for number, one in enumerate(found.inputs, 1)]
     else:
         best = verdict.best
         reached = f": the best bound is ε ≥ {best.lower_bound:.3g}, {best.share:.0%} of its claim" if best else ""
+        reached += _gaussian(best) if best else ""
         said.append(f"not refuted in {verdict.seconds:.0f} s{reached}")
     return said
 
@@ -108,8 +115,14 @@ def _bound(one: Finding) -> str:
     assert one.claim is not None and one.counts is not None
     return (
         f"ε ≥ {one.lower_bound:.3g} ({one.share:.0%} of {one.claim.epsilon:g}; {one.trials} trials, event {one.counts[0]}"
-        f" and {one.counts[1]} times)"
+        f" and {one.counts[1]} times){_gaussian(one)}"
     )
+
+
+def _gaussian(one: Finding) -> str:
+    if one.gaussian_bound is None:
+        return ""
+    return f"; by Gaussian DP, which is claimed too, ε ≥ {one.gaussian_bound:.3g} ({one.gaussian_share:.0%})"
 
 
 def _short(value: Any, width: int = 300) -> str:

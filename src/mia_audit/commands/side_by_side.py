@@ -36,10 +36,10 @@ def run(options: argparse.Namespace) -> None:
     }
     pool = read_records(options.results / "pools" / spec.dataset)
     explained = strips(maps, headings)
-    with paper_style():
+    with paper_style(spec.figures.font):
         if pool.metadata["kind"] == "image":
             figure = image_figure(explained, pool.data[numbers[0]], pool.metadata)
         else:
             figure = table_figure(explained, numbers[0], pool.metadata)
-        save(figure, options.out, "explanations")
+        save(figure, options.out, "explanations", look=spec.figures)
     print(f"{len(numbers[0])} records, {len(explained)} explanations of each")

@@ -26,16 +26,17 @@ def run(options: argparse.Namespace) -> None:
     from mia_audit.storage.signatures import new_key, sign
 
     if options.new_key:
-        public = new_key(options.new_key, _password(options, again=True))
+        public = new_key(options.new_key, password_of(options, again=True))
         print(f"secret key: {options.new_key}; public key, to give to others: {public}")
         return
     if options.key is None:
         raise UserError("--key: missing; the secret key to sign with (--new-key makes one)")
     verified(options.results)
-    print(f"{options.results}: signed: {sign(options.results, options.key, _password(options))}")
+    print(f"{options.results}: signed: {sign(options.results, options.key, password_of(options))}")
 
 
-def _password(options: argparse.Namespace, again: bool = False) -> str:
+def password_of(options: argparse.Namespace, again: bool = False) -> str:
+    """Return the password of a key: of the environment, or asked for."""
     if options.no_password:
         return ""
     if PASSWORD in os.environ:

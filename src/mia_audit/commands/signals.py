@@ -52,7 +52,8 @@ def run(options: argparse.Namespace) -> None:
     from mia_audit.storage import write_table
 
     compute = compute_of(options)
-    records = Records.of(read_records(options.pool))
+    stored = read_records(options.pool)
+    records = Records.of(stored)
     _, learner = open_learner(options.architecture, compute)
     task = Task(spec.family, spec.options, spec.seed, compute.batch)
     count = len(records)
@@ -61,7 +62,9 @@ def run(options: argparse.Namespace) -> None:
     def tables() -> Iterator[pa.Table]:
         for column, (shadow, folder) in enumerate(folders.items()):
             model = learner.load(folder)
-            trained_on = TrainedOn(records, membership[:, column], shadow) if membership is not None else None
+            trained_on = (
+                TrainedOn(records, membership[:, column], shadow, stored.units) if membership is not None else None
+            )
             start = time.perf_counter()
             try:
                 signals = model_signals(model, records, replace(task, model=shadow), trained_on)

@@ -23,16 +23,20 @@ def run(options: argparse.Namespace) -> None:
     from mia_audit.attacks.io.parquet import GIVEN, TARGET
     from mia_audit.learners import open_learner
     from mia_audit.learners.finished import adopt
-    from mia_audit.pools.named_members import named_members
-    from mia_audit.pools.store import write_membership
+    from mia_audit.pools.named_members import check_persons, named_members
+    from mia_audit.pools.persons import Persons
+    from mia_audit.pools.store import read_persons, write_membership
     from mia_audit.storage import atomic_folder, read_table, sha256, table_metadata
 
     spec = TargetSpec.read(options.spec)
     table = options.pool / "records.parquet"
     rows = read_table(table, "records", ["source"])["source"].to_numpy()
-    count = table_metadata(table, "records")["source_records"]
+    told = table_metadata(table, "records")
+    count = told["source_records"]
     where = f"targets.{spec.name}"
     member = named_members(spec.data, spec.target.members, spec.target.id, rows, count, where)
+    if told.get("unit") == "person" and (ids := read_persons(table)) is not None:
+        check_persons(member, Persons.numbered(ids), f"{where}.members: {spec.target.members}")
     _, learner = open_learner(options.architecture, compute_of(options))
     path = Path(spec.target.model)
     with atomic_folder(options.out) as folder:

@@ -49,7 +49,7 @@ def settings(audit: Audit) -> list[Setting]:
 
 def _trained(audit: Audit) -> Iterator[Setting]:
     for dataset in audit.datasets:
-        for architecture in audit.architectures:
+        for architecture in audit.architectures_of(dataset):
             yield from group_of(audit, dataset, architecture)
 
 
@@ -143,6 +143,19 @@ def pool_files(audit: Audit, dataset: str) -> list[str]:
     paths = [Path(root), Path(root, "records.npy"), Path(root, "labels.npy")] if root else []
     paths += [Path(root, f"{person}.npy"), Path(person)] if person else []
     return [str(path) for path in paths if path.is_file()]
+
+
+def group_files(audit: Audit, dataset: str) -> list[str]:
+    """Return the user's files that groups of a pool's records are read from: the pool's, and arrays of their own."""
+    root = audit.datasets[dataset].path
+    arrays = [Path(root, f"{name}.npy") for name in audit.datasets[dataset].edges_of_groups] if root else []
+    return [*pool_files(audit, dataset), *(str(path) for path in arrays if path.is_file())]
+
+
+def grouped_settings(audit: Audit) -> list[Setting]:
+    """List the settings whose results are sliced by groups of records."""
+    grouped = {name for name, section in audit.datasets.items() if section.groups}
+    return [one for one in settings(audit) if one.dataset in grouped]
 
 
 def families_of(audit: Audit) -> dict[str, dict[str, dict[str, Any]]]:

@@ -46,6 +46,8 @@ def read_plain(path: Path) -> Any:
         raise UserError(f"{path}: nested too deep; a config has at most {MOST_DEPTH} levels") from None
     except (yaml.YAMLError, ValueError, TypeError, OverflowError) as error:  # dates and numbers that are none
         raise UserError(f"{path}: not YAML: {' '.join(str(error).split())[:400]}") from None
+    except (KeyError, AttributeError):  # PyYAML's, for `!!bool x` and `!!timestamp x`
+        raise UserError(f"{path}: not YAML: a tag such as !!bool before a value that is none of the kind") from None
     refuse_code(values, str(path))
     return values
 

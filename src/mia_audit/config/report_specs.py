@@ -18,6 +18,7 @@ from mia_audit.explain.catalogue import EXPLANATION_SETS
 from mia_audit.explain.private_section import PrivateExplanations
 from mia_audit.explain.section import Explainers
 from mia_audit.report.gate.policy import Policy
+from mia_audit.report.section import Figures
 from mia_audit.sections import Epsilon, Section
 
 
@@ -84,6 +85,8 @@ class ReportedSetting(Section):
     """Whether explanations of its models are measured, where the audit measures any."""
     by_person: bool = False
     """Whether membership was drawn by person."""
+    grouped: bool = False
+    """Whether results are sliced by groups of records."""
     folder: str = ""
     """Below the results; {dataset}/{architecture}/{mechanism}-eps{epsilon} when left out."""
 
@@ -92,9 +95,10 @@ def reported_settings(audit: Audit) -> list[ReportedSetting]:
     """Describe every setting as tables, figures and report read it."""
     described = [_reported(audit, setting) for setting in expand.settings(audit)]
     pools = [audit.datasets.get(setting.dataset) for setting in described]
+    told = [{"by_person": pool.by_person, "grouped": bool(pool.groups)} if pool else {} for pool in pools]
     return [
-        setting.model_copy(update={"by_person": True}) if pool and pool.by_person else setting
-        for setting, pool in zip(described, pools, strict=True)
+        setting.model_copy(update={key: True for key, value in facts.items() if value})
+        for setting, facts in zip(described, told, strict=True)
     ]
 
 
@@ -160,6 +164,7 @@ class ReportSpec(Spec):
     """Data sets on which intrinsic explanations are compared with post-hoc ones."""
     evaluation: Evaluation = Evaluation()
     explainers: Explainers = Explainers()
+    figures: Figures = Figures()
     studies: dict[str, Study] = Field(default_factory=dict)
     """Studies of private explanations by data set; tables and figures do without."""
     policy: Policy | None = None
@@ -175,6 +180,7 @@ class ReportSpec(Spec):
             audit=audit.audit,
             title=audit.report.title or audit.audit,
             exposed=audit.report.exposed,
+            figures=audit.report.figures,
             settings=tuple(reported_settings(audit)),
             likelihood=audit.attacks.likelihoods[0],
             explanation_metrics=bool(expand.compared_settings(audit)),

@@ -22,6 +22,7 @@ from mia_audit.pools.catalogue import pools
 from mia_audit.pools.section import Dataset, Membership
 from mia_audit.privacy import catalogue as privacy
 from mia_audit.privacy.catalogue import Acknowledgement
+from mia_audit.privacy.section import DATASET, Privacy
 from mia_audit.report.section import Report
 from mia_audit.sections import Epsilon, FilePath, Name, Probability, Section, known
 from mia_audit.training.section import Training, TrainingOverrides
@@ -125,6 +126,8 @@ class Audit(Section):
     """Evaluation."""
     report: Report = Report()
     """Report."""
+    privacy: Privacy = Privacy()
+    """What is released of the data sets, and where it is accounted for."""
     compute: Compute = Compute()
     """Jobs."""
 
@@ -146,7 +149,7 @@ class Audit(Section):
     @model_validator(mode="after")
     def _countable(self) -> Self:
         epsilons = sum(max(1, len(one.epsilon)) for one in self.mechanisms.values())
-        settings = len(self.datasets) * len(self.architectures) * epsilons
+        settings = sum(len(self.architectures_of(name)) for name in self.datasets) * epsilons
         jobs = settings * ceil(self.membership.models / self.compute.shadows_per_job)
         if jobs > MOST_JOBS:
             raise ValueError(
@@ -241,12 +244,22 @@ class Audit(Section):
                 )
         return self
 
+    def architectures_of(self, dataset: str) -> list[str]:
+        """List the architectures that are trained on a data set, in the order of the config; a sweep goes by its section's name."""
+        wanted = self.datasets[dataset].architectures
+        return [
+            name
+            for name, one in self.architectures.items()
+            if not wanted or name in wanted or (one.swept and one.swept.section in wanted)
+        ]
+
     def setting_of(self, target: str) -> tuple[str, str, str, str]:
         """Return the dataset, architecture, mechanism and ε of a finished model's references; ValueError where more than one is meant."""
         section, where = self.targets[target], f"targets.{target}"
         budgets = self.budgets(section.architecture)
         chosen = []
-        for key, names in (("dataset", [*self.datasets]), ("mechanism", [*budgets])):
+        trained = [name for name in self.datasets if section.architecture in self.architectures_of(name)]
+        for key, names in (("dataset", trained), ("mechanism", [*budgets])):
             given = getattr(section, key) or (names[0] if len(names) == 1 else "")
             if given not in names:
                 raise ValueError(f"{where}.{key}: name one of {', '.join(names)}")
@@ -336,12 +349,40 @@ class Audit(Section):
         return self
 
     @model_validator(mode="after")
+    def _trained_on(self) -> Self:
+        known_names = [*self.architectures, *(one.swept.section for one in self.architectures.values() if one.swept)]
+        for name, dataset in self.datasets.items():
+            if odd := [one for one in dataset.architectures if one not in known_names]:
+                raise ValueError(
+                    f"datasets.{name}.architectures: unknown architecture '{odd[0]}': {suggest(odd[0], known_names)}"
+                )
+        return self
+
+    @model_validator(mode="after")
     def _sources(self) -> Self:
         for name, dataset in self.datasets.items():
             try:
                 known(pools, dataset.source)
             except ValueError as error:
                 raise ValueError(f"datasets.{name}.source: {error}") from None
+        return self
+
+    @model_validator(mode="after")
+    def _released(self) -> Self:
+        if self.privacy.ledger and len(self.datasets) > 1 and DATASET not in self.privacy.ledger:
+            raise ValueError(
+                f"privacy.ledger: one ledger is that of one data set, and there are {', '.join(self.datasets)}: write {DATASET} into its path"
+            )
+        settings = {
+            f"{dataset}/{architecture}/{mechanism}-eps{epsilon}"
+            for dataset in self.datasets
+            for architecture in (self.architectures if self.privacy.planned else ())
+            for mechanism, budgets in self.budgets(architecture).items()
+            for epsilon in budgets
+        }
+        for planned in self.privacy.planned:
+            if planned not in settings:
+                raise ValueError(f"privacy.planned: unknown setting '{planned}': {suggest(planned, settings)}")
         return self
 
     @model_validator(mode="after")

@@ -24,8 +24,10 @@ from mia_audit.explanation_metrics import measures
 from mia_audit.pools.section import Dataset, Membership
 from mia_audit.privacy.catalogue import Mechanism
 from mia_audit.registry import code_files, file_digest
+from mia_audit.report.section import Figures
 from mia_audit.sections import Epsilon, Section
 from mia_audit.signals.families import options_of
+from mia_audit.storage.foreign_json import parse_json
 from mia_audit.training.section import Training
 
 DIGEST_LENGTH = 16
@@ -51,13 +53,15 @@ class Spec(Section):
         Raises UserError where it is missing, not JSON, or lacks a key, and where a file of code has changed since.
         """
         try:
-            values = json.loads(path.read_text(encoding="utf-8"))
+            values = parse_json(path.read_text(encoding="utf-8"))
         except OSError as error:
             reason = error.strerror.lower() if error.strerror else str(error)
             raise UserError(f"{path}: {reason}; expected the JSON file of a specification") from None
         except ValueError as error:
             raise UserError(f"{path}: not JSON: {' '.join(str(error).split())}") from None
         code = values.pop(CODE, {}) if isinstance(values, dict) else {}
+        if not isinstance(code, dict):
+            raise UserError(f"{path}: {CODE}: expected files of code and their digests")
         for file, digest in code.items():
             if digest != file_digest(file):
                 raise UserError(f"{file}: changed since {path} was written; start the workflow again")
@@ -101,7 +105,22 @@ class PoolSpec(Spec):
     def of(cls, audit: Audit, dataset: str) -> Self:
         """Specify a data set's pool."""
         section = audit.datasets[dataset]
-        values = section.model_dump(exclude_defaults=True) | {"source": section.source or dataset}
+        values = section.model_dump(exclude_defaults=True, exclude={"groups", "architectures"}) | {
+            "source": section.source or dataset
+        }
+        return cls(seed=audit.seed, name=dataset, dataset=Dataset(**values))
+
+
+class GroupsSpec(PoolSpec):
+    """The groups of a pool's audited records."""
+
+    @classmethod
+    def of(cls, audit: Audit, dataset: str) -> Self:
+        """Specify a data set's groups."""
+        section = audit.datasets[dataset]
+        values = section.model_dump(exclude_defaults=True, exclude={"architectures"}) | {
+            "source": section.source or dataset
+        }
         return cls(seed=audit.seed, name=dataset, dataset=Dataset(**values))
 
 
@@ -352,13 +371,14 @@ class SideBySideSpec(Spec):
     dataset: str
     architectures: dict[str, tuple[tuple[str, Epsilon, str], ...]]
     """Mechanism, ε and heading of every setting, by architecture."""
+    figures: Figures = Figures()
 
     @classmethod
     def of(cls, audit: Audit, dataset: str) -> Self:
         """Specify a data set's figure."""
         groups = expand.side_by_side_settings(audit, dataset).items()
         headings = {name: tuple((one.mechanism, one.epsilon, one.label) for one in group) for name, group in groups}
-        return cls(dataset=dataset, architectures=headings)
+        return cls(dataset=dataset, architectures=headings, figures=audit.report.figures)
 
 
 class FiltersSpec(Spec):
@@ -374,6 +394,7 @@ class FiltersSpec(Spec):
     """Records that are drawn."""
     architectures: dict[str, tuple[tuple[str, str], ...]]
     """Heading and folder of every setting, by architecture."""
+    figures: Figures = Figures()
 
     @classmethod
     def of(cls, audit: Audit, dataset: str) -> Self:
@@ -386,6 +407,7 @@ class FiltersSpec(Spec):
             top=audit.explainers.read(Top).llm_top,
             shown=audit.explanation_metrics.shown,
             architectures={name: tuple((one.label, one.path) for one in group) for name, group in groups},
+            figures=audit.report.figures,
         )
 
 

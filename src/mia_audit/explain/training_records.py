@@ -15,7 +15,7 @@ from mia_audit.explain.private_local.solver import Problem
 from mia_audit.runtime.memory import AdaptiveBatchSize
 
 if TYPE_CHECKING:
-    from jaxtyping import Bool, Float, Int
+    from jaxtyping import Bool, Float, Int, Shaped
     from torch import nn
 
     from mia_audit.models import Inputs
@@ -37,6 +37,8 @@ class Members:
     shadow: int
     _explained: ExplanationSet | None = None
     _last: tuple[Sequence[int], list[Problem]] = field(default=((), []))
+    persons: Shaped[np.ndarray, " N"] | None = None
+    """The ids of the records' persons, where the unit is the person."""
 
     @property
     def explained(self) -> ExplanationSet:
@@ -44,7 +46,8 @@ class Members:
         if self._explained is None:
             rows = torch.as_tensor(np.flatnonzero(self.member), device=self.inputs.device)
             records, values = zip(*AdaptiveBatchSize(ROWS)(lambda size: list(self._labelled(rows, size))), strict=True)
-            self._explained = ExplanationSet.of(np.concatenate(records), np.concatenate(values))
+            persons = None if self.persons is None else self.persons[self.member]
+            self._explained = ExplanationSet.of(np.concatenate(records), np.concatenate(values), persons=persons)
         return self._explained
 
     @torch.no_grad()

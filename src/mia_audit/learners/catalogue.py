@@ -1,6 +1,5 @@
 """The registry of learners, and how an architecture.json names one; nothing here imports torch."""
 
-import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -8,6 +7,7 @@ from typing import Any, TypeVar
 from mia_audit.errors import UserError
 from mia_audit.learners.protocol import Compute, Learner, LearnerFactory, ModelSection
 from mia_audit.registry import Registry, file_digest
+from mia_audit.storage.foreign_json import parse_json
 
 learners: Registry[LearnerFactory] = Registry("learner", "mia_audit.learners.kinds", "-")
 
@@ -18,14 +18,17 @@ def open_learner(path: Path, compute: Compute) -> tuple[dict[str, Any], Learner]
     A missing or damaged file, an unknown learner and an architecture that the learner refuses are UserErrors that name the file.
     """
     try:
-        architecture = json.loads(path.read_text(encoding="utf-8"))
+        architecture = parse_json(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise UserError(f"{path}: no such file; expected what `mia-audit architecture` writes") from None
     except (OSError, ValueError) as error:
         raise UserError(f"{path}: not JSON ({error}); expected what `mia-audit architecture` writes") from None
-    if not isinstance(architecture, dict) or "learner" not in architecture:
+    if not isinstance(architecture, dict) or not isinstance(architecture.get("learner"), str):
         raise UserError(f"{path}: the key 'learner' is missing; expected what `mia-audit architecture` writes")
-    for file, digest in architecture.get("code", {}).items():
+    code = architecture.get("code", {})
+    if not isinstance(code, dict):
+        raise UserError(f"{path}: code: expected files of code and their digests")
+    for file, digest in code.items():
         if digest != file_digest(file):
             raise UserError(f"{file}: changed since {path} was written; start the workflow again")
     try:

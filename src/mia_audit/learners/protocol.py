@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     import numpy as np
-    from jaxtyping import Bool, Float, Int
+    from jaxtyping import Bool, Float, Int, Shaped
     from torch import Tensor, nn
 
     from mia_audit.models import Inputs
@@ -50,11 +50,15 @@ class ModelSection:
 
 @dataclass(frozen=True)
 class TrainedOn:
-    """The pool's records, which of them trained a model, and the number of that shadow model."""
+    """The pool's records, which of them trained a model, and the number of that shadow model.
+
+    `persons` are the ids of the records' persons [N] where the unit is the person.
+    """
 
     records: Records
     members: Bool[np.ndarray, " N"]
     shadow: int
+    persons: Shaped[np.ndarray, " N"] | None = None
 
 
 @dataclass(frozen=True)

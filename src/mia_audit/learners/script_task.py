@@ -40,12 +40,13 @@ class Task:
     """The ε that the model's guarantee is to have; infinite without privacy."""
     delta: float | None
     """The δ that goes with it; None without privacy."""
-    seed: int
-    """63 bits, another number for every model. The global generators of random, numpy and torch are seeded by it too."""
+    seed: int | None
+    """63 bits, another number for every model; None for a model that is released (docs/release.md), whose randomness has to be its
+    own. The global generators of random, numpy and torch are seeded by it too, or else by the operating system's entropy."""
     shadow: int
     """The number of the model."""
-    key: tuple[int | str, ...]
-    """What the seed is derived from, together with the number of the model."""
+    key: tuple[int | str, ...] | None
+    """What the seed is derived from, together with the number of the model; None where there is no seed."""
     parameters: Mapping[str, Any]
     """The architecture's `parameters` in the config."""
     training: Training

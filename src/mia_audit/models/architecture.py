@@ -1,6 +1,5 @@
 """Build models: from an architecture's section of the config, or from architecture.json."""
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from mia_audit.models.catalogue import Family, Parameters, architectures
 from mia_audit.models.memory import pass_of_one_record
 from mia_audit.models.weights import load_weights
 from mia_audit.registry import code_files
+from mia_audit.storage.foreign_json import parse_json
 
 LEARNER = "torch-module"
 """The learner of all architectures described here."""
@@ -111,7 +111,7 @@ def construct(architecture: Mapping[str, Any], seed: int) -> nn.Module:
 def read_architecture(path: Path) -> dict[str, Any]:
     """Read the architecture.json of a torch module; a missing, damaged or foreign file is a UserError that names it."""
     try:
-        architecture = json.loads(path.read_text(encoding="utf-8"))
+        architecture = parse_json(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise UserError(f"{path}: no such file; expected what `mia-audit architecture` writes") from None
     except (OSError, ValueError) as error:

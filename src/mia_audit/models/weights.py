@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from mia_audit.errors import UserError
 from mia_audit.seeds import AUDIT_ONLY
 from mia_audit.storage import atomic_write
+from mia_audit.storage.foreign_json import parse_object
 
 WEIGHTS = "weights.safetensors"
 """A model's weights in the folder of a shadow model."""
@@ -58,7 +59,7 @@ def read_weights(path: Path) -> dict[str, Tensor]:
         raise UserError(f"{path}: no such file; expected weights in safetensors")
     try:
         with safe_open(path, framework="pt") as file:
-            digest = json.loads((file.metadata() or {}).get(WRITTEN, "{}")).get("digest")
+            digest = parse_object((file.metadata() or {}).get(WRITTEN, "{}")).get("digest")
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (SafetensorError, OSError, ValueError) as error:
         raise UserError(f"{path}: truncated or not safetensors ({error}). {remedy(path)}") from None

@@ -92,7 +92,7 @@ def models_of(audit: Audit, sizes: Mapping[str, Size]) -> Models:
     """Build every built-in model once on every pool's shape; raises UserError for one that does not fit."""
     models = {}
     for dataset, size in sizes.items():
-        for name in audit.architectures:
+        for name in audit.architectures_of(dataset):
             if audit.architectures[name].learner != BUILT_IN:
                 continue
             section = resolved_architecture(audit, name)
@@ -112,7 +112,8 @@ def estimate(
     for size in sizes.values():
         plan.store("pools", size.bytes)
     for dataset in audit.datasets:
-        for architecture, section in audit.architectures.items():
+        for architecture in audit.architectures_of(dataset):
+            section = audit.architectures[architecture]
             if section.pretrained == "public":
                 key = (dataset, architecture)
                 cost = costs.step(models[key], Mechanism(mechanism="none"), section.pretraining)
@@ -136,18 +137,19 @@ def estimate(
 
 def _setting(plan: Plan, audit: Audit, setting: Setting, size: Size, metadata: Mapping[str, Any], costs: Costs) -> None:
     count = audit.membership.models
-    mechanism = resolved_mechanism(audit, setting.mechanism)
+    mechanism = resolved_mechanism(audit, setting.mechanism, setting.dataset)
     training = audit.training_of(setting.architecture, setting.mechanism)
     inside = _members(audit, setting.dataset, size.records)
     private = mechanism.kind.per_record
-    per_epoch = max(1, round(inside / training.batch)) if private else ceil(inside / training.batch)
+    units = inside * size.persons / size.records if mechanism.by_person and size.persons else inside
+    per_epoch = max(1, round(units / training.batch)) if private else ceil(inside / training.batch)
     step = costs.step(metadata, mechanism, training)
     stage = f"train {setting.mechanism}"
     plan.models += count
     plan.add(stage, count * _training(step, training.epochs * per_epoch, training.epochs * inside))
     plan.add(stage, count * size.records * costs.forward(metadata))
     if private:
-        once = costs.calibration(mechanism, training, round(inside), float(setting.epsilon))
+        once = costs.calibration(mechanism, training, round(units), float(setting.epsilon))
         plan.add(stage, len(blocks(audit)) * once)
     weights, batch = 4 * metadata["parameters"], audit.compute.micro_batch
     plan.store("weights", count * weights)

@@ -7,6 +7,7 @@ from pathlib import Path
 from mia_audit.config.schema import Audit
 from mia_audit.errors import UserError
 from mia_audit.pools.section import Dataset
+from mia_audit.pools.store import read_persons
 from mia_audit.storage import open_table, table_metadata
 
 UNITS = {"TB": 1e12, "GB": 1e9, "MB": 1e6, "kB": 1e3}
@@ -20,6 +21,8 @@ class Size:
     public: int
     shape: tuple[int, ...]
     classes: int
+    persons: int = 0
+    """Of the audited records, where the unit is the person and their number is known."""
 
     @property
     def bytes(self) -> int:
@@ -58,7 +61,9 @@ def size_of(audit: Audit, dataset: str, results: Path, given: dict[str, Size]) -
     if pool.exists():
         metadata = table_metadata(pool, "records")
         records = open_table(pool, "records").metadata.num_rows
-        return Size(records, section.public, tuple(metadata["shape"]), len(metadata["classes"]))
+        ids = read_persons(pool) if section.by_person else None
+        persons = 0 if ids is None else len(set(ids.tolist()))
+        return Size(records, section.public, tuple(metadata["shape"]), len(metadata["classes"]), persons)
     source = SOURCES.get(section.source or dataset)
     if source is None:
         raise UserError(
@@ -88,7 +93,7 @@ def _selected(source: Size, section: Dataset) -> Size:
     each = source.records / PERSONS.get(section.source, source.records) if section.by_person else 1
     public = round(section.public * each)
     records = round(section.records * each) if section.records else source.records - public
-    return Size(records, public, shape, source.classes)
+    return Size(records, public, shape, source.classes, round(records / each) if section.by_person else 0)
 
 
 def human(size: float) -> str:

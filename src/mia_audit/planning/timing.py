@@ -90,12 +90,16 @@ class Measured:
         budget = 8.0 if mechanism.kind.private else float("inf")
         rough = mechanism.model_copy(update={"accountant": "rdp"})  # the step is the same, and calibration quick
         public = _one_record(architecture["input_shape"], self.device)
-        job = Job(model, 2 * training.batch, budget, training, self.batch, b"plan", public)
-        protection = mechanism.kind(rough, job)
+        # two records a person: what a step costs depends on the records alone
+        persons = torch.arange(4 * training.batch) // 2 if mechanism.by_person else None
+        records = 2 * training.batch if persons is None else len(persons)
+        protection = mechanism.kind(rough, Job(model, records, budget, training, self.batch, b"plan", public, persons))
         optimizer = OPTIMIZERS[training.optimizer]([p for p in model.parameters() if p.requires_grad], training)
 
         def run(inputs: Tensor, labels: Tensor) -> None:
-            protection.backward(inputs, labels)
+            protection.backward(
+                inputs, labels, *(() if persons is None else (persons[: len(inputs)].to(inputs.device),))
+            )
             optimizer.step()
 
         with computing(model, training.precision or "float32"):
@@ -103,7 +107,8 @@ class Measured:
 
     def _calibration(self, mechanism: Mechanism, training: Training, records: int, epsilon: float) -> float:
         model = nn.Sequential(nn.Conv2d(1, 1, 1), nn.Flatten(), nn.Linear(1, 1))  # channels, for noise by channel
-        job = Job(model, records, epsilon, training, 1, b"plan", _one_record((1, 1, 1)))
+        persons = torch.arange(records) if mechanism.by_person else None
+        job = Job(model, records, epsilon, training, 1, b"plan", _one_record((1, 1, 1)), persons)
         start = self._clock()
         protection = mechanism.kind(mechanism, job)
         protection.spent(training.epochs * protection.steps_per_epoch)

@@ -13,6 +13,7 @@ from mia_audit.registry import Registry
 
 if TYPE_CHECKING:
     import numpy as np
+    import polars as pl
     from jaxtyping import Int, Num, Shaped
 
     Load = Callable[[Dataset, str], "Source"]
@@ -48,6 +49,11 @@ class Source:
     """Features that are 0 or 1 whatever the records are: a word or not, true or false."""
     persons: Shaped[np.ndarray, " n"] | None = None
     """The id of every record's person, int64 or text, where the section names them."""
+    columns: Callable[[str], pl.Series] | None = None
+    """Returns what the data say of every record under a name, a feature or not; UserError for a name that they lack.
+
+    Without it the names of `features` are known, where the records are rows of a table.
+    """
 
 
 @dataclass(frozen=True)

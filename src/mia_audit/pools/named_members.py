@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     import polars as pl
     from jaxtyping import Bool, Int
 
+    from mia_audit.pools.persons import Persons
     from mia_audit.pools.section import Dataset
 
 COLUMN = "column:"
@@ -41,6 +42,18 @@ def named_members(
             " an audit needs some of either kind"
         )
     return found
+
+
+def check_persons(member: Bool[np.ndarray, " n"], persons: Persons, where: str) -> None:
+    """Raise UserError where a model was trained on some records of a person and not on others: then nobody is in or out."""
+    inside = np.bincount(persons.of, weights=member, minlength=len(persons))
+    if (split := (inside > 0) & (inside < persons.records)).any():
+        first = int(np.argmax(split))
+        raise UserError(
+            f"{where}: person {persons.ids[first]} was trained on in part ({inside[first]:.0f} of {persons.records[first]} records,"
+            f" {split.sum()} such in all): expected all of a person's records or none; name the rest, or audit rows (datasets.*.unit:"
+            " record)"
+        )
 
 
 def _rows(dataset: Dataset, members: str, identifier: str, count: int, where: str) -> np.ndarray:

@@ -14,6 +14,7 @@ import numpy as np
 from mia_audit.errors import UserError, first_line, suggest
 
 if TYPE_CHECKING:
+    import polars as pl
     from jaxtyping import Int, Shaped
 
     Ids = Shaped[np.ndarray, " n"]
@@ -115,9 +116,28 @@ def _ids_of_pattern(pattern: str, names: Sequence[str], where: str) -> Ids:
 
 
 def _ids_of_csv(path: str, names: Sequence[str], where: str) -> Ids:
+    frame, rows = _rows_of_files(path, names, f"{where}.person: {path}")
+    ids = ids_of_column(frame["person"], f"{where}.person: {path}: column 'person'")
+    return np.array(ids[rows].tolist())
+
+
+def column_of_files(path: str, names: Sequence[str], where: str, column: str) -> pl.Series:
+    """Return a further column of the CSV file that names the persons of images, in the images' order; UserError without one."""
+    if not path.lower().endswith(".csv"):
+        raise UserError(
+            f"{where}.groups: '{column}': of images only the CSV file that person names says more than the class; expected one with"
+            " the columns file, person and this one"
+        )
+    frame, rows = _rows_of_files(path, names, f"{where}.person: {path}")
+    if column not in frame.columns:
+        raise UserError(f"{where}.groups: {path} has no column '{column}': {suggest(column, frame.columns)}")
+    return frame[column][rows]
+
+
+def _rows_of_files(path: str, names: Sequence[str], what: str) -> tuple[pl.DataFrame, list[int]]:
+    """Return a CSV file with the columns `file` and `person`, and every image's row in it."""
     import polars as pl
 
-    what = f"{where}.person: {path}"
     try:
         frame = pl.read_csv(path, infer_schema_length=None, glob=False)
     except (pl.exceptions.PolarsError, OSError) as error:
@@ -126,8 +146,7 @@ def _ids_of_csv(path: str, names: Sequence[str], where: str) -> Ids:
     for column in ("file", "person"):
         if column not in frame.columns:
             raise UserError(f"{what} has no column '{column}': {suggest(column, frame.columns)}")
-    ids = ids_of_column(frame["person"], f"{what}: column 'person'")
-    known: dict[str, Any] = dict(zip(frame["file"].cast(pl.String).to_list(), ids.tolist(), strict=True))
+    known = {name: row for row, name in enumerate(frame["file"].cast(pl.String).to_list())}
     if len(known) < len(frame):
         raise UserError(f"{what}: a file is listed twice; expected every image once")
     if lacking := [name for name in names if name not in known]:
@@ -135,7 +154,7 @@ def _ids_of_csv(path: str, names: Sequence[str], where: str) -> Ids:
             f"{what}: no person for {len(lacking)} of {len(names)} images, {lacking[0]} first: list every image below the data"
             " set's path, as folder/name"
         )
-    return np.array([known[name] for name in names])
+    return frame, [known[name] for name in names]
 
 
 def ids_of_column(column: Any, what: str) -> Ids:

@@ -1,5 +1,6 @@
 """Sections of a config for data sets and for the membership of training sets."""
 
+from itertools import pairwise
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, FiniteFloat, PositiveFloat, PositiveInt, model_validator
@@ -60,6 +61,11 @@ class Dataset(Section):
     """`standardise: private`: ε of all constants together, for the whole pool; what a mechanism spends comes on top (docs/privacy.md)."""
     standardise_delta: Probability = 1e-5
     """`standardise: private`: δ of that ε."""
+    architectures: tuple[str, ...] = ()
+    """Architectures of this audit that are trained on it; all when left out."""
+    groups: tuple[str | dict[Column, tuple[FiniteFloat, ...]], ...] = ()
+    """Columns by whose values every result is sliced (docs/groups.md), `class`, or `records`: how many records a person has.
+    `{age: [18, 40, 65]}` cuts a column of numbers at these edges; without edges one of many values is cut at its quartiles."""
     mean: float | tuple[float, ...] | None = None
     """Images: subtracted from pixels scaled to [0, 1], a number or one a channel; left out, what the model's own weights want, else 0.5."""
     std: PositiveFloat | tuple[PositiveFloat, ...] | None = None
@@ -69,6 +75,29 @@ class Dataset(Section):
     def by_person(self) -> bool:
         """Whether all records of a person are in a training set together, or none."""
         return bool(self.person) and self.unit != "record"
+
+    @property
+    def edges_of_groups(self) -> dict[str, tuple[float, ...]]:
+        """The columns of `groups` with the edges that numbers are cut at, none where they are left out."""
+        return {
+            name: edges
+            for one in self.groups
+            for name, edges in ([(one, ())] if isinstance(one, str) else [*one.items()])
+        }
+
+    @model_validator(mode="after")
+    def _groups(self) -> Self:
+        names = [name for one in self.groups for name in ([one] if isinstance(one, str) else one)]
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise ValueError(f"groups: '{twice[0]}' is given twice")
+        for name, edges in self.edges_of_groups.items():
+            if any(second <= first for first, second in pairwise(edges)):
+                raise ValueError(f"groups.{name}: expected edges from the lowest up, each once, got {list(edges)}")
+        if "records" in names and not self.person:
+            raise ValueError(
+                "groups: records counts a person's records, but person, which says whose they are, is not given"
+            )
+        return self
 
     @model_validator(mode="after")
     def _unit(self) -> Self:

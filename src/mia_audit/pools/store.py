@@ -61,6 +61,11 @@ class StoredRecords:
     metadata: dict[str, Any]
     persons: Shaped[np.ndarray, " n"] | None = None
 
+    @property
+    def units(self) -> Shaped[np.ndarray, " n"] | None:
+        """The ids of the records' persons where the pool goes by them; None where the unit is the record."""
+        return self.persons if self.metadata.get("unit") == "person" else None
+
 
 def read_records(folder: Path, stem: str = "records") -> StoredRecords:
     """Open a pool's audited (`records`) or public (`public`) records; a wrong or damaged file is a UserError that names it."""

@@ -6,7 +6,7 @@ losses otherwise (Koskela et al. 2020; Doroshenko et al. 2022); `prv` and `rdp` 
 
 import math
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 
@@ -170,11 +170,22 @@ def _scaled(log_tail: float, epsilon: float, kept: float) -> float:
 
 
 def _rdp(noise_multiplier: float, sampling_rate: float, steps: int, delta: float) -> float:
+    known = rdp_of_steps(noise_multiplier, sampling_rate, steps, ORDERS)
+    from opacus.accountants.analysis import rdp
+
+    return max(0.0, float(rdp.get_privacy_spent(orders=ORDERS, rdp=known, delta=delta)[0]))
+
+
+def rdp_of_steps(noise_multiplier: float, sampling_rate: float, steps: int, orders: Sequence[float]) -> list[float]:
+    """Return the Rényi divergence of `steps` steps at every order (Mironov et al. 2019), by Opacus.
+
+    An order at which its sum overflows bounds nothing: inf.
+    """
     guard()
     from opacus.accountants.analysis import rdp
 
-    known = rdp.compute_rdp(q=sampling_rate, noise_multiplier=noise_multiplier, steps=steps, orders=ORDERS)
-    return max(0.0, float(rdp.get_privacy_spent(orders=ORDERS, rdp=known, delta=delta)[0]))
+    known = rdp.compute_rdp(q=sampling_rate, noise_multiplier=noise_multiplier, steps=steps, orders=list(orders))
+    return [math.inf if math.isnan(divergence) else float(divergence) for divergence in known]
 
 
 def _prv(noise_multiplier: float, sampling_rate: float, steps: int, delta: float) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Literal, Protocol, Self, TypeVar, runtime_checkable
 
 from pydantic import PositiveInt, field_validator, model_validator
 
@@ -66,6 +66,16 @@ class Job:
     """Inputs and labels of the pool's public records, for mechanisms that read them."""
     persons: Tensor | None = None
     """The person of every record of the training set [n], numbered from 0 by their first records, where the guarantee is theirs."""
+    summands: int = 1
+    """Normal numbers that each one of the noise is the sum of; `mia_audit.privacy.noise.RELEASED` for a model that is released."""
+
+
+@runtime_checkable
+class Foreseeable(Protocol):
+    """A mechanism whose cost is known before a model is set up, as the ledger of a data set needs it."""
+
+    def foresee(self, section: Mechanism, epsilon: float, training: Steps, units: int) -> tuple[Terms, int]:
+        """Return the terms of a training on so many records (persons) and its number of steps."""
 
 
 class Protection(Protocol):

@@ -28,6 +28,7 @@ def check_privacy(epsilon: float, delta: float, where: str = "") -> None:
         raise UserError(f"{where}delta {delta:g}: expected a number between 0 and 1, far below 1/(records)")
 
 
+@cache
 def epsilon_of_gdp(mu: float, delta: float) -> float:
     """Return the ε at which μ-GDP is (ε, δ)-DP: δ = Φ(−ε/μ + μ/2) − e^ε Φ(−ε/μ − μ/2) (Dong et al. 2022, corollary 1)."""
     from scipy.special import log_ndtr

@@ -18,6 +18,7 @@ import math
 import os
 import re
 import secrets
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -30,6 +31,8 @@ from mia_audit.storage import create_once
 KIND, FORMAT = "mia-audit ledger", 1
 LONGEST = 1 << 26
 """No longer line is read, in bytes: that of an explanation of a million features."""
+BETWEEN_ATTEMPTS = 0.05
+"""Seconds between two attempts to hold a ledger that is in use."""
 _LINE = re.compile(rb"([0-9a-f]{8}) ([0-9a-f]{8}) ([0-9a-f]{64}) ")
 _PREFIX = 8 + 1 + 8 + 1 + 64 + 1
 
@@ -67,12 +70,13 @@ class Ledger:
     """The entries so far, in memory and, given a path, on disk.
 
     Opening a ledger that exists continues it; unit, adjacency and terms must be those it was begun with. One process at a
-    time may hold it. Raises UserError for a ledger of another header, one that is damaged, one that is in use, and a path
-    that is no regular file of this user.
+    time may hold it; another one waits for it for `patience` seconds. Raises UserError for a ledger of another header, one
+    that is damaged, one that is in use, and a path that is no regular file of this user.
     """
 
-    def __init__(self, path: Path | None, header: Header, check: Check = _anything) -> None:
+    def __init__(self, path: Path | None, header: Header, check: Check = _anything, patience: float = 0.0) -> None:
         self.path, self.header = path, header
+        self._patience = patience
         self.entries: list[Entry] = []
         self.head = ""
         """The digest of the last line: who keeps it elsewhere can tell that a copy was restored."""
@@ -138,12 +142,7 @@ class Ledger:
             _sync(path.parent)
         self._file = _opened(path, os.O_RDWR | os.O_APPEND)
         try:
-            try:
-                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                raise UserError(
-                    f"{path}: another process answers from this ledger; two of them would spend the budget twice"
-                ) from None
+            self._lock(path)
             self._refuse_replaced()
             found, self.entries, self.head, end = _parsed(path, self._file, self._check)
             self._compare(path, found)
@@ -152,6 +151,20 @@ class Ledger:
         except BaseException:
             self.close()
             raise
+
+    def _lock(self, path: Path) -> None:
+        until = time.monotonic() + self._patience
+        while True:
+            try:
+                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                if time.monotonic() >= until:
+                    raise UserError(
+                        f"{path}: another process answers from this ledger; two of them would spend the budget twice"
+                    ) from None
+                time.sleep(BETWEEN_ATTEMPTS)
+            else:
+                return
 
     def _compare(self, path: Path, found: Header) -> None:
         """Refuse a ledger that was begun with another unit, adjacency or terms."""

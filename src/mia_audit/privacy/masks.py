@@ -118,7 +118,8 @@ class ChannelNoise:
 
     def state(self, history: Sequence[tuple[Tensor, float]]) -> dict[str, Tensor]:
         """Return the masks of the epochs so far, as a checkpoint keeps them."""
-        channels = torch.stack([channels for channels, _ in history])
+        nothing = torch.zeros(0, self.count, dtype=torch.float64, device=self.device)  # before the first epoch
+        channels = torch.stack([channels for channels, _ in history]) if history else nothing
         return {
             "mask_channels": channels,
             "mask_rest": torch.tensor([rest for _, rest in history], dtype=torch.float64),

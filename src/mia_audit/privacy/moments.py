@@ -91,13 +91,14 @@ def release(
     bounds: Bounds,
     epsilon: float,
     delta: float,
-    secret: Secret,
+    secret: Secret | None,
     shares: Column | None = None,
 ) -> Moments:
     """Release the moments of n records' columns by one Gaussian mechanism with the least noise for (ε, δ).
 
     The noise is keyed, as that of a training, by the secret, all terms and the records' content: a release on other terms or
-    of other records has other noise. It is added in float64 and the sum rounded to float32.
+    of other records has other noise. It is added in float64 and the sum rounded to float32. Without a secret the noise is that
+    of a model that is released: from the operating system's entropy, every normal number the sum of four.
 
     With the `shares` of records in their persons, n counts persons and the guarantee is theirs; where every person has one
     record it is the same release.
@@ -107,7 +108,7 @@ def release(
     """
     import torch
 
-    from mia_audit.privacy.noise import Stream, training_key
+    from mia_audit.privacy.noise import RELEASED, Stream, fresh_key, training_key
 
     moved = sensitivity(len(bounds.low))
     multiplier = multiplier_for(epsilon, 1, delta)
@@ -121,7 +122,8 @@ def release(
         "epsilon": epsilon,
         "delta": delta,
     }
-    noise_source = Stream(training_key(secret, terms, digest.digest()), "moments")
+    key = fresh_key() if secret is None else training_key(secret, terms, digest.digest())
+    noise_source = Stream(key, "moments", RELEASED if secret is None else 1)
     noisy = noise_source.add_noise(torch.from_numpy(total.ravel()), multiplier * moved).double().numpy().reshape(2, -1)
     noise = multiplier * moved / records
     mean = np.clip(noisy[0] / records, -1, 1)
@@ -149,3 +151,16 @@ def release_between(
 ) -> Moments:
     """Release moments as `release` does, between the low and the high of every column."""
     return release(chunks, records, Bounds(*bounds), epsilon, delta, secret, shares)
+
+
+def release_afresh(
+    chunks: Iterable[Float[np.ndarray, "n d"]],
+    records: int,
+    bounds: tuple[Column, Column],
+    epsilon: float,
+    delta: float,
+    secret: Secret,
+    shares: Column | None = None,
+) -> Moments:
+    """Release moments as `release_between` does, with noise that nobody can repeat; the secret is not used."""
+    return release(chunks, records, Bounds(*bounds), epsilon, delta, None, shares)

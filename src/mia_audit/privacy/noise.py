@@ -3,13 +3,15 @@
 Every random number is a function of (key, counter): AES-256 in counter mode, whose 256-bit key is derived by HMAC-SHA256
 from the audit's seed, from every term of the training and from the content of the training set (`training_key`). Two
 trainings that differ in any of these have unrelated batches and unrelated noise; two that are equal have the same bytes.
-Under a seed that somebody else knows there is no privacy: the noise can be recomputed and subtracted.
+Under a seed that somebody else knows there is no privacy: the noise can be recomputed and subtracted. A model that is
+released has a `fresh_key` instead, which is nowhere but in the memory of the process that trains it.
 """
 
 import hashlib
 import hmac
 import json
 import math
+import secrets
 from collections.abc import Mapping
 from typing import Any
 
@@ -28,6 +30,10 @@ LANE = 1024
 
 ROWS = 256
 """Records digested at once."""
+
+RELEASED = 4
+"""Normal numbers that each one of the noise of a release is the sum of, over 2: whoever finds all values that float64 noise could
+have taken has to search 4 generators' at once (Holohan and Braghin 2021, section 4)."""
 
 MERSENNE_WORDS = 624
 MERSENNE_OFFSET = 24
@@ -59,13 +65,20 @@ def training_key(secret: tuple[int | str, ...], terms: Mapping[str, Any], conten
     return hmac.digest(json.dumps(secret).encode(), message.encode(), "sha256")
 
 
+def fresh_key() -> bytes:
+    """Return 256 bits of the operating system's entropy, the key of a training that nobody can repeat."""
+    return secrets.token_bytes(32)
+
+
 class Stream:
     """Random numbers for one purpose; draw number `counter` is the next, and nothing else has to be kept to go on from it.
 
-    The cipher's 128-bit block counter begins with the number of the draw, so that each draw has 2⁶⁴ blocks of its own.
+    The cipher's 128-bit block counter begins with the number of the draw, so that each draw has 2⁶⁴ blocks of its own. The
+    numbers that noise is made of are each the sum of `summands` normal ones, over its root.
     """
 
-    def __init__(self, key: bytes, purpose: str) -> None:
+    def __init__(self, key: bytes, purpose: str, summands: int = 1) -> None:
+        self._summands = summands
         self._key = hmac.digest(key, purpose.encode(), "sha256")
         self.counter = 0
 
@@ -86,7 +99,12 @@ class Stream:
         for start in range(0, len(total), block):
             part = slice(start, min(start + block, len(total)))
             size = part.stop - start
-            noise = _normal(draw(8 * math.ceil(size / (2 * LANE)) * 2 * LANE), total.device)[:size]
+            words = 8 * math.ceil(size / (2 * LANE)) * 2 * LANE
+            noise = _normal(draw(words), total.device)[:size]
+            for _ in range(self._summands - 1):
+                noise += _normal(draw(words), total.device)[:size]
+            if self._summands > 1:
+                noise /= math.sqrt(self._summands)
             noise *= deviation[part] if isinstance(deviation, Tensor) else deviation
             noisy[part] = noise.add_(total[part])
         return noisy

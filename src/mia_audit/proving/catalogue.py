@@ -28,7 +28,8 @@ class Options:
     """The claim, and of functions and commands what they take: how many records of how many features, of which domain.
 
     `secret_seed` says that the claim rests on the seed that is given: all its bits have to count, and two releases under it
-    (on another input, or on the terms of `terms`) have to be independent.
+    (on another input, or on the terms of `terms`) have to be independent. `gaussian` says that the claim is that of a Gaussian
+    mechanism without sampling: own mechanisms know whether theirs is.
     """
 
     epsilon: float | None = None
@@ -41,6 +42,7 @@ class Options:
     empty: bool = True
     secret_seed: bool = False
     terms: Sequence[Mapping[str, Any]] = ()
+    gaussian: bool = False
 
     def claim(self, adjacency: str) -> Claim:
         """Return the claim of an own mechanism, whose adjacency is known."""
@@ -99,10 +101,11 @@ def _external(name: str, run: Callable[..., Any], options: Options) -> Mechanism
     )
     other = neighbours[0].first.copy()
     other[0, 0] += 0.25  # adjacent to neither input of the pairs
+    claim = Claim(options.epsilon, options.delta, options.adjacency)
     return Mechanism(
         name,
         run,
-        Claim(options.epsilon, options.delta, options.adjacency),
+        claim.gaussian() if options.gaussian else claim,
         neighbours,
         options.terms,
         other if options.secret_seed else None,

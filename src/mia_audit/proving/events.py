@@ -15,7 +15,7 @@ from mia_audit.proving.observation import Observation
 from mia_audit.proving.sequential import RANGE, SHARES
 
 if TYPE_CHECKING:
-    from jaxtyping import Float
+    from jaxtyping import Bool, Float
 
 FACTS = 200
 """Most facts, and most repeated values, that are tried as events."""
@@ -32,8 +32,10 @@ CAUTION, HOPE = 0.01, 0.3
 MARGIN = 10.0
 """Taken from the worth of events that nothing but hope speaks for."""
 
-RARER = (0.1, 0.05, 0.02, 0.01, 0.005, 0.002, 0.001)
-"""How often rarer events occurred on the input that they are less likely on."""
+RARER = (0.1, 0.05, 0.02, 0.01, 0.005, 0.002, 0.001, 5e-4, 2e-4, 1e-4, 5e-5)
+"""How often rarer events occur on the input that they are less likely on, as far as can be told."""
+SEEN = 3
+"""A quantile beyond which fewer scores were seen is that of the normal distribution of their mean and deviation."""
 
 FIRST_OF_ALL = 1000.0
 """Added to the worth of events that speak against the claim."""
@@ -43,14 +45,37 @@ Features = Callable[[np.ndarray], np.ndarray]
 
 
 @dataclass(frozen=True)
+class Above:
+    """Whether a score of the numbers is above a threshold; numbers of another length than `size` never are."""
+
+    score: Features
+    threshold: float
+    size: int
+
+    def scores(self, observations: Sequence[Observation]) -> Float[np.ndarray, " t"]:
+        """Return the scores of runs, −∞ for numbers of another length."""
+        fits = np.fromiter((len(one.numbers) == self.size for one in observations), dtype=bool, count=len(observations))
+        scores = np.full(len(observations), -np.inf)
+        if fits.any():
+            scores[fits] = self.score(_matrix(observations, self.size))
+        return scores
+
+
+@dataclass(frozen=True)
 class Event:
     """A set of outputs, and on which of the two inputs it is the likelier one."""
 
     description: str
-    occurs: Callable[[Observation], bool]
+    occurs: Callable[[Observation], bool] | Above
     on_first: bool
     worth: float
     """What the pilot promises (see `_worth`)."""
+
+    def occurred(self, observations: Sequence[Observation]) -> Bool[np.ndarray, " t"]:
+        """Return in which runs it occurred."""
+        if isinstance(self.occurs, Above):
+            return np.asarray(self.occurs.scores(observations) > self.occurs.threshold)
+        return np.fromiter(map(self.occurs, observations), dtype=bool, count=len(observations))
 
 
 def best_event(first: Sequence[Observation], second: Sequence[Observation], claim: Claim) -> Event:
@@ -65,16 +90,21 @@ def rarer_events(event: Event, first: Sequence[Observation], second: Sequence[Ob
     A Gaussian mechanism's ε is that of its rarest outputs, which a small pilot says nothing about: how rare pays depends on
     how many trials there will be.
     """
+    from scipy.special import ndtri
+
     above = event.occurs
-    if not isinstance(above, _Above):
+    if not isinstance(above, Above):
         return []
-    unlikely = _matrix(second if event.on_first else first, above.size)
-    scores = np.sort(above.score(unlikely))[::-1]
-    places = [math.floor(share * len(scores)) for share in RARER]
-    thresholds = [float(scores[place]) for place in dict.fromkeys(places) if 0 < place < len(scores)]
+    unlikely = above.scores(second if event.on_first else first)
+    unlikely = np.sort(unlikely[np.isfinite(unlikely)])[::-1]
+    if len(unlikely) < 2:
+        return []
+    normal = unlikely.mean() - unlikely.std() * ndtri(np.array(RARER))
+    places = [math.floor(share * len(unlikely)) for share in RARER]
+    thresholds = [float(unlikely[at] if at >= SEEN else beyond) for at, beyond in zip(places, normal, strict=True)]
     name = event.description.rpartition(" above ")[0]
     return [
-        Event(f"{name} above {cut:.6g}", _Above(above.score, cut, above.size), event.on_first, event.worth)
+        Event(f"{name} above {cut:.6g}", Above(above.score, cut, above.size), event.on_first, event.worth)
         for cut in dict.fromkeys(thresholds)
         if cut > above.threshold
     ]
@@ -162,20 +192,8 @@ def _numbers(first: Sequence[Observation], second: Sequence[Observation], claim:
             worth = _worth(a, b, trials, claim)
             best = int(np.argmax(worth))
             yield Event(
-                f"{name} above {cuts[best]:.6g}", _Above(score, float(cuts[best]), size), on_first, float(worth[best])
+                f"{name} above {cuts[best]:.6g}", Above(score, float(cuts[best]), size), on_first, float(worth[best])
             )
-
-
-@dataclass(frozen=True)
-class _Above:
-    score: Features
-    threshold: float
-    size: int
-
-    def __call__(self, observation: Observation) -> bool:
-        if len(observation.numbers) != self.size:
-            return False
-        return bool(self.score(observation.numbers[None])[0] > self.threshold)
 
 
 def _matrix(side: Sequence[Observation], size: int) -> Float[np.ndarray, "t p"]:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
+
+from mia_audit.privacy.gaussian import mu_for
 
 ADJACENCIES = ("add-remove", "replace", "zero-out")
 """How neighbouring inputs differ: by a record more, by one replaced, or by one whose term is taken out, their number being public."""
@@ -21,6 +24,19 @@ class Claim:
     epsilon: float
     delta: float
     adjacency: str
+    mu: float | None = None
+    """μ of the Gaussian DP that the claim follows from, if it does: then that is claimed too, and tested more sharply."""
+
+    @property
+    def apart(self) -> Claim | None:
+        """What μ-GDP says of the event that tells its inputs apart best: (0, 2Φ(μ/2) − 1)-DP (Dong et al. 2022, corollary 1)."""
+        if self.mu is None:
+            return None
+        return Claim(0.0, math.erf(self.mu / math.sqrt(8)), self.adjacency)
+
+    def gaussian(self) -> Claim:
+        """Return the claim of a mechanism whose ε at δ follows from Gaussian DP."""
+        return replace(self, mu=mu_for(self.epsilon, self.delta))
 
 
 @dataclass(frozen=True)
@@ -71,15 +87,27 @@ class Finding:
     counts: tuple[int, int] | None = None
     """Occurrences of the event on the first and on the second input."""
     inputs: tuple[Any, Any] | None = field(default=None, repr=False)
+    gaussian_bound: float | None = None
+    """ε at the claim's δ of the least Gaussian DP that the mechanism can have, where the claim is one of Gaussian DP."""
 
     @property
     def share(self) -> float | None:
         """The lower bound as a share of the claimed ε."""
         return None if self.lower_bound is None or self.claim is None else self.lower_bound / self.claim.epsilon
 
+    @property
+    def gaussian_share(self) -> float | None:
+        """The bound by Gaussian DP as a share of the claimed ε."""
+        return None if self.gaussian_bound is None or self.claim is None else self.gaussian_bound / self.claim.epsilon
+
+    @property
+    def reached(self) -> float | None:
+        """The larger one of both shares."""
+        return None if self.share is None else max(self.share, self.gaussian_share or 0.0)
+
     def as_json(self) -> dict[str, Any]:
         """Return the finding as JSON takes it; the inputs of a counterexample alone are written out."""
-        written = {**asdict(self), "share": self.share, "inputs": None}
+        written = {**asdict(self), "share": self.share, "gaussian_share": self.gaussian_share, "inputs": None}
         if self.verdict == "refuted" and self.inputs is not None:
             written["inputs"] = [plain(one) for one in self.inputs]
         return written
@@ -110,9 +138,9 @@ class Verdict:
 
     @property
     def best(self) -> Finding | None:
-        """The finding that reached the largest share of its claim."""
-        bounded = [finding for finding in self.findings if finding.share is not None]
-        return max(bounded, key=lambda finding: finding.share or 0.0, default=None)
+        """The finding that reached the largest share of its claim, by either bound."""
+        bounded = [finding for finding in self.findings if finding.reached is not None]
+        return max(bounded, key=lambda finding: finding.reached or 0.0, default=None)
 
     def as_json(self) -> dict[str, Any]:
         """Return the verdict as JSON takes it."""
@@ -123,6 +151,8 @@ class Verdict:
             "verdict": "refuted" if self.refuted else "held",
             "lower_bound": best.lower_bound if best else None,
             "share": best.share if best else None,
+            "gaussian_bound": best.gaussian_bound if best else None,
+            "gaussian_share": best.gaussian_share if best else None,
             "seconds": round(self.seconds, 1),
             "findings": [finding.as_json() for finding in self.findings],
         }

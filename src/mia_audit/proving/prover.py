@@ -7,10 +7,12 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from statistics import NormalDist
+from typing import Any, Literal, cast
 
 from mia_audit.errors import UserError
-from mia_audit.proving.events import FIRST_OF_ALL, Event, best_event, rarer_events
+from mia_audit.privacy.gaussian import epsilon_of_gdp
+from mia_audit.proving.events import FIRST_OF_ALL, Above, Event, best_event, rarer_events
 from mia_audit.proving.mechanism import Claim, Finding, Mechanism, Pair, Verdict
 from mia_audit.proving.observation import Observation, observe, scratch_folder
 from mia_audit.proving.probes import seed_bits
@@ -20,16 +22,20 @@ FIRST = 200
 """Trials of every game before the most promising ones get the rest."""
 PROMISING = 3
 """Games that are played to the end."""
-ROUNDS = 3
+ROUNDS = 4
 """Times that an event is chosen, the later ones from all trials before."""
 GROWTH = 4
 """Trials of a round, over those before it."""
+LEARNED = 10_000
+"""Trials on each input that events are learned from, at most: of the others counts alone are kept."""
+LOOKS = 50
+"""A chunk has at least so large a part of the trials before it: a look at the evidence costs more than a quick mechanism's run."""
 FIRST_SHARE = 0.6
 """Share of the time that all games together may take before the most promising ones get the rest."""
 PILOT_SHARE = 0.5
 """Share of a game's time that a slow mechanism's pilot may take."""
 CHUNK = 20
-"""Trials between two looks at the evidence."""
+"""Trials between two looks at the evidence, at least."""
 SINGLE = "one release"
 """The check that every pair is put to."""
 JOINT = 3
@@ -66,10 +72,10 @@ class Round:
     """Whether the best event can be shown to refute nothing."""
 
     @classmethod
-    def on(cls, first: Sequence[Observation], second: Sequence[Observation], claim: Claim) -> Round:
+    def on(cls, first: Sequence[Observation], second: Sequence[Observation], claim: Claim, rare: bool) -> Round:
         """Choose events by what was seen so far; the best has half of the level, if there are others."""
         best = best_event(first, second, claim)
-        rarer = rarer_events(best, first, second)
+        rarer = rarer_events(best, first, second) if rare else []
         return cls(Bet(best, 0.5 if rarer else 1.0), [Bet(event, 0.5 / len(rarer)) for event in rarer])
 
     @property
@@ -77,13 +83,71 @@ class Round:
         """All events of the round."""
         return [self.best, *self.rarer]
 
-    def count(self, on_first: Observation, on_second: Observation) -> None:
-        """Count one pair of trials; a rarer event occurs where the best does, or not at all."""
+    def count(self, on_first: Sequence[Observation], on_second: Sequence[Observation]) -> None:
+        """Count pairs of trials; a rarer event occurs where the best one's score is above its own threshold."""
         sides = (on_first, on_second) if self.best.event.on_first else (on_second, on_first)
-        occurred = [self.best.event.occurs(one) for one in sides]
-        self.best.evidence.add(*occurred)
-        for bet in self.rarer:
-            bet.evidence.add(*(known and bet.event.occurs(one) for known, one in zip(occurred, sides, strict=True)))
+        if not self.rarer:
+            self.best.evidence.add(*map(self.best.event.occurred, sides))
+            return
+        assert isinstance(self.best.event.occurs, Above)
+        scores = [self.best.event.occurs.scores(side) for side in sides]
+        for bet in self.bets:
+            assert isinstance(bet.event.occurs, Above)
+            bet.evidence.add(*(score > bet.event.occurs.threshold for score in scores))
+
+
+@dataclass
+class Bets:
+    """All rounds of bets against one claim, on the trials of a game."""
+
+    claim: Claim
+    rare: bool
+    """Whether rarer events are bet on too: those at which the ε of (ε, δ)-DP is reached."""
+    level: float = 0.01
+    """α of all rounds together."""
+    rounds: list[Round] = field(default_factory=list)
+
+    @property
+    def round_level(self) -> float:
+        """α of a round."""
+        return self.level / ROUNDS
+
+    @property
+    def refuted(self) -> bool:
+        """Whether one of the rounds refutes the claim."""
+        return any(
+            bet.evidence.log_wealth(self.claim.epsilon, self.claim.delta) >= -math.log(self.round_level * bet.share)
+            for one in self.rounds
+            for bet in one.bets
+        )
+
+    @property
+    def hopeless(self) -> bool:
+        """Whether the event of the last round can be shown to refute nothing."""
+        return bool(self.rounds) and self.rounds[-1].hopeless
+
+    def choose(self, seen: tuple[list[Observation], list[Observation]], trials: int) -> None:
+        """Begin another round where the event can refute nothing, or a better one may be learned from what was seen since."""
+        if self.rounds:
+            current = self.rounds[-1]
+            grown = trials >= GROWTH * (trials - current.best.evidence.trials)
+            if len(self.rounds) == ROUNDS or not (current.hopeless or grown):
+                return
+        self.rounds.append(Round.on(*seen, self.claim, self.rare))
+
+    def count(self, on_first: Sequence[Observation], on_second: Sequence[Observation]) -> None:
+        """Count pairs of trials for every round: an earlier event has more of them."""
+        for one in self.rounds:
+            one.count(on_first, on_second)
+        current = self.rounds[-1]
+        against = current.best.evidence.log_wealth_for(self.claim.epsilon, self.claim.delta)
+        current.hopeless = against >= -math.log(self.round_level)
+
+    def largest(self, bound: Callable[[Evidence, float], float]) -> tuple[float, Bet]:
+        """Return the largest bound of all bets, each at its own level, and its bet; of equal ones the one with most trials."""
+        bets = [bet for one in self.rounds for bet in one.bets]
+        bounds = [bound(bet.evidence, self.round_level * bet.share) for bet in bets]
+        return max(zip(bounds, bets, strict=True), key=lambda pair: (pair[0], pair[1].evidence.trials))
 
 
 @dataclass(eq=False)
@@ -96,22 +160,21 @@ class Game:
     claim: Claim
     release: Callable[[Any, int], Any]
     alpha: float = 0.01
-    rounds: list[Round] = field(default_factory=list)
+    trials: int = 0
     seen: tuple[list[Observation], list[Observation]] = field(default_factory=lambda: ([], []))
+    """What events are learned from: the first trials."""
+    against: list[Bets] = field(init=False)
+    """Bets against the claim, and against the Gaussian DP that it follows from, if it does."""
 
-    @property
-    def _level(self) -> float:
-        """α of a round: they share that of the game."""
-        return self.alpha / ROUNDS
+    def __post_init__(self) -> None:
+        self.against = [Bets(self.claim, rare=True)]
+        if self.claim.apart is not None:
+            self.against.append(Bets(self.claim.apart, rare=False))
 
     @property
     def refuted(self) -> bool:
-        """Whether one of the rounds refutes the claim."""
-        return any(
-            bet.evidence.log_wealth(self.claim.epsilon, self.claim.delta) >= -math.log(self._level * bet.share)
-            for one in self.rounds
-            for bet in one.bets
-        )
+        """Whether the claim is refuted."""
+        return any(bets.refuted for bets in self.against)
 
     @property
     def promise(self) -> tuple[bool, float, float]:
@@ -119,47 +182,41 @@ class Game:
 
         A slow mechanism's game may have been cut short before such an event could prove anything.
         """
-        worth = best_event(*self.seen, self.claim).worth if self.seen[0] else -math.inf
-        return worth > FIRST_OF_ALL, self.finding().share or 0.0, worth
+        worths = [best_event(*self.seen, bets.claim).worth if self.seen[0] else -math.inf for bets in self.against]
+        return max(worths) > FIRST_OF_ALL, self.finding().reached or 0.0, worths[0]
 
     def play(self, trials: int, limits: Limits, deadline: float, to_the_end: bool = False) -> None:
         """Go on until so many trials, a decision, or the deadline; a round's event comes from all that was seen before it.
 
-        An event that can be shown to refute nothing is a decision, unless the game is played to the end for its bound.
+        Events that can be shown to refute nothing are a decision, unless the game is played to the end for its bound.
         """
         started = time.monotonic()
-        while len(self.seen[0]) < limits.pilot:
+        for bets in self.against:
+            bets.level = self.alpha / len(self.against)
+        while self.trials < limits.pilot:
             self._trial(limits)
-            if time.monotonic() - started > PILOT_SHARE * (deadline - started) and len(self.seen[0]) >= CHUNK:
+            if time.monotonic() - started > PILOT_SHARE * (deadline - started) and self.trials >= CHUNK:
                 break
-        while len(self.seen[0]) < limits.pilot + trials and time.monotonic() < deadline:
-            if not self.rounds or self._wants_another():
-                self.rounds.append(Round.on(*self.seen, self.claim))
-            current = self.rounds[-1]
-            for _ in range(CHUNK):
-                current.count(*self._trial(limits))
-            if self.refuted:
-                return
-            against = current.best.evidence.log_wealth_for(self.claim.epsilon, self.claim.delta)
-            current.hopeless = against >= -math.log(self._level)
-            if current.hopeless and not to_the_end:
+        while self.trials < limits.pilot + trials and time.monotonic() < deadline:
+            for bets in self.against:
+                bets.choose(self.seen, self.trials)
+            chunk = [self._trial(limits) for _ in range(max(CHUNK, self.trials // LOOKS))]
+            for bets in self.against:
+                bets.count(*zip(*chunk, strict=True))
+            if self.refuted or (not to_the_end and all(bets.hopeless for bets in self.against)):
                 return
 
-    def _wants_another(self) -> bool:
-        """Return whether the event can refute nothing, or a better one may be learned from what was seen since it was chosen."""
-        current, seen = self.rounds[-1], len(self.seen[0])
-        grown = seen >= GROWTH * (seen - current.best.evidence.trials)
-        return len(self.rounds) < ROUNDS and (current.hopeless or grown)
-
-    def _trial(self, limits: Limits) -> list[Observation]:
+    def _trial(self, limits: Limits) -> tuple[Observation, Observation]:
         """Run once on each input, with 128 random bits of its own."""
         observed = []
         for side, (records, seen) in enumerate(zip((self.pair.first, self.pair.second), self.seen, strict=True)):
-            key = f"{limits.seed}/{self.mechanism.name}/{self.check}/{self.pair.name}/{side}/{len(seen)}"
+            key = f"{limits.seed}/{self.mechanism.name}/{self.check}/{self.pair.name}/{side}/{self.trials}"
             secret = int.from_bytes(hashlib.blake2b(key.encode(), digest_size=16).digest(), "big")
             observed.append(observe(lambda records=records, secret=secret: self.release(records, secret)))  # type: ignore[misc]
-            seen.append(observed[-1])
-        return observed
+            if len(seen) < LEARNED:
+                seen.append(observed[-1])
+        self.trials += 1
+        return observed[0], observed[1]
 
     def _raised(self) -> str:
         """Return what every run raised; empty where one ended well."""
@@ -167,20 +224,25 @@ class Game:
         return raised[0][0] if raised and all(raised) and len({one[0] for one in raised}) == 1 else ""
 
     def finding(self) -> Finding:
-        """Return what the round with the largest bound says."""
+        """Return what the bets with the largest bound say."""
         name = f"{self.check}: {self.pair.name}"
-        if not self.rounds:
+        if not all(bets.rounds for bets in self.against):
             return Finding(self.mechanism.name, name, "skipped", "no time left")
         if raised := self._raised():
             return Finding(self.mechanism.name, name, "skipped", f"every run {raised}")
-        bets = [bet for one in self.rounds for bet in one.bets]
-        bounds = [bet.evidence.lower_bound(self._level * bet.share, self.claim.delta) for bet in bets]
-        bound, best = max(zip(bounds, bets, strict=True), key=lambda pair: (pair[0], pair[1].evidence.trials))
+        delta, verdict = self.claim.delta, "refuted" if self.refuted else "held"
+        bound, best = self.against[0].largest(lambda evidence, alpha: evidence.lower_bound(alpha, delta))
+        gaussian = None
+        if len(self.against) > 1:
+            apart, central = self.against[1].largest(Evidence.total_variation)
+            gaussian = epsilon_of_gdp(2 * NormalDist().inv_cdf((1 + min(apart, 1 - 1e-12)) / 2), delta)
+            if not self.against[0].refuted and gaussian > bound:
+                best = central
         counts = (best.evidence.on_first, best.evidence.on_second)
         return Finding(
             self.mechanism.name,
             name,
-            "refuted" if self.refuted else "held",
+            cast(Literal["refuted", "held"], verdict),
             best.event.description,
             self.claim,
             bound,
@@ -188,6 +250,7 @@ class Game:
             best.evidence.trials,
             counts if best.event.on_first else counts[::-1],
             (self.pair.first, self.pair.second),
+            gaussian,
         )
 
 

@@ -6,8 +6,16 @@ supermartingale: the probability that the wealth ever reaches 1/α is at most α
 and Ramdas 2024). The wealth here is the mean over several λ, which is one too.
 """
 
+from __future__ import annotations
+
 import math
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from jaxtyping import Bool
 
 SHARES = (*(2.0**-k for k in range(10, 0, -1)), 0.75, 0.9, 0.97)
 """Bets, as shares of the largest λ that cannot lose everything."""
@@ -40,12 +48,12 @@ class Evidence:
         """Occurrences on the second input."""
         return self.both + self.second
 
-    def add(self, on_first: bool, on_second: bool) -> None:
-        """Count one pair of trials."""
-        if on_first:
-            self.both, self.first = self.both + on_second, self.first + (not on_second)
-        else:
-            self.second, self.neither = self.second + on_second, self.neither + (not on_second)
+    def add(self, on_first: Bool[np.ndarray, " t"], on_second: Bool[np.ndarray, " t"]) -> None:
+        """Count pairs of trials: whether the event occurred in each, on either input."""
+        both = int((on_first & on_second).sum())
+        first, second = int(on_first.sum()) - both, int(on_second.sum()) - both
+        self.both, self.first, self.second = self.both + both, self.first + first, self.second + second
+        self.neither += len(on_first) - both - first - second
 
     def log_wealth(self, epsilon: float, delta: float) -> float:
         """Return the log of the wealth of betting against (ε, δ)-DP: at least log 1/α with probability at most α where it holds."""
@@ -68,6 +76,17 @@ class Evidence:
         while high - low > 1e-6:
             middle = (low + high) / 2
             low, high = (middle, high) if self.log_wealth(middle, delta) >= threshold else (low, middle)
+        return low
+
+    def total_variation(self, alpha: float) -> float:
+        """Return the largest d at which P(S | D) − P(S | D′) ≤ d is rejected at level α, whenever one stops; 0 where none is."""
+        threshold = -math.log(alpha)
+        if self.log_wealth(0.0, 0.0) < threshold:
+            return 0.0
+        low, high = 0.0, 1.0
+        while high - low > 1e-9:
+            middle = (low + high) / 2
+            low, high = (middle, high) if self.log_wealth(0.0, middle) >= threshold else (low, middle)
         return low
 
     def _mixed(self, gains: tuple[float, float, float, float], largest: float) -> float:

@@ -50,7 +50,7 @@ def membership_signals(
     `fit_error` is |φᵀ(x_i − z) − (f(x_i) − f(z))|: what the explanation misses at record i. The summaries are those of other
     explanations. Not `noisy`: the exact minimum; else each explanation has noise of its own, keyed by `key` and its record.
     """
-    inside = ExplanationSet(explained.records[member], explained.values[member], explained.scale)
+    inside = explained.among(member)
     queries, which = np.unique(asked, return_inverse=True)
     points = explained.points(np.asarray(explained.records))
     values = explained.values
@@ -58,9 +58,9 @@ def membership_signals(
     kinds = classes[queries]
     problems = list(inside.problems(points[queries], values[queries, kinds], kinds, terms))
     if noisy:
-        deviation, features = terms.multiplier * terms.sensitivity / len(inside.records), inside.features
+        deviation, features = terms.multiplier * terms.sensitivity / inside.units, inside.features
         # other terms, or another explanation set, have other noise: equal noise could be subtracted
-        own = (*key, repr(terms), hashlib.sha256(member.tobytes()).hexdigest())
+        own = (*key, repr(terms), hashlib.sha256(member.tobytes() + inside.whose).hexdigest())
         noise = [generator(*own, int(query)).standard_normal((terms.steps, features)) for query in queries]
         rate = learning_rate(terms.c, deviation, features)
         explanations = descend(problems, np.zeros((len(queries), features)), deviation * np.stack(noise), rate)

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from mia_audit.errors import UserError
 from mia_audit.storage import table_metadata
 
 DIVERGED = "diverged"
@@ -16,7 +17,13 @@ def diverged_metadata(models: Mapping[str, str]) -> dict[str, Any]:
 
 def diverged_models(path: Path, kind: str) -> dict[int, str]:
     """Return the diverged models that a table lacks, with the reason of each."""
-    return {int(number): reason for number, reason in table_metadata(path, kind).get(DIVERGED, {}).items()}
+    listed = table_metadata(path, kind).get(DIVERGED, {})
+    if not isinstance(listed, dict) or not all(
+        number.isascii() and number.isdigit() and len(number) < 10 and isinstance(reason, str)
+        for number, reason in listed.items()
+    ):
+        raise UserError(f"{path}: metadata '{DIVERGED}': expected the reasons of diverged models by their numbers")
+    return {int(number): reason for number, reason in listed.items()}
 
 
 def diverged_of_all(paths: Iterable[Path], kind: str) -> dict[str, Any]:

@@ -6,7 +6,6 @@ It is `SHA256SUMS` as sha256sum writes it, so that `sha256sum --check` reads it;
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 import stat
 from collections.abc import Collection, Iterator
@@ -14,6 +13,7 @@ from pathlib import Path
 
 from mia_audit.errors import UserError
 from mia_audit.storage.atomic import write_text
+from mia_audit.storage.foreign_json import parse_json
 
 MANIFEST = "SHA256SUMS"
 SIGNATURE = "SHA256SUMS.minisig"
@@ -71,11 +71,11 @@ def provenance_differences(root: Path) -> Iterator[str]:
     """Yield a line for every file that provenance.json states otherwise, and for one that it names and that is missing."""
     path = root / "provenance.json"
     try:
-        stated = json.loads(path.read_text(encoding="utf-8"))
+        stated = parse_json(path.read_text(encoding="utf-8"))
         digests = {**stated["inputs_sha256"], **stated["page_sha256"]}
     except FileNotFoundError:
         return
-    except (OSError, ValueError, TypeError, KeyError, RecursionError):
+    except (OSError, ValueError, TypeError, KeyError):
         yield f"{path}: damaged; expected where the report's numbers come from"
         return
     for name, digest in digests.items():

@@ -14,7 +14,8 @@ from mia_audit.errors import UserError, first_line
 from mia_audit.storage import digests
 from mia_audit.storage.atomic import atomic_write
 from mia_audit.storage.contracts import CONTRACTS, check_columns
-from mia_audit.storage.unpacked import check_parquet
+from mia_audit.storage.foreign_json import parse_object
+from mia_audit.storage.unpacked import check_parquet, without_metadata
 
 if TYPE_CHECKING:
     import polars as pl
@@ -74,7 +75,7 @@ def open_table(path: Path, kind: str, columns: Sequence[str] = ()) -> pq.Parquet
         raise UserError(
             f"{path}: truncated or not Parquet ({first_line(error)}); expected a {kind} table. {REMEDY}"
         ) from None
-    stored = (file.schema_arrow.metadata or {}).get(b"mia_audit.kind", b"").decode()
+    stored = (file.schema_arrow.metadata or {}).get(b"mia_audit.kind", b"").decode(errors="replace")
     if stored and stored != kind:
         raise UserError(f"{path}: a {stored} table where a {kind} table was expected")
     if state == "absent":
@@ -105,7 +106,7 @@ def read_frame(path: Path, kind: str) -> "pl.DataFrame":
     table = read_table(path, kind)
     with naming_damage(path, kind):
         table.validate(full=True)  # polars takes text for valid
-    return pl.DataFrame(pl.from_arrow(table))
+    return pl.DataFrame(pl.from_arrow(without_metadata(table)))
 
 
 @contextmanager
@@ -127,8 +128,10 @@ def _damaged(path: Path, reason: str, kind: str, further: str = "") -> UserError
 def table_metadata(path: Path, kind: str) -> dict[str, Any]:
     """Return the metadata that a table was written with; none of a table made elsewhere that has none."""
     stored = open_table(path, kind).schema_arrow.metadata or {}
-    metadata: dict[str, Any] = json.loads(stored.get(b"mia_audit.metadata", b"{}"))
-    return metadata
+    try:
+        return parse_object(stored.get(b"mia_audit.metadata", b"{}"))
+    except ValueError as error:
+        raise _damaged(path, f"metadata: {error}", kind) from None
 
 
 def given_digest(path: Path) -> dict[str, str]:

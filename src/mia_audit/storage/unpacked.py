@@ -14,6 +14,7 @@ from mia_audit.errors import UserError
 if TYPE_CHECKING:
     import numpy as np
     import polars as pl
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
 NOT_NUMPY = (ValueError, OSError, EOFError, TypeError, KeyError, OverflowError, SyntaxError, TokenError)
@@ -69,7 +70,14 @@ def read_foreign(path: Path) -> pl.DataFrame:
     check_parquet(file, str(path))
     table = file.read()
     table.validate(full=True)
-    return pl.DataFrame(pl.from_arrow(table))
+    return pl.DataFrame(pl.from_arrow(without_metadata(table)))
+
+
+def without_metadata(table: pa.Table) -> pa.Table:
+    """Return a table without the metadata of its schema and its columns, in which polars panics for bytes that are no text."""
+    import pyarrow as pa
+
+    return table.cast(pa.schema([field.remove_metadata() for field in table.schema]))
 
 
 class Npz:

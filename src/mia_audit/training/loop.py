@@ -1,7 +1,7 @@
 """The training loop that all mechanisms share."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -53,10 +53,8 @@ def fit(
     the losses, which are without noise, decide nothing.
     """
     checkpoint = checkpoint or Checkpoint()
-    training = job.training
-    assert isinstance(training, Training)  # a mechanism sees less of it
-    optimizer = OPTIMIZERS[training.optimizer]([p for p in job.model.parameters() if p.requires_grad], training)
-    schedule = SCHEDULES[training.schedule]
+    training = training_of(job)
+    optimizer = optimizer_of(job)
     epochs: list[Epoch] = []
     job.model.train()
     with torch.random.fork_rng():
@@ -68,16 +66,11 @@ def fit(
             layers.counter = number
             seed_layers(layers.layer_seed())
             losses, seen = torch.zeros((), dtype=torch.float64, device=inputs.device), 0
-            for batch in protection.batches():
-                for group in optimizer.param_groups:
-                    group["lr"] = training.learning_rate * schedule(training, steps / protection.steps_per_epoch)
-                rows = batch.to(inputs.device)
-                persons = () if job.persons is None else (job.persons[batch],)
-                losses += protection.backward(inputs[rows], labels[rows], *persons)
-                optimizer.step()
+            for loss, size in steps_of_epoch(job, protection, inputs, labels, optimizer, steps):
+                losses += loss
                 steps += 1
-                seen += len(batch)
-                progress(len(batch), number)
+                seen += size
+                progress(size, number)
             epochs.append(Epoch(losses.item() / seen if seen else math.nan, steps))
             if not protection.terms.noise_multiplier and seen and not math.isfinite(epochs[-1].loss):
                 raise Diverged(number, f"its mean loss is {epochs[-1].loss}")
@@ -87,6 +80,39 @@ def fit(
                 checkpoint.offer(lambda: capture_state(job.model, optimizer, _progress_state(epochs, protection)))
     job.model.eval()
     return epochs
+
+
+def training_of(job: Job) -> Training:
+    """Return a job's training section, of which a mechanism sees less."""
+    assert isinstance(job.training, Training)
+    return job.training
+
+
+def optimizer_of(job: Job) -> torch.optim.Optimizer:
+    """Return the optimizer of a job's trainable parameters."""
+    training = training_of(job)
+    return OPTIMIZERS[training.optimizer]([p for p in job.model.parameters() if p.requires_grad], training)
+
+
+def steps_of_epoch(
+    job: Job,
+    protection: Protection,
+    inputs: Batches,
+    labels: Int[Tensor, " n"],
+    optimizer: torch.optim.Optimizer,
+    steps: int,
+) -> Iterator[tuple[Tensor, int]]:
+    """Take the steps of one epoch, after `steps` before it; yield each one's loss and number of records."""
+    training = training_of(job)
+    schedule = SCHEDULES[training.schedule]
+    for number, batch in enumerate(protection.batches(), start=steps):
+        for group in optimizer.param_groups:
+            group["lr"] = training.learning_rate * schedule(training, number / protection.steps_per_epoch)
+        rows = batch.to(inputs.device)
+        persons = () if job.persons is None else (job.persons[batch],)
+        loss = protection.backward(inputs[rows], labels[rows], *persons)
+        optimizer.step()
+        yield loss, len(batch)
 
 
 def _progress_state(epochs: list[Epoch], protection: Protection) -> dict[str, Tensor]:

@@ -21,7 +21,7 @@ class Training(Section):
     """Records per step (expected records under Poisson sampling)."""
     optimizer: Literal["adamw", "adam", "sgd"] = "adamw"
     """Optimizer; `sgd` has momentum 0.9."""
-    learning_rate: float = Field(1e-3, gt=0)
+    learning_rate: float = Field(1e-3, gt=0, allow_inf_nan=False)
     """Peak learning rate."""
     weight_decay: float = Field(0.0, ge=0)
     """Decoupled for adamw, L2 otherwise."""
@@ -64,7 +64,7 @@ class TrainingOverrides(Section):
     """Overrides training.batch."""
     optimizer: Literal["adamw", "adam", "sgd"] | None = None
     """Overrides training.optimizer."""
-    learning_rate: float | None = Field(None, gt=0)
+    learning_rate: float | None = Field(None, gt=0, allow_inf_nan=False)
     """Overrides training.learning_rate."""
     weight_decay: float | None = Field(None, ge=0)
     """Overrides training.weight_decay."""

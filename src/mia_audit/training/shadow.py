@@ -71,10 +71,9 @@ def train_shadow(
     the mechanism cannot be applied, and Diverged where a loss or a weight is not finite.
     """
     key = key_of(recipe, shadow)
-    model = _start(recipe, key).to(inputs.device)
+    model = start(recipe, seed_for(*key, "initial weights")).to(inputs.device)
     training_set = torch.from_numpy(np.flatnonzero(members)).to(inputs.device)
-    by_person = recipe.mechanism.by_person and persons is not None
-    people = Persons.numbered(persons[members]) if by_person and persons is not None else None
+    people = people_of(recipe, members, persons)
     check_batch(recipe.training, len(training_set) if people is None else len(people), people is not None)
     terms = _terms(recipe, model) | _terms_of_people(recipe.mechanism, people)
     noise_key = training_key(key, terms, content_digest(inputs, labels, training_set))
@@ -146,8 +145,15 @@ def _terms_of_people(mechanism: Mechanism, people: Persons | None) -> dict[str, 
     return {"persons": {"of": of, "records_per_person": mechanism.read(Unit).records_per_person}}
 
 
-def _start(recipe: Recipe, key: tuple[int | str, ...]) -> nn.Module:
-    model = construct(recipe.architecture, seed_for(*key, "initial weights"))
+def people_of(recipe: Recipe, members: Bool[np.ndarray, " n"], persons: Int[np.ndarray, " n"] | None) -> Persons | None:
+    """Return whose the members are, where the guarantee is about persons and they are known."""
+    known = recipe.mechanism.by_person and persons is not None
+    return Persons.numbered(persons[members]) if known and persons is not None else None
+
+
+def start(recipe: Recipe, seed: int) -> nn.Module:
+    """Return the model that a training starts from: random weights by a seed, and the public ones where there are any."""
+    model = construct(recipe.architecture, seed)
     if recipe.public is not None:
         model.load_state_dict(recipe.public, strict=False)  # names and shapes were checked when they were read
     PARTS[recipe.training.trainable](model)

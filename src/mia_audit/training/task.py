@@ -68,7 +68,8 @@ class TrainingTask:
     """One model to train.
 
     `members` says which records are its training set, `public` are the pool's public records where the mechanism reads them,
-    `start` holds weights to start from. Everything random is keyed by `key` and the number of the shadow model.
+    `start` holds weights to start from. Everything random is keyed by `key` and the number of the shadow model; without a key
+    the model is one to be released, and everything random comes from the operating system's entropy.
     """
 
     records: Records
@@ -76,7 +77,7 @@ class TrainingTask:
     training: Training
     mechanism: Mechanism
     epsilon: float
-    key: tuple[int | str, ...]
+    key: tuple[int | str, ...] | None
     shadow: int = 0
     public: Records | None = None
     start: Path | None = None
@@ -84,6 +85,6 @@ class TrainingTask:
     progress: Progress = lambda *_: None
 
     @property
-    def seed(self) -> int:
-        """A 63-bit seed for learners whose randomness is keyed by a number."""
-        return seed_for(*self.key, self.shadow)
+    def seed(self) -> int | None:
+        """A 63-bit seed for learners whose randomness is keyed by a number; None for a model that is released."""
+        return None if self.key is None else seed_for(*self.key, self.shadow)

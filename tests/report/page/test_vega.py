@@ -1,6 +1,7 @@
 """The script of the report's charts is made once on a machine, and each time where nothing can be kept."""
 
 import hashlib
+import os
 from importlib.metadata import version
 from pathlib import Path
 
@@ -34,6 +35,15 @@ def test_a_poisoned_cache_is_not_used_and_is_replaced(tmp_path, monkeypatch):
     kept.write_text("stolen()")
     assert vega.bundle() == "a script"
     assert kept.read_text() == "a script"
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, lambda path: path.symlink_to("/dev/zero")])
+def test_what_is_no_file_in_the_cache_is_not_waited_for(tmp_path, monkeypatch, make):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    vega._kept().parent.mkdir(parents=True)
+    make(vega._kept())
+    monkeypatch.setattr(vl_convert, "javascript_bundle", lambda _: "made anew")
+    assert vega.bundle() == "made anew"
 
 
 def test_nothing_is_kept_of_a_version_without_a_digest(tmp_path, monkeypatch):

@@ -6,11 +6,12 @@ import numpy as np
 import polars as pl
 import pytest
 
+from mia_audit.report.data.diverged import audited
 from mia_audit.report.data.find import find
 from mia_audit.report.tables.catalogue import tables_of, to_csv, write
 from mia_audit.report.tables.settings import settings_layout
 from mia_audit.sanitise import tex
-from mia_audit.storage import read_table, table_metadata
+from mia_audit.storage import read_table, table_metadata, write_table
 
 
 def build(results, findings):
@@ -141,6 +142,24 @@ def test_latex_prints_names_as_they_are():
     assert tex("a_b & 5 % {x} ε\\") == r"a\_b \& 5 \% \{x\} $\varepsilon$\textbackslash{}"
     assert [tex(text) for text in ("–", "−0.123", "∞", "≥ 0.5")] == ["--", "$-$0.123", r"$\infty$", r"$\geq$ 0.5"]
     assert [tex(text) for text in ("10⁻⁵", "2.5 · 10⁻⁷")] == ["10$^{-5}$", r"2.5 $\cdot$ 10$^{-7}$"]
+
+
+def test_a_reason_from_a_foreign_table_is_text_in_every_format(written, tmp_path):
+    """Why a model diverged is read from the metadata of tables, which others may have written."""
+    reason = "gave up\n\\input{/etc/passwd}\\immediate\\write18{id}\n=HYPERLINK(1)\x1b]0;x\x07\u202e"
+    foreign = written({("none", "inf"): 1.0})
+    path = next(foreign.root.rglob("metrics.parquet"))
+    table, metadata = read_table(path, "metrics"), table_metadata(path, "metrics")
+    write_table(path, table, "metrics", len(table), {**metadata, "diverged": {"3": reason}})
+    results = audited(foreign.root, foreign.results().spec)
+    write(results, find(results), tmp_path)
+    for suffix in ("tex", "csv"):
+        text = (tmp_path / f"settings.{suffix}").read_text()
+        assert "gave up" in text
+        assert not re.search(r"^\s*[=@\\]?(\\input|\\immediate|=HYPERLINK)", text, re.MULTILINE)
+        assert not any(one in text for one in "\x1b\x07\u202e")
+    tex_text = (tmp_path / "settings.tex").read_text()
+    assert "\\input" not in tex_text and "\\immediate" not in tex_text and "\\write" not in tex_text
 
 
 def test_the_same_inputs_give_the_same_bytes(small, folder, tmp_path):

@@ -143,6 +143,13 @@ class SignalsFile:
             check_loss(next(iter(queries.values())), self.member, f"{self._path}: column 'loss'")
         return list(queries.values())
 
+    def right(self) -> Bool[np.ndarray, "N K"] | None:
+        """Return which records every model classifies right; None where the table does not say what it decided."""
+        if not {"label", "predicted"} <= set(self._file.schema_arrow.names):
+            return None
+        found: np.ndarray = self._matrix("label") == self._matrix("predicted")
+        return found
+
     def _persons(self) -> Persons | None:
         """Return who the records belong to, where the table says it; UserError where models disagree, or split a person."""
         if "person" not in self._file.schema_arrow.names:

@@ -1,7 +1,8 @@
 """Local linear explanations fitted to the model's training records: as they are, in the manner of LIME, and private.
 
 `local_linear` is the least-squares fit over the unit ball; `private_local:EPS` the same by noisy steps, each explanation on its own
-(EPS, `local_delta`)-differentially private with respect to those records, the model being fixed (Patel, Shokri, Zick 2020, algorithm 1).
+(EPS, `local_delta`)-differentially private with respect to those records, or the persons that they are of where the unit is the
+person, the model being fixed (Patel, Shokri, Zick 2020, algorithm 1).
 """
 
 from __future__ import annotations
@@ -76,7 +77,9 @@ def private_local(epsilon: float) -> Explainer:
         records, features = problems[0].records, len(problems[0].moment)
         deviation = terms.multiplier * terms.sensitivity / records
         # other terms, or other training records, have other noise: equal noise could be subtracted
-        inside = hashlib.sha256(batch.members.member.tobytes()).hexdigest() if batch.members else ""
+        inside = ""
+        if batch.members:
+            inside = hashlib.sha256(batch.members.member.tobytes() + batch.members.explained.whose).hexdigest()
         keys = [(batch.seed, "private_local", repr(terms), inside, shadow, record) for record in batch.records]
         noise = np.stack([generator(*key).standard_normal((terms.steps, features)) for key in keys])
         starts, rate = np.zeros((len(problems), features)), learning_rate(terms.c, deviation, features)

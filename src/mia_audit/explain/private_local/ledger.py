@@ -7,6 +7,7 @@ was released is never more than what was charged. Answers that cost nothing are 
 from __future__ import annotations
 
 import math
+import secrets
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
@@ -19,7 +20,7 @@ from mia_audit.privacy.gaussian import epsilon_of_gdp
 if TYPE_CHECKING:
     from jaxtyping import Float
 
-WHAT, UNIT = "explanation", "record"
+WHAT = "explanation"
 KINDS = {"query": list, "value": float, "class": int, "source": str, "steps": int, "explanation": list, "number": int}
 """What an entry says of its release, and as what."""
 
@@ -43,12 +44,22 @@ class Ledger:
     `terms` (data, terms) must be those it was begun with. Raises UserError as that ledger does.
     """
 
-    def __init__(self, path: Path | None, features: int, delta: float, adjacency: str, terms: dict[str, Any]) -> None:
+    def __init__(
+        self,
+        path: Path | None,
+        features: int,
+        delta: float,
+        adjacency: str,
+        terms: dict[str, Any],
+        unit: str = "record",
+    ) -> None:
         self.delta, self.features = delta, features
         self.entries: list[Entry] = []
         self.mu_squared = 0.0
-        self._kept = ledger.Ledger(path, ledger.Header(UNIT, adjacency, terms), self._check)
+        self._kept = ledger.Ledger(path, ledger.Header(unit, adjacency, terms), self._check)
         self._take(self._kept.entries)
+        self.id = self._kept.header.id or secrets.token_hex(16)
+        """The random id of the file; without one it is that of this object."""
 
     @property
     def epsilon(self) -> float:
@@ -103,7 +114,9 @@ class Ledger:
             "explanation": entry.explanation.tolist(),
             "number": entry.number,
         }
-        return ledger.Entry(WHAT, UNIT, self._kept.header.adjacency, {"mu_squared": entry.mu_squared}, released)
+        return ledger.Entry(
+            WHAT, self._kept.header.unit, self._kept.header.adjacency, {"mu_squared": entry.mu_squared}, released
+        )
 
     def _check(self, entry: ledger.Entry) -> None:
         """Raise ValueError for an entry that is no explanation of this feature space."""

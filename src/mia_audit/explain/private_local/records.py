@@ -13,9 +13,10 @@ import numpy as np
 from mia_audit.errors import UserError
 from mia_audit.explain.private_local.solver import Problem
 from mia_audit.explain.weights import capped, kernels
+from mia_audit.pools.persons import Persons
 
 if TYPE_CHECKING:
-    from jaxtyping import Bool, Float, Int, Num
+    from jaxtyping import Bool, Float, Int, Num, Shaped
 
     from mia_audit.explain.private_local.terms import Terms
 
@@ -37,17 +38,26 @@ class ExplanationSet:
     Records are flattened and divided by `scale`: a number that must not depend on the records themselves. The default
     makes distances between standardised records about 1. A record with a feature that is not finite or beyond `DOMAIN`, or
     with a value that is not in [−1, 1], counts among the m but contributes nothing to any loss.
+
+    Where `persons` are given they are the unit: a person contributes the mean of their records' terms, which moves a
+    gradient no further than one record's, and the loss is the mean over persons.
     """
 
     records: Num[np.ndarray, "m ..."]
     values: Float[np.ndarray, "m C"]
     scale: float
+    persons: Persons | None = None
+    """Whose the records are, where somebody has several; with one record each it is the set of records."""
 
     @classmethod
     def of(
-        cls, records: Num[np.ndarray, "m ..."], values: Float[np.ndarray, "m C"], scale: float | None = None
+        cls,
+        records: Num[np.ndarray, "m ..."],
+        values: Float[np.ndarray, "m C"],
+        scale: float | None = None,
+        persons: Shaped[np.ndarray, " m"] | None = None,
     ) -> ExplanationSet:
-        """Take the usual scale where none is given: √n, and 255√n for pixels.
+        """Take the usual scale where none is given: √n, and 255√n for pixels; `persons` are the ids of the records' persons.
 
         Raises UserError without records, and where values are not one row a record; no single value raises anything.
         """
@@ -59,7 +69,37 @@ class ExplanationSet:
             scale = float(np.sqrt(features)) * (255.0 if records.dtype == np.uint8 else 1.0)
         if not 0 < scale < np.inf:
             raise UserError(f"scale {scale:g}: the unit of distance is a positive number")
-        return cls(records, values, scale)
+        if persons is not None and len(persons) != len(records):
+            raise UserError(
+                f"the explanation set has {len(records)} records and {len(persons)} ids of persons: expected one each"
+            )
+        numbered = None if persons is None else Persons.numbered(persons)
+        return cls(records, values, scale, numbered if numbered is not None and len(numbered) < len(records) else None)
+
+    def among(self, member: Bool[np.ndarray, " m"]) -> ExplanationSet:
+        """Return the set of some of the records."""
+        persons = None if self.persons is None else self.persons.ids[self.persons.of][member]
+        return ExplanationSet.of(self.records[member], self.values[member], self.scale, persons)
+
+    @property
+    def unit(self) -> str:
+        """Whose presence in the set is kept private."""
+        return "record" if self.persons is None else "person"
+
+    @property
+    def units(self) -> int:
+        """How many persons there are, or records: what is public."""
+        return len(self.records) if self.persons is None else len(self.persons)
+
+    @cached_property
+    def shares(self) -> Float[np.ndarray, " m"] | None:
+        """Every record's share in its person: 1 over the number of theirs; None where the unit is the record."""
+        return None if self.persons is None else 1 / self.persons.spread(self.persons.records)
+
+    @property
+    def whose(self) -> bytes:
+        """Whose the records are, for keys of noise; empty where the unit is the record."""
+        return b"" if self.persons is None else self.persons.of.tobytes()
 
     @property
     def features(self) -> int:
@@ -73,6 +113,7 @@ class ExplanationSet:
             f"{self.records.dtype} {self.records.shape} {self.values.shape} {self.scale!r}".encode()
         )
         digest.update(self.values.tobytes())
+        digest.update(self.whose)
         for first in range(0, len(self.records), max(1, NUMBERS // self.features)):
             digest.update(
                 np.ascontiguousarray(self.records[first : first + max(1, NUMBERS // self.features)]).tobytes()
@@ -115,8 +156,12 @@ class ExplanationSet:
 
     def blocks(
         self,
-    ) -> Iterator[tuple[Float[np.ndarray, "b n"], Float[np.ndarray, "b C"], Bool[np.ndarray, " b"]]]:
-        """Yield points, values, and which records contribute, some records at a time; the others' points and values are 0."""
+    ) -> Iterator[
+        tuple[Float[np.ndarray, "b n"], Float[np.ndarray, "b C"], Bool[np.ndarray, " b"] | Float[np.ndarray, " b"]]
+    ]:
+        """Yield points, values, and what every record counts, some records at a time: nothing, with points and values of 0, where
+        it does not contribute, else 1, or its share in its person.
+        """
         rows = max(1, NUMBERS // self.features)
         for first in range(0, len(self.records), rows):
             part = slice(first, first + rows)
@@ -126,7 +171,7 @@ class ExplanationSet:
             kept = (np.abs(points) <= DOMAIN).all(axis=1) & (np.abs(values) <= 1 + SLACK).all(axis=1)
             if not kept.all():
                 points, values = np.where(kept[:, None], points, 0.0), np.where(kept[:, None], values, 0.0)
-            yield points, np.clip(values, -1, 1), kept
+            yield points, np.clip(values, -1, 1), kept if self.shares is None else kept * self.shares[part]
 
 
 def _one_row_each(values: Float[np.ndarray, "q C"], count: int, what: str) -> Float[np.ndarray, "q C"]:
@@ -171,14 +216,14 @@ def _moments(
     n = explained.features
     grams, moments, squares = np.zeros((len(queries), n, n)), np.zeros((len(queries), n)), np.zeros(len(queries))
     fitted = values if terms.centred else np.zeros_like(values)
-    for points, labels, kept in explained.blocks():
+    for points, labels, counted in explained.blocks():
         for row, (query, kind, value) in enumerate(zip(queries, classes, fitted, strict=True)):
             away, target = points - query, labels[:, kind] - value
-            roots = np.sqrt(_weights(away, terms) * kept)
+            roots = np.sqrt(_weights(away, terms) * counted)
             away *= roots[:, None]
             target *= roots
             grams[row] += away.T @ away
             moments[row] += away.T @ target
             squares[row] += target @ target
     for gram, moment, square in zip(grams, moments, squares, strict=True):
-        yield Problem(gram, moment, float(square), len(explained.records))
+        yield Problem(gram, moment, float(square), explained.units)

@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 
     BlackBox = Callable[[Num[np.ndarray, "q ..."]], Float[np.ndarray, "q C"]]
 
+CHARGED = "explanations"
+"""What the ledger of a data set calls them."""
+
 SCRATCH, WARM, REUSED, HISTORY = "scratch", "warm-start", "reused", "history"
 """Where an answer comes from: T steps, fewer steps from a past explanation, a past explanation as it is, the history alone."""
 
@@ -66,10 +69,14 @@ class Answers(NamedTuple):
 class PrivateExplainer:
     """Explains queries so that everything it ever says is (budget, δ)-DP with respect to the explanation set, f being fixed.
 
+    The guarantee is for one record of the set, or for one person with all of theirs where the set says whose they are.
+
     `black_box` maps records to values [q, C] in [−1, 1], and the largest value's class is explained; without one the
     values at the queries are given to `answer`. A Gaussian-DP filter is asked before anything is spent (Smith and
     Thakurta 2022); when it refuses, answers come from what was released (algorithm 4) and cost nothing. Threads
-    may share an explainer; processes may not: a fork is refused, and so is a ledger that is in use.
+    may share an explainer; processes may not: a fork is refused, and so is a ledger that is in use. Where the explanation set is
+    (part of) what a model was trained on, `data_ledger` is the ledger of that data set: the whole budget is charged there once,
+    before the first answer (`mia_audit.privacy.dataset_ledger`).
 
     Without a `seed` every answer has 128 fresh bits from the operating system, as a service needs. With one the noise is a
     function of seed, records, terms, protocol and the number of the answer, so that a study can be repeated, and protects nobody.
@@ -83,6 +90,7 @@ class PrivateExplainer:
         black_box: BlackBox | None = None,
         ledger: Path | None = None,
         seed: int | None = None,
+        data_ledger: Path | None = None,
     ) -> None:
         if protocol not in PROTOCOLS:
             raise UserError(f"unknown protocol '{protocol}': {suggest(protocol, PROTOCOLS)}")
@@ -90,15 +98,37 @@ class PrivateExplainer:
         self.protocol = PROTOCOLS[protocol]
         self._process = os.getpid()
         self._lock = threading.Lock()
-        features, records = explained.features, len(explained.records)
-        metadata = {"records": records, "features": features, "scale": explained.scale, "terms": _plain(terms)}
+        features, units = explained.features, explained.units
+        metadata = {f"{explained.unit}s": units, "features": features, "scale": explained.scale, "terms": _plain(terms)}
         self._secret = None if seed is None else _secret(seed, protocol, metadata, explained)
-        self.ledger = Ledger(ledger, features, terms.delta, terms.adjacency, metadata)
+        self.ledger = Ledger(ledger, features, terms.delta, terms.adjacency, metadata, explained.unit)
+        if data_ledger is not None:
+            self._charge_data(data_ledger)
         self._answered = 0
-        self.deviation = terms.multiplier * terms.sensitivity / records
+        self.deviation = terms.multiplier * terms.sensitivity / units
         self._rate = learning_rate(terms.c, self.deviation, features)
         # theorem 4.2 holds within the radius of equal weights only, which the published distance log T/√T may exceed
         self._near = min(math.log(terms.steps) / math.sqrt(terms.steps), radius(terms.c, terms.span))
+
+    def _charge_data(self, path: Path) -> None:
+        """Charge the budget in the ledger of a data set, unless this explainer's own ledger was charged for there before."""
+        from mia_audit.privacy import dataset_ledger
+        from mia_audit.privacy.spending import Gaussian
+
+        try:
+            if not self.terms.guaranteed or self._secret is not None:
+                raise UserError(
+                    f"{path}: explanations with a seed, or with the published β without noise, have no guarantee that could be charged"
+                )
+            known = [one.released.get("id") for one in dataset_ledger.read_ledger(path)[1]]
+            if self.ledger.id not in known:
+                charge = Gaussian(1 / math.sqrt(self.terms.mu_squared))
+                released = {"id": self.ledger.id, "to": "whoever asks"}
+                entry = dataset_ledger.entry(CHARGED, self.explained.unit, charge, released, "", self.terms.adjacency)
+                dataset_ledger.add(path, [entry])
+        except BaseException:
+            self.ledger.close()
+            raise
 
     @property
     def epsilon(self) -> float:

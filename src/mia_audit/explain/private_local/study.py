@@ -75,7 +75,9 @@ class Study:
 
     def rows(self) -> list[dict[str, Any]]:
         """Run every experiment and return a row an answer."""
-        remembering = Remembering(self.explained.records, self.explained.values, self.explained.scale)
+        remembering = Remembering(
+            self.explained.records, self.explained.values, self.explained.scale, self.explained.persons
+        )
         random = generator(*self.key, "queries")
         order = random.permutation(len(self.explained.records))
         asked, later = np.split(

@@ -127,7 +127,7 @@ class CommandLearner:
         values = {
             "epsilon": repr(task.epsilon) if private else "inf",
             "delta": repr(task.mechanism.delta) if private else "0",
-            "seed": task.seed % 2**31,
+            "seed": "none" if task.seed is None else task.seed % 2**31,
             "checkpoints": own_checkpoints(task, folder).resolve(),
             "model": model,
             "out": model,

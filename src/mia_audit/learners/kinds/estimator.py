@@ -20,6 +20,7 @@ from mia_audit.learners.catalogue import described, learners
 from mia_audit.learners.finished import copy_into
 from mia_audit.learners.naming import CLASS, Outputs, packages_of, script_and_function
 from mia_audit.learners.protocol import Attribution, Compute, ExplanationRequest, ModelSection
+from mia_audit.learners.randomness import seed_everything
 from mia_audit.learners.stored_estimator import FILE, INSTALL, load_estimator, save_estimator
 from mia_audit.learners.user_code import user_code
 from mia_audit.registry import IN_FILE, load_file
@@ -137,11 +138,13 @@ class EstimatorLearner:
         return metadata | {"versions": versions(learner._packages)}
 
     def unfitted(self, threads: int | None, *key: int | str) -> Any:
-        """Return an estimator with the config's parameters, seeds by key wherever it takes one, and so many threads."""
+        """Return an estimator with the config's parameters, seeds by key wherever it takes one (none without a key), and so many
+        threads.
+        """
         given = self.architecture["arguments"]
         try:
             accepted = inspect.signature(self._make).parameters
-            seeds = {name: _seed(*key, name) for name in SEEDS if name in accepted and name not in given}
+            seeds = {name: _seed(*key, name) for name in SEEDS if key and name in accepted and name not in given}
             with user_code(self._where):
                 estimator = self._make(**given, **seeds)
         except UserError as error:
@@ -156,7 +159,9 @@ class EstimatorLearner:
         """Fit an estimator to the task's members."""
         from threadpoolctl import threadpool_limits
 
-        estimator = self.unfitted(self._compute.threads, *task.key, task.shadow)
+        if task.key is None:
+            seed_everything(None)  # what a part without a seed draws from
+        estimator = self.unfitted(self._compute.threads, *(() if task.key is None else (*task.key, task.shadow)))
         inside = task.records[np.flatnonzero(task.members)]
         with user_code(self._where, minutes=self._compute.minutes), threadpool_limits(self._compute.threads):
             estimator.fit(rows_of(inside), inside.labels)
@@ -205,7 +210,7 @@ def constructor(model: str) -> tuple[Any, set[str]]:
 
 
 def prepared(estimator: Any, threads: int | None, *key: int | str) -> Any:
-    """Seed every part of an estimator that takes a seed and has none, and give every part that computes in threads so many."""
+    """Seed by key every part of an estimator that takes a seed and has none, and give every part that computes in threads so many."""
     if not hasattr(estimator, "get_params"):
         return estimator
     parameters = estimator.get_params(deep=True)
@@ -216,7 +221,7 @@ def prepared(estimator: Any, threads: int | None, *key: int | str) -> Any:
     seeds = {
         name: _seed(*key, name)
         for name, value in sorted(parameters.items())
-        if value is None and name.rpartition("__")[2] in SEEDS
+        if key and value is None and name.rpartition("__")[2] in SEEDS
     }
     jobs = {
         name: threads

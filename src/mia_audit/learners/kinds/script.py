@@ -6,7 +6,6 @@ and load.
 
 from __future__ import annotations
 
-import random
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
@@ -25,6 +24,7 @@ from mia_audit.learners.finished import WEIGHTS_SUFFIXES, copy_into
 from mia_audit.learners.kinds.estimator import EstimatorModel, is_estimator, prepared_rows, versions
 from mia_audit.learners.naming import Outputs, check_script, packages_of
 from mia_audit.learners.protocol import Attribution, Compute, ExplanationRequest, ModelSection, TrainedModel
+from mia_audit.learners.randomness import seed_everything
 from mia_audit.learners.script_file import Script
 from mia_audit.learners.script_task import own_checkpoints, script_task
 from mia_audit.learners.stored_estimator import FILE, load_estimator, save_estimator
@@ -236,14 +236,6 @@ def save_model(script: Script, model: Any, folder: Path) -> None:
         save_module(model, folder)
     else:
         save_estimator(model, folder)
-
-
-def seed_everything(seed: int) -> None:
-    """Seed the global generators that a script may draw from; those of a package that it has not imported are left alone."""
-    random.seed(seed)
-    np.random.seed(seed % 2**32)  # noqa: NPY002 - for scripts that draw from it
-    if "torch" in sys.modules:
-        sys.modules["torch"].manual_seed(seed)
 
 
 learners.register("script")(ScriptLearner)

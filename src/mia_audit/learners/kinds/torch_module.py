@@ -37,9 +37,11 @@ from mia_audit.models import (
 from mia_audit.models.memory import batch_for
 from mia_audit.models.pretrained import read_tensors
 from mia_audit.models.weights import WEIGHTS, write_weights
+from mia_audit.privacy.catalogue import Terms
 from mia_audit.privacy.masks import Masks, save_masks
 from mia_audit.runtime.device import device_for
 from mia_audit.runtime.memory import AdaptiveBatchSize
+from mia_audit.training.released import train_released
 from mia_audit.training.report import TrainingReport
 from mia_audit.training.shadow import Recipe, train_shadow
 from mia_audit.training.task import Records, TrainingTask
@@ -142,7 +144,8 @@ class TorchModel:
             return None
         if self._members is None or self._members[0] is not trained_on:
             inputs = self.inputs(trained_on.records)
-            self._members = trained_on, Members(self.module, inputs, trained_on.members, trained_on.shadow)
+            members = Members(self.module, inputs, trained_on.members, trained_on.shadow, persons=trained_on.persons)
+            self._members = trained_on, members
         return self._members[1]
 
 
@@ -154,6 +157,14 @@ class TrainedTorchModel(TorchModel):
     ) -> None:
         super().__init__(module, batch, prepare, masks)
         self.report = report
+
+
+class ReleasedTorchModel(TorchModel):
+    """A torch module that was trained to be released, and the terms of its training."""
+
+    def __init__(self, module: nn.Module, batch: int, prepare: Prepare, terms: Terms) -> None:
+        super().__init__(module, batch, prepare)
+        self.terms = terms
 
 
 class TorchLearner:
@@ -184,7 +195,7 @@ class TorchLearner:
             metadata["normalisation"] = own_normalisation(metadata["model"], metadata["input_shape"][0])
         return metadata | ({"code": dict(section.code)} if section.code else {})
 
-    def train(self, task: TrainingTask) -> TrainedTorchModel:
+    def train(self, task: TrainingTask) -> TorchModel:
         """Train a model by the built-in loop."""
         recipe = Recipe(
             self.architecture,
@@ -193,10 +204,13 @@ class TorchLearner:
             task.training,
             task.epsilon,
             self._batch,
-            task.key,
+            task.key or (),
             self._inputs_and_labels(task.public) if task.public else None,
         )
         inputs, labels = self._inputs_and_labels(task.records)
+        if task.key is None:
+            released = train_released(recipe, inputs, labels, task.members, task.checkpoint, task.records.persons)
+            return ReleasedTorchModel(released.model, self._batch, self._inputs, released.terms)
         trained = train_shadow(
             recipe, task.shadow, inputs, labels, task.members, task.progress, task.checkpoint, task.records.persons
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,8 @@ from mia_audit.pools.persons import missing_ids, numbered_ids
 from mia_audit.storage.unpacked import Npz
 
 if TYPE_CHECKING:
+    import polars as pl
+
     from mia_audit.pools.section import Dataset
 
 EXPECTED = (
@@ -46,11 +49,14 @@ def arrays(dataset: Dataset, where: str) -> Source:
     else:
         raise UserError(f"{where}.path: {root}: labels of type {labels.dtype}: expected whole numbers from 0, or text")
     persons = _persons(root, dataset.person, len(records), where) if dataset.person else None
+    columns = partial(_column, root, records, where)
     if records.ndim == 2:
         features = [str(column) for column in range(records.shape[1])]
         flags = frozenset(features if records.dtype.kind == "b" else ())
-        return Source("table", _rows(records, root, where), numbers, classes, features, flags, persons)
-    return Source("image", _channels_first(records, root, where), numbers, classes, [], persons=persons)
+        return Source("table", _rows(records, root, where), numbers, classes, features, flags, persons, columns)
+    return Source(
+        "image", _channels_first(records, root, where), numbers, classes, [], persons=persons, columns=columns
+    )
 
 
 def _array(root: Path, name: str, where: str) -> np.ndarray:
@@ -81,6 +87,21 @@ def _persons(root: Path, name: str, records: int, where: str) -> np.ndarray:
     if ids.dtype.kind == "U" and (missing := ids == "").any():
         raise missing_ids(f"{where}.person: {root}: array '{name}'", missing, "every record belongs to somebody")
     return ids
+
+
+def _column(root: Path, records: np.ndarray, where: str, name: str) -> pl.Series:
+    """Return the array of a name beside `records`, or a column of them by its number."""
+    import polars as pl
+
+    if name.isdecimal() and records.ndim == 2 and int(name) < records.shape[1]:
+        return pl.Series(name, records[:, int(name)])
+    values = _array(root, name, f"{where}.groups ({name})")
+    if values.shape != (len(records),) or values.dtype.kind not in "iufbU":
+        raise UserError(
+            f"{where}.groups: {root}: array '{name}' of type {values.dtype} and shape {list(values.shape)}: expected a number or a"
+            f" word for each of {len(records)} records"
+        )
+    return pl.Series(name, values)
 
 
 def _rows(records: np.ndarray, root: Path, where: str) -> Float[np.ndarray, "n d"]:

@@ -14,7 +14,7 @@ import numpy as np
 from mia_audit.errors import UserError
 from mia_audit.pools.catalogue import Source, pool, root_of
 from mia_audit.pools.images import Images, decoding_at_once, open_plain, sizes_of, unreadable
-from mia_audit.pools.persons import ids_of_files
+from mia_audit.pools.persons import column_of_files, ids_of_files
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -61,10 +61,12 @@ def images(dataset: Dataset, where: str) -> Source:
     names = [str(path) for path in paths]
     decoded = Images(len(paths), channels, sizes, open_image, names.__getitem__, at_once, paths.__getitem__)
     persons = None
+    below = [path.relative_to(root).as_posix() for path in paths]
     if dataset.person:
-        below = [path.relative_to(root).as_posix() for path in paths]
         persons = ids_of_files(dataset.person, below, [name.partition("/")[2] for name in below], where)
-    return Source("image", decoded, labels, [folder.name for folder in folders], [], persons=persons)
+    classes = [folder.name for folder in folders]
+    columns = partial(column_of_files, dataset.person, below, where)
+    return Source("image", decoded, labels, classes, [], persons=persons, columns=columns)
 
 
 def _is_image(path: Path) -> bool:

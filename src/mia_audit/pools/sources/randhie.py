@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mia_audit.errors import UserError
+from mia_audit.errors import UserError, suggest
 from mia_audit.pools.catalogue import TABLE_KEYS, Source, pool
 
 if TYPE_CHECKING:
@@ -59,4 +59,10 @@ def randhie(dataset: Dataset, where: str) -> Source:
     rows = frame.select(pl.col(name).cast(pl.Float32).fill_null(0) for name in FEATURES).to_numpy()
     labels = np.digitize(frame["mdvis"].to_numpy(), [1, 3])
     persons = frame[PERSON].cast(pl.Int64).to_numpy() if dataset.person else None
-    return Source("table", rows, labels, CLASSES, list(FEATURES), persons=persons)
+
+    def column(name: str) -> pl.Series:
+        if name not in frame.columns:
+            raise UserError(f"{where}.groups: randhie has no column '{name}': {suggest(name, frame.columns)}")
+        return frame[name]
+
+    return Source("table", rows, labels, CLASSES, list(FEATURES), persons=persons, columns=column)

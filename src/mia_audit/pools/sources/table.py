@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -25,6 +26,8 @@ REPEATED = re.compile(r"(.*)_duplicated_\d+")
 """How polars calls a second column of the same name."""
 SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars"}
 """Separators of columns in files that are named .csv without having commas."""
+MOST_COLUMNS, MOST_HEADER = 50_000, 20_000_000
+"""Columns of a CSV file at most, and bytes of its first line that are looked at."""
 FEW = 20
 """Columns of no more different words are never taken for names."""
 
@@ -45,6 +48,7 @@ def table(dataset: Dataset, where: str) -> Source:
         if name == dataset.label:
             raise UserError(f"{where}.leave_out: '{name}' holds the class, which is no feature anyway; take it out")
     persons = _persons(frame, dataset, str(root), where) if dataset.person else None
+    columns_of = partial(_column, frame, str(root), where)
     frame = frame.drop({*dataset.leave_out, *([dataset.person] if dataset.person else [])})
     _check_complete(frame, str(root), where)
     labels = frame[dataset.label]
@@ -61,7 +65,9 @@ def table(dataset: Dataset, where: str) -> Source:
     values = np.stack([_numbers(column, str(root), where) for column in columns], axis=1)
     flags = frozenset(column.name for column in columns if column.dtype == pl.Boolean)
     names = [column.name for column in columns]
-    return Source("table", values, numbers.to_numpy(), classes.cast(pl.String).to_list(), names, flags, persons)
+    return Source(
+        "table", values, numbers.to_numpy(), classes.cast(pl.String).to_list(), names, flags, persons, columns_of
+    )
 
 
 def read_frame(dataset: Dataset, where: str) -> tuple[Path, pl.DataFrame]:
@@ -76,6 +82,8 @@ def read_frame(dataset: Dataset, where: str) -> tuple[Path, pl.DataFrame]:
     }
     if root.suffix.lower() not in readers or not root.is_file():
         raise UserError(f"{where}.path: {root}: expected a file that ends in {' or '.join(readers)}")
+    if root.suffix.lower() == ".csv":
+        _refuse_many_columns(root, where)
     try:
         frame = readers[root.suffix.lower()]()
     except (pl.exceptions.PolarsError, pa.ArrowException, OSError) as error:
@@ -88,12 +96,27 @@ def read_frame(dataset: Dataset, where: str) -> tuple[Path, pl.DataFrame]:
     return root, frame
 
 
+def _refuse_many_columns(path: Path, where: str) -> None:
+    """Raise UserError for a CSV file with more columns than there can be: Polars ends the process where memory does."""
+    with path.open("rb") as file:
+        columns = 1 + file.readline(MOST_HEADER).count(b",")
+    if columns > MOST_COLUMNS:
+        raise UserError(f"{where}.path: {path}: {columns:,} columns; expected at most {MOST_COLUMNS:,}")
+
+
 def _persons(frame: pl.DataFrame, dataset: Dataset, root: str, where: str) -> np.ndarray:
     name = dataset.person
     if name not in frame.columns or name == dataset.label:
         others = [column for column in frame.columns if column != dataset.label]
         raise UserError(f"{where}.person: {root} has no column '{name}' beside the label: {suggest(name, others)}")
     return ids_of_column(frame[name], f"{where}.person: column '{name}' of {root}")
+
+
+def _column(frame: pl.DataFrame, root: str, where: str, name: str) -> pl.Series:
+    """Return a column of the file, one that no model sees among them."""
+    if name not in frame.columns:
+        raise UserError(f"{where}.groups: {root} has no column '{name}': {suggest(name, frame.columns)}")
+    return frame[name]
 
 
 def _columns(column: pl.Series, root: str, where: str) -> list[pl.Series]:

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field
 
 from mia_audit.errors import UserError
-from mia_audit.privacy.catalogue import Job, Mechanism, Terms, Unit, mechanism
+from mia_audit.privacy.catalogue import Job, Mechanism, Steps, Terms, Unit, mechanism
 from mia_audit.sections import Section
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from mia_audit.privacy.clipping import Clipping
     from mia_audit.privacy.masks import Masks
     from mia_audit.privacy.people import People
 
@@ -43,29 +44,36 @@ class DPSGD:
     """
 
     def __init__(self, section: Mechanism, job: Job) -> None:
-        from mia_audit.privacy.accounting import noise_multiplier_for, steps_per_epoch
-        from mia_audit.privacy.clipping import CLIPPINGS
+        from mia_audit.privacy.accounting import steps_per_epoch
         from mia_audit.privacy.noise import Stream
         from mia_audit.privacy.per_record import ClippedSum
 
         check_private(job, section.mechanism)
-        own = section.read(Noise)
         self.job = job
         self.delta = section.delta
         self.people = sampled_people(section, job)
         units = len(self.people) if self.people else job.records
         self.steps_per_epoch = steps_per_epoch(units, job.training.batch)
-        self.rate = job.training.batch / units
-        steps = job.training.epochs * self.steps_per_epoch
-        noise_multiplier = noise_multiplier_for(job.epsilon, self.rate, steps, self.delta, own.accountant)
-        clipping = CLIPPINGS[own.clipping](own.clip_norm)
-        self.terms = Terms(self.delta, noise_multiplier, self.rate, own.accountant, "poisson", clipping.name)
-        if self.people:
-            self.terms = replace(self.terms, unit="person", records_per_person=self.people.most)
-        self.clipped_sum = ClippedSum(job.model, clipping, job.micro_batch)
+        self.terms = self.foresee(section, job.epsilon, job.training, units)[0]
+        self.rate = self.terms.sampling_rate
+        self.clipped_sum = ClippedSum(job.model, clipping_of(section), job.micro_batch)
         self._draws = Stream(job.key, "batches")
-        self._noise = Stream(job.key, "noise")
+        self._noise = Stream(job.key, "noise", job.summands)
         self._records = Stream(job.key, "records of persons")
+
+    @classmethod
+    def foresee(cls, section: Mechanism, epsilon: float, training: Steps, units: int) -> tuple[Terms, int]:
+        """Calibrate the noise for so many records (persons); return the terms, and the number of steps."""
+        from mia_audit.privacy.accounting import noise_multiplier_for, steps_per_epoch
+
+        own, whose = section.read(Noise), section.read(Unit)
+        rate, steps = training.batch / units, training.epochs * steps_per_epoch(units, training.batch)
+        noise_multiplier = noise_multiplier_for(epsilon, rate, steps, section.delta, own.accountant)
+        clipping = clipping_of(section).name
+        terms = Terms(section.delta, noise_multiplier, rate, own.accountant, "poisson", clipping)
+        if section.by_person:
+            terms = replace(terms, unit="person", records_per_person=whose.records_per_person)
+        return terms, steps
 
     def batches(self) -> Iterator[Tensor]:
         """Draw every record, or person, independently at rate q, for every step."""
@@ -119,6 +127,14 @@ class DPSGD:
             for accountant in (terms.accountant, "rdp")
         )
         return own, rdp
+
+
+def clipping_of(section: Mechanism) -> Clipping:
+    """Return how a mechanism clips."""
+    from mia_audit.privacy.clipping import CLIPPINGS
+
+    own = section.read(Noise)
+    return CLIPPINGS[own.clipping](own.clip_norm)
 
 
 def sampled_people(section: Mechanism, job: Job) -> People | None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import Field
 
 from mia_audit.errors import UserError
-from mia_audit.privacy.catalogue import Job, Mechanism, Unit, mechanism
+from mia_audit.privacy.catalogue import Job, Mechanism, Steps, Terms, Unit, mechanism
 from mia_audit.privacy.mechanisms.dp_sgd import DPSGD, Noise
 from mia_audit.sections import Section
 
@@ -63,13 +63,18 @@ class FADP(DPSGD):
         super().__init__(section, job)
         importance = section.read(Importance).importance
         self.factors = section.read(Factors).factors
-        self.terms = replace(self.terms, noise_mask=SOURCES[importance])
         self.channels = ChannelNoise(job.model, f"mechanism '{section.mechanism}'")
         self.history: list[tuple[Tensor, float]] = []
         self._keeps = importance == "past"
         self._past: Tensor | None = None
         nothing_yet = torch.zeros(self.channels.count, device=self.channels.device)
         self._set(nothing_yet if self._keeps else self._public_importance())
+
+    @classmethod
+    def foresee(cls, section: Mechanism, epsilon: float, training: Steps, units: int) -> tuple[Terms, int]:
+        """As dp-sgd: D clip(D⁻¹g) moves the scaled sum by C at most, whatever the mask."""
+        terms, steps = super().foresee(section, epsilon, training, units)
+        return replace(terms, noise_mask=SOURCES[section.read(Importance).importance]), steps
 
     def _public_importance(self) -> Tensor:
         if self.job.public is None or not len(self.job.public[1]):

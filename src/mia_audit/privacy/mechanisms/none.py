@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from mia_audit.privacy.catalogue import Job, Mechanism, Terms, mechanism
+from mia_audit.privacy.catalogue import Job, Mechanism, Steps, Terms, mechanism
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -21,11 +21,17 @@ class Unprotected:
         from mia_audit.runtime.memory import AdaptiveBatchSize
 
         self.job = job
-        self.steps_per_epoch = math.ceil(job.records / job.training.batch)
-        rate = min(1.0, job.training.batch / job.records)
-        self.terms = Terms(0.0, 0.0, rate, accountant="none", sampling="shuffled", clipping="none")
+        self.terms, steps = self.foresee(section, job.epsilon, job.training, job.records)
+        self.steps_per_epoch = steps // job.training.epochs
         self._draws = Stream(job.key, "batches")
         self._at_once = AdaptiveBatchSize(job.micro_batch)
+
+    @classmethod
+    def foresee(cls, section: Mechanism, epsilon: float, training: Steps, units: int) -> tuple[Terms, int]:
+        """There is no noise to calibrate."""
+        rate = min(1.0, training.batch / units)
+        terms = Terms(0.0, 0.0, rate, accountant="none", sampling="shuffled", clipping="none")
+        return terms, training.epochs * math.ceil(units / training.batch)
 
     def batches(self) -> Iterator[Tensor]:
         """Cut a random order of the training set into batches."""

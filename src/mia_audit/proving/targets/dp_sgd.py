@@ -27,7 +27,7 @@ def dp_sgd(options: Options) -> Sequence[Mechanism]:
         sensitivity,
     )
 
-    claim = options.claim("add-remove")
+    claim = options.claim("add-remove").gaussian()
     section = {"mechanism": "dp-sgd", "delta": claim.delta}
     pairs = canary_pairs(RECORDS)
     alone = Pair("a record alone", np.array([[LONG, 0.0, 0.0]]), rows(0))
@@ -55,6 +55,13 @@ def dp_sgd(options: Options) -> Sequence[Mechanism]:
         "locally linear maps in bf16": [sensitivity(scenes["locally linear maps in bf16"][0]), sensitivity(exact)],
     }
     return listed + [
-        Mechanism(name, scene.train, claim, tried, probes=probed.get(name, ()))
+        # with sampling it is no Gaussian mechanism
+        Mechanism(
+            name,
+            scene.train,
+            claim if scene.batch is None else replace(claim, mu=None),
+            tried,
+            probes=probed.get(name, ()),
+        )
         for name, (scene, tried) in scenes.items()
     ]

@@ -18,7 +18,7 @@ def fadp(options: Options) -> Sequence[Mechanism]:
     from mia_audit.proving.canaries import channel_scene
     from mia_audit.proving.training import Scene
 
-    claim = options.claim("add-remove")
+    claim = options.claim("add-remove").gaussian()
     scene = channel_scene(DEPTH)
     records = len(scene.labels)
     data = {"inputs": scene.inputs, "labels": scene.labels}

@@ -40,7 +40,7 @@ WITHOUT = explanation_set(np.zeros(2), -1.0)
 @targets.register("private-explainer")
 def private_explainer(options: Options) -> Sequence[Mechanism]:
     """Return the service with one query, with several, adaptively, and beside far companions."""
-    claim = options.claim("zero-out")
+    claim = options.claim("zero-out").gaussian()
     one = Terms(claim.epsilon, claim.delta, claim.epsilon, steps=1, c=C)
     several = replace(one, epsilon=claim.epsilon / 3, steps=4)
 

@@ -19,7 +19,7 @@ RECORDS, COLUMNS = 9, 2
 @targets.register("private-moments")
 def private_moments(options: Options) -> Sequence[Mechanism]:
     """Return the release for two columns between −1 and 1, the records' number being public."""
-    claim = options.claim("add-remove")
+    claim = options.claim("add-remove").gaussian()
     bounds = moments.Bounds(-np.ones(COLUMNS), np.ones(COLUMNS))
 
     def run(records: Any, randomness: int, delta: float = claim.delta, epsilon: float = claim.epsilon) -> Any:

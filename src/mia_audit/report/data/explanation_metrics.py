@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from mia_audit.explain.catalogue import explainer_label
 from mia_audit.explanation_metrics import OTHER, REFERENCE, measures
 from mia_audit.report.data.findings import Estimate, Finding, accuracy_difference, difference, estimate
-from mia_audit.report.data.series import BASELINE, PALETTE, Series, series
+from mia_audit.report.data.series import BASELINE, LOOKS, Series, series
 
 if TYPE_CHECKING:
     import polars as pl
@@ -103,12 +103,18 @@ class Interpretation:
         return estimate(gaps, self.confidence) if gaps else None
 
 
-def explainer_series(group: Sequence[Finding], interpretation: Interpretation) -> dict[Explained, Series]:
-    """Return the explainers' colours, which are those of the attacks on them."""
-    known = {one.name: one.colour for one in series(list(group))}
+def explainer_series(
+    group: Sequence[Finding], everyone: Sequence[Finding], interpretation: Interpretation
+) -> dict[Explained, Series]:
+    """Return the explainers' colours, which are those of the attacks on them, in the whole audit."""
+    known = {one.name: one for one in series(group, everyone)}
     drawn = interpretation.drawn
-    spare = [colour for colour in PALETTE if colour not in {known.get(one.label) for one in drawn}]
-    return {one: Series(one.label, known.get(one.label) or (spare.pop(0) if spare else BASELINE), ()) for one in drawn}
+    taken = {known[one.label].colour for one in drawn if one.label in known}
+    spare = [look for look in LOOKS if look[0] not in taken]
+    new = {
+        one: Series(one.label, *(spare.pop(0) if spare else (BASELINE, ()))) for one in drawn if one.label not in known
+    }
+    return {one: known.get(one.label) or new[one] for one in drawn}
 
 
 def similarity(finding: Finding, base: Finding | None, interpretation: Interpretation) -> dict[Explained, Estimate]:

@@ -53,6 +53,11 @@ class Results:
             for setting in self.spec.settings
         ]
 
+    def groups(self, setting: Setting) -> tuple[pl.DataFrame, dict[str, dict[str, int]]]:
+        """Return the metrics of a setting's groups, and by aggregate and column how many were too small."""
+        path = self._file(setting, "groups.parquet")
+        return read_frame(path, "group_metrics"), table_metadata(path, "group_metrics").get("small", {})
+
     @cached_property
     def given(self) -> dict[str, dict[str, str]]:
         """The SHA-256 of the files that no audit wrote, by setting and by file name."""
@@ -168,7 +173,7 @@ class Results:
         paths = {
             self._file(setting, f"{name}.parquet")
             for setting in self.spec.settings
-            for name in ("metrics", "scores", "training")
+            for name in ("metrics", "scores", "training", *(["groups"] if setting.grouped else []))
         }
         paths |= {
             self.root.joinpath(*group, f"{name}.parquet")

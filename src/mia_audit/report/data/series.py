@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -24,7 +25,11 @@ CHANNELS = {
     "other": "signals",
 }
 """Names of the lines of a figure over channels."""
+MARKERS = "os^DvP"
+LOOKS = tuple(zip(PALETTE, DASHES, MARKERS, strict=True))
 BASELINE = "#7A7A7A"
+THRESHOLD = "outputs by threshold"
+"""The baseline without shadow models."""
 POINTS = 285
 """Number of FPRs at which a curve is computed."""
 MOST = len(PALETTE)
@@ -32,11 +37,12 @@ MOST = len(PALETTE)
 
 @dataclass(frozen=True)
 class Series:
-    """One line of a chart, with the same name and colour in every setting of a group."""
+    """One line of a chart, with the same name, colour, dash and marker in every figure and on the page."""
 
     name: str
     colour: str
     dash: tuple[float, ...]
+    marker: str = "o"
 
 
 def series_of(leak: Leak) -> str:
@@ -45,7 +51,7 @@ def series_of(leak: Leak) -> str:
     if signal.explainer is not None:
         return signal.explainer_label
     if signal.channel == "outputs":
-        return "outputs by threshold" if leak.attack == "threshold" else "outputs"
+        return THRESHOLD if leak.attack == "threshold" else "outputs"
     return "outputs and explanations" if signal.channel == "both" else signal.label
 
 
@@ -58,17 +64,28 @@ def strongest(finding: Finding) -> dict[str, Leak]:
     return chosen
 
 
-def series(group: list[Finding]) -> list[Series]:
-    """List the series drawn for a group of settings: outputs, then the others by decreasing AUC, as far as colours last."""
+def series(group: Sequence[Finding], everyone: Sequence[Finding] = ()) -> list[Series]:
+    """List the series drawn for a group of settings: outputs, then the others by decreasing AUC, as far as colours last.
+
+    Their looks are those that they have among `everyone`, all settings of the audit; the group alone when left out.
+    """
+    drawn = _ranked(group)[:MOST]
+    looks = dict(zip(_ranked(everyone or group)[:MOST], LOOKS, strict=False))
+    spare = [look for look in LOOKS if look not in [looks.get(name) for name in drawn]]
+    chosen = [Series(name, *(looks.get(name) or spare.pop(0))) for name in drawn]
+    if any(THRESHOLD in strongest(finding) for finding in group):
+        chosen.append(Series(THRESHOLD, BASELINE, (1, 1), "X"))
+    return chosen
+
+
+def _ranked(group: Sequence[Finding]) -> list[str]:
+    """Name the series of a group: outputs, then the others by decreasing AUC."""
     best: dict[str, float] = {}
     for finding in group:
         for name, leak in strongest(finding).items():
             best[name] = max(best.get(name, 0.0), float(leak.auc.mean()))
-    baseline = "outputs by threshold"
-    ranked = sorted((name for name in best if name not in ("outputs", baseline)), key=lambda name: -best[name])
-    names = [*(["outputs"] if "outputs" in best else []), *ranked][:MOST]
-    drawn = [Series(*parts) for parts in zip(names, PALETTE, DASHES, strict=False)]
-    return [*drawn, *([Series(baseline, BASELINE, (1, 1))] if baseline in best else [])]
+    ranked = sorted((name for name in best if name not in ("outputs", THRESHOLD)), key=lambda name: -best[name])
+    return [*(["outputs"] if "outputs" in best else []), *ranked]
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from typing import Any
 
 from mia_audit.errors import UserError
 from mia_audit.explain.catalogue import EXPLANATION_SETS, private_epsilon
+from mia_audit.report.section import Figures
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,8 @@ class Setting:
     """Why the mechanism guarantees nothing, so that ε is nominal; empty for all others."""
     by_person: bool = False
     """Whether membership was drawn by person."""
+    grouped: bool = False
+    """Whether results are sliced by groups of records."""
 
     @property
     def claimed(self) -> bool:
@@ -110,6 +113,8 @@ class Spec:
     """Whether curves were measured on explanations (deletion, insertion)."""
     studies: Mapping[str, Any] = field(default_factory=dict)
     """Studies of private explanations by data set."""
+    figures: Figures = field(default_factory=Figures)
+    """What figures look like, and the files that they are written to."""
     policy: Mapping[str, Any] | None = None
     """What the report holds the audit to."""
 
@@ -149,7 +154,7 @@ def parse_spec(values: Mapping[str, Any]) -> Spec:
             "--spec: 'settings' is empty; expected at least one setting, or studies of private explanations"
         )
     settings = tuple(Setting(**_known(Setting, setting)) for setting in values["settings"])
-    given = _known(Spec, values) | {"settings": settings}
+    given = _known(Spec, values) | {"settings": settings, "figures": Figures(**values.get("figures", {}))}
     return Spec(**given, confidence=values["evaluation"]["confidence"])
 
 

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     from mia_audit.report.data.results import Results
 
-MARKERS = "os^DvPX"
-
 
 @figure(
     "attack_by_epsilon",
@@ -65,7 +63,7 @@ def _over_settings(axes: Axes, group: list[Finding], drawn: list[Series], metric
             if one.name in attacks
         ]
         offset = (slot - (slots - 1) / 2) * 0.7 / slots
-        errorbars(axes, [(x + offset, value) for x, value in known], one.colour, MARKERS[slot], one.name)
+        errorbars(axes, [(x + offset, value) for x, value in known], one.colour, one.marker, one.name)
     if metric == "auc":
         controls = [(x, one.null.headline) for x, one in enumerate(group) if one.null and one.null.headline]
         offset = (slots - 1 - (slots - 1) / 2) * 0.7 / slots

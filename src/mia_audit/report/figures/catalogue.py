@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mia_audit.registry import Registry
-from mia_audit.report.figures.layout import FORMATS
+from mia_audit.report.figures.data import CSV, table_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -57,23 +57,30 @@ def once(name: str, condition: Callable[[Spec], object] = lambda spec: True) -> 
 
 
 def figure_files(spec: Spec, private: bool = False) -> list[str]:
-    """List the file names of an audit's figures in every format."""
+    """List the file names of an audit's figures, in every format and as data."""
     names = [name for kind in figures for name in figures[kind].subjects(spec) if figures[kind].private == private]
-    return [f"{name}.{suffix}" for name in names for suffix in FORMATS]
+    return [f"{name}.{suffix}" for name in names for suffix in (*spec.figures.formats, CSV)]
 
 
 def draw(results: Results, findings: Findings, folder: Path, private: bool = False) -> None:
-    """Draw the figures of an audit into a folder; settings that could not be attacked get a notice."""
-    from mia_audit.report.figures.style import disclaimed, notice, paper_style, save
+    """Draw the figures of an audit into a folder, each with its data; settings that could not be attacked get a notice.
 
-    with paper_style():
+    Raises UserError for a font that is not installed.
+    """
+    from mia_audit.report.figures.style import disclaimed, notice, paper_style, save
+    from mia_audit.storage import atomic_write
+
+    look = results.spec.figures
+    with paper_style(look.font):
         for kind in (figures[name] for name in figures if figures[name].private == private):
             for name, subject in kind.subjects(results.spec.planned).items():
                 drawn = kind(results, findings, subject)
                 shown = notice(drawn) if isinstance(drawn, str) else drawn
                 if not private:
                     shown = disclaimed(shown, _shown_in(findings, subject))
-                save(shown, folder, name, kind.caption)
+                with atomic_write(folder / f"{name}.{CSV}") as partial:
+                    table_of(shown).write_csv(partial)
+                save(shown, folder, name, kind.caption, look)
 
 
 def _shown_in(findings: Findings, subject: Any) -> list[Finding]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
@@ -12,9 +12,10 @@ import numpy as np
 from mia_audit.explain.catalogue import explainer_label
 from mia_audit.report.data.explanation_metrics import interpretations
 from mia_audit.report.data.findings import Finding, Findings
+from mia_audit.report.data.series import PALETTE
 from mia_audit.report.data.spec import Spec
 from mia_audit.report.figures.catalogue import figure
-from mia_audit.report.figures.layout import PAGE, tick
+from mia_audit.report.figures.layout import PAGE, panel_grid, shared_legend, tick
 from mia_audit.report.figures.pictures import displayed, signed_colours
 
 if TYPE_CHECKING:
@@ -30,6 +31,12 @@ OVERLAID = frozenset({"gradcam"})
 """Explainers whose maps are so coarse that they are drawn over the record."""
 CELL = 0.56
 """Width of a map in inches."""
+FEATURES = 10
+"""Features of a table that are shown, the most important ones."""
+BAR = 0.05
+"""Height of a bar in inches."""
+FEATURE_LETTERS = 18
+"""Letters of a feature's name in a line."""
 
 
 def _groups(spec: Spec) -> dict[str, tuple[str, str]]:
@@ -40,14 +47,14 @@ def _groups(spec: Spec) -> dict[str, tuple[str, str]]:
 @figure(
     "explanations",
     _groups,
-    "Explanations of the same records by the first model of every setting, each map relative to its largest absolute value: "
-    "orange counts for the class explained, blue against it.",
+    "Explanations of the same records by the first model of every setting, relative to the largest absolute value of each. "
+    "Maps of images: orange counts for the class explained, blue against it. Features of tables: mean size over the records.",
 )
 def explanations(results: Results, findings: Findings, place: tuple[str, str]) -> Figure | str:
     """Draw the maps of a few records by the first shadow model of every setting.
 
-    Images: a row per record, its picture first, then every explainer's maps, setting by setting. Tables: a strip per
-    record and explainer, a row per setting and a column per feature.
+    Images: a row per record, its picture first, then every explainer's maps, setting by setting. Tables: the
+    features that count most, ranked, a panel per explainer and a bar per setting.
     """
     group = findings.groups().get(place, [])
     if not group or (maps := results.maps(place)).is_empty():
@@ -59,7 +66,7 @@ def explanations(results: Results, findings: Findings, place: tuple[str, str]) -
     if metadata.get("kind") == "image":
         stored = np.load(results.root / "pools" / place[0] / "records.npy", mmap_mode="r")
         return _image_sheet(maps, first, trained, metadata, stored)
-    return _table_sheet(maps, first, trained, metadata)
+    return _feature_chart(maps, first, trained, metadata)
 
 
 def _image_sheet(
@@ -133,27 +140,34 @@ def _shares(row: Mapping[str, Any]) -> np.ndarray:
     return values / (np.abs(values).max() or 1.0)
 
 
-def _table_sheet(
+def _feature_chart(
     maps: pl.DataFrame, explained: Sequence[tuple[str, str]], group: Sequence[Finding], metadata: Mapping[str, Any]
 ) -> Figure:
-    from matplotlib.figure import Figure
-
-    records = maps["record"].unique(maintain_order=True).to_list()
-    features = metadata.get("features") or []
-    height = (0.1 * len(group) + 0.12) * len(explained) * len(records) + 1.3
-    figure = Figure(figsize=(PAGE, height), layout="constrained")
-    axes = figure.subplots(len(explained) * len(records), 1, squeeze=False, sharex=True)[:, 0]
-    names = [tick(finding, group).replace("\n", " ") for finding in group]
-    for number, cell in enumerate(axes):
-        key, record = explained[number // len(records)], records[number % len(records)]
-        strip = np.concatenate([_shares(_rows(maps, finding, key)[record]) for finding in group])
-        cell.imshow(strip, cmap=signed_colours(), vmin=-1, vmax=1, aspect="auto", interpolation="nearest")
-        cell.set_yticks(range(len(group)), names, fontsize=5)
-        cell.tick_params(length=0)
-        cell.spines[:].set_visible(False)
-        cell.set_title(f"{explainer_label(key[0])}, record {record}", fontsize=6, pad=1.5)
-    axes[-1].set_xticks(range(strip.shape[1]), features or range(strip.shape[1]), rotation=90, fontsize=5.5)
+    """Draw the most important features of every explainer, a bar per setting: the mean size of their share over the records."""
+    features = len(maps["map"][0])
+    names = metadata.get("features") or [str(place) for place in range(features)]
+    shown = min(FEATURES, features)
+    figure, panels = panel_grid(1, len(explained), height=0.5 + BAR * shown * (len(group) + 1))
+    for axes, key in zip(panels[0], explained, strict=True):
+        sizes = np.array([_mean_sizes(_rows(maps, finding, key).values()) for finding in group])
+        ranked = np.argsort(-sizes.mean(axis=0), kind="stable")[:shown]
+        for order, (finding, size) in enumerate(zip(group, sizes, strict=True)):
+            offset = (order - (len(group) - 1) / 2) / (len(group) + 1)
+            places = np.arange(shown) + offset
+            colour, label = PALETTE[order % len(PALETTE)], tick(finding, group).replace("\n", " ")
+            axes.barh(places, size[ranked], height=1 / (len(group) + 1), color=colour, label=label)
+        axes.set_yticks(range(shown), [fill(names[place], FEATURE_LETTERS) for place in ranked], fontsize=6)
+        axes.invert_yaxis()
+        axes.set_title(explainer_label(key[0]))
+        axes.set_xlabel("mean size of the share")
+    shared_legend(figure, panels)
     return figure
+
+
+def _mean_sizes(rows: Iterable[Mapping[str, Any]]) -> np.ndarray:
+    """Return the mean absolute share of every feature over records."""
+    sizes: np.ndarray = np.mean([np.abs(_shares(row)).ravel() for row in rows], axis=0)
+    return sizes
 
 
 def _heading(finding: Finding, group: Sequence[Finding]) -> str:

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from mia_audit.report.data.explanation_metrics import Interpretation, interpretations, measure_label, similarity
+from mia_audit.report.data.explanation_metrics import (
+    Explained,
+    Interpretation,
+    explainer_series,
+    interpretations,
+    measure_label,
+    similarity,
+)
 from mia_audit.report.data.findings import Finding, Findings, reference
-from mia_audit.report.data.series import CHANNELS, PALETTE
+from mia_audit.report.data.series import CHANNELS, Series
 from mia_audit.report.figures.catalogue import figure, once
 from mia_audit.report.figures.layout import (
     GUESSING,
@@ -42,12 +49,11 @@ def explanation_metrics(results: Results, findings: Findings, subject: None = No
     if not groups:
         return "No setting whose explanations would be shown here was trained to the end."
     figure, rows = panel_grid(3, len(groups), height=1.5)
-    labels = list(dict.fromkeys(one.label for _, interpretation in groups for one in interpretation.drawn))
     for column, (group, interpretation) in enumerate(groups):
         accuracy, similar, leakage = (row[column] for row in rows)
         known = [(x, finding.test_accuracy) for x, finding in enumerate(group) if finding.test_accuracy]
         errorbars(accuracy, known, "0.1", "o", "test accuracy")
-        _similarity(similar, group, interpretation, labels)
+        _similarity(similar, group, interpretation, explainer_series(group, findings.settings, interpretation))
         low, high = similar.get_ylim()
         similar.set_ylim(max(low, -1.05), min(high, 1.05))  # intervals may exceed the range of a similarity
         for offset, (channel, (shade, marker)) in zip((-0.1, 0.1, 0.0), ATTACKS.items(), strict=True):
@@ -68,15 +74,16 @@ def explanation_metrics(results: Results, findings: Findings, subject: None = No
     return figure
 
 
-def _similarity(axes: Axes, group: list[Finding], interpretation: Interpretation, labels: Sequence[str]) -> None:
+def _similarity(
+    axes: Axes, group: list[Finding], interpretation: Interpretation, looks: Mapping[Explained, Series]
+) -> None:
     """Draw the similarity to the reference's models; that between two reference models as hollow markers and lines."""
     base = reference(group)
     drawn = interpretation.drawn
     known = [(x, finding, similarity(finding, base, interpretation)) for x, finding in enumerate(group)]
     for slot, one in enumerate(drawn):
         offset = (slot - (len(drawn) - 1) / 2) * 0.7 / max(len(drawn), 1)
-        number = labels.index(one.label)
-        colour, marker = PALETTE[number % len(PALETTE)], "os^DvP"[number % 6]
+        colour, marker = looks[one].colour, looks[one].marker
         placed = [(x + offset, values[one], finding is base) for x, finding, values in known if one in values]
         errorbars(axes, [(x, value) for x, value, is_level in placed if not is_level], colour, marker, one.label)
         level = [(x, value) for x, value, is_level in placed if is_level]

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from mia_audit.report.data.findings import Estimate, Finding
 
-FORMATS = ("pdf", "svg", "png")
-"""Suffixes of the files that every figure is written to."""
 COLUMN, PAGE = 3.4, 7.0
 """Widths of a paper's column and page in inches."""
 ACROSS = 3

@@ -44,7 +44,9 @@ def roc(results: Results, findings: Findings, setting: Setting) -> Figure | str:
 
         reasons = (missing_models(gap) for gap in results.spec.gaps if gap.setting == setting)
         return f"Not attacked: {next(reasons, 'no model is left')}."
-    return roc_figure(finding, roc_curves(results, finding, series(findings.groups()[setting.group])))
+    return roc_figure(
+        finding, roc_curves(results, finding, series(findings.groups()[setting.group], findings.settings))
+    )
 
 
 def roc_figure(finding: Finding, lines: Sequence[Curve]) -> Figure:

@@ -8,7 +8,9 @@ from pathlib import Path
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
-from mia_audit.report.figures.layout import COLUMN, FORMATS, literal_text
+from mia_audit.errors import UserError, suggest
+from mia_audit.report.figures.layout import COLUMN, literal_text
+from mia_audit.report.section import Figures
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -41,6 +43,7 @@ UNDATED: dict[str, dict[str, Any]] = {
     "svg": {"Date": None, "Creator": None},
     "png": {"Software": None},
 }
+DEFAULT = Figures()
 DPI = 300
 """Resolution of PNG files and of images in the others."""
 LETTERS_PER_INCH = 25
@@ -48,19 +51,26 @@ LETTERS_PER_INCH = 25
 
 
 @contextmanager
-def paper_style() -> Iterator[None]:
-    """Draw in the style of a paper, whatever the user's own matplotlib settings."""
+def paper_style(font: str = "") -> Iterator[None]:
+    """Draw in the style of a paper, whatever the user's own matplotlib settings; UserError for an unknown font."""
     import matplotlib
 
+    if font:
+        from matplotlib.font_manager import fontManager
+
+        if font not in (known := set(fontManager.get_font_names())):
+            raise UserError(f"report.figures.font: no font '{font}' is installed here: {suggest(font, sorted(known))}")
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
         for name, value in STYLE.items():
             matplotlib.rcParams[name] = value  # type: ignore[literal-required, index]
+        if font:
+            matplotlib.rcParams["font.family"] = font
         yield
 
 
-def save(figure: Figure, folder: Path, name: str, caption: str = "") -> None:
-    """Write a figure as PDF, SVG and PNG, with its caption in their metadata and without anything that differs between runs."""
+def save(figure: Figure, folder: Path, name: str, caption: str = "", look: Figures = DEFAULT) -> None:
+    """Write a figure in every format, with its caption in their metadata and without anything that differs between runs."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.backends.backend_pdf import FigureCanvasPdf
     from matplotlib.backends.backend_svg import FigureCanvasSVG
@@ -68,6 +78,8 @@ def save(figure: Figure, folder: Path, name: str, caption: str = "") -> None:
     from mia_audit.storage import atomic_write
 
     literal_text(figure)
+    scale = float(look.column.removesuffix("in")) / COLUMN
+    figure.set_size_inches(scale * figure.get_figwidth(), scale * figure.get_figheight())
     if engine := figure.get_layout_engine():
         for _ in range(2):  # the second pass knows the ticks and sizes of the first
             engine.execute(figure)
@@ -75,7 +87,7 @@ def save(figure: Figure, folder: Path, name: str, caption: str = "") -> None:
     # savefig would lay the figure out twice for every format.
     canvas = {"pdf": FigureCanvasPdf, "svg": FigureCanvasSVG, "png": FigureCanvasAgg}
     captioned = {"pdf": {"Subject": caption}, "svg": {"Description": caption}, "png": {"Description": caption}}
-    for suffix in FORMATS:
+    for suffix in look.formats:
         figure.set_dpi(DPI)
         with atomic_write(folder / f"{name}.{suffix}") as partial:
             getattr(canvas[suffix](figure), f"print_{suffix}")(partial, metadata=UNDATED[suffix] | captioned[suffix])

@@ -45,7 +45,7 @@ def group_charts(
     results: Results, findings: Findings, group: list[Finding], interpretation: Interpretation | None
 ) -> Iterator[Chart]:
     """Yield the charts of one data set and architecture."""
-    drawn = series(group)
+    drawn = series(group, findings.settings)
     named = [(capital(protection(finding.setting)), finding) for finding in group]
     lines = {name: roc_curves(results, finding, drawn, EVERY) for name, finding in named}
     if any(lines.values()):
@@ -57,11 +57,13 @@ def group_charts(
             yield "tpr", "TPR in every setting", caption, leak_chart(named, drawn, "tpr", findings.fpr)
         if sum(finding.test_accuracy is not None for finding in group) > 1:
             yield "tradeoff", "Accuracy against leakage", TRADEOFF_CAPTION, tradeoff_chart(named)
-    yield from _similarity_chart(group, interpretation)
+    yield from _similarity_chart(group, findings.settings, interpretation)
 
 
-def _similarity_chart(group: list[Finding], interpretation: Interpretation | None) -> Iterator[Chart]:
-    settings, drawn = chart_settings(group, interpretation) if interpretation else ([], [])
+def _similarity_chart(
+    group: list[Finding], everyone: list[Finding], interpretation: Interpretation | None
+) -> Iterator[Chart]:
+    settings, drawn = chart_settings(group, everyone, interpretation) if interpretation else ([], [])
     if interpretation and interpretation.headline and settings:
         title = measure_label(interpretation.headline)
         chart = similarity_chart(settings, drawn, title[:1].upper() + title[1:])

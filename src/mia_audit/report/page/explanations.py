@@ -237,7 +237,7 @@ def _measured(group: list[Finding], interpretation: Interpretation) -> Layout:
 
 
 def chart_settings(
-    group: list[Finding], interpretation: Interpretation
+    group: list[Finding], everyone: list[Finding], interpretation: Interpretation
 ) -> tuple[list[tuple[str, dict[str, Estimate]]], Any]:
     """Return the settings of the chart by name with their similarity by explainer, and the explainers' colours."""
     base = reference(group)
@@ -246,4 +246,4 @@ def chart_settings(
         for finding in group
     ]
     named = [(name, {one.label: value for one, value in values.items()}) for name, values in settings if values]
-    return named, list(explainer_series(group, interpretation).values())
+    return named, list(explainer_series(group, everyone, interpretation).values())

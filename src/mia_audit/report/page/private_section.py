@@ -26,7 +26,7 @@ from mia_audit.report.text.formatting import (
     protection,
     significant,
 )
-from mia_audit.report.text.statements import ADJACENCY
+from mia_audit.report.text.statements import explained_adjacency
 
 if TYPE_CHECKING:
     import polars as pl
@@ -62,7 +62,7 @@ def private_section(
             {
                 "name": dataset,
                 "conclusion": " ".join(_conclusion(boxes)),
-                "terms": _terms(study),
+                "terms": _terms(study, (results.pool_metadata(dataset) or {}).get("unit") == "person"),
                 "losses": _losses(boxes, study),
                 "protocols": _protocols(boxes),
                 "items": [{"term": term, "text": text} for term, text in _items(boxes)],
@@ -105,14 +105,14 @@ def _change(spent: float, instead: float) -> str:
     return f"{fixed(100 * abs(1 - spent / instead), 0)}\u00a0% {'less' if spent < instead else 'more'}"
 
 
-def _terms(study: Any) -> str:
+def _terms(study: Any, by_person: bool) -> str:
     accounting = (
         "the ε of one explanation is exact (Gaussian DP of its noisy steps); that of many is the sum of their zero-concentrated"
         " costs ρ, converted at the same δ"
     )
     who = "All protect the explanation set for a fixed black box; they do not cover what the black box itself has memorised"
     return (
-        f"Every ε stands at δ = {power(study['delta'])}, for {ADJACENCY[study['adjacency']]}; {accounting}."
+        f"Every ε stands at δ = {power(study['delta'])}, for {explained_adjacency(study['adjacency'], by_person)}; {accounting}."
         f" {count(study['steps'], 'noisy step')} from scratch, {study['kernel']} weights, c = {study['c']:g}. {who}."
     )
 

@@ -17,6 +17,7 @@ from mia_audit.report.page.charts import group_charts
 from mia_audit.report.page.explanations import section
 from mia_audit.report.page.exposed import most_exposed
 from mia_audit.report.page.exposed_persons import most_exposed_persons
+from mia_audit.report.page.groups import bearers
 from mia_audit.report.page.policy import policy
 from mia_audit.report.page.tables import answer_table, attacks_layout, null_layout
 from mia_audit.report.page.vega import DRAW, bundle
@@ -36,6 +37,7 @@ from mia_audit.report.text.intrinsic import KINDS, compared, intrinsic_sentences
 from mia_audit.report.text.scaling_release import bounds_sentence, release_sentence
 from mia_audit.report.text.statements import (
     DESIGNS,
+    adjacent,
     corrections,
     design_of,
     exposed_sentences,
@@ -79,6 +81,7 @@ def render(results: Results, findings: Findings, sources: Mapping[str, Any]) -> 
         for place, group in findings.groups().items()
         if group[0].by_person
     ]
+    grouped = list(bearers(results, findings))
     intrinsic = _intrinsic(findings, results.spec.confidence) if results.spec.intrinsic else []
     spec = results.spec
     level = f"{spec.confidence * 100:g}\u00a0%"
@@ -96,6 +99,7 @@ def render(results: Results, findings: Findings, sources: Mapping[str, Any]) -> 
             {
                 **dict.fromkeys(("curves", "settings", "attacks"), bool(groups)),
                 "persons": bool(by_person),
+                "groups": bool(grouped),
                 "intrinsic": bool(intrinsic),
                 "explanations": bool(interpreted),
                 "private": bool(private_studies),
@@ -110,10 +114,12 @@ def render(results: Results, findings: Findings, sources: Mapping[str, Any]) -> 
         channels={channel for finding in findings.settings for channel in finding.strongest},
         private=bool(private),
         trained_with_noise=any(finding.setting.trained for finding in private),
+        adjacent=adjacent(findings),
         sampling=joined(sorted({sampling_name(known) for one in private if "sampling" in (known := guarantee(one))})),
         groups=groups,
         settings=settings_layout(results, findings, page=True) if groups else None,
         by_person=by_person,
+        grouped=grouped,
         exposed_units=_units(findings),
         released=bool(results.releases),
         intrinsic=intrinsic,
@@ -174,6 +180,7 @@ def _contents(shown: Mapping[str, bool]) -> list[tuple[str, str]]:
         "curves": "Curves",
         "settings": "Settings",
         "persons": "Persons",
+        "groups": "Who bears the risk",
         "intrinsic": "Intrinsic explanations",
         "explanations": "Explanations",
         "private": "Private explanations",
@@ -318,11 +325,8 @@ def _metadata(results: Results, findings: Findings, sources: Mapping[str, Any]) 
     private = [finding for finding in findings.settings if finding.setting.private]
     if private:
         guarantees = "; ".join(dict.fromkeys(guarantee_sentence(finding, guarantee(finding)) for finding in private))
-        trained = (
-            " Adjacency of trainings: one record added or removed."
-            if any(finding.setting.trained for finding in private)
-            else ""
-        )
+        changed = adjacent(findings)
+        trained = f" Adjacency of trainings: {changed} added or removed." if changed else ""
         yield "Guarantees", f"{capital(guarantees)}.{trained}"
     for finding in findings.settings:
         if finding.setting.no_guarantee:

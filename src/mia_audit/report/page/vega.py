@@ -10,9 +10,12 @@ from importlib.metadata import version
 from pathlib import Path
 
 from mia_audit.errors import UserError
+from mia_audit.regular_files import open_regular
 from mia_audit.storage import write_text
 
 SNIPPET = "window.vegaEmbed = vegaEmbed;"
+MOST_BYTES = 8_000_000
+"""No more of a script that is kept is read."""
 PINNED = {"1.9.0.post1": "373b1f84072b31010f15ceb787be6b415c53936411aae267c8c2b2b6ccde46e7"}
 """The SHA-256 of the script, by the version of vl-convert-python that makes it; of other versions nothing is kept."""
 
@@ -35,8 +38,10 @@ def bundle() -> str:
 
     pinned = PINNED.get(version("vl-convert-python"))
     if pinned:
-        with suppress(OSError, RuntimeError, UnicodeDecodeError):
-            if _digest(kept := _kept().read_text(encoding="utf-8")) == pinned:
+        with suppress(OSError, RuntimeError, UnicodeDecodeError, UserError):
+            with os.fdopen(open_regular(_kept(), os.O_RDONLY), "rb") as file:
+                content = file.read(MOST_BYTES)
+            if _digest(kept := content.decode()) == pinned:
                 return kept
     script: str = vl_convert.javascript_bundle(SNIPPET)
     if pinned == _digest(script):

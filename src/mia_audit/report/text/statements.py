@@ -137,6 +137,22 @@ def design_of(results: Results) -> tuple[str, str]:
     return str(known.get("design") or ""), f"{known.get('share') or math.nan:.0%}"
 
 
+def adjacent(findings: Findings) -> str:
+    """Name what training sets differ by under the guarantees of an audit's trainings; empty where none has one."""
+    trained = [finding for finding in findings.settings if finding.setting.private and finding.setting.trained]
+    units = dict.fromkeys(guarantee(finding).get("unit", "record") for finding in trained)
+    return joined([ADDED[unit] for unit in units], "or")
+
+
+ADDED = {"record": "one record", "person": "one person with all of their records"}
+
+
+def explained_adjacency(adjacency: str, by_person: bool) -> str:
+    """Say what explanation sets differ by."""
+    text = ADJACENCY[adjacency]
+    return text.replace("one record", "one person").replace("records", "persons") if by_person else text
+
+
 ADJACENCY = {
     "zero-out": "one record's term taken out of the explanation set, the number of records being public",
     "replacement": "one record of the explanation set replaced by another",
@@ -237,7 +253,8 @@ def guarantee_sentence(finding: Finding, metadata: Mapping[str, Any]) -> str:
     delta = power(setting.delta) if setting.delta else "unknown"
     if terms := setting.explained:
         noise = f"{count(terms['steps'], 'noisy step')}, exact Gaussian DP"
-        return f"with explanations at the ε of each: δ = {delta}, for {ADJACENCY[terms['adjacency']]}, {noise}; the costs of several add up"
+        kept = explained_adjacency(terms["adjacency"], finding.by_person)
+        return f"with explanations at the ε of each: δ = {delta}, for {kept}, {noise}; the costs of several add up"
     if setting.finished:
         text = f"{protected(setting)} {setting.architecture}: ε = {setting.epsilon} at δ = {delta} is what its owner claims"
         return f"{text}; this audit has not accounted for it, and only sets a lower bound beside it"

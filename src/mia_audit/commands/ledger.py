@@ -1,0 +1,151 @@
+"""`mia-audit ledger`: print what was released of a data set, to whom and what it costs together, or add what others made of it."""
+
+import argparse
+import json
+import math
+import secrets
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mia_audit.errors import UserError
+from mia_audit.sanitise import console, visible
+
+if TYPE_CHECKING:
+    from mia_audit.privacy.dataset_ledger import Total
+    from mia_audit.privacy.ledger import Entry, Header
+    from mia_audit.privacy.spending import Charge
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    parser.add_argument(
+        "action", choices=["show", "add"], help="show: entries and total; add: charge for what was made elsewhere"
+    )
+    parser.add_argument("file", type=Path, help="the data set's ledger, privacy.ledger of a config")
+    parser.add_argument("--json", action="store_true", help="show: print JSON")
+    added = parser.add_argument_group("add", "exactly one of --epsilon, --mu, --rho and --noise-multiplier")
+    added.add_argument("--what", default="other", help="what is released (other)")
+    added.add_argument("--to", default="anybody", metavar="WHOM", help="who gets it (anybody)")
+    added.add_argument("--unit", choices=["record", "person"], help="whom the guarantee is about")
+    added.add_argument("--adjacency", choices=["add-remove", "zero-out", "replace"], help="what neighbours differ by")
+    added.add_argument("--part", default="", metavar="PARTITION/PART", help="the disjoint part of the records it is of")
+    added.add_argument("--epsilon", type=float, help="ε of an (ε, δ) guarantee")
+    added.add_argument("--delta", type=float, help="δ that goes with --epsilon (0)")
+    added.add_argument("--mu", type=float, help="μ of Gaussian DP")
+    added.add_argument("--rho", type=float, help="ρ of zCDP")
+    added.add_argument("--noise-multiplier", type=float, help="of Gaussian steps")
+    added.add_argument("--sampling-rate", type=float, help="of Gaussian steps on Poisson samples (1: all records)")
+    added.add_argument("--steps", type=int, help="Gaussian steps (1)")
+
+
+def run(options: argparse.Namespace) -> None:
+    """Print the entries and the total per unit, or charge for one more entry and print the total."""
+    from mia_audit.privacy import dataset_ledger
+
+    if options.action == "add":
+        if options.unit is None or options.adjacency is None:
+            raise UserError(
+                "ledger add: --unit and --adjacency: missing; say whom the guarantee is about, and how neighbours differ"
+            )
+        released = {"id": secrets.token_hex(16), "to": options.to}
+        try:
+            entry = dataset_ledger.entry(
+                options.what, options.unit, _charge(options), released, options.part, options.adjacency
+            )
+        except ValueError as error:
+            raise UserError(f"ledger add: {error}") from None
+        receipt = dataset_ledger.add(options.file, [entry])
+        print(f"{options.file}: entry {receipt.entries - 1}; {_sentence(receipt.total)}")
+        return
+    header, entries, head = dataset_ledger.read_ledger(options.file)
+    total = dataset_ledger.total_of(header, entries)
+    if options.json:
+        print(json.dumps(ledger_metadata(header, entries, head, total), indent=2, ensure_ascii=False))
+    else:
+        _print(header, entries, head, total)
+
+
+def _charge(options: argparse.Namespace) -> "Charge":
+    from mia_audit.privacy import spending
+
+    given = [name for name in ("epsilon", "mu", "rho", "noise_multiplier") if getattr(options, name) is not None]
+    if len(given) != 1:
+        raise UserError("ledger add: exactly one of --epsilon, --mu, --rho and --noise-multiplier was expected")
+    if options.delta is not None and given != ["epsilon"]:
+        raise UserError("ledger add: --delta goes with --epsilon alone")
+    if (options.steps is not None or options.sampling_rate is not None) and given != ["noise_multiplier"]:
+        raise UserError("ledger add: --steps and --sampling-rate go with --noise-multiplier alone")
+    value = getattr(options, given[0])
+    if not 0 < value < math.inf:
+        raise ValueError(f"--{given[0].replace('_', '-')} {value:g}: expected a positive number")
+    if given == ["epsilon"]:
+        return spending.Stated(value, options.delta or 0.0)
+    if given == ["mu"]:
+        return spending.Gaussian(1 / value)
+    if given == ["rho"]:
+        return spending.ZeroConcentrated(value)
+    steps = 1 if options.steps is None else options.steps
+    if options.sampling_rate in (None, 1.0):
+        return spending.Gaussian(value, steps)
+    return spending.PoissonGaussian(value, options.sampling_rate, steps)
+
+
+def ledger_metadata(header: "Header", entries: "list[Entry]", head: str, total: "Total") -> dict[str, Any]:
+    """Return a ledger as JSON: its header, its entries in order, and the total."""
+
+    def finite(number: float) -> float | None:
+        return number if math.isfinite(number) else None
+
+    return {
+        "id": header.id,
+        "head": head,
+        "unit": header.unit,
+        "adjacency": header.adjacency,
+        "terms": dict(header.terms),
+        "entries": [{"what": one.what, "terms": dict(one.terms), **dict(one.released)} for one in entries],
+        "total": {
+            "epsilon": finite(total.epsilon),
+            "delta": total.delta,
+            "budget": finite(total.budget),
+            "composed_by": total.composed_by,
+            "parts": {part: finite(epsilon) for part, epsilon in total.parts.items()},
+        },
+    }
+
+
+def _print(header: "Header", entries: "list[Entry]", head: str, total: "Total") -> None:
+    from rich.table import Table
+
+    display = console(sys.stdout)
+    display.print(visible(f"data set {header.terms['dataset']}, ledger {header.id}"), highlight=False)
+    table = Table(box=None, pad_edge=False)
+    for column in ("entry", "what", "to", "setting", "terms", "release"):
+        table.add_column(column, overflow="fold")
+    for number, one in enumerate(entries):
+        terms = ", ".join(f"{key} {_short(value)}" for key, value in one.terms.items())
+        told = [str(one.released.get(key, "")) for key in ("to", "setting", "id")]
+        table.add_row(*map(visible, (str(number), one.what, *told[:2], terms, told[2][:8])))
+    display.print(table)
+    for part, epsilon in total.parts.items():
+        display.print(visible(f"part {part}: ε = {epsilon:.6g}"), highlight=False)
+    display.print(visible(_sentence(total)), highlight=False)
+    display.print(f"last line {head}: who keeps it elsewhere can tell that an older copy was restored", highlight=False)
+
+
+def _short(value: Any) -> str:
+    return (
+        f"{value:.6g}"
+        if isinstance(value, float)
+        else f"{len(value)} candidates"
+        if isinstance(value, list)
+        else str(value)
+    )
+
+
+def _sentence(total: "Total") -> str:
+    budget = "" if math.isinf(total.budget) else f" of {total.budget:g}"
+    return (
+        f"total per {total.unit}: ε = {total.epsilon:.6g}{budget} at δ = {total.delta:g} ({total.adjacency}), by"
+        f" {total.composed_by}"
+    )

@@ -1,0 +1,67 @@
+"""`mia-audit release`: train one model on the whole pool to be given away, and write its card."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mia_audit.commands._arguments import add_batch, add_device, add_minutes, compute_of
+
+if TYPE_CHECKING:
+    from mia_audit.releasing.recipe import Recipe
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    add_release(parser)
+
+
+def add_release(parser: argparse.ArgumentParser) -> None:
+    """Declare what is released, where it is written, and who signs it."""
+    parser.add_argument("config", type=Path, help="the audit's YAML file; the audit has been run")
+    parser.add_argument(
+        "--setting", required=True, metavar="NAME", help="the audited setting: DATASET/ARCHITECTURE/MECHANISM-epsE"
+    )
+    parser.add_argument("--out", required=True, type=Path, metavar="DIR", help="new folder of the release")
+    parser.add_argument("--results", type=Path, help="folder of the audit's results (results/AUDIT)")
+    parser.add_argument("--to", default="anybody", metavar="WHOM", help="who gets it, for the ledger (anybody)")
+    parser.add_argument("--key", type=Path, metavar="FILE", help="sign the release with this secret key of minisign")
+    parser.add_argument("--no-password", action="store_true", help="the key is not encrypted")
+    add_device(parser)
+    add_batch(parser)
+    add_minutes(parser)
+
+
+def run(options: argparse.Namespace) -> None:
+    """Charge the data set's ledger, train without a seed, and write weights, card and SHA256SUMS; sign them with a key."""
+    recipe, digest, password = prepared(options)
+    from mia_audit.releasing.release import release
+
+    finished(options, release(recipe, digest, options.out, compute_of(options), options.to), password)
+
+
+def prepared(options: argparse.Namespace) -> tuple[Recipe, str, str]:
+    """Return the recipe of what is to be released, the config's SHA-256, and the key's password, empty without a key."""
+    from mia_audit.commands.sign import password_of
+    from mia_audit.config.load import load_audit
+    from mia_audit.runtime.gpus import acquire_gpu
+    from mia_audit.storage.digests import sha256
+
+    audit = load_audit(options.config)
+    password = password_of(options) if options.key else ""
+    acquire_gpu(options.device)
+    from mia_audit.releasing.recipe import Recipe
+
+    recipe = Recipe.of(audit, options.setting, options.results or Path("results", audit.audit))
+    return recipe, sha256(options.config), password
+
+
+def finished(options: argparse.Namespace, card: dict[str, Any], password: str) -> None:
+    """Say what was released, and sign it."""
+    from mia_audit.releasing.release import summary
+    from mia_audit.storage.signatures import sign
+
+    print(summary(card))
+    if options.key:
+        print(f"{options.out}: signed: {sign(options.out, options.key, password)}")

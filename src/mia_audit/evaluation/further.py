@@ -1,0 +1,51 @@
+"""Attacks scored again from the signals of a setting, without some of the models, for its intervals."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mia_audit.attacks.io.parquet import SignalsFile
+from mia_audit.attacks.io.population import with_population
+from mia_audit.attacks.persons import NONE
+from mia_audit.attacks.run import Run
+from mia_audit.evaluation.leave_outs import Rescored, scored_without
+from mia_audit.signals.name import Reading, Signal
+
+if TYPE_CHECKING:
+    from mia_audit.evaluation.files import Scored
+    from mia_audit.pools.persons import Persons
+
+
+class FurtherScorings:
+    """What scores an attack again; the signals that the last attack read are kept, and its scores, which persons' come of."""
+
+    def __init__(self, path: Path, given: dict[str, Any] | None) -> None:
+        """Open a signals.parquet; `given` are the keys of attacks that the config sets."""
+        self.file = SignalsFile(path)
+        self._path = path
+        self._options = with_population(given, self.file.models)
+        self._known = {signal.name: signal for signal in self.file.signals}
+        self._held: dict[Signal, Reading] = {}
+        self._last: tuple[Run, Rescored | None] | None = None
+
+    def persons(self, scored: Scored) -> Persons | None:
+        """Return whose the records are, where the scores are those of persons."""
+        return None if scored.aggregate == NONE else self.file.persons
+
+    def of(self, scored: Scored) -> Rescored | None:
+        """Return the further scorings of an attack's records; None where its scores are not of these signals, or it has none."""
+        attack, names, likelihood, null_control = scored.key
+        persons = self.persons(scored)
+        unit = self.file.member if persons is None else persons.gathered(self.file.member, str(self._path))
+        if not (set(names.split("+")) <= set(self._known) and unit.shape == scored.member.shape):
+            return None
+        signals = tuple(self._known[name] for name in names.split("+"))
+        run = Run(attack, signals, likelihood, null_control)
+        if self._last is None or self._last[0] != run:
+            self._held = {
+                signal: self._held[signal] if signal in self._held else Reading(signal, self.file.read(signal))
+                for signal in signals
+            }
+            self._last = run, scored_without(run, list(self._held.values()), self.file.member, self._options)
+        return self._last[1]

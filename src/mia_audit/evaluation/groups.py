@@ -1,0 +1,220 @@
+"""Who bears the risk: the metrics of every group of records or persons, at its own thresholds and at the common ones.
+
+A common threshold is the one that all records of a target allow at an FPR: whoever attacks everybody alike uses it. The
+threshold of a group is what its own records allow. A group is compared with everybody else of the same target.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import polars as pl
+
+from mia_audit.attacks.persons import unit_of
+from mia_audit.evaluation.files import KEYS, UNIT
+from mia_audit.evaluation.intervals import WITHOUT, chosen
+from mia_audit.evaluation.metrics import auc_interval, clopper_pearson, metrics_of_columns
+from mia_audit.evaluation.ranking import Ranking
+
+if TYPE_CHECKING:
+    from jaxtyping import Bool, Float
+
+    from mia_audit.attacks.design import Pairs
+    from mia_audit.evaluation.files import Scored
+    from mia_audit.pools.groups import Grouping
+
+    Scores = Float[np.ndarray, "N C"]
+    Member = Bool[np.ndarray, "N C"]
+
+LEAST = 30
+"""Records, or persons, of a group whose results are computed: those of fewer are noise, and say more about each of them."""
+
+COUNTS = ("units", "target", "members", "non_members")
+ACCURACIES = ("train_accuracy", "test_accuracy")
+
+
+def called_above(scores: Scores, member: Member, fpr: float) -> Bool[np.ndarray, "N C"]:
+    """Return who is called a member at the common threshold of every column: the lowest with at most this FPR over all rows.
+
+    Exact, as TPRs at an FPR are: the false positives are at most `fpr` of the scored non-members, and tied scores are
+    called alike. NaN scores are never called.
+    """
+    outside = np.where(member | np.isnan(scores), -np.inf, scores)
+    counts = (~member & ~np.isnan(scores)).sum(axis=0)
+    called = np.zeros(scores.shape, dtype=bool)
+    for column, count in enumerate(counts.tolist()):
+        allowed = int(np.floor(fpr * count))
+        allowed += count > 0 and (allowed + 1) / count <= fpr  # fpr · n may round to either side of an integer
+        allowed -= count > 0 and allowed / count > fpr
+        if allowed < count:
+            next_highest = np.partition(outside[:, column], len(outside) - 1 - allowed)[len(outside) - 1 - allowed]
+            called[:, column] = scores[:, column] > next_highest
+        else:
+            called[:, column] = ~np.isnan(scores[:, column])
+    return called
+
+
+class Slices:
+    """The groups of the rows of one attack's scores, those of at least `LEAST` rows."""
+
+    def __init__(self, groupings: Sequence[Grouping]) -> None:
+        self.groups: list[tuple[str, str, Bool[np.ndarray, " N"]]] = [
+            (one.name, label, inside)
+            for one in groupings
+            for place, label in enumerate(one.labels)
+            if (inside := one.of == place).sum() >= LEAST
+        ]
+        """Column, label, and who belongs to it."""
+        self.small = {one.name: small for one in groupings if (small := _small(one))}
+        """How many groups of a column are left out."""
+
+
+def _small(grouping: Grouping) -> int:
+    sizes = np.bincount(grouping.of, minlength=len(grouping.labels))
+    return int(((sizes > 0) & (sizes < LEAST)).sum())
+
+
+def group_rows(
+    scored: Scored,
+    slices: Slices,
+    fprs: Sequence[float],
+    confidence: float,
+    further: tuple[Scores, Pairs] | None = None,
+    accuracy: tuple[Float[np.ndarray, "N T"], Float[np.ndarray, "N T"]] | None = None,
+) -> Iterator[dict[str, Any]]:
+    """Yield one attack's rows of a setting's groups.parquet, one per group and target.
+
+    `further` are the scores of its further scorings in the same unit, each without one model, with their pairs; `accuracy`
+    are the share of each unit's records that every target classifies right, and how many records that is.
+    `auc` is the group's own and `rest_auc` everybody else's; `tpr_at_fpr_x` is at the group's own threshold,
+    `common_tpr_at_fpr_x` and `common_fpr_at_fpr_x` at that of all. A single target has intervals over its records.
+    """
+    score, member = scored.score, scored.member
+    key: dict[str, Any] = dict(zip(KEYS, scored.key, strict=True))
+    key |= {"unit": unit_of(scored.aggregate), "aggregate": scored.aggregate}
+    called = [called_above(score, member, fpr) for fpr in fprs]
+    again = None
+    if further is not None:
+        scores, pairs = further
+        scores = scores.astype(np.float32, copy=False)
+        inside_pairs = member[:, pairs.target]
+        again = scores, inside_pairs, [called_above(scores, inside_pairs, fpr) for fpr in fprs]
+    for column, label, inside in slices.groups:
+        found: dict[str, Any] = {}
+        found |= _metrics(score, member, called, inside, fprs)
+        if score.shape[1] == 1:
+            found |= _over_records(score[:, 0], member[:, 0], [one[:, 0] for one in called], inside, fprs, confidence)
+        if again is not None and further is not None:
+            metrics = _metrics(*again, inside, fprs)
+            found |= {
+                f"{name}{WITHOUT}": _square(values, further[1], score.shape[1]) for name, values in metrics.items()
+            }
+        if accuracy is not None:
+            found |= _accuracies(*accuracy, member, inside)
+        sizes = {
+            "members": (member & inside[:, None] & ~np.isnan(score)).sum(axis=0),
+            "non_members": (~member & inside[:, None] & ~np.isnan(score)).sum(axis=0),
+        }
+        for index, target in enumerate(scored.target):
+            values = {name: _known(known[index]) for name, known in (sizes | found).items()}
+            yield key | {"column": column, "group": label, "units": int(inside.sum()), "target": int(target)} | values
+
+
+def _metrics(
+    score: Scores, member: Member, called: Sequence[Bool[np.ndarray, "N C"]], inside: np.ndarray, fprs: Sequence[float]
+) -> dict[str, np.ndarray]:
+    """Return the metrics of a group in every column, NaN for those that cannot be resolved."""
+    own = metrics_of_columns(score[inside], member[inside], fprs)
+    found = {"auc": own["auc"], "rest_auc": np.full(score.shape[1], np.nan)}
+    if (~inside).sum() >= LEAST:
+        found["rest_auc"] = metrics_of_columns(score[~inside], member[~inside], ())["auc"]
+    known = ~np.isnan(score) & inside[:, None]
+    members, others = (known & member).sum(axis=0), (known & ~member).sum(axis=0)
+    whole = (~np.isnan(score) & ~member).sum(axis=0)
+    for fpr, positive in zip(fprs, called, strict=True):
+        resolved = (members > 0) & (others > 0) & (fpr * whole >= 1)
+        found[f"tpr_at_fpr_{fpr:g}"] = own[f"tpr_at_fpr_{fpr:g}"]
+        for name, side, count in (("tpr", member, members), ("fpr", ~member, others)):
+            hits = (positive & known & side).sum(axis=0)
+            found[f"common_{name}_at_fpr_{fpr:g}"] = np.where(resolved, hits / np.maximum(count, 1), np.nan)
+    return found
+
+
+def _over_records(
+    score: np.ndarray,
+    member: np.ndarray,
+    called: Sequence[np.ndarray],
+    inside: np.ndarray,
+    fprs: Sequence[float],
+    confidence: float,
+) -> dict[str, list[float]]:
+    """Return the intervals of a single target's metrics over its records, and the errors that its difference is judged by."""
+    found: dict[str, list[float]] = {}
+    for prefix, part in (("", inside), ("rest_", ~inside)):
+        ranking = Ranking(score[part], member[part])
+        if not ranking.members or not ranking.non_members:
+            continue
+        value, variance = ranking.auc()
+        found[f"{prefix}auc_error"] = [float(np.sqrt(variance))]
+        if not prefix:
+            ends = auc_interval(value, variance, ranking.members, ranking.non_members, confidence)
+            found |= {"auc_low": [ends[0]], "auc_high": [ends[1]]}
+            for fpr, positives in zip(fprs, ranking.true_positives(np.array(fprs)), strict=True):
+                if fpr * ranking.non_members >= 1:
+                    ends = clopper_pearson(int(positives), ranking.members, confidence)
+                    found |= {f"tpr_at_fpr_{fpr:g}_low": [ends[0]], f"tpr_at_fpr_{fpr:g}_high": [ends[1]]}
+    known = inside & member & ~np.isnan(score)
+    for fpr, positive in zip(fprs, called, strict=True) if known.any() else ():
+        ends = clopper_pearson(int((positive & known).sum()), int(known.sum()), confidence)
+        found |= {f"common_tpr_at_fpr_{fpr:g}_low": [ends[0]], f"common_tpr_at_fpr_{fpr:g}_high": [ends[1]]}
+    return found
+
+
+def _square(values: np.ndarray, pairs: Pairs, models: int) -> list[list[float | None] | None]:
+    """Return a metric of every pair as lists for the models that were left out, None for all other targets."""
+    places = chosen(models)
+    square = np.full((len(places), len(places)), np.nan)
+    square[pairs.target, pairs.left] = values
+    rows: list[list[float | None] | None] = [[_known(value) for value in row] for row in square]
+    return [*rows, *[None] * (models - len(places))]
+
+
+def _accuracies(right: np.ndarray, records: np.ndarray, member: Member, inside: np.ndarray) -> dict[str, np.ndarray]:
+    found = {}
+    for name, side in zip(ACCURACIES, (member, ~member), strict=True):
+        part = side & inside[:, None]
+        count = (records * part).sum(axis=0)
+        found[name] = np.where(count > 0, (right * records * part).sum(axis=0) / np.maximum(count, 1), np.nan)
+    return found
+
+
+def _known(value: Any) -> Any:
+    if value is None or isinstance(value, list):
+        return value
+    if isinstance(value, np.integer):
+        return int(value)
+    return None if np.isnan(value) else float(value)
+
+
+def groups_table(rows: Sequence[dict[str, Any]]) -> pl.DataFrame:
+    """Return a setting's groups.parquet from its rows."""
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    if not rows:
+        names = [*KEYS, *UNIT, "column", "group", *COUNTS, "auc", "rest_auc"]
+    kinds: dict[str, Any] = dict.fromkeys((*KEYS, *UNIT, "column", "group"), pl.String) | {"null_control": pl.Boolean}
+    kinds |= dict.fromkeys(COUNTS, pl.Int32)
+    kinds |= {name: pl.List(pl.Float64) for name in names if name.endswith(WITHOUT)}
+    return pl.DataFrame(rows, schema={name: kinds.get(name, pl.Float64) for name in names})
+
+
+def holm(p_values: Sequence[float]) -> Float[np.ndarray, " n"]:
+    """Return p-values corrected for their number by Holm's step-down method (Holm 1979); NaN stays and does not count."""
+    p = np.asarray(p_values, dtype=np.float64)
+    adjusted = np.full(len(p), np.nan)
+    known = np.flatnonzero(~np.isnan(p))
+    order = known[np.argsort(p[known], kind="stable")]
+    factors = np.arange(len(order), 0, -1)
+    adjusted[order] = np.minimum(np.maximum.accumulate(p[order] * factors), 1.0)
+    return adjusted

@@ -1,0 +1,259 @@
+"""The ledger of a data set: whatever was made from its records and given away, charged before it was computed.
+
+It is a ledger file (`mia_audit.privacy.ledger`) with one unit, one adjacency, one budget and one way to compose, all fixed by
+its first line. An entry's terms are those of a charge (`mia_audit.privacy.spending`); `part` beside them names one of several
+disjoint parts of the records that the charge alone was on, as PARTITION/PART. Parts of one partition count by the worst of them.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from mia_audit.errors import UserError
+from mia_audit.privacy import spending
+from mia_audit.privacy.ledger import Entry, Header, Ledger, read
+from mia_audit.privacy.spending import Charge, charge_of
+
+ADD_REMOVE = "add-remove"
+"""The adjacency of training: one record (person) more or less, their number being public."""
+
+ZERO_OUT = "zero-out"
+"""One record's term taken out of a sum, their number being public: the same two distributions, so that it counts as the former."""
+
+SAME = {ZERO_OUT: ADD_REMOVE}
+
+PATIENCE = 60.0
+"""Seconds that a process waits for another one, which holds the ledger while it is charged."""
+
+RESTART = "restart"
+"""What an entry is called that charges again for the part of a training that a kill cut short."""
+
+COMPOSITIONS = {
+    "pld": "the privacy loss distribution of all entries, whose terms were fixed before the first (dp-accounting)",
+    "rdp": "a filter of Rényi DP at order {order:g} (Feldman and Zrnic 2021)",
+    "gdp": "a filter of Gaussian DP (Smith and Thakurta 2022)",
+}
+"""How totals come about, by the ledger's `composition`."""
+
+PART = re.compile(r"[\w.-]+/[\w.-]+")
+
+MOST_COMBINATIONS = 1000
+"""Combinations of parts of several partitions that are looked at one by one."""
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What a data set's ledger is begun with: the budget, and how entries are composed.
+
+    `planned` are the terms of all entries that there may be; with them entries are composed by their privacy loss
+    distributions, without them by the `filter` named. Its Rényi order is the one
+    at which most charges like the first would fit, and is fixed before anything is said.
+    """
+
+    dataset: str
+    unit: str
+    epsilon: float
+    delta: float
+    planned: tuple[Mapping[str, Any], ...] = ()
+    filter: str = "rdp"
+
+    def header(self, entries: Sequence[Entry] = (), order: float | None = None) -> Header:
+        """Return the first line of such a ledger, which is begun for the sake of entries, or has the Rényi order given."""
+        composition = "pld" if self.planned else self.filter
+        limited = math.isfinite(self.epsilon)
+        values = {
+            "kind": "data set",
+            "dataset": self.dataset,
+            "epsilon": self.epsilon if limited else "inf",
+            "delta": self.delta,
+            "composition": composition,
+            "planned": [dict(terms) for terms in self.planned],
+        }
+        if composition == "rdp" and limited:
+            first = [_charge_of(one) for one in entries]
+            values["order"] = order or spending.order_for(self.epsilon, self.delta, first)
+        return Header(self.unit, ADD_REMOVE, values)
+
+
+@dataclass(frozen=True)
+class Total:
+    """What a unit has given away at most: ε at δ, of the budget, and how that was composed; for every part that entries name too."""
+
+    epsilon: float
+    delta: float
+    budget: float
+    unit: str
+    adjacency: str
+    composed_by: str
+    parts: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Receipt:
+    """What is known after a charge: the ledger's random id, the digest of its last line, its number of entries, and its total."""
+
+    ledger: str
+    head: str
+    entries: int
+    total: Total
+
+
+def charge(path: Path, terms: Terms, entries: Sequence[Entry], patience: float = PATIENCE) -> Receipt:
+    """Charge for entries in the ledger of a data set, which is begun where there is none; only after it may work begin.
+
+    Raises UserError, and charges nothing, where an entry does not belong there, or the budget would be overdrawn.
+    """
+    if not path.exists():
+        header = terms.header(entries)
+        _allow(path, header, [], entries)  # a ledger that refuses its first entry is not begun
+        with suppress(UserError):  # another process may begin it first, for the sake of other entries
+            Ledger(path, header, _check, patience).close()
+    return _charge(path, terms.header(order=read_ledger(path)[0].terms.get("order")), entries, patience)
+
+
+def add(path: Path, entries: Sequence[Entry], patience: float = PATIENCE) -> Receipt:
+    """Charge for entries in a ledger that exists, on the terms that it was begun with."""
+    return _charge(path, read_ledger(path)[0], entries, patience)
+
+
+def read_ledger(path: Path) -> tuple[Header, list[Entry], str]:
+    """Return header, entries and head of a data set's ledger; UserError where it is none, damaged or missing."""
+    header, entries, head = read(path, _check)
+    if header.terms.get("kind") != "data set":
+        raise UserError(f"{path}: the ledger of something else; expected that of a data set (privacy.ledger)")
+    return header, entries, head
+
+
+def entry(
+    what: str, unit: str, charged: Charge, released: Mapping[str, Any], part: str = "", adjacency: str = ADD_REMOVE
+) -> Entry:
+    """Return the entry of a charge: of what, for whose sake, and what was released (its random id, the setting, to whom)."""
+    terms = spending.terms_of(charged) | ({"part": part} if part else {})
+    return Entry(what, unit, SAME.get(adjacency, adjacency), json.loads(json.dumps(terms)), dict(released))
+
+
+def total_of(header: Header, entries: Sequence[Entry]) -> Total:
+    """Return the total of entries; ValueError where the ledger's composition cannot hold one of them."""
+    terms = header.terms
+    composition, delta = str(terms["composition"]), float(terms["delta"])
+    order = terms.get("order")
+    if composition == "rdp" and order is None:  # without a budget nothing is filtered
+        told = "Rényi DP at the best order, as if all terms had been fixed before the first entry"
+    else:
+        told = COMPOSITIONS[composition].format(order=order)
+    everywhere = [one for one in entries if "part" not in one.terms]
+    partitions: dict[str, dict[str, list[Entry]]] = {}
+    for one in entries:
+        if part := one.terms.get("part"):
+            name = str(part).partition("/")[0]
+            partitions.setdefault(name, {}).setdefault(str(part), []).append(one)
+
+    def epsilon(chosen: Sequence[Entry]) -> float:
+        return _epsilon(composition, order, delta, chosen)
+
+    parts = {part: epsilon([*everywhere, *own]) for those in partitions.values() for part, own in those.items()}
+    if math.prod(map(len, partitions.values())) <= MOST_COMBINATIONS:
+        combinations = product(*(those.values() for those in partitions.values()))
+        worst = max(epsilon([*everywhere, *(one for part in parts for one in part)]) for parts in combinations)
+    else:
+        worst = epsilon(entries)  # more than is spent
+    return Total(worst, delta, float(terms["epsilon"]), header.unit, header.adjacency, told, parts)
+
+
+def _epsilon(composition: str, order: float | None, delta: float, entries: Sequence[Entry]) -> float:
+    charges = [_charge_of(one) for one in entries]
+    if composition == "pld":
+        return spending.epsilon_by_losses(charges, delta)
+    if composition == "gdp":
+        return spending.epsilon_of_filter([(one.mu_squared(), one.delta) for one in charges], None, delta)
+    if order is not None:
+        return spending.epsilon_of_filter([(one.rdp(order), one.delta) for one in charges], order, delta)
+    return spending.epsilon_by_orders(charges, delta)
+
+
+def _charge(path: Path, header: Header, entries: Sequence[Entry], patience: float) -> Receipt:
+    with Ledger(path, header, _check, patience) as kept:
+        total = _allow(path, kept.header, kept.entries, entries)
+        kept.append(list(entries))
+        return Receipt(kept.header.id, kept.head, len(kept.entries), total)
+
+
+def _allow(path: Path, header: Header, before: Sequence[Entry], entries: Sequence[Entry]) -> Total:
+    """Return the total after entries; UserError where they do not belong here or would overdraw the budget."""
+    try:
+        for one in entries:
+            _check(one)
+        _refuse_unplanned(header, before, entries)
+        total = total_of(header, [*before, *entries])
+    except ValueError as error:
+        raise UserError(f"{path}: {error}; nothing was charged or released") from None
+    if total.epsilon > total.budget:
+        own = sum(_charge_of(one).delta for one in [*before, *entries])
+        if own >= total.delta and header.terms["composition"] != "pld":
+            raise UserError(
+                f"{path}: entries that are (ε, δ)-DP may reveal everything with their own δ: their own δs are {own:g} together, of"
+                f" {total.delta:g}; nothing was charged or released. A larger privacy.delta is for a new ledger, before its first entry"
+            )
+        spent = total_of(header, before).epsilon
+        raise UserError(
+            f"{path}: the budget would be overdrawn: ε = {total.epsilon:.6g} at δ = {total.delta:g} by {total.composed_by}, of"
+            f" {total.budget:g} ({spent:.6g} spent before); nothing was charged or released. {_advice(header)}"
+        )
+    return total
+
+
+def _advice(header: Header) -> str:
+    if header.terms["composition"] == "pld":
+        return "A larger privacy.epsilon is for a new ledger, before its first entry"
+    return (
+        "Entries that are fixed before the first (privacy.planned) cost less together; a larger privacy.epsilon is for a new"
+        " ledger, before its first entry"
+    )
+
+
+def _refuse_unplanned(header: Header, before: Sequence[Entry], entries: Sequence[Entry]) -> None:
+    """Raise ValueError for an entry that a ledger with fixed terms does not foresee.
+
+    What a kill cut short may be done again on the same terms: when a process is killed does not depend on what it has released,
+    which is nothing.
+    """
+    if header.terms["composition"] != "pld":
+        return
+    left = [_plain(terms) for terms in header.terms["planned"]]
+    known: dict[str, list[str]] = {}
+    for number, one in enumerate([*before, *entries]):
+        release = str(one.released.get("id", ""))
+        if one.what == RESTART and _plain(one.terms, "steps") in known.get(release, []):
+            continue
+        if _plain(one.terms) in left:
+            left.remove(_plain(one.terms))
+            known.setdefault(release, []).append(_plain(one.terms, "steps"))
+        elif number >= len(before):
+            raise ValueError(
+                f"begun with terms that were all fixed before its first entry, of which none that is left is this one's ({one.what});"
+                " what is chosen later needs a ledger with a filter, begun without privacy.planned"
+            )
+
+
+def _plain(terms: Mapping[str, Any], *without: str) -> str:
+    return json.dumps({name: value for name, value in terms.items() if name not in without}, sort_keys=True)
+
+
+def _check(one: Entry) -> None:
+    """Raise ValueError for an entry whose terms describe no charge."""
+    _charge_of(one)
+    part = one.terms.get("part", "a/b")
+    if not isinstance(part, str) or not PART.fullmatch(part):
+        raise ValueError(f"an entry on the part '{part}'; expected PARTITION/PART")
+
+
+def _charge_of(one: Entry) -> Charge:
+    return charge_of({name: value for name, value in one.terms.items() if name != "part"})

@@ -1,0 +1,352 @@
+"""What is spent on a data set: the terms of every charge, and ε of many of them together.
+
+A charge is one mechanism on the data set, as a ledger keeps it (`Charge.terms`, JSON) and as accountants take it. Charges whose
+terms were all fixed before the first of them are composed by their privacy loss distributions (dp-accounting); charges that
+are chosen after looking at earlier ones only by a filter, of Rényi DP at one order that was fixed before (Feldman and Zrnic
+2021, theorem 4.1), or of Gaussian DP (Smith and Thakurta 2022, theorem 2). ε is never summed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+import numpy as np
+
+from mia_audit.privacy.gaussian import epsilon_of_gdp
+from mia_audit.privacy.gdp import selection_cost
+
+if TYPE_CHECKING:
+    from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
+    from jaxtyping import Float
+
+INTERVAL = 1e-4
+"""Privacy losses are multiples of it, or of a larger one where ε is beyond COARSE."""
+
+ORDERS = (1.25, 1.5, 1.75, 2, 2.5, 3, 3.5, 4, 4.5, *range(5, 64), 64, 128, 256, 512, 1024)
+"""Rényi orders of filters and of tuning; whole ones are quickly computed for steps on samples."""
+
+COARSE = 20.0
+"""Up to this ε losses are multiples of INTERVAL, beyond it of as much more."""
+
+
+class Charge(Protocol):
+    """One mechanism on a data set. What a composition cannot hold is a ValueError that says so."""
+
+    kind: ClassVar[str]
+
+    @property
+    def delta(self) -> float:
+        """The probability with which it may reveal everything, which the rest of its terms leaves out."""
+
+    def losses(self, interval: float) -> PrivacyLossDistribution:
+        """Return its privacy loss distribution, δ included."""
+
+    def rdp(self, order: float) -> float:
+        """Return its Rényi divergence at an order, without δ."""
+
+    def mu_squared(self) -> float:
+        """Return the least μ² with which it is known to be μ-GDP, without δ."""
+
+
+@dataclass(frozen=True)
+class Gaussian:
+    """`steps` Gaussian mechanisms on all records, whose noise is `noise_multiplier` times the sensitivity."""
+
+    kind: ClassVar[str] = "gaussian"
+    noise_multiplier: float
+    steps: int = 1
+    delta: ClassVar[float] = 0.0
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for numbers that make no sense."""
+        _check(self.noise_multiplier > 0 and self.steps >= 1, self)
+
+    def losses(self, interval: float) -> PrivacyLossDistribution:
+        """Return that of one mechanism with 1/√steps of the noise, which is the same."""
+        return _gaussian_losses(self.noise_multiplier / math.sqrt(self.steps), 1.0, interval)
+
+    def rdp(self, order: float) -> float:
+        """α T/(2z²) (Mironov 2017)."""
+        return order * self.mu_squared() / 2
+
+    def mu_squared(self) -> float:
+        """T/z², exactly (Dong et al. 2022)."""
+        return self.steps / self.noise_multiplier**2
+
+
+@dataclass(frozen=True)
+class PoissonGaussian:
+    """`steps` Gaussian mechanisms, each on a Poisson sample of the records at `sampling_rate`: DP-SGD."""
+
+    kind: ClassVar[str] = "poisson-gaussian"
+    noise_multiplier: float
+    sampling_rate: float
+    steps: int
+    delta: ClassVar[float] = 0.0
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for numbers that make no sense."""
+        _check(self.noise_multiplier > 0 and 0 < self.sampling_rate <= 1 and self.steps >= 1, self)
+
+    def losses(self, interval: float) -> PrivacyLossDistribution:
+        """Compose that of one step."""
+        if self.sampling_rate == 1:
+            return Gaussian(self.noise_multiplier, self.steps).losses(interval)
+        return _gaussian_losses(self.noise_multiplier, self.sampling_rate, interval).self_compose(self.steps)
+
+    def rdp(self, order: float) -> float:
+        """Return that of the subsampled Gaussian mechanism (Mironov et al. 2019), by Opacus."""
+        from mia_audit.privacy.accounting import rdp_of_steps
+
+        return rdp_of_steps(self.noise_multiplier, self.sampling_rate, self.steps, [order])[0]
+
+    def mu_squared(self) -> float:
+        """T/z² without sampling; sampled ones are not well described by any μ."""
+        if self.sampling_rate < 1:
+            raise ValueError("steps on Poisson samples, which a ledger with the filter of Gaussian DP cannot hold")
+        return self.steps / self.noise_multiplier**2
+
+
+@dataclass(frozen=True)
+class ZeroConcentrated:
+    """A mechanism of which nothing is known but that it is ρ-zCDP (Bun and Steinke 2016)."""
+
+    kind: ClassVar[str] = "zcdp"
+    rho: float
+    delta: ClassVar[float] = 0.0
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for a ρ that makes no sense."""
+        _check(self.rho > 0, self)
+
+    def losses(self, interval: float) -> PrivacyLossDistribution:
+        """Raise ValueError: many distributions have this ρ."""
+        raise ValueError("ρ-zCDP, which has no one privacy loss distribution")
+
+    def rdp(self, order: float) -> float:
+        """ρα."""
+        return self.rho * order
+
+    def mu_squared(self) -> float:
+        """Raise ValueError: ρ bounds no trade-off curve by a Gaussian's."""
+        raise ValueError("ρ-zCDP, which a ledger with the filter of Gaussian DP cannot hold")
+
+
+@dataclass(frozen=True)
+class Stated:
+    """A mechanism of which nothing is known but that it is (ε, δ)-DP: with probability δ it may reveal everything.
+
+    The rest is no worse than randomised response with ε (Kairouz et al. 2015, theorem 3.4).
+    """
+
+    kind: ClassVar[str] = "epsilon-delta"
+    epsilon: float
+    delta: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for numbers that make no sense."""
+        _check(self.epsilon > 0 and 0 <= self.delta < 1, self)
+
+    def losses(self, interval: float) -> PrivacyLossDistribution:
+        """Return that of randomised response, and of δ."""
+        from dp_accounting.pld import common, privacy_loss_distribution
+
+        parameters = common.DifferentialPrivacyParameters(self.epsilon, self.delta)
+        return privacy_loss_distribution.from_privacy_parameters(parameters, value_discretization_interval=interval)
+
+    def rdp(self, order: float) -> float:
+        """log(p^α (1−p)^(1−α) + (1−p)^α p^(1−α))/(α − 1), p = e^ε/(1 + e^ε) (Mironov 2017, proposition 5)."""
+        likely, unlikely = -math.log1p(math.exp(-self.epsilon)), -math.log1p(math.exp(-self.epsilon)) - self.epsilon
+        there = order * likely + (1 - order) * unlikely
+        back = order * unlikely + (1 - order) * likely
+        return float(np.logaddexp(there, back)) / (order - 1)
+
+    def mu_squared(self) -> float:
+        """Return that of a Gaussian whose curve touches randomised response at its vertex (Dong et al. 2022)."""
+        return selection_cost(2 * self.epsilon)
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The best of a random number of runs, each of a candidate drawn at random (Papernot and Steinke 2022, theorem 2).
+
+    The number of runs is drawn from a truncated negative binomial distribution of the given `mean` and `shape`. `runs` are the
+    terms of all candidates: a run is no worse than the worst of them at every order.
+    """
+
+    kind: ClassVar[str] = "selection"
+    mean: float
+    shape: float
+    runs: tuple[Mapping[str, Any], ...]
+    delta: ClassVar[float] = 0.0
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for numbers that make no sense."""
+        _check(self.mean >= 1 and self.shape >= 0 and len(self.runs) > 0, self)
+        if any(charge_of(run).delta or isinstance(charge_of(run), Selection) for run in self.runs):
+            raise ValueError("a selection of runs that have a δ or are selections themselves")
+
+    def losses(self, interval: float) -> PrivacyLossDistribution:
+        """Raise ValueError: only Rényi DP of it is known."""
+        raise ValueError("tuning, which has no known privacy loss distribution")
+
+    def rdp(self, order: float) -> float:
+        """Return the bound of theorem 2, at the best second order."""
+        from mia_audit.privacy.selection import rdp_of_selection
+
+        orders = sorted({*ORDERS, order})
+        curves = [divergences(charge_of(run), orders) for run in self.runs]
+        bounds = rdp_of_selection(orders, np.max(curves, axis=0), self.mean, self.shape)
+        return float(bounds[orders.index(order)])
+
+    def mu_squared(self) -> float:
+        """Raise ValueError: only Rényi DP of it is known."""
+        raise ValueError("tuning, which a ledger with the filter of Gaussian DP cannot hold")
+
+
+@dataclass(frozen=True)
+class Unprotected:
+    """Something that was made from the records without noise."""
+
+    kind: ClassVar[str] = "none"
+    delta: ClassVar[float] = 0.0
+
+    def losses(self, interval: float) -> PrivacyLossDistribution:
+        """Return that of a mechanism that reveals everything."""
+        from dp_accounting.pld import privacy_loss_distribution
+
+        return privacy_loss_distribution.from_two_probability_mass_functions({0: 0.0}, {1: 0.0})
+
+    def rdp(self, order: float) -> float:
+        """Infinite."""
+        return math.inf
+
+    def mu_squared(self) -> float:
+        """Infinite."""
+        return math.inf
+
+
+KINDS: dict[str, type[Charge]] = {
+    one.kind: one for one in (Gaussian, PoissonGaussian, ZeroConcentrated, Stated, Selection, Unprotected)
+}
+"""What `kind` says in the terms of a charge."""
+
+
+def terms_of(charge: Any) -> dict[str, Any]:
+    """Return the terms of a charge as JSON holds them."""
+    return {"kind": charge.kind} | asdict(charge)
+
+
+def charge_of(terms: Mapping[str, Any]) -> Charge:
+    """Return the charge that terms describe; ValueError where they describe none."""
+    values = dict(terms)
+    kind = KINDS.get(values.pop("kind", ""))
+    if kind is None:
+        raise ValueError(f"an entry of no known kind; expected one of {', '.join(KINDS)}")
+    fields = getattr(kind, "__dataclass_fields__", {})
+    if odd := sorted(values.keys() - fields.keys()):
+        raise ValueError(f"an entry of kind {kind.kind} with the unknown key '{odd[0]}'")
+    for name, value in values.items():
+        if name == "runs":
+            if not isinstance(value, list | tuple) or not all(isinstance(run, Mapping) for run in value):
+                raise ValueError("an entry whose runs are no list of terms")
+            values[name] = tuple(value)
+        elif type(value) is not int and (type(value) is not float or name == "steps"):
+            raise ValueError(f"an entry whose {name} is not a number")
+    try:
+        return kind(**values)
+    except TypeError:
+        raise ValueError(f"an entry of kind {kind.kind} without all of {', '.join(fields)}") from None
+
+
+def epsilon_by_losses(charges: Sequence[Charge], delta: float) -> float:
+    """Return ε at δ of charges whose terms were fixed before the first, by dp-accounting's PLD; inf where none is finite."""
+    if not charges:
+        return 0.0
+    if any(isinstance(charge, Unprotected) for charge in charges):
+        return math.inf
+    interval = INTERVAL * max(1.0, _rough(charges, delta) / COARSE)
+    total = charges[0].losses(interval)
+    for charge in charges[1:]:
+        total = total.compose(charge.losses(interval))
+    return float(total.get_epsilon_for_delta(delta))
+
+
+def _rough(charges: Sequence[Charge], delta: float) -> float:
+    """Return about how large ε is."""
+    orders = (1.5, 2.0, 4.0, 8.0, 32.0)
+    return min(epsilon_of_rdp(order, sum(charge.rdp(order) for charge in charges), delta) for order in orders)
+
+
+def epsilon_of_rdp(order: float, divergence: float, delta: float) -> float:
+    """Return ε at δ of Rényi DP at one order: r + log(1 − 1/α) − log(δα)/(α − 1) (Canonne et al. 2020, proposition 12)."""
+    if delta <= 0 or not math.isfinite(divergence):
+        return math.inf
+    if divergence == 0:
+        return 0.0
+    return max(0.0, divergence + math.log1p(-1 / order) - math.log(delta * order) / (order - 1))
+
+
+def order_for(epsilon: float, delta: float, first: Sequence[Charge] = ()) -> float:
+    """Return the order of a filter with this budget: the one at which charges like the first ones get furthest.
+
+    Without any it is the one at which Gaussian mechanisms do.
+    """
+    orders = list(ORDERS)
+    cost = sum((divergences(charge, orders) for charge in first), np.zeros(len(orders)))
+    if not first or not np.isfinite(cost).any():
+        cost = np.asarray(orders)
+    left = np.array([epsilon - epsilon_of_rdp(order, 1e-300, delta) for order in orders])
+    return float(orders[int(np.argmax(left / cost))])
+
+
+def epsilon_of_filter(charges: Sequence[tuple[float, float]], order: float | None, delta: float) -> float:
+    """Return the ε at δ that a filter has let through: of Rényi DP at an order, or of Gaussian DP where there is none.
+
+    Charges are what they cost (divergence, or μ²) and their own δ.
+    """
+    cost, own = sum(cost for cost, _ in charges), sum(own for _, own in charges)
+    if not charges:
+        return 0.0
+    if own >= delta or not math.isfinite(cost):
+        return math.inf
+    return epsilon_of_gdp(math.sqrt(cost), delta - own) if order is None else epsilon_of_rdp(order, cost, delta - own)
+
+
+def epsilon_by_orders(charges: Sequence[Charge], delta: float) -> float:
+    """Return ε at δ of charges whose terms were fixed before the first, by Rényi DP at the best of all orders."""
+    orders = list(ORDERS)
+    total = sum((divergences(charge, orders) for charge in charges), np.zeros(len(orders)))
+    left = delta - sum(charge.delta for charge in charges)
+    return min(epsilon_of_rdp(order, float(one), left) for order, one in zip(orders, total, strict=True))
+
+
+def _gaussian_losses(multiplier: float, rate: float, interval: float) -> PrivacyLossDistribution:
+    from dp_accounting.pld import privacy_loss_distribution
+
+    return privacy_loss_distribution.from_gaussian_mechanism(
+        multiplier, sampling_prob=rate, value_discretization_interval=interval
+    )
+
+
+def divergences(charge: Charge, orders: Sequence[float]) -> Float[np.ndarray, " o"]:
+    """Return a charge's Rényi divergences at ascending orders, without its δ."""
+    if isinstance(charge, PoissonGaussian):
+        from mia_audit.privacy.accounting import rdp_of_steps
+
+        return np.array(rdp_of_steps(charge.noise_multiplier, charge.sampling_rate, charge.steps, orders))
+    if isinstance(charge, Selection):
+        from mia_audit.privacy.selection import rdp_of_selection
+
+        curves = [divergences(charge_of(run), orders) for run in charge.runs]
+        return rdp_of_selection(orders, np.max(curves, axis=0), charge.mean, charge.shape)
+    return np.array([charge.rdp(order) for order in orders])
+
+
+def _check(sensible: bool, charge: Any) -> None:
+    if not sensible:
+        told = ", ".join(f"{name} {value}" for name, value in asdict(charge).items() if name != "runs")
+        raise ValueError(f"an entry of kind {charge.kind} with {told}")

@@ -1,0 +1,258 @@
+"""The card of a released model: what it is, what it promises to whom, and what that rests on; as JSON and as Markdown.
+
+Nothing in it is computed from the records: their number is public, and what else depends on them is under the ε that it states.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from importlib.metadata import version
+from platform import python_version
+from typing import Any
+
+from mia_audit.privacy import spending
+from mia_audit.privacy.catalogue import Terms
+from mia_audit.privacy.dataset_ledger import Receipt
+from mia_audit.privacy.spending import Charge, PoissonGaussian
+from mia_audit.releasing.recipe import CLAIMED, PROTECTED, UNPROTECTED, Recipe
+
+KIND, FORMAT = "mia-audit model card", 1
+CARD, PAGE = "card.json", "card.md"
+
+ADJACENCY = {
+    "record": "one record of the pool more or less, their number being public",
+    "person": "one person of the pool, with all of their records, more or less, the number of persons being public",
+}
+NOISE = (
+    "Gaussian on the clipped sum: each normal number is the sum of four over 2 (Holohan and Braghin 2021), in double precision,"
+    " rounded to single precision once; AES-256 in counter mode, keyed by 256 bits of the operating system's entropy"
+)
+PACKAGES = ("mia-audit", "torch", "numpy", "cryptography", "dp-accounting", "opacus")
+
+
+def spent(charges: Sequence[Charge], delta: float, accountant: str) -> tuple[float, str]:
+    """Return ε at δ of everything that was charged for a release, and by which accountant."""
+    from mia_audit.privacy.accounting import epsilon_spent
+
+    steps = [one for one in charges if isinstance(one, PoissonGaussian)]
+    alike = {(one.noise_multiplier, one.sampling_rate) for one in steps}
+    if len(steps) == len(charges) and len(alike) == 1:
+        multiplier, rate = alike.pop()
+        return epsilon_spent(multiplier, rate, sum(one.steps for one in steps), delta, accountant), accountant
+    if any(isinstance(one, spending.Selection) for one in charges):
+        return spending.epsilon_by_orders(charges, delta), "rdp"
+    return spending.epsilon_by_losses(charges, delta), "pld"
+
+
+def card(
+    recipe: Recipe,
+    release_id: str,
+    audit_id: str,
+    config_digest: str,
+    charged: Sequence[Mapping[str, Any]],
+    architecture: Mapping[str, Any],
+    pool: Mapping[str, Any],
+    files: Sequence[str],
+    receipt: Receipt | None,
+    to: str,
+) -> dict[str, Any]:
+    """Return the card of a release, as JSON holds it; docs/release.md says what every key means."""
+    setting, spec = recipe.setting, recipe.spec
+    return {
+        "kind": KIND,
+        "format": FORMAT,
+        "id": release_id,
+        "date": datetime.now(UTC).date().isoformat(),
+        "to": to,
+        "audit": {"name": recipe.audit.audit, "id": audit_id},
+        "setting": {
+            "name": setting.path,
+            "dataset": setting.dataset,
+            "architecture": setting.architecture,
+            "mechanism": setting.mechanism,
+            "epsilon": setting.epsilon,
+        },
+        "guarantee": recipe.promise,
+        "privacy": _privacy(recipe, charged),
+        "ledger": _ledger(receipt),
+        "assumptions": list(_assumptions(recipe)),
+        "training": spec.training.model_dump(mode="json", exclude_none=True),
+        "model": {
+            "learner": architecture["learner"],
+            "model": architecture["model"],
+            "arguments": architecture.get("arguments", {}),
+            "input_shape": architecture["input_shape"],
+            "normalisation": architecture.get("normalisation"),
+            "pretrained": recipe.audit.architectures[setting.architecture].pretrained,
+            "files": sorted(files),
+        },
+        "data": {
+            "kind": pool["kind"],
+            "classes": pool["classes"],
+            "features": pool.get("features"),
+            "units": recipe.units,
+            "preprocessing": {
+                key: pool[key] for key in ("mean", "std", "standardise", "centre", "scale", "release") if key in pool
+            },
+        },
+        "config": {"sha256": config_digest},
+        "versions": {"python": python_version()} | {name: version(name) for name in PACKAGES},
+    }
+
+
+def _privacy(recipe: Recipe, charged: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    if recipe.promise == UNPROTECTED:
+        return {
+            "epsilon": None,
+            "delta": None,
+            "unit": recipe.unit,
+            "adjacency": ADJACENCY[recipe.unit],
+        } | dict.fromkeys(("accountant", "noise_multiplier", "sampling", "sampling_rate", "steps", "clipping", "noise"))
+    charges = [spending.charge_of({k: v for k, v in terms.items() if k != "part"}) for terms in charged]
+    delta = recipe.spec.mechanism.delta
+    terms, steps = recipe.terms
+    epsilon, accountant = spent(charges, delta, terms.accountant if terms else "pld")
+    stated = {
+        "epsilon": epsilon if math.isfinite(epsilon) else None,
+        "delta": delta,
+        "unit": recipe.unit,
+        "adjacency": ADJACENCY[recipe.unit],
+        "accountant": accountant if recipe.promise == PROTECTED else "none: the user's own code claims it",
+        "target_epsilon": float(recipe.spec.epsilon),
+        "charged": [dict(one) for one in charged],
+    }
+    return stated | (_steps(terms, steps) if terms else {})
+
+
+def _steps(terms: Terms, steps: int) -> dict[str, Any]:
+    return {
+        "noise_multiplier": terms.noise_multiplier,
+        "sampling": terms.sampling,
+        "sampling_rate": terms.sampling_rate,
+        "steps": steps,
+        "clipping": terms.clipping,
+        "noise": NOISE,
+        "noise_mask": terms.noise_mask,
+        "records_per_person": terms.records_per_person or None,
+    }
+
+
+def _ledger(receipt: Receipt | None) -> dict[str, Any] | None:
+    if receipt is None:
+        return None
+    total = receipt.total
+    return {
+        "id": receipt.ledger,
+        "entries": receipt.entries,
+        "head": receipt.head,
+        "unit": total.unit,
+        "adjacency": total.adjacency,
+        "epsilon": total.epsilon if math.isfinite(total.epsilon) else None,
+        "delta": total.delta,
+        "budget": total.budget if math.isfinite(total.budget) else None,
+        "composed_by": total.composed_by,
+    }
+
+
+def _assumptions(recipe: Recipe) -> Iterator[str]:
+    terms, _ = recipe.terms
+    unit = recipe.unit
+    if recipe.promise == UNPROTECTED:
+        yield "None: nothing is promised, and what the model gives away of its records is not bounded."
+    if recipe.promise == CLAIMED:
+        yield (
+            f"That the user's own code is (ε, δ)-DP with respect to one {unit}, draws its randomness from where nobody can"
+            " repeat it, and writes nothing else into the model's files: nothing of this was verified here."
+        )
+    if recipe.promise == PROTECTED and terms is not None:
+        yield (
+            f"In every step each {unit} is in the batch with probability {terms.sampling_rate:.6g}, independently of all others."
+        )
+        yield (
+            "The batches and the noise of the training stay secret; their key was in the memory of one process and is on no disk."
+        )
+        yield "AES-256 in counter mode is indistinguishable from random bits."
+        if terms.noise_mask != "none":
+            yield f"What the noise's mask is computed from is public or covered by ε already: {terms.noise_mask}."
+    yield (
+        f"The number of {unit}s ({recipe.units:,}), the classes, the columns and their bounds, the public records, and which"
+        " equal records count as one are public."
+    )
+    yield (
+        "Architecture, start weights, hyperparameters, and the decision to release were fixed without looking at the records;"
+        " an audit does look at them, and what it publishes is not covered."
+    )
+    if recipe.promise != UNPROTECTED:
+        yield "When the training was killed, if it was, did not depend on the records; what was cut short is counted twice."
+    if not recipe.audit.privacy.ledger:
+        yield "Nothing else was released of these records: no ledger was kept (privacy.ledger)."
+
+
+def page(values: Mapping[str, Any]) -> str:
+    """Return a card as Markdown."""
+    return "\n".join(_page(values)) + "\n"
+
+
+def _page(values: Mapping[str, Any]) -> Iterator[str]:
+    setting, privacy, data, ledger = (values[key] for key in ("setting", "privacy", "data", "ledger"))
+    yield f"# Model card: {setting['name']}\n"
+    yield from _promise(values)
+    yield "\n## Privacy\n"
+    yield from _rows(privacy, leave_out=("charged",))
+    yield "\nWhat this rests on:\n"
+    yield from (f"- {sentence}" for sentence in values["assumptions"])
+    yield "\n## Everything that was released of these records\n"
+    if ledger:
+        whole = "∞" if ledger["epsilon"] is None else f"{ledger['epsilon']:.4g}"
+        yield (
+            f"With this release, ε = {whole} at δ = {ledger['delta']:g} per {ledger['unit']}, by {ledger['composed_by']}"
+            f" (ledger `{ledger['id']}`, {ledger['entries']} entries)."
+        )
+    else:
+        yield "No ledger was kept: what else was released is not known here, and adds to the ε above."
+    yield "\n## Model\n"
+    yield from _rows(values["model"])
+    yield "\n## Training\n"
+    yield from _rows(values["training"])
+    if tuning := values.get("tuning"):
+        yield "\n## Tuning\n"
+        yield "ε above is that of the whole selection, of which this model is the best by its accuracy on public records.\n"
+        yield from _rows(tuning)
+    yield "\n## Data\n"
+    yield from _rows({key: value for key, value in data.items() if key != "preprocessing"})
+    yield from _rows(data["preprocessing"], head=False)
+    yield "\n## Origin\n"
+    origin = {
+        "release": values["id"],
+        "date": values["date"],
+        "to": values["to"],
+        "audit": f"{values['audit']['name']} ({values['audit']['id']})",
+        "config, SHA-256": values["config"]["sha256"],
+    }
+    yield from _rows(origin | dict(values["versions"]))
+
+
+def _promise(values: Mapping[str, Any]) -> Iterator[str]:
+    privacy = values["privacy"]
+    if values["guarantee"] == UNPROTECTED:
+        yield (
+            "**This model was trained without differential privacy.** Whoever has it, or may ask it, may find out whether"
+            " somebody's data was in its training set, and may be able to reconstruct some of it; no number bounds how surely."
+        )
+        return
+    epsilon = "∞" if privacy["epsilon"] is None else f"{privacy['epsilon']:.4g}"
+    yield f"**ε = {epsilon} at δ = {privacy['delta']:g} per {privacy['unit']}** ({privacy['adjacency']})."
+    if values["guarantee"] == CLAIMED:
+        yield "\nThis is what the code that trained the model claims; nothing here verified it."
+
+
+def _rows(values: Mapping[str, Any], leave_out: Sequence[str] = (), head: bool = True) -> Iterator[str]:
+    if head:
+        yield "| key | value |"
+        yield "|---|---|"
+    for key, value in values.items():
+        if key not in leave_out and value is not None:
+            text = f"{value:.6g}" if isinstance(value, float) else str(value)
+            yield f"| {key} | {text.replace('|', chr(92) + '|').replace(chr(10), ' ')} |"

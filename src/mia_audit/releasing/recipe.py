@@ -1,0 +1,200 @@
+"""What a release is made of: an audited setting, its pool, what it starts from, and what it will cost."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from mia_audit.config import expand
+from mia_audit.config.expand import Setting
+from mia_audit.config.schema import Audit
+from mia_audit.config.specs import ArchitectureSpec, PoolSpec, TrainingSpec
+from mia_audit.errors import UserError, suggest
+from mia_audit.learners.naming import BUILT_IN
+from mia_audit.pools.store import persons_of, read_records
+from mia_audit.privacy.catalogue import Foreseeable, Terms
+from mia_audit.privacy.spending import Charge, Gaussian, PoissonGaussian, Stated, Unprotected
+from mia_audit.training.task import Records
+
+if TYPE_CHECKING:
+    from mia_audit.pools.store import StoredRecords
+
+PROTECTED, CLAIMED, UNPROTECTED = "differential privacy", "claimed", "none"
+"""What a release promises: what is accounted for here, what the user's own code claims, or nothing."""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A setting of an audit whose stages up to its start weights have run."""
+
+    audit: Audit
+    setting: Setting
+    results: Path
+    tried: TrainingSpec | None = None
+    """Training on other terms than the setting's, as one candidate of tuning."""
+
+    @classmethod
+    def of(cls, audit: Audit, name: str, results: Path) -> Recipe:
+        """Return the recipe of a setting by its name; UserError where it is none, or cannot be released."""
+        known = {one.path: one for one in expand.settings(audit) if one.trained}
+        if name not in known:
+            raise UserError(f"--setting {name}: no trained setting of {audit.audit}: {suggest(name, known)}")
+        recipe = cls(audit, known[name], results)
+        recipe._refuse()
+        return recipe
+
+    def _refuse(self) -> None:
+        mechanism, setting = self.spec.mechanism, self.setting
+        where = f"mechanisms.{setting.mechanism}"
+        if mechanism.kind.no_guarantee:
+            raise UserError(
+                f"{where}: '{mechanism.mechanism}' guarantees nothing: {mechanism.kind.no_guarantee}. It is not released: a card could"
+                " only state an ε that is none. Choose another mechanism, or 'none', whose card says so"
+            )
+        if (
+            mechanism.kind.private
+            and not mechanism.kind.claimed
+            and not isinstance(mechanism.kind.protect, Foreseeable)
+        ):
+            raise UserError(
+                f"{where}: '{mechanism.mechanism}' does not say what it costs before it is set up, as a release needs:"
+                " define foresee(section, epsilon, training, units) (docs/release.md)"
+            )
+        dataset, start = self.audit.datasets[setting.dataset], self.audit.architectures[setting.architecture].pretrained
+        if self.constants is not None and start == "public":
+            raise UserError(
+                f"architectures.{setting.architecture}.pretrained: public: its public model was trained on columns scaled by the audit's own"
+                f" constants, whose noise is keyed by the seed (datasets.{setting.dataset}.standardise: private): nothing that"
+                " depends on them is released. Leave pretrained out, or standardise by stated or public constants"
+            )
+        if mechanism.by_person:
+            persons_of(self.pool / "records.parquet")  # nobody is both public and protected
+        elif dataset.by_person and self.promise == PROTECTED:
+            raise UserError(
+                f"{where}.unit: record, but the unit of datasets.{setting.dataset} is the person: what one person gives away is more than"
+                " a record's ε says. Leave the mechanism's unit out"
+            )
+
+    @cached_property
+    def spec(self) -> TrainingSpec:
+        """How the setting's models are trained, or this candidate."""
+        one = self.setting
+        return self.tried or TrainingSpec.of(self.audit, one.dataset, one.architecture, one.mechanism, one.epsilon)
+
+    @property
+    def pool(self) -> Path:
+        """The folder of the audit's pool."""
+        return self.results / "pools" / self.setting.dataset
+
+    @property
+    def folder(self) -> Path:
+        """The folder of the architecture on that pool."""
+        return self.results / self.setting.group
+
+    @property
+    def architecture_file(self) -> Path:
+        """What the model is made of."""
+        return self.folder / "architecture.json"
+
+    @cached_property
+    def architecture(self) -> dict[str, Any]:
+        """Return it; UserError where the audit has not written it."""
+        from mia_audit.learners import Compute, open_learner
+
+        return open_learner(self.architecture_file, Compute())[0]
+
+    @property
+    def start(self) -> Path | None:
+        """The weights that the model starts from; UserError where the audit has not written them."""
+        name = expand.initial_weights(self.audit, self.setting.architecture)
+        if name and not (self.folder / name).exists():
+            raise UserError(f"{self.folder / name}: no such file; run the audit first, whose setting is released")
+        return self.folder / name if name else None
+
+    @cached_property
+    def stored(self) -> StoredRecords:
+        """The audit's records."""
+        if not (self.pool / "records.parquet").exists():
+            raise UserError(
+                f"{self.pool}: no pool there; run the audit first, whose setting is released (--results names its folder)"
+            )
+        return read_records(self.pool)
+
+    @cached_property
+    def units(self) -> int:
+        """The number of the pool's records, or of its persons where the guarantee is theirs; it is public."""
+        if not self.spec.mechanism.by_person:
+            return len(self.stored.labels)
+        persons = Records.of(self.stored).persons
+        if persons is None:
+            raise UserError(f"{self.pool}: no persons there, which mechanisms.{self.setting.mechanism}.unit goes by")
+        return len(np.unique(persons))
+
+    @property
+    def unit(self) -> str:
+        """Whom the guarantee is about."""
+        protected = self.spec.mechanism.by_person if self.promise == PROTECTED else self.unit_of_dataset == "person"
+        return "person" if protected else "record"
+
+    @property
+    def unit_of_dataset(self) -> str:
+        """Whom the data set's ledger is about."""
+        return "person" if self.audit.datasets[self.setting.dataset].by_person else "record"
+
+    @property
+    def promise(self) -> str:
+        """What the release promises."""
+        kind = self.spec.mechanism.kind
+        return CLAIMED if kind.claimed else PROTECTED if kind.private else UNPROTECTED
+
+    @cached_property
+    def terms(self) -> tuple[Terms | None, int]:
+        """The terms of a training on the whole pool by the built-in loop, and its steps; None and 0 for other learners."""
+        spec, protect = self.spec, self.spec.mechanism.kind.protect
+        if self.learner != BUILT_IN or not isinstance(protect, Foreseeable):
+            return None, 0
+        if spec.training.batch > self.units:
+            raise UserError(
+                f"training.batch: {spec.training.batch} {self.unit}s a step, but the pool has {self.units}: at most {self.units}"
+            )
+        return protect.foresee(spec.mechanism, float(spec.epsilon), spec.training, self.units)
+
+    @property
+    def learner(self) -> str:
+        """Who trains the model."""
+        return self.audit.architectures[self.setting.architecture].learner
+
+    @property
+    def charge(self) -> Charge:
+        """What the training costs."""
+        terms, steps = self.terms
+        if self.promise == UNPROTECTED:
+            return Unprotected()
+        if self.promise == CLAIMED or terms is None:
+            return Stated(float(self.spec.epsilon), self.spec.mechanism.delta)
+        return PoissonGaussian(terms.noise_multiplier, terms.sampling_rate, steps)
+
+    @property
+    def constants(self) -> Charge | None:
+        """What the constants of the columns cost, which are released anew; None where they come from nowhere private."""
+        section = self.audit.datasets[self.setting.dataset]
+        if section.standardise != "private":
+            return None
+        from mia_audit.privacy.gaussian import multiplier_for
+
+        return Gaussian(multiplier_for(float(section.standardise_epsilon or 0), 1, section.standardise_delta))
+
+    def identity(self) -> Mapping[str, Any]:
+        """Return what an unfinished release may be continued under."""
+        one = self.setting
+        return {
+            "training": self.spec.contents(),
+            "pool": PoolSpec.of(self.audit, one.dataset).contents(),
+            "architecture": ArchitectureSpec.of(self.audit, one.architecture).contents(),
+            "results": str(self.results.resolve()),
+        }

@@ -1,0 +1,272 @@
+"""`mia-audit release`: charge, train on the whole pool, write the weights and the card, and nothing else."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from mia_audit.config.specs import PoolSpec
+from mia_audit.errors import UserError
+from mia_audit.learners import Compute, Records, TrainingTask, open_learner
+from mia_audit.pools.store import read_records, write_pool
+from mia_audit.privacy import dataset_ledger, spending
+from mia_audit.privacy.dataset_ledger import RESTART, Receipt
+from mia_audit.releasing.card import CARD, PAGE, card, page
+from mia_audit.releasing.recipe import PROTECTED, UNPROTECTED, Recipe
+from mia_audit.releasing.unfinished import Unfinished, unfinished
+from mia_audit.storage import atomic_folder, write_json, write_text
+from mia_audit.storage.identifier import audit_id
+from mia_audit.storage.manifest import write_manifest
+from mia_audit.training.checkpoints import Checkpoint
+
+if TYPE_CHECKING:
+    from mia_audit.learners import TrainedModel
+    from mia_audit.privacy.ledger import Entry
+    from mia_audit.training.released import KeptEpochs
+
+CONSTANTS, MODEL, AGAIN = "constants", "release", "re-training"
+"""What entries of a ledger are called."""
+
+
+def release(recipe: Recipe, config_digest: str, out: Path, compute: Compute, to: str = "anybody") -> dict[str, Any]:
+    """Write the released model of a setting, its card and their SHA256SUMS to a new folder; return the card.
+
+    Raises UserError, and charges nothing, where the folder exists, the setting cannot be released, or the ledger refuses.
+    """
+    if out.exists():
+        raise UserError(f"{out}: exists already; a release gets a folder of its own")
+    with unfinished(out, recipe.identity()) as work:
+        checkpoint = _checkpoint(recipe, work)
+        receipt = charge_for(recipe, work, _next_charges(recipe, work, checkpoint), to)
+        pool = recipe.pool if recipe.constants is None else _with_fresh_constants(recipe, work, compute)
+        records = Records.of(read_records(pool))
+        _, learner = open_learner(recipe.architecture_file, compute)
+        task = TrainingTask(
+            records,
+            np.ones(len(records), dtype=bool),
+            recipe.spec.training,
+            recipe.spec.mechanism,
+            float(recipe.spec.epsilon),
+            None,
+            0,
+            Records.of(read_records(pool, "public")) if _reads_public(recipe) else None,
+            recipe.start,
+            checkpoint,
+        )
+        model = learner.train(task)
+        return write_release(recipe, work, model, out, config_digest, receipt, to, pool=records.metadata)
+
+
+def write_release(
+    recipe: Recipe,
+    work: Unfinished,
+    model: TrainedModel,
+    out: Path,
+    config_digest: str,
+    receipt: Receipt | None,
+    to: str,
+    more: Mapping[str, Any] | None = None,
+    pool: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Write a model, its card with the keys of `more`, and SHA256SUMS to a new folder; return the card."""
+    _check_terms(recipe, model)
+    with atomic_folder(out) as folder:
+        model.save(folder)
+        _without_notice(folder)
+        files = [path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()]
+        values = card(
+            recipe,
+            work.id,
+            audit_id(recipe.results),
+            config_digest,
+            work.charged,
+            recipe.architecture,
+            pool or recipe.stored.metadata,
+            files,
+            receipt,
+            to,
+        )
+        values |= more or {}
+        write_json(folder / CARD, values)
+        write_text(folder / PAGE, page(values))
+        write_manifest(folder)
+    return values
+
+
+def _checkpoint(recipe: Recipe, work: Unfinished) -> Checkpoint:
+    """Return where the built-in loop keeps its epochs; models of other learners start again from the beginning."""
+    if recipe.terms[0] is None:
+        return Checkpoint()
+    from mia_audit.training.released import KeptEpochs
+
+    return KeptEpochs(work.folder, work.key)
+
+
+def _next_charges(recipe: Recipe, work: Unfinished, checkpoint: Checkpoint) -> list[tuple[str, spending.Charge]]:
+    """Return what has to be charged before work begins: all of a new release, and of one that was killed what is done again.
+
+    Of a training whose last epoch is known, that is one epoch, which the kill cut short; where no state is left, all of it.
+    """
+    constants, model = recipe.constants, recipe.charge
+    if MODEL not in work.begun:
+        return [*([(CONSTANTS, constants)] if constants is not None else []), (MODEL, model)]
+    again: list[tuple[str, spending.Charge]] = []
+    if constants is not None and not work.constants:
+        again.append((RESTART, constants))
+    if recipe.promise == UNPROTECTED:
+        return again
+    if not isinstance(model, spending.PoissonGaussian):
+        return [*again, (RESTART, model)]
+    done, epochs = _epochs(checkpoint), recipe.spec.training.epochs
+    if done is None:
+        return [*again, (RESTART, model)]
+    if done < epochs:
+        steps = model.steps // epochs
+        again.append((RESTART, spending.PoissonGaussian(model.noise_multiplier, model.sampling_rate, steps)))
+    return again
+
+
+def _epochs(checkpoint: Checkpoint) -> int | None:
+    kept: KeptEpochs = checkpoint  # type: ignore[assignment]
+    return kept.epochs
+
+
+def charge_for(
+    recipe: Recipe, work: Unfinished, charges: Sequence[tuple[str, spending.Charge]], to: str
+) -> Receipt | None:
+    """Charge in the ledger first, then in the release's own state; where there is no ledger, in that alone."""
+    dataset, privacy = recipe.setting.dataset, recipe.audit.privacy
+    path = privacy.ledger_of(dataset)
+    receipt = None
+    entries = [_entry(recipe, work, what, charge, to) for what, charge in charges]
+    if path:
+        receipt = dataset_ledger.charge(Path(path), ledger_terms(recipe), _named(Path(path), entries))
+    if charges:
+        work.begin([what for what, _ in charges if what != RESTART], [entry.terms for entry in entries])
+        for what, charge in charges:
+            print(f"charged: {what}, {spending.terms_of(charge)}", file=sys.stderr)
+    _warn_of_delta(recipe)
+    return receipt
+
+
+def _entry(recipe: Recipe, work: Unfinished, what: str, charge: spending.Charge, to: str) -> Entry:
+    released = {"id": work.id, "setting": recipe.setting.path, "to": to, "audit": recipe.audit.audit}
+    return dataset_ledger.entry(what, recipe.unit, charge, released, recipe.audit.privacy.part)
+
+
+def _named(path: Path, entries: Sequence[Entry]) -> list[Entry]:
+    """Call what was charged for this release before a restart, and the release of a setting that was released a re-training."""
+    before = dataset_ledger.read_ledger(path)[1] if path.exists() else []
+    settings = {one.released.get("setting") for one in before if one.what in (MODEL, AGAIN)}
+    charged = [(one.released.get("id"), one.terms) for one in before]
+
+    def name(one: Entry) -> str:
+        if (one.released["id"], one.terms) in charged:  # a kill came between the charge and what it was for
+            return RESTART
+        return AGAIN if one.what == MODEL and one.released["setting"] in settings else one.what
+
+    return [replace(one, what=name(one)) for one in entries]
+
+
+def ledger_terms(recipe: Recipe) -> dataset_ledger.Terms:
+    """Return what the ledger of a recipe's data set is begun with: the config's budget, and the terms of all that it plans."""
+    audit, dataset = recipe.audit, recipe.setting.dataset
+    planned: list[dict[str, Any]] = []
+    for name in audit.privacy.planned:
+        if name.startswith(f"{dataset}/"):
+            other = Recipe.of(audit, name, recipe.results)
+            charges = [charge for charge in (other.constants, other.charge) if charge is not None]
+            planned += [
+                dict(dataset_ledger.entry(MODEL, other.unit, charge, {}, audit.privacy.part).terms)
+                for charge in charges
+            ]
+    privacy = audit.privacy
+    return dataset_ledger.Terms(
+        dataset, recipe.unit_of_dataset, float(privacy.epsilon), privacy.delta, tuple(planned), privacy.filter
+    )
+
+
+def _warn_of_delta(recipe: Recipe) -> None:
+    if recipe.promise == PROTECTED and recipe.spec.mechanism.delta * recipe.units >= 1:
+        print(
+            f"warning: mechanisms.{recipe.setting.mechanism}.delta is not below 1/({recipe.unit}s of the pool)",
+            file=sys.stderr,
+        )
+
+
+def _with_fresh_constants(recipe: Recipe, work: Unfinished, compute: Compute) -> Path:
+    """Build the pool again with constants that are released by nobody's seed, unless it is there; return its folder."""
+    from mia_audit.pools import pools
+    from mia_audit.pools.build import build_pool
+    from mia_audit.privacy.moments import release_afresh
+
+    folder = work.folder / "pool"
+    if work.constants:
+        return folder
+    spec = PoolSpec.of(recipe.audit, recipe.setting.dataset)
+    source = pools[spec.dataset.source].load(spec.dataset, f"datasets.{spec.name}")
+    folder.mkdir(exist_ok=True)
+    pool = build_pool(source, spec.dataset, spec.name, spec.seed, folder, compute.threads, release_afresh)
+    if len(pool.audited.labels) != len(recipe.stored.labels):
+        raise UserError(
+            f"datasets.{spec.name}: {len(pool.audited.labels)} records, but the audit's pool has {len(recipe.stored.labels)}: the"
+            " data changed since the audit; audit it again"
+        )
+    write_pool(pool, folder)
+    work.finish_constants()
+    return folder
+
+
+def _reads_public(recipe: Recipe) -> bool:
+    mechanism = recipe.spec.mechanism
+    return bool(recipe.architecture.get("reads_public")) or mechanism.kind.reads_public_records(mechanism)
+
+
+def _check_terms(recipe: Recipe, model: TrainedModel) -> None:
+    """Raise RuntimeError, before anything is written, where a model was trained on other terms than were charged."""
+    expected = recipe.terms[0]
+    taken = getattr(model, "terms", None)
+    if expected is not None and taken != expected:
+        raise RuntimeError(f"trained on {taken}, but charged for {expected}")
+
+
+def _without_notice(folder: Path) -> None:
+    """Write weights again without the notice that a model of an audit is for audit only."""
+    from mia_audit.models.weights import WEIGHTS, read_weights, write_weights
+
+    if (path := folder / WEIGHTS).exists():
+        tensors = read_weights(path)
+        write_weights(tensors, path)
+        if not all(bool(value.isfinite().all()) for value in tensors.values() if value.is_floating_point()):
+            print(f"warning: {WEIGHTS}: not all weights are finite: the training diverged", file=sys.stderr)
+
+
+def read_card(path: Path) -> dict[str, Any]:
+    """Return a card; UserError where the file is missing, damaged or no card of this format."""
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise UserError(f"{path}: cannot be read ({error}); expected the card.json of a release") from None
+    if not isinstance(values, dict) or values.get("kind") != "mia-audit model card" or values.get("format") != 1:
+        raise UserError(f"{path}: expected the card.json of a release, of format 1")
+    return values
+
+
+def summary(values: dict[str, Any]) -> str:
+    """Return what the command prints of a finished release."""
+    privacy, name = values["privacy"], values["setting"]["name"]
+    if values["guarantee"] == UNPROTECTED:
+        return f"{name}: trained without differential privacy; its card says what that means"
+    epsilon = math.inf if privacy["epsilon"] is None else privacy["epsilon"]
+    whole = f"{name}: ε = {epsilon:.4g} at δ = {privacy['delta']:g} per {privacy['unit']}"
+    if ledger := values["ledger"]:
+        total = math.inf if ledger["epsilon"] is None else ledger["epsilon"]
+        whole += f"; with all before it ε = {total:.4g} at δ = {ledger['delta']:g}, by {ledger['composed_by']}"
+    return whole

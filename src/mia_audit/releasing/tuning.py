@@ -1,0 +1,199 @@
+"""`mia-audit tune`: the best of a random number of private trainings, under one budget (Papernot and Steinke 2022).
+
+How many trainings there are is drawn from a truncated negative binomial distribution, what each is trained with is drawn
+uniformly from the candidates, and the one whose model does best on the public records is released. The guarantee is that of
+the whole selection, and holds as long as nobody learns how many trainings there were or what the others were.
+"""
+
+from __future__ import annotations
+
+import math
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from mia_audit.config.specs import TrainingSpec
+from mia_audit.errors import UserError
+from mia_audit.learners import Compute, Records, TrainingTask, open_learner
+from mia_audit.learners.naming import BUILT_IN
+from mia_audit.pools.store import read_records
+from mia_audit.privacy import spending
+from mia_audit.privacy.accounting import epsilon_spent
+from mia_audit.privacy.catalogue import Mechanism
+from mia_audit.privacy.dataset_ledger import RESTART
+from mia_audit.privacy.selection import draw_runs
+from mia_audit.privacy.spending import PoissonGaussian, Selection, terms_of
+from mia_audit.releasing.recipe import PROTECTED, Recipe
+from mia_audit.releasing.release import charge_for, write_release
+from mia_audit.releasing.unfinished import unfinished
+from mia_audit.training.section import Training
+
+if TYPE_CHECKING:
+    from mia_audit.learners import TrainedModel
+
+TUNING = "tuning"
+"""What the ledger calls it."""
+
+NARROW = 1e-3
+"""Share of the budget that the calibration may leave."""
+
+HALVINGS = 20
+
+LARGEST = 2.0**12
+"""How many times more noise is tried."""
+
+
+@dataclass(frozen=True)
+class Search:
+    """What is tried: learning rates, batches and clipping norms (the setting's own where none are listed), and how often.
+
+    The number of trainings has the given mean, and the shape η of its distribution; 0 is the logarithmic one, 1 the geometric.
+    """
+
+    learning_rates: Sequence[float] = ()
+    batches: Sequence[int] = ()
+    clip_norms: Sequence[float] = ()
+    mean: float = 10.0
+    shape: float = 1.0
+
+    def candidates(self, recipe: Recipe) -> list[Recipe]:
+        """Return a recipe for every combination; UserError for what does not go with the setting."""
+        spec = recipe.spec
+        if self.clip_norms and spec.mechanism.model_dump().get("clipping") != "flat":
+            raise UserError(
+                f"--clip-norms: mechanisms.{recipe.setting.mechanism}.clipping is automatic, which has no norm to tune; choose flat"
+            )
+        rates = self.learning_rates or (spec.training.learning_rate,)
+        batches = self.batches or (spec.training.batch,)
+        norms = self.clip_norms or (None,)
+        tried = []
+        for rate, batch, norm in product(rates, batches, norms):
+            given = spec.training.model_dump(exclude_none=True) | {"learning_rate": rate, "batch": batch}
+            mechanism = {**spec.mechanism.model_dump(), "accountant": "rdp"}
+            if norm is not None:
+                mechanism["clip_norm"] = norm
+            tried.append(_tried(recipe, spec, Training(**given), Mechanism(**mechanism)))
+        return tried
+
+    def charge(self, runs: Sequence[spending.Charge]) -> Selection:
+        """Return the charge of a selection among trainings."""
+        return Selection(float(self.mean), float(self.shape), tuple(map(terms_of, runs)))
+
+
+def at(candidate: Recipe, epsilon: float) -> Recipe:
+    """Return a candidate whose training has another ε."""
+    spec = candidate.spec
+    return replace(candidate, tried=spec.model_copy(update={"epsilon": repr(epsilon)}))
+
+
+def calibrated(search: Search, candidates: Sequence[Recipe], epsilon: float, delta: float) -> list[Recipe]:
+    """Return the candidates with as little noise as lets the whole selection be (ε, δ)-DP, to a thousandth of the budget.
+
+    The noise multipliers have the ratios that equal ε of the trainings would give them. Raises UserError where no noise is enough:
+    the selection itself costs more than the budget.
+    """
+    apart = [_steps(at(one, max(1.0, epsilon / 4))) for one in candidates]
+
+    def runs(scale: float) -> list[PoissonGaussian]:
+        return [replace(one, noise_multiplier=scale * one.noise_multiplier) for one in apart]
+
+    def whole(scale: float) -> float:
+        return spending.epsilon_by_orders([search.charge(runs(scale))], delta)
+
+    low = high = 1.0
+    while whole(high) > epsilon:
+        low, high = high, 2 * high
+        if high > LARGEST:
+            raise UserError(
+                f"ε = {epsilon:g} at δ = {delta:g} is not enough for the best of {search.mean:g} trainings on average: fewer of them"
+                " (--runs), or a larger ε"
+            )
+    while whole(low) <= epsilon and low > 1 / LARGEST:
+        low, high = low / 2, low
+    for _ in range(HALVINGS):
+        if epsilon - whole(high) <= NARROW * epsilon:
+            break
+        middle = math.sqrt(low * high)
+        low, high = (low, middle) if whole(middle) <= epsilon else (middle, high)
+    spent = [epsilon_spent(one.noise_multiplier, one.sampling_rate, one.steps, delta, "rdp") for one in runs(high)]
+    return [at(one, each) for one, each in zip(candidates, spent, strict=True)]
+
+
+def _steps(recipe: Recipe) -> PoissonGaussian:
+    charge = recipe.charge
+    assert isinstance(charge, PoissonGaussian)  # what is protected by the built-in loop
+    return charge
+
+
+def tune(
+    recipe: Recipe, search: Search, config_digest: str, out: Path, compute: Compute, to: str = "anybody"
+) -> dict[str, Any]:
+    """Write the release of the best candidate, whose card states ε of the whole selection; return the card.
+
+    The budget is the setting's ε and δ. Raises UserError, and charges nothing, where the setting cannot be tuned, there are no
+    public records to score models on, or the ledger refuses. A kill charges for the whole selection again.
+    """
+    if out.exists():
+        raise UserError(f"{out}: exists already; a release gets a folder of its own")
+    if recipe.promise != PROTECTED or recipe.learner != BUILT_IN or recipe.constants is not None:
+        raise UserError(
+            f"{recipe.setting.path}: tuned are trainings by the built-in loop with differential privacy, on columns whose constants"
+            " are not released with the model"
+        )
+    public = Records.of(read_records(recipe.pool, "public"))
+    if not len(public):
+        raise UserError(
+            f"datasets.{recipe.setting.dataset}.public: 0, but candidates are scored on public records: set some aside, and audit again"
+        )
+    delta, budget = recipe.spec.mechanism.delta, float(recipe.spec.epsilon)
+    candidates = calibrated(search, search.candidates(recipe), budget, delta)
+    charge = search.charge([one.charge for one in candidates])
+    records = Records.of(recipe.stored)
+    _, learner = open_learner(recipe.architecture_file, compute)
+    with unfinished(out, {**recipe.identity(), "search": repr(search)}) as work:
+        what = RESTART if TUNING in work.begun else TUNING
+        receipt = charge_for(recipe, work, [(what, charge)], to)
+        best: tuple[float, Recipe, TrainedModel] | None = None
+        for _ in range(draw_runs(search.mean, search.shape, (secrets.randbits(53) + 0.5) / 2**53)):
+            chosen = candidates[secrets.randbelow(len(candidates))]
+            model = learner.train(
+                TrainingTask(
+                    records,
+                    np.ones(len(records), dtype=bool),
+                    chosen.spec.training,
+                    chosen.spec.mechanism,
+                    float(chosen.spec.epsilon),
+                    None,
+                    public=public,
+                    start=chosen.start,
+                )
+            )
+            score = _accuracy(model, public)
+            if best is None or score > best[0]:
+                best = score, chosen, model
+        assert best is not None
+        score, chosen, model = best
+        told = {
+            "candidates": len(candidates),
+            "mean": search.mean,
+            "shape": search.shape,
+            "epsilon_of_run": float(chosen.spec.epsilon),
+            "public_records": len(public),
+            "public_accuracy": score,
+        }
+        return write_release(chosen, work, model, out, config_digest, receipt, to, {"tuning": told})
+
+
+def _tried(recipe: Recipe, spec: TrainingSpec, training: Training, mechanism: Mechanism) -> Recipe:
+    return replace(recipe, tried=spec.model_copy(update={"training": training, "mechanism": mechanism}))
+
+
+def _accuracy(model: TrainedModel, public: Records) -> float:
+    """Return the share of public records that a model classifies correctly; 0 where its outputs are not finite."""
+    logits = model.logits(public)
+    return float(np.mean(logits.argmax(axis=1) == public.labels)) if np.isfinite(logits).all() else 0.0

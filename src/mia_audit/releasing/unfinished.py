@@ -1,0 +1,108 @@
+"""A release that is not finished: its random id, what was charged for it, and the state after its last epoch, in a folder of its own.
+
+The folder is beside that of the release, hidden and for this user alone: it may hold records, which no folder of a release may.
+It goes when the release is finished. Nothing in it is the state of a random generator.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import secrets
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from mia_audit.errors import UserError
+from mia_audit.regular_files import open_regular, private_folder
+from mia_audit.storage import write_json
+from mia_audit.training.checkpoints import identity
+
+STATE, LOCK = "release.json", "lock"
+
+
+@dataclass
+class Unfinished:
+    """A release's folder for what a kill must not lose, and what its state says."""
+
+    folder: Path
+    key: str
+    id: str
+    charged: list[dict[str, Any]] = field(default_factory=list)
+    """The terms of all that was charged for it, as entries of a ledger have them."""
+    begun: list[str] = field(default_factory=list)
+    """The parts that were begun after they were charged: constants, model."""
+    constants: bool = False
+    """Whether the constants of the columns are released and kept."""
+
+    def begin(self, parts: Sequence[str], terms: Sequence[Mapping[str, Any]]) -> None:
+        """Note that parts were charged and may begin; when this has returned, a kill is noticed by the next start."""
+        self.begun += [part for part in parts if part not in self.begun]
+        self.charged += [dict(one) for one in terms]
+        self.write()
+
+    def finish_constants(self) -> None:
+        """Note that the constants were released and are kept."""
+        self.constants = True
+        self.write()
+
+    def write(self) -> None:
+        """Keep the state on disk."""
+        values = {"key": self.key, "id": self.id, "charged": self.charged, "begun": self.begun}
+        write_json(self.folder / STATE, values | {"constants": self.constants})
+        for path in (self.folder / STATE, self.folder):
+            descriptor = os.open(path, os.O_RDONLY)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+
+
+@contextmanager
+def unfinished(out: Path, depends_on: Mapping[str, Any]) -> Iterator[Unfinished]:
+    """Hold the folder of a release that is to be written to `out`, and go on with the one that a kill left there.
+
+    Raises UserError where another process holds it, and where what it holds is the release of something else or damaged. The
+    folder is removed once the release is finished, not where it fails.
+    """
+    folder = out.with_name(f".{out.name}.unfinished")
+    out.parent.mkdir(parents=True, exist_ok=True)
+    private_folder(folder)
+    lock = open_regular(folder / LOCK, os.O_RDWR | os.O_CREAT)
+    try:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise UserError(f"{out}: another process is making this release") from None
+        state = _read(folder, out, identity(**depends_on))
+        try:
+            yield state
+        except UserError:
+            if not state.begun:  # refused before anything was charged
+                shutil.rmtree(folder)
+            raise
+        shutil.rmtree(folder)
+    finally:
+        os.close(lock)
+
+
+def _read(folder: Path, out: Path, key: str) -> Unfinished:
+    path = folder / STATE
+    if not path.exists():
+        begun = Unfinished(folder, key, secrets.token_hex(16))
+        begun.write()  # so that what is charged next is known as this release's
+        return begun
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+        state = Unfinished(folder, values["key"], values["id"], values["charged"], values["begun"], values["constants"])
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise UserError(f"{path}: damaged ({error}); what it belongs to stays charged. Choose another --out") from None
+    if state.key != key:
+        raise UserError(
+            f"{folder}: an unfinished release of another setting, config or audit; finish that one, or choose another --out"
+        )
+    return state

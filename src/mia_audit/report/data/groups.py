@@ -1,0 +1,182 @@
+"""Who bears the risk: the groups of records or persons that the strongest attack on a setting finds, each against all others."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from mia_audit.report.data.findings import Estimate, Finding, Findings, Leak, estimate_over
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from mia_audit.evaluation.intervals import OverTargets
+    from mia_audit.report.data.results import Results
+
+KEY = ("attack", "signal", "likelihood", "aggregate")
+
+
+@dataclass(frozen=True)
+class Group:
+    """One group under one attack; intervals of AUC and difference hold for all groups of the setting together (Bonferroni)."""
+
+    column: str
+    label: str
+    units: int
+    """Audited records, or persons, in it."""
+    auc: Estimate
+    difference: Estimate | None
+    """AUC of the group minus that of everybody else; None where nobody else is left to compare with."""
+    p: float
+    """Of no difference, two-sided and corrected for all groups of the setting by Holm's method; NaN where it is not known."""
+    own: Estimate
+    """TPR at the group's own threshold; NaN where its non-members are too few for the FPR."""
+    common: Estimate
+    """TPR at the threshold at which all together have that FPR."""
+    common_fpr: Estimate
+    """The FPR that the group then has."""
+    train_accuracy: float
+    test_accuracy: float
+
+
+@dataclass(frozen=True)
+class Groups:
+    """All groups of a setting under one attack, and how many of every column were too small."""
+
+    finding: Finding
+    leak: Leak
+    fpr: float | None
+    """The smallest FPR that most groups of the audit resolve at their own thresholds; the headline's where none is."""
+    listed: Sequence[Group]
+    small: Mapping[str, int]
+
+
+def groups_of(results: Results, findings: Findings) -> list[Groups]:
+    """Return the groups of every setting that has any, under the strongest attack on each channel."""
+    settings = [finding for finding in findings.settings if finding.setting.grouped]
+    frames = {finding.setting.path: results.groups(finding.setting) for finding in settings}
+    fpr = _resolved([frame for frame, _ in frames.values()], findings.fpr)
+    return [
+        found
+        for finding in settings
+        for leak in finding.strongest.values()
+        if (found := _groups(*frames[finding.setting.path], finding, leak, fpr, findings.confidence)).listed
+    ]
+
+
+def _resolved(frames: Sequence[pl.DataFrame], headline: float | None) -> float | None:
+    """Return the smallest FPR at which most groups have a TPR at their own threshold."""
+    import polars as pl
+
+    names = dict.fromkeys(
+        name for frame in frames for name in frame.columns if re.fullmatch(r"tpr_at_fpr_[\d.e-]+", name)
+    )
+    known = {
+        float(name.removeprefix("tpr_at_fpr_")): pl.concat([frame[name] for frame in frames if name in frame.columns])
+        for name in names
+    }
+    resolved = [fpr for fpr, values in known.items() if 2 * values.null_count() <= len(values)]
+    return min(resolved, default=headline)
+
+
+def strongest_only(found: Sequence[Groups]) -> list[Groups]:
+    """Return of every setting the groups under the attack with the largest AUC."""
+    best: dict[str, Groups] = {}
+    for one in found:
+        place = one.finding.setting.path
+        if place not in best or one.leak.auc_estimate.mean > best[place].leak.auc_estimate.mean:
+            best[place] = one
+    return list(best.values())
+
+
+def _groups(
+    frame: pl.DataFrame,
+    small: Mapping[str, Mapping[str, int]],
+    finding: Finding,
+    leak: Leak,
+    fpr: float | None,
+    level: float,
+) -> Groups:
+    import polars as pl
+
+    from mia_audit.evaluation.groups import holm
+
+    wanted = dict(zip(KEY, (*leak.key, finding.aggregate), strict=True))
+    rows = frame.filter(*(pl.col(name) == value for name, value in wanted.items()))
+    parts = [part for _, part in rows.group_by("column", "group", maintain_order=True)]
+    differences = [_difference(part) for part in parts]
+    p_values = [math.nan if one is None else one[1] for one in differences]
+    count = max(1, len(parts))
+    listed = [
+        _group(part, None if one is None else one[0], float(p), fpr, level, count)
+        for part, one, p in zip(parts, differences, holm(p_values), strict=True)
+    ]
+    return Groups(finding, leak, fpr, listed, small.get(finding.aggregate, {}))
+
+
+def _group(
+    part: pl.DataFrame, difference: OverTargets | None, p: float, fpr: float | None, level: float, count: int
+) -> Group:
+    from mia_audit.evaluation.intervals import OverTargets
+
+    first = part.row(0, named=True)
+
+    def over(name: str, comparisons: int = 1) -> Estimate:
+        if part[name].null_count():  # not resolvable for some target: the mean of the others is no estimate
+            return _unknown()
+        return estimate_over(OverTargets.of(part, name, level), level, comparisons).as_rate()
+
+    own, common, common_fpr = (
+        _unknown() if fpr is None else over(f"{name}_at_fpr_{fpr:g}") for name in ("tpr", "common_tpr", "common_fpr")
+    )
+    inside, outside = (_mean(part, name) for name in ("train_accuracy", "test_accuracy"))
+    gap = None if difference is None else _gap(difference, part, level, count)
+    auc = over("auc", count)
+    return Group(first["column"], first["group"], first["units"], auc, gap, p, own, common, common_fpr, inside, outside)
+
+
+def _difference(part: pl.DataFrame) -> tuple[OverTargets, float] | None:
+    """Return a group's AUC minus that of everybody else over targets, with the p-value of none; None where it is not known."""
+    from mia_audit.evaluation.intervals import OverTargets
+
+    known = part.filter(part["auc"].is_not_null() & part["rest_auc"].is_not_null())
+    if not len(known):
+        return None
+    gap = OverTargets.of(known, "auc").minus(OverTargets.of(known, "rest_auc"))
+    if gap.count > 1:
+        return gap, gap.p_value()
+    from scipy.special import ndtr
+
+    error = _error(known)
+    return gap, float(2 * ndtr(-abs(gap.mean) / error)) if error else math.nan
+
+
+def _gap(difference: OverTargets, part: pl.DataFrame, level: float, count: int) -> Estimate:
+    if difference.count > 1:
+        return estimate_over(difference, level, count)
+    from scipy.special import ndtri
+
+    half = float(ndtri(1 - (1 - level) / count / 2)) * _error(part)
+    return Estimate(difference.mean, math.nan, difference.mean - half, difference.mean + half, 1)
+
+
+def _error(part: pl.DataFrame) -> float:
+    """Return the standard error of a single target's difference: its two AUCs are of different records (DeLong et al. 1988)."""
+    names = ("auc_error", "rest_auc_error")
+    if not set(names) <= set(part.columns):
+        return math.nan
+    return math.hypot(*(math.nan if part[name][0] is None else float(part[name][0]) for name in names))
+
+
+def _mean(part: pl.DataFrame, name: str) -> float:
+    values = part[name].drop_nulls().to_numpy() if name in part.columns else np.empty(0)
+    return float(values.mean()) if len(values) else math.nan
+
+
+def _unknown() -> Estimate:
+    return Estimate(math.nan, math.nan, math.nan, math.nan, 0)

@@ -1,0 +1,132 @@
+"""Who bears the risk: the strongest attack on every group of records or persons."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from mia_audit.attacks.persons import unit_of
+from mia_audit.report.data.findings import Findings
+from mia_audit.report.data.groups import Group, Groups, groups_of, strongest_only
+from mia_audit.report.tables.catalogue import frame_of, table
+from mia_audit.report.tables.columns import SETTING, identity, parts, parts_schema
+from mia_audit.report.tables.layout import Cell, Column, Layout, text
+from mia_audit.report.text.formatting import (
+    capital,
+    fixed,
+    interval,
+    percent,
+    percent_interval,
+    power,
+    protection,
+    rate,
+    significant,
+)
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from mia_audit.report.data.findings import Estimate
+    from mia_audit.report.data.results import Results
+
+SMALL_P = 1e-3
+"""The p below which it is written with a power of ten."""
+
+
+def groups_layout(found: Sequence[Groups], confidence: float, several: bool = False) -> Layout:
+    """Lay out a row per setting and group; `several` names data set and architecture too."""
+    fpr = found[0].fpr if found else None
+    at = "" if fpr is None else f" at {rate(fpr)}"
+    rows = [[_name(one, several), *_cells(group)] for one in found for group in one.listed]
+    columns = [
+        *text("Setting", "Column", "Group"),
+        Column("Persons" if found and found[0].finding.by_person else "Records"),
+        Column("AUC"),
+        Column("Against all others"),
+        Column("p"),
+        Column("own", f"TPR{at}, threshold"),
+        Column("common", f"TPR{at}, threshold"),
+        Column("FPR, common"),
+        Column("Test accuracy"),
+    ]
+    caption = (
+        "The strongest attack on every setting, by group. Against all others: the group's AUC minus that of everybody else. Own"
+        " threshold: the one that the group's non-members allow; common: the one that all together allow, and the FPR that the"
+        f" group then has. The {confidence * 100:g}\u00a0% intervals of AUC and difference hold for all groups of a setting together"
+        " (Bonferroni); p is corrected for their number (Holm)."
+    )
+    return Layout(columns, rows, caption)
+
+
+def _name(found: Groups, several: bool) -> str:
+    setting = found.finding.setting
+    place = f"{setting.dataset}, {setting.architecture}: " if several else ""
+    return f"{place}{capital(protection(setting))}"
+
+
+def _cells(group: Group) -> list[Cell | str]:
+    gap = group.difference
+    return [
+        group.column,
+        group.label,
+        str(group.units),
+        Cell(fixed(group.auc.mean), (interval(group.auc),)),
+        Cell("–") if gap is None else Cell(fixed(gap.mean), (interval(gap),)),
+        _p(group.p),
+        _rate(group.own, "not resolvable"),
+        _rate(group.common, "–"),
+        percent(group.common_fpr.mean),
+        percent(group.test_accuracy),
+    ]
+
+
+def _p(value: float) -> str:
+    if math.isnan(value):
+        return "–"
+    return significant(value, 2) if value >= SMALL_P else power(value) if value > 0 else "0"
+
+
+def _rate(value: Estimate, missing: str) -> Cell:
+    if math.isnan(value.mean):
+        return Cell(missing)
+    return Cell(percent(value.mean), (percent_interval(value),))
+
+
+def _layout(results: Results, findings: Findings, frame: pl.DataFrame) -> Layout:
+    return groups_layout(strongest_only(groups_of(results, findings)), findings.confidence, several=True)
+
+
+@table("groups", _layout, condition=lambda spec: any(one.grouped for one in spec.settings), long=True)
+def groups(results: Results, findings: Findings) -> pl.DataFrame:
+    """Return the strongest attack on every channel by group, each against everybody else."""
+    rows: list[dict[str, Any]] = [
+        {
+            **identity(found.finding.setting),
+            "unit": unit_of(found.finding.aggregate),
+            "column": group.column,
+            "group": group.label,
+            "units": group.units,
+            **dict(zip(("attack", "signal", "likelihood"), found.leak.key, strict=True)),
+            "fpr": found.fpr,
+            **parts("auc", group.auc),
+            **parts("difference", group.difference),
+            "p_holm": _none(group.p),
+            **parts("tpr_at_fpr", group.own),
+            **parts("common_tpr", group.common),
+            **parts("common_fpr", group.common_fpr),
+            "train_accuracy": _none(group.train_accuracy),
+            "test_accuracy": _none(group.test_accuracy),
+        }
+        for found in groups_of(results, findings)
+        for group in found.listed
+    ]
+    schema: dict[str, type] = SETTING | {"unit": str, "column": str, "group": str, "units": int}
+    schema |= dict.fromkeys(("attack", "signal", "likelihood"), str) | {"fpr": float}
+    schema |= parts_schema("auc", "difference") | {"p_holm": float}
+    schema |= parts_schema("tpr_at_fpr", "common_tpr", "common_fpr")
+    return frame_of(schema | {"train_accuracy": float, "test_accuracy": float}, rows)
+
+
+def _none(value: float) -> float | None:
+    return None if math.isnan(value) else value

@@ -1,0 +1,64 @@
+"""Sentences about groups: who bears the risk."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from mia_audit.evaluation.groups import LEAST
+from mia_audit.report.text.formatting import capital, count, fixed, interval, joined, percent, protection, rate
+
+if TYPE_CHECKING:
+    from mia_audit.report.data.groups import Group, Groups
+
+NAMED = 3
+"""Groups that a sentence names at most."""
+
+
+def risk_sentences(found: Groups, confidence: float) -> str:
+    """Say which groups of a setting the attack recognises better than everybody else, and which worse."""
+    different = [one for one in found.listed if one.difference and one.p <= 1 - confidence]
+    higher = sorted((one for one in different if _gap(one) > 0), key=lambda one: -_gap(one))
+    lower = sorted((one for one in different if _gap(one) < 0), key=_gap)
+    head = f"{capital(protection(found.finding.setting))}: "
+    if not different:
+        return (
+            f"{head}no group differs from everybody else beyond chance ({len(found.listed)} groups,"
+            f" {confidence * 100:g}\u00a0% level over all of them)."
+        )
+    parts = []
+    if higher:
+        more = f", and {len(higher) - NAMED} more groups" if len(higher) > NAMED else ""
+        parts.append(f"the risk is highest for {joined([_described(one, found.fpr) for one in higher[:NAMED]])}{more}")
+    if lower:
+        parts.append(f"{'it is ' if higher else 'the risk is '}lowest for {_described(lower[0], found.fpr)}")
+    return f"{head}{'; '.join(parts)}."
+
+
+def _gap(group: Group) -> float:
+    return group.difference.mean if group.difference else math.nan
+
+
+def _described(group: Group, fpr: float | None) -> str:
+    difference = group.difference
+    text = f"{group.column} {group.label} (AUC {fixed(group.auc.mean)}"
+    if difference:
+        sign = "+" if difference.mean > 0 else ""
+        text += f", {sign}{fixed(difference.mean)} against all others, {interval(difference)}"
+    if fpr is not None and not math.isnan(group.common.mean):
+        text += f"; {percent(group.common.mean)} recognised at the threshold where {rate(fpr)} of all are false alarms"
+    return f"{text})"
+
+
+def small_sentence(found: Sequence[Groups]) -> str:
+    """Say how many groups are not shown because they are small, and why; empty where none is."""
+    lost = {column: number for one in found for column, number in one.small.items() if number}
+    if not lost:
+        return ""
+    unit = "persons" if any(one.finding.by_person for one in found) else "records"
+    columns = joined([f"{count(number, 'group')} of {column}" for column, number in lost.items()])
+    return (
+        f"Not shown, having fewer than {LEAST} {unit}: {columns}. Their intervals would be too wide to tell them from others, and a"
+        f" row about a few {unit} says something about each of them."
+    )

@@ -1,0 +1,134 @@
+"""The training of a model that is released: by nobody's seed, and with nothing kept of it that was computed without noise."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import nn
+
+from mia_audit.models import Subset
+from mia_audit.privacy.catalogue import Job, Terms
+from mia_audit.privacy.noise import RELEASED, Stream, fresh_key, seed_layers
+from mia_audit.runtime.precision import computing
+from mia_audit.training.checkpoints import Checkpoint
+from mia_audit.training.loop import optimizer_of, steps_of_epoch, training_of
+from mia_audit.training.shadow import Recipe, check_batch, people_of, start
+from mia_audit.training.state import State, capture_state, restore_state
+
+if TYPE_CHECKING:
+    from jaxtyping import Bool, Int
+    from torch import Tensor
+
+    from mia_audit.models import Inputs
+
+COUNTERS = ("draws", "noise", "records")
+"""What mechanisms call the counters of their random streams in their state; another process has other streams."""
+
+EPOCHS = "epochs"
+"""The number of finished epochs, in a state that is kept."""
+
+SEED_BITS = 63
+
+
+@dataclass(frozen=True)
+class Released:
+    """A model in eval mode, the terms of its training, and the steps after which it is finished."""
+
+    model: nn.Module
+    terms: Terms
+    steps: int
+
+
+class KeptEpochs(Checkpoint):
+    """The state after the last epoch of a training that is released: weights, the optimizer's moments and public masks alone.
+
+    They are functions of the noisy sums, as covered by ε as the weights are. Every epoch is kept, so that a kill loses one at most.
+    """
+
+    def __init__(self, folder: Path, key: str) -> None:
+        super().__init__(folder, key, 0.0)
+        self._state: State | None = None
+
+    def resume(self) -> State:
+        """Return the state after the last epoch; it is read once."""
+        if self._state is None:
+            self._state = super().resume()
+        return self._state
+
+    def offer(self, capture: Callable[[], State]) -> None:
+        """Keep a state."""
+        self._state = None
+        super().offer(capture)
+
+    @property
+    def epochs(self) -> int | None:
+        """The number of epochs after which the kept state was; None where there is none, or it is damaged."""
+        state = self.resume()
+        return int(state[f"rest.{EPOCHS}"]) if state else None
+
+
+def train_released(
+    recipe: Recipe,
+    inputs: Inputs | Tensor,
+    labels: Int[Tensor, " n"],
+    members: Bool[np.ndarray, " n"],
+    checkpoint: Checkpoint | None = None,
+    persons: Int[np.ndarray, " n"] | None = None,
+) -> Released:
+    """Train on the members of the pool [n, …], with batches, noise and layers' draws from a key that only this call knows.
+
+    No loss is kept and no value ends it early. After a kill the epoch that was cut short is done again with another key, hence
+    with other batches and other noise; its steps have to be accounted for twice, which is the caller's. Raises UserError where
+    the batch exceeds the training set or the mechanism cannot be applied.
+    """
+    checkpoint = checkpoint or Checkpoint()
+    model = start(recipe, secrets.randbits(SEED_BITS)).to(inputs.device)
+    training_set = torch.from_numpy(np.flatnonzero(members)).to(inputs.device)
+    people = people_of(recipe, members, persons)
+    check_batch(recipe.training, len(training_set) if people is None else len(people), people is not None)
+    key = fresh_key()
+    job = Job(
+        model,
+        len(training_set),
+        recipe.epsilon,
+        recipe.training,
+        recipe.micro_batch,
+        key,
+        recipe.public_records,
+        None if people is None else torch.from_numpy(people.of),
+        RELEASED,
+    )
+    protection = recipe.mechanism.kind(recipe.mechanism, job)
+    training, optimizer = training_of(job), optimizer_of(job)
+    records, truth = Subset(inputs, training_set), labels[training_set]
+    done = 0
+
+    def captured() -> State:
+        kept = {name: value for name, value in protection.state().items() if name not in COUNTERS}
+        rest = {f"protection.{name}": value for name, value in kept.items()}
+        return capture_state(model, optimizer, rest | {EPOCHS: torch.tensor(done)})
+
+    with computing(model, training.precision or "float32"), torch.random.fork_rng():
+        model.train()
+        layers = Stream(key, "layers")
+        if state := checkpoint.resume():
+            rest = restore_state(state, model, optimizer)
+            done = int(rest.pop(EPOCHS))
+            kept = {name.removeprefix("protection."): value for name, value in rest.items()}
+            protection.restore(dict.fromkeys(COUNTERS, torch.tensor(0)) | kept)
+        else:
+            checkpoint.offer(captured)
+        while done < training.epochs:
+            seed_layers(layers.layer_seed())
+            for _ in steps_of_epoch(job, protection, records, truth, optimizer, done * protection.steps_per_epoch):
+                pass
+            done += 1
+            checkpoint.offer(captured)
+        model.eval()
+    return Released(model, protection.terms, training.epochs * protection.steps_per_epoch)

@@ -1,0 +1,91 @@
+"""The results of a tiny audit, as far as a release reads them: pool and architecture."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mia_audit.config.load import check_audit
+from mia_audit.config.schema import Audit
+from mia_audit.config.specs import ArchitectureSpec, PoolSpec
+from mia_audit.learners import ModelSection, learners
+from mia_audit.pools import pools
+from mia_audit.pools.build import build_pool
+from mia_audit.pools.store import write_pool
+from mia_audit.privacy.moments import release_between
+from mia_audit.registry import code_files, file_digest
+from mia_audit.releasing.recipe import Recipe
+from mia_audit.storage import table_metadata, write_json
+
+RECORDS = 80
+
+
+def write_records(folder: Path, swapped: bool = False) -> None:
+    """Write a table of records as arrays; `swapped`: one of them is another."""
+    random = np.random.default_rng(1)
+    rows = random.normal(size=(RECORDS, 4)).astype(np.float32)
+    labels = (rows[:, 0] > 0).astype(np.int64)
+    persons = np.arange(RECORDS) // 2
+    if swapped:
+        rows[7] = [3.0, -2.0, 0.5, 1.0]
+    folder.mkdir(exist_ok=True)
+    for name, values in (("records", rows), ("labels", labels), ("persons", persons)):
+        np.save(folder / f"{name}.npy", values)
+
+
+def config(**changes: Any) -> dict[str, Any]:
+    """Return the config of the audit, with other sections."""
+    return {
+        "audit": "tiny",
+        "datasets": {"rows": {"source": "arrays", "path": "data", "take": "first", "public": 10}},
+        "architectures": {"mlp": {"parameters": {"width": 8}}},
+        "training": {"epochs": 2, "batch": 10},
+        "mechanisms": {"none": {}, "dp-sgd": {"epsilon": [4]}},
+    } | changes
+
+
+@pytest.fixture
+def audited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[Audit, Path]]:
+    """Run an audit of a config up to its architectures, in a folder of its own; return it and its results."""
+
+    def run(where: str = "here", swapped: bool = False, **changes: Any) -> tuple[Audit, Path]:
+        folder = tmp_path / where
+        folder.mkdir(exist_ok=True)
+        monkeypatch.chdir(folder)
+        write_records(folder / "data", swapped)
+        audit = check_audit(config(**changes), "config")
+        results = Path("results", "tiny")
+        for dataset in audit.datasets:
+            spec = PoolSpec.of(audit, dataset)
+            source = pools[spec.dataset.source].load(spec.dataset, "datasets.rows")
+            pool = results / "pools" / dataset
+            write_pool(build_pool(source, spec.dataset, dataset, audit.seed, None, 1, release_between), pool)
+            for name in audit.architectures:
+                section = ArchitectureSpec.of(audit, name).architecture
+                values = section.model_dump(include={"parameters", "pretrained", "train", "predict", "votes"})
+                code = {file: file_digest(file) for file in code_files(section)}
+                asked = ModelSection(
+                    name=name, model=section.model or name, code=code, outputs=section.outputs or "", **values
+                )
+                metadata = learners[section.learner].describe(
+                    asked, table_metadata(pool / "records.parquet", "records")
+                )
+                write_json(results / dataset / name / "architecture.json", metadata)
+        return audit, results
+
+    return run
+
+
+@pytest.fixture
+def recipe(audited: Callable[..., tuple[Audit, Path]]) -> Callable[..., Recipe]:
+    """Return the recipe of a setting of such an audit."""
+
+    def make(
+        setting: str = "rows/mlp/dp-sgd-eps4", where: str = "here", swapped: bool = False, **changes: Any
+    ) -> Recipe:
+        audit, results = audited(where, swapped, **changes)
+        return Recipe.of(audit, setting, results)
+
+    return make

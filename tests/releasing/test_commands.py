@@ -1,0 +1,103 @@
+"""The commands: a signed release from a config file, and the ledger as people see it."""
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from mia_audit.cli import main
+from mia_audit.storage.signatures import new_key
+
+from .conftest import config
+
+SETTING = "rows/mlp/dp-sgd-eps4"
+
+
+@pytest.fixture
+def written(audited):
+    """Write the audit's config to a file beside its results."""
+
+    def write(**changes):
+        audited(**changes)
+        Path("config.yaml").write_text(yaml.safe_dump(config(**changes)))
+
+    return write
+
+
+def ran(capsys, *arguments, code=0):
+    assert main([str(argument) for argument in arguments]) == code
+    printed = capsys.readouterr()
+    return printed.err if code else printed.out
+
+
+def test_a_release_is_signed_and_its_ledger_shown(written, capsys):
+    rdp = {"dp-sgd": {"epsilon": [4], "accountant": "rdp"}}
+    written(mechanisms=rdp, privacy={"ledger": "{dataset}.ledger", "epsilon": 20})
+    new_key(Path("key"), "")
+    arguments = ("config.yaml", "--setting", SETTING, "--out", "out", "--to", "the clinic")
+    told = ran(capsys, "release", *arguments, "--key", "key", "--no-password")
+    assert f"{SETTING}: ε = 3.9" in told or f"{SETTING}: ε = 4 " in told
+    assert "signed by that key" in ran(capsys, "verify", "--results", "out", "--signed", "key.pub")
+    assert "exists already" in ran(capsys, "release", *arguments, code=2)
+    shown = ran(capsys, "ledger", "show", "rows.ledger")
+    assert "the clinic" in shown and "total per record" in shown
+    before = json.loads(ran(capsys, "ledger", "show", "rows.ledger", "--json"))
+    assert before["entries"][0]["to"] == "the clinic"
+    common = ("ledger", "add", "rows.ledger", "--unit", "record", "--adjacency", "add-remove")
+    assert "entry 1; total per record" in ran(capsys, *common, "--rho", "0.01", "--what", "histogram")
+    after = json.loads(ran(capsys, "ledger", "show", "rows.ledger", "--json"))
+    assert after["total"]["epsilon"] > before["total"]["epsilon"]
+    assert after["entries"][1]["terms"] == {"kind": "zcdp", "rho": 0.01}
+    for added, match in (
+        ((), "exactly one of"),
+        (("--rho", "1", "--mu", "1"), "exactly one of"),
+        (("--mu", "nan"), "a positive number"),
+        (("--mu", "1", "--delta", "0.1"), "goes with --epsilon alone"),
+        (("--mu", "1", "--steps", "2"), "go with --noise-multiplier alone"),
+        (("--noise-multiplier", "1", "--sampling-rate", "2"), "sampling_rate 2"),
+        (("--mu", "9"), "overdrawn"),
+        (("--mu", "0.1", "--part", "north"), "PARTITION/PART"),
+    ):
+        message = ran(capsys, *common, *added, code=2)
+        assert match in message and message.count("\n") == 1
+    assert "missing" in ran(capsys, "ledger", "add", "rows.ledger", "--mu", "1", code=2)
+    assert json.loads(ran(capsys, "ledger", "show", "rows.ledger", "--json")) == after
+
+
+def test_lists_of_tuning_are_checked_before_anything_is_read(capsys):
+    arguments = ("tune", "no.yaml", "--setting", SETTING, "--out", "out")
+    for given, match in (
+        (("--learning-rates", "0.1,fast"), "--learning-rates: positive numbers"),
+        (("--batches", "-1"), "--batches: positive numbers"),
+        (("--runs", "0.5"), "--runs: a number from 1"),
+        (("--shape", "-1"), "--shape: a number from 0"),
+    ):
+        assert match in ran(capsys, *arguments, *given, code=2)
+
+
+@pytest.mark.parametrize(
+    ("privacy", "match"),
+    [
+        ({"epsilon": 3}, "epsilon: belongs to a ledger"),
+        ({"ledger": "{data}.ledger"}, "in which only {dataset} is filled in"),
+        ({"ledger": "a", "part": "north"}, "expected PARTITION/PART"),
+        ({"ledger": "a", "planned": ["rows/mlp/dp-sgd-eps5"]}, "unknown setting 'rows/mlp/dp-sgd-eps5': did you mean"),
+        ({"ledger": "a", "planned": [SETTING], "filter": "gdp"}, "what is planned needs none"),
+    ],
+)
+def test_mistakes_in_the_section_are_one_line(tmp_path, monkeypatch, capsys, privacy, match):
+    monkeypatch.chdir(tmp_path)
+    Path("data").mkdir()
+    Path("config.yaml").write_text(yaml.safe_dump(config(privacy=privacy)))
+    message = ran(capsys, "release", "config.yaml", "--setting", SETTING, "--out", "out", code=2)
+    assert match in message and message.count("\n") == 1
+
+
+def test_several_data_sets_need_a_ledger_each(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    changed = config(privacy={"ledger": "one.ledger"})
+    changed["datasets"]["more"] = changed["datasets"]["rows"]
+    Path("config.yaml").write_text(yaml.safe_dump(changed))
+    message = ran(capsys, "release", "config.yaml", "--setting", SETTING, "--out", "out", code=2)
+    assert "one ledger is that of one data set" in message

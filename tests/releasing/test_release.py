@@ -1,0 +1,258 @@
+"""A release: what is in its folder, what it is charged for, and what cannot be released."""
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors import safe_open
+
+from mia_audit.errors import UserError
+from mia_audit.learners import Compute
+from mia_audit.privacy import per_record, spending
+from mia_audit.privacy.accounting import epsilon_spent
+from mia_audit.privacy.dataset_ledger import RESTART, read_ledger
+from mia_audit.releasing import release as releasing
+from mia_audit.releasing.release import CONSTANTS, MODEL, read_card, release
+from mia_audit.storage.manifest import differences
+
+LEDGER = {"ledger": "rows.ledger", "epsilon": 12}
+SETTING = "rows/mlp/dp-sgd-eps4"
+
+
+def made(recipe, out="out", **options):
+    card = release(recipe, "0" * 64, Path(out), Compute(), **options)
+    assert not list(Path().glob(".*.unfinished"))
+    assert read_card(Path(out) / "card.json") == json.loads(json.dumps(card))
+    assert list(differences(Path(out))) == []
+    return card
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+def test_a_release_says_what_it_promises_and_was_charged_for_it(recipe):
+    card = made(recipe(privacy=LEDGER), to="the clinic")
+    assert sorted(path.name for path in Path("out").iterdir()) == [
+        "SHA256SUMS",
+        "card.json",
+        "card.md",
+        "weights.safetensors",
+    ]
+    privacy = card["privacy"]
+    assert privacy["sampling_rate"] == 10 / 70  # the whole pool
+    assert privacy["steps"] == 14
+    assert privacy["epsilon"] == epsilon_spent(privacy["noise_multiplier"], 10 / 70, 14, 1e-5, "pld")
+    assert 3.99 < privacy["epsilon"] <= 4
+    header, (entry,), head = read_ledger(Path("rows.ledger"))
+    assert (entry.what, entry.released["id"], entry.released["to"]) == (MODEL, card["id"], "the clinic")
+    assert privacy["charged"] == [entry.terms]
+    assert (card["ledger"]["id"], card["ledger"]["head"], card["ledger"]["entries"]) == (header.id, head, 1)
+    assert privacy["epsilon"] < card["ledger"]["epsilon"] < 12
+    assert f"ε = {privacy['epsilon']:.4g} at δ = 1e-05 per record" in Path("out", "card.md").read_text()
+    with safe_open(Path("out", "weights.safetensors"), framework="np") as file:
+        assert "audit only" not in str(file.metadata())
+    again = made(recipe(privacy=LEDGER), "again")
+    assert [one.what for one in read_ledger(Path("rows.ledger"))[1]] == [MODEL, "re-training"]
+    assert again["id"] != card["id"]
+    assert again["audit"] == card["audit"]
+
+
+NONCES = re.compile(r'"(?:id|head)": "[0-9a-f]+"|[0-9a-f]{32}')
+
+
+@pytest.mark.parametrize(
+    ("setting", "changes"),
+    [
+        (SETTING, {"privacy": LEDGER}),
+        ("rows/mlp/none-epsinf", {}),
+    ],
+)
+def test_nothing_but_weights_depends_on_the_records(recipe, capsys, setting, changes):
+    texts, prints = [], []
+    for where, swapped in (("one", False), ("other", True)):
+        prepared = recipe(setting, where, swapped, **changes)
+        capsys.readouterr()
+        made(prepared)
+        texts.append({name: Path("out", name).read_text() for name in ("card.json", "card.md")})
+        prints.append(capsys.readouterr())
+    for name in texts[0]:
+        one, other = (NONCES.sub("-", text[name]) for text in texts)
+        assert one == other
+    assert prints[0] == prints[1]
+    assert sorted(path.name for path in Path("out").iterdir()) == [
+        "SHA256SUMS",
+        "card.json",
+        "card.md",
+        "weights.safetensors",
+    ]
+
+
+def kill_at(monkeypatch, step):
+    taken = 0
+    call = per_record.ClippedSum.__call__
+
+    def counted(self, *arguments):
+        nonlocal taken
+        taken += 1
+        if taken == step:
+            raise Killed
+        return call(self, *arguments)
+
+    monkeypatch.setattr(per_record.ClippedSum, "__call__", counted)
+    return lambda: taken
+
+
+def charged_steps(path="rows.ledger"):
+    return sum(one.terms["steps"] for one in read_ledger(Path(path))[1])
+
+
+@pytest.mark.parametrize("steps", [[3], [9, 7, 1], [14]])
+def test_a_release_that_is_killed_and_resumed_spends_what_its_ledger_says(recipe, monkeypatch, steps):
+    prepared = recipe(privacy=LEDGER)
+    taken = 0
+    for step in steps:
+        with monkeypatch.context() as patched:
+            count = kill_at(patched, step)
+            with pytest.raises(Killed):
+                release(prepared, "0" * 64, Path("out"), Compute())
+            taken += count()
+        assert not Path("out").exists()
+        assert charged_steps() >= taken
+    with monkeypatch.context() as patched:
+        count = kill_at(patched, -1)
+        card = made(prepared)
+        taken += count()
+    assert charged_steps() == 14 + 7 * len(steps) >= taken
+    assert {one.what for one in read_ledger(Path("rows.ledger"))[1]} == {MODEL, RESTART}
+    assert {one.released["id"] for one in read_ledger(Path("rows.ledger"))[1]} == {card["id"]}
+    privacy = card["privacy"]
+    assert privacy["epsilon"] == epsilon_spent(privacy["noise_multiplier"], 10 / 70, charged_steps(), 1e-5, "pld")
+
+
+def test_a_release_without_its_state_is_charged_whole_again(recipe, monkeypatch):
+    prepared = recipe(privacy=LEDGER | {"epsilon": 20})
+    with monkeypatch.context() as patched, pytest.raises(Killed):
+        kill_at(patched, 9)
+        release(prepared, "0" * 64, Path("out"), Compute())
+    Path(".out.unfinished", "epoch.safetensors").unlink()
+    made(prepared)
+    assert charged_steps() == 28
+
+
+def test_a_kill_between_charge_and_work_charges_again_within_a_plan(recipe, monkeypatch):
+    prepared = recipe(privacy=LEDGER | {"planned": [SETTING]})
+
+    def killed(*_):
+        raise Killed
+
+    with monkeypatch.context() as patched, pytest.raises(Killed):
+        patched.setattr(releasing.Unfinished, "begin", killed)
+        release(prepared, "0" * 64, Path("out"), Compute())
+    card = made(prepared)
+    assert [one.what for one in read_ledger(Path("rows.ledger"))[1]] == [MODEL, RESTART]
+    assert card["ledger"]["composed_by"].startswith("the privacy loss distribution")
+    with pytest.raises(UserError, match="fixed before its first entry"):
+        release(prepared, "0" * 64, Path("second"), Compute())
+    assert not Path("second").exists()
+
+
+def test_an_overdraft_is_refused_before_anything_is_computed(recipe, monkeypatch):
+    monkeypatch.setattr(releasing, "open_learner", lambda *_: pytest.fail("it began"))
+    with pytest.raises(UserError, match="the budget would be overdrawn"):
+        release(recipe(privacy=LEDGER | {"epsilon": 2}), "0" * 64, Path("out"), Compute())
+    assert not Path("rows.ledger").exists()
+    assert not Path(".out.unfinished").exists()
+    with pytest.raises(UserError, match="overdrawn"):
+        release(recipe("rows/mlp/none-epsinf", privacy=LEDGER), "0" * 64, Path("none"), Compute())
+
+
+def test_an_unprotected_release_says_so(recipe):
+    card = made(recipe("rows/mlp/none-epsinf", privacy={"ledger": "rows.ledger"}))
+    assert (card["guarantee"], card["privacy"]["epsilon"], card["ledger"]["epsilon"]) == ("none", None, None)
+    assert "trained without differential privacy" in Path("out", "card.md").read_text()
+
+
+def test_constants_are_released_anew_and_charged(recipe, monkeypatch):
+    private = {"standardise": "private", "standardise_epsilon": 1.0, "bounds": {"*": [-4, 4]}}
+    rows = {"source": "arrays", "path": "data", "take": "first", "public": 10, **private}
+    prepared = recipe(datasets={"rows": rows}, privacy=LEDGER | {"planned": [SETTING]})
+    card = made(prepared)
+    entries = read_ledger(Path("rows.ledger"))[1]
+    assert [one.what for one in entries] == [CONSTANTS, MODEL]
+    charges = [spending.charge_of(one.terms) for one in entries]
+    assert card["privacy"]["epsilon"] == card["ledger"]["epsilon"] == spending.epsilon_by_losses(charges, 1e-5)
+    assert 4 < card["privacy"]["epsilon"] < 5
+    centres = card["data"]["preprocessing"]["centre"]
+    assert not np.allclose(centres, prepared.stored.metadata["centre"], atol=1e-6)
+
+
+def test_persons_are_the_unit_of_all_that_is_released(recipe):
+    rows = {"source": "arrays", "path": "data", "take": "first", "public": 10, "person": "persons"}
+    card = made(recipe(datasets={"rows": rows}, privacy=LEDGER))
+    assert (card["privacy"]["unit"], card["data"]["units"]) == ("person", 30)
+    assert card["privacy"]["sampling_rate"] == 10 / 30
+    assert read_ledger(Path("rows.ledger"))[0].unit == "person"
+    records = {"dp-sgd": {"epsilon": [4], "unit": "record"}}
+    with pytest.raises(UserError, match="more than a record's ε says"):
+        recipe(datasets={"rows": rows}, mechanisms=records)
+
+
+SCRIPT = """
+import numpy as np
+from sklearn.linear_model import LogisticRegression
+
+def train(task):
+    assert task.seed is None and task.key is None
+    assert task.epsilon == 2 and task.delta == 1e-5
+    print(np.random.random())
+    return LogisticRegression().fit(task.records[task.members], task.labels[task.members])
+"""
+
+
+def test_a_script_gets_no_seed_and_its_guarantee_is_claimed(recipe, tmp_path, capfd):
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here" / "mine.py").write_text(SCRIPT)
+    own = {
+        "architectures": {"mine": {"model": "mine.py"}},
+        "mechanisms": {"own": {"epsilon": [2]}},
+        "explainers": {"methods": []},
+    }
+    with pytest.raises(UserError, match="their own δs are 1e-05 together, of 1e-05"):
+        made(recipe("rows/mine/own-eps2", privacy=LEDGER, **own))
+    wide = LEDGER | {"delta": 1e-4}
+    card = made(recipe("rows/mine/own-eps2", privacy=wide, **own))
+    made(recipe("rows/mine/own-eps2", privacy=wide, **own), "again")
+    assert card["guarantee"] == "claimed"
+    assert "claims; nothing here verified it" in Path("out", "card.md").read_text()
+    assert [one.terms["kind"] for one in read_ledger(Path("rows.ledger"))[1]] == ["epsilon-delta"] * 2
+    drawn = re.findall(r"^0\.\d+$", capfd.readouterr().out + capfd.readouterr().err, re.MULTILINE)
+    assert len(drawn) == len(set(drawn))
+
+
+def test_what_cannot_be_released_is_one_line(recipe, audited):
+    literal = {"fadp-literal": {"epsilon": [4], "acknowledge_no_guarantee": True}}
+    for setting, changes, match in (
+        ("rows/mlp/dp-sgd-eps5", {}, "no trained setting of tiny: did you mean 'rows/mlp/dp-sgd-eps4'"),
+        ("rows/mlp/fadp-literal-eps4", {"mechanisms": literal}, "it is not released|guarantees nothing"),
+    ):
+        with pytest.raises(UserError, match=match) as caught:
+            recipe(setting, **changes)
+        assert "\n" not in str(caught.value)
+    Path("out").mkdir()
+    with pytest.raises(UserError, match="exists already"):
+        release(recipe(), "0" * 64, Path("out"), Compute())
+
+
+def test_an_unfinished_release_is_not_gone_on_with_as_another(recipe, monkeypatch):
+    with monkeypatch.context() as patched, pytest.raises(Killed):
+        kill_at(patched, 3)
+        release(recipe(), "0" * 64, Path("out"), Compute())
+    other = recipe(training={"epochs": 3, "batch": 10})
+    with pytest.raises(UserError, match="an unfinished release of another setting, config or audit"):
+        release(other, "0" * 64, Path("out"), Compute())
+    Path(".out.unfinished", "release.json").write_text("{}")
+    with pytest.raises(UserError, match="damaged"):
+        release(other, "0" * 64, Path("out"), Compute())
