@@ -42,6 +42,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         help="table of how long steps took, Parquet; outside of --out, whose bytes never differ",
     )
+    parser.add_argument(
+        "--repeats",
+        type=Path,
+        help="JSON file of digests of what came of every training, to notice a rerun that differs; outside of --out",
+    )
     parser.add_argument("--out", required=True, type=Path, help="folder of the block")
 
 
@@ -82,7 +87,8 @@ def run(options: argparse.Namespace) -> None:
         "files": {path.name: sha256(path) for path in inputs},
     }
     checkpoints = Checkpoints(options.checkpoints, options.checkpoint_seconds, depends_on)
-    train_block(learner.train, block, options.out, checkpoints, bool(options.keep_going), options.step_times)
+    keep_going = bool(options.keep_going)
+    train_block(learner.train, block, options.out, checkpoints, keep_going, options.step_times, options.repeats)
 
 
 def _range(text: str) -> range:

@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
-from mia_audit.errors import Diverged, UserError
+from mia_audit.errors import NotFinite, UserError
 from mia_audit.runtime.progress import reporter
 from mia_audit.storage import atomic_folder, write_table
 from mia_audit.storage.diverged import diverged_metadata, diverged_models
+from mia_audit.storage.unrepeatable import unrepeatable_metadata
 from mia_audit.training.checkpoints import Checkpoint, identity
+from mia_audit.training.repeats import Repeats
 from mia_audit.training.report import SCHEMA, ReportsTraining, TrainingReport, report_from_logits, training_table
 from mia_audit.training.step_times import StepTimer, write_step_times
 from mia_audit.training.task import Records, TrainingTask
@@ -107,13 +109,16 @@ def train_block(
     checkpoints: Checkpoints,
     keep_going: bool,
     step_times: Path | None = None,
+    repeats: Path | None = None,
 ) -> None:
     """Train a block's models and write shadow-{k}/ for each and training.parquet to the folder `out`, all of it or nothing.
 
-    How long their steps took is written to the file `step_times`.
-    Models that an earlier run finished are taken from their checkpoints. With `keep_going`, a
-    model whose training diverges is left out and the table's metadata record it; without, it is a UserError that names the model.
+    How long their steps took is written to the file `step_times`, and digests of what came of their trainings to the file
+    `repeats`; the table's metadata name models that gave something else in an earlier run of the same training.
+    Models that an earlier run finished are taken from their checkpoints. With `keep_going`, a model whose training diverges, or
+    whose outputs are not finite, is left out and the table's metadata record it; without, it is a UserError that names the model.
     """
+    results = Repeats.read(repeats)
     tables: list[pa.Table] = []
     diverged: dict[str, str] = {}
     milliseconds: dict[int, float | None] = {}
@@ -124,6 +129,7 @@ def train_block(
             model_folder = folder / f"shadow-{shadow}"
             model_folder.mkdir()
             if finished := checkpoint.finished(model_folder):
+                results.keep(shadow, checkpoint.key)
                 tables.append(finished)
                 print(f"{block.label(shadow)}: already trained by an earlier run", file=sys.stderr)
                 continue
@@ -144,26 +150,29 @@ def train_block(
             )
             try:
                 model = train(task)
-            except Diverged as error:
+                report = report_of(model, task)
+            except NotFinite as error:
                 if not keep_going:
                     raise UserError(
                         f"shadow {shadow} of {block.setting}: {error}, or leave such models out: compute.keep_going: true"
                     ) from None
-                diverged[str(shadow)] = f"diverged in epoch {error.epoch}: {error.what}"
+                diverged[str(shadow)] = error.reason
                 progress.end(f"left out, {diverged[str(shadow)]}")
                 model_folder.rmdir()
                 continue
-            report = report_of(model, task)
             progress.end(summary_line(report))
             milliseconds[shadow] = timer.milliseconds
             model.save(model_folder)
             tables.append(training_table(shadow, report))
+            results.add(shadow, checkpoint.key, tables[-1], report.outputs)
             checkpoint.finish(model_folder, tables[-1])
         _warn_of_delta(tables, block.mechanism_name)
         rows = sum(map(len, tables))
-        write_table(
-            folder / TABLE, iter(tables or [SCHEMA.empty_table()]), "training", rows, diverged_metadata(diverged)
-        )
+        metadata = diverged_metadata(diverged) | unrepeatable_metadata(results.unrepeatable)
+        write_table(folder / TABLE, iter(tables or [SCHEMA.empty_table()]), "training", rows, metadata)
+    if results.unrepeatable:
+        print(f"warning: {block.setting}: {results.sentence}", file=sys.stderr)
+    results.write(repeats)
     if step_times:
         write_step_times(step_times, milliseconds)
     checkpoints.remove(block.shadows)
