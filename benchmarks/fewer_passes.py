@@ -28,7 +28,7 @@ from mia_audit.models.weights import WEIGHTS
 from mia_audit.pools.store import read_membership, read_records
 from mia_audit.signals.compute import Task, model_signals
 from mia_audit.signals.name import Signal, read_signal
-from mia_audit.training.block import shadow_folders
+from mia_audit.training.stored import shadow_folders
 
 QUANTITIES = ("logit", "probability")
 FPRS = (0.01, 0.1)
@@ -74,9 +74,8 @@ def trained(setting: Path) -> tuple[list[TorchModel], Any, np.ndarray]:
     architecture = read_architecture(setting.parent / "architecture.json")
     records, member = read_records(pool), read_membership(pool / "membership.parquet")
     inputs = Inputs(records.data, records.metadata, architecture["input_shape"])
-    blocks = sorted(folder for folder in (setting / "models").iterdir() if not folder.name.startswith("."))
-    weights = {shadow: path for folder in blocks for shadow, path in shadow_folders(folder).items()}
-    modules = [load(architecture, path / WEIGHTS) for _, path in sorted(weights.items())]
+    folders = shadow_folders(setting / "models", range(member.shape[1]))
+    modules = [load(architecture, path / WEIGHTS) for path in folders.values()]
     return [TorchModel(module, batch=128, prepare=lambda _: inputs) for module in modules], records, member
 
 

@@ -11,7 +11,6 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -24,24 +23,20 @@ ATTACKS = {
     "methods": ["threshold", "loss-lira", "var-lrt", "l1-lrt", "l2-lrt", "linf-lrt"],
     "likelihoods": ["hierarchical"],
 }
-BLOCK = 8
-"""Models in one file of signals."""
 
 
-def signals(member: np.ndarray, models: range, names: tuple[str, ...]) -> Iterator[pa.Table]:
-    """Yield a table per model."""
-    records = len(member)
-    for model in models:
-        random = np.random.default_rng(model)
-        shift = 0.5 * member[:, model]
-        yield pa.table(
-            {
-                "shadow": pa.array(np.full(records, model, dtype=np.int32)),
-                "record": pa.array(np.arange(records, dtype=np.int32)),
-                "confidence": pa.array((random.normal(size=records) + shift).astype(np.float32)),
-                **{name: pa.array(np.exp(random.normal(size=records) - shift).astype(np.float32)) for name in names},
-            }
-        )
+def signals(member: np.ndarray, model: int, names: tuple[str, ...]) -> pa.Table:
+    """Return a model's table."""
+    records, random = len(member), np.random.default_rng(model)
+    shift = 0.5 * member[:, model]
+    return pa.table(
+        {
+            "shadow": pa.array(np.full(records, model, dtype=np.int32)),
+            "record": pa.array(np.arange(records, dtype=np.int32)),
+            "confidence": pa.array((random.normal(size=records) + shift).astype(np.float32)),
+            **{name: pa.array(np.exp(random.normal(size=records) - shift).astype(np.float32)) for name in names},
+        }
+    )
 
 
 def measured(stage: str, arguments: list[str], cells: int) -> None:
@@ -67,12 +62,9 @@ def main(records: int, models: int, count: int) -> None:
         columns = {"record": np.arange(records, dtype=np.int32), **{str(k): member[:, k] for k in range(models)}}
         membership, joined = folder / "membership.parquet", folder / "signals.parquet"
         write_table(membership, pa.table(columns), "membership", records, {"design": "bernoulli", "seed": 0})
-        blocks = []
-        for first in range(0, models, BLOCK):
-            block = range(first, min(first + BLOCK, models))
-            blocks.append(f"{first:04d}-{block[-1]:04d}")
-            path = folder / "gradient" / f"{blocks[-1]}.parquet"
-            write_table(path, signals(member, block, NAMES[: count - 1]), "signals", records * len(block))
+        for shadow in range(models):
+            path = folder / "gradient" / f"shadow-{shadow}.parquet"
+            write_table(path, signals(member, shadow, NAMES[: count - 1]), "signals", records)
 
         def stage(name: str, spec: object, **files: Path) -> None:
             path = folder / f"{name}.json"
@@ -81,7 +73,7 @@ def main(records: int, models: int, count: int) -> None:
             measured(name, [word for option, file in words for word in (f"--{option}", str(file))], cells)
 
         scores = folder / "scores.parquet"
-        stage("merge", {"families": ["gradient"], "blocks": blocks}, signals=folder, membership=membership, out=joined)
+        stage("merge", {"families": ["gradient"], "models": models}, signals=folder, membership=membership, out=joined)
         stage("attack", {"seed": 0, "dataset": "random", "attacks": ATTACKS}, signals=joined, out=scores)
         evaluation = {"evaluation": {"fprs": [0.001, 0.01], "confidence": 0.95}}
         stage("evaluate", evaluation, scores=scores, out=folder / "metrics.parquet")

@@ -19,6 +19,7 @@ from mia_audit.pools.catalogue import Source
 from mia_audit.pools.section import Dataset
 from mia_audit.pools.store import read_records, write_pool
 from mia_audit.storage import table_metadata, write_json
+from mia_audit.training.stored import write_diverged
 
 from .conftest import spec_file
 
@@ -29,7 +30,6 @@ SPEC = {
     "dataset": "tiny",
     "settings": SETTINGS,
     "reference": ("none", "inf"),
-    "blocks": ["000-001", "002-003"],
     "records": 9,
     "models": 3,
     "shown": 2,
@@ -50,8 +50,8 @@ def _audit(folder: Path, model: str, parameters: dict[str, object], source: Sour
             with torch.no_grad():
                 for weight in built.parameters():  # timm's heads begin at almost nothing
                     weight.add_(0.1 * torch.randn(weight.shape, generator=torch.Generator().manual_seed(shadow)))
-            block = folder / "net" / "-eps".join(setting) / "models" / ("000-001" if shadow < 2 else "002-003")
-            save_weights(built, block / f"shadow-{shadow}" / "weights.safetensors")
+            models = folder / "net" / "-eps".join(setting) / "models"
+            save_weights(built, models / f"shadow-{shadow}" / "weights.safetensors")
     return folder
 
 
@@ -88,7 +88,7 @@ def _maps(audit: Path, setting: tuple[str, str], shadow: int, explainer: str) ->
     pool = read_records(audit / "pool")
     rows = draw_sample(30, 9, "tiny", 4)
     architecture = json.loads((audit / "net" / "architecture.json").read_text())
-    folder = audit / "net" / "-eps".join(setting) / "models" / ("000-001" if shadow < 2 else "002-003")
+    folder = audit / "net" / "-eps".join(setting) / "models"
     model = load(architecture, folder / f"shadow-{shadow}" / "weights.safetensors")
     inputs = to_input(pool.data[rows], pool.metadata, architecture["input_shape"])
     labels = torch.as_tensor(pool.labels[rows]).long()
@@ -180,15 +180,17 @@ def test_a_wrong_explainer_or_missing_models_are_one_line(audit: Path, capsys: p
     assert run(audit, "no.parquet") == 2
     missing.with_name("away").rename(missing)
     message = capsys.readouterr().err
-    assert message.count("\n") == 1 and "dp-sgd-eps8/models/000-001: no folders shadow-{k} there" in message
+    assert message.count("\n") == 1 and "dp-sgd-eps8/models/shadow-0: no such model" in message
     assert not (audit / "no.parquet").exists()
 
 
-def test_a_model_that_is_missing_in_one_setting_is_left_out_of_all(audit: Path) -> None:
-    gone = audit / "net" / "dp-sgd-eps8" / "models" / "000-001" / "shadow-0"
+def test_a_model_that_diverged_in_one_setting_is_left_out_of_all(audit: Path) -> None:
+    gone = audit / "net" / "dp-sgd-eps8" / "models" / "shadow-0"
     gone.rename(gone.with_name("away"))
+    write_diverged(gone.parent, 0, "key", "diverged in epoch 1")
     assert run(audit, "fewer.parquet", measures=["cosine", "gini"]) == 0
     gone.with_name("away").rename(gone)
+    gone.with_suffix(".parquet").unlink()
     found = pl.read_parquet(audit / "fewer.parquet")
     assert found["shadow"].unique().sort().to_list() == [1, 2]
     assert found["against"].drop_nulls().unique().to_list() == ["reference"], "model 1 has lost its partner"

@@ -66,14 +66,16 @@ def set_first_record(root: Path, value: float) -> None:
 
 
 def training_spec(setting: expand.Setting) -> specs.TrainingSpec:
-    return specs.TrainingSpec.of(AUDIT, "toy", "net", setting.mechanism, setting.epsilon)
+    """Return a setting's specification, with the membership of the pool's table."""
+    spec = specs.TrainingSpec.of(AUDIT, "toy", "net", setting.mechanism, setting.epsilon)
+    return spec.model_copy(update={"draw": None})
 
 
 def train(root: Path, mechanism: str, block: str, keep_going: int) -> int:
     setting = SETTINGS[mechanism]
     places = ("--pool", root / "pools" / "toy", "--architecture", root / "toy" / "net" / "architecture.json")
     spec = ("--spec", training_spec(setting).write(root), "--shadows", block, "--keep-going", keep_going)
-    return run("train", *places, *spec, "--out", root / setting.path / "models" / block)
+    return run("train", *places, *spec, "--out", root / setting.path / "models")
 
 
 @pytest.fixture(scope="module")
@@ -92,9 +94,9 @@ def audited(root: Path) -> Path:
         (family,) = expand.families_of(AUDIT)["net"]
         places = ("--pool", pool, "--architecture", root / "toy" / "net" / "architecture.json")
         for block in blocks:
-            spec = ("--spec", specs.SignalsSpec.of(AUDIT, "toy", "net", family, block).write(root))
-            out = folder / "signals" / family / f"{block}.parquet"
-            assert run("signals", *places, *spec, "--models", folder / "models", "--out", out) == 0
+            spec = ("--spec", specs.SignalsSpec.of(AUDIT, "toy", "net", family).write(root))
+            models = ("--models", folder / "models", "--shadows", block)
+            assert run("signals", *places, *spec, *models, "--out", folder / "signals" / family) == 0
         joined = ("--membership", pool / "membership.parquet", "--out", folder / "signals.parquet")
         spec = ("--spec", specs.MergeSpec.of_signals(AUDIT, "net").write(root))
         assert run("merge", *spec, "--signals", folder / "signals", *joined) == 0
@@ -128,7 +130,10 @@ def test_by_default_divergence_stops_the_block_and_names_the_model_and_the_epoch
     assert error.startswith("mia-audit: shadow 1 of toy/net/none-epsinf: training diverged in epoch ")
     assert "its mean loss is " in error
     assert error.endswith("lower the learning rate, or leave such models out: compute.keep_going: true")
-    assert not (root / SETTINGS["none"].path / "models" / "0-2").exists()
+    assert {path.name for path in (root / SETTINGS["none"].path / "models").iterdir()} == {
+        "shadow-0",
+        "shadow-0.parquet",
+    }
 
 
 def test_what_follows_goes_without_the_model_and_keeps_the_numbers_of_the_others(audited: Path) -> None:
@@ -139,7 +144,7 @@ def test_what_follows_goes_without_the_model_and_keeps_the_numbers_of_the_others
         column = "target" if kind in ("scores", "metrics") else "shadow"
         assert sorted(set(table[column].to_pylist())) == left
         assert list(diverged_models(folder / f"{name}.parquet", kind)) == [LOST]
-    assert not (folder / "models" / "000-002" / f"shadow-{LOST}").exists()
+    assert not (folder / "models" / f"shadow-{LOST}").exists()
 
 
 def test_scores_are_those_of_an_audit_that_never_had_the_model(audited: Path, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Joining blocks: every shadow and record exactly once, in order, or an error that names the file."""
+"""Joining tables: every shadow and record exactly once, in order, or an error that names the file."""
 
 import json
 from pathlib import Path
@@ -12,37 +12,31 @@ from mia_audit.pools.store import write_membership
 from mia_audit.storage import open_table, read_table, table_metadata, write_table
 
 RECORDS, SHADOWS = 6, 4
-BLOCKS = ("000-001", "002-003")
 
 
-def write_block(path: Path, shadows: list[int], **columns: float) -> Path:
-    tables = [
-        pa.table(
-            {
-                "shadow": pa.array([shadow] * RECORDS, pa.int32()),
-                "record": pa.array(range(RECORDS), pa.int32()),
-                **{name: pa.array([value + shadow] * RECORDS, pa.float32()) for name, value in columns.items()},
-            }
-        )
-        for shadow in shadows
-    ]
-    write_table(path, iter(tables), "signals", RECORDS * len(shadows))
-    return path
+def write_signals(path: Path, shadow: int, **columns: float) -> None:
+    table = pa.table(
+        {
+            "shadow": pa.array([shadow] * RECORDS, pa.int32()),
+            "record": pa.array(range(RECORDS), pa.int32()),
+            **{name: pa.array([value + shadow] * RECORDS, pa.float32()) for name, value in columns.items()},
+        }
+    )
+    write_table(path, table, "signals", RECORDS)
 
 
 @pytest.fixture
 def setting(tmp_path: Path) -> Path:
     membership = np.random.default_rng(0).random((RECORDS, SHADOWS)) < 0.5
     write_membership(tmp_path / "membership.parquet", membership, {})
-    write_block(tmp_path / "gradient" / "000-001.parquet", [0, 1], loss=0.5, ixg_l1=10)
-    write_block(tmp_path / "gradient" / "002-003.parquet", [2, 3], loss=0.5, ixg_l1=10)
-    write_block(tmp_path / "ig" / "000-001.parquet", [0, 1], ig_l1=20)
-    write_block(tmp_path / "ig" / "002-003.parquet", [2, 3], ig_l1=20)
+    for shadow in range(SHADOWS):
+        write_signals(tmp_path / "gradient" / f"shadow-{shadow}.parquet", shadow, loss=0.5, ixg_l1=10)
+        write_signals(tmp_path / "ig" / f"shadow-{shadow}.parquet", shadow, ig_l1=20)
     return tmp_path
 
 
-def merge(setting: Path, *families: str, blocks: tuple[str, ...] = BLOCKS) -> int:
-    (setting / "spec.json").write_text(json.dumps({"families": families, "blocks": blocks}))
+def merge(setting: Path, *families: str, models: int = SHADOWS) -> int:
+    (setting / "spec.json").write_text(json.dumps({"families": families, "models": models}))
     files = {"signals": "", "membership": "membership.parquet", "spec": "spec.json", "out": "signals.parquet"}
     return main(["merge", *(word for name, file in files.items() for word in (f"--{name}", str(setting / file)))])
 
@@ -56,30 +50,30 @@ def test_families_stand_side_by_side_and_shadows_below_each_other(setting: Path)
     assert open_table(setting / "signals.parquet", "signals").num_row_groups == SHADOWS
 
 
-@pytest.mark.parametrize(
-    ("blocks", "message"),
-    [
-        (BLOCKS[:1], "no signals of shadow 2"),
-        (BLOCKS[::-1], "002-003.parquet: expected the 6 records of shadow 0"),
-        ((*BLOCKS, BLOCKS[1]), "002-003.parquet: more shadows than the 4"),
-    ],
-)
-def test_missing_swapped_or_surplus_blocks_are_named(
-    setting: Path, blocks: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert merge(setting, "gradient", blocks=blocks) == 2
-    assert message in capsys.readouterr().err
+def test_fewer_models_than_there_are_are_joined_as_if_there_were_no_others(setting: Path) -> None:
+    assert merge(setting, "gradient", models=2) == 0
+    assert read_table(setting / "signals.parquet", "signals")["shadow"].unique().to_pylist() == [0, 1]
+
+
+def test_missing_swapped_or_surplus_signals_are_named(setting: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    paths = [setting / "gradient" / f"shadow-{shadow}.parquet" for shadow in range(SHADOWS)]
+    write_signals(paths[1], 2, loss=0.5, ixg_l1=10)
+    assert merge(setting, "gradient") == 2
+    assert "shadow-1.parquet: expected the 6 records of shadow 1" in capsys.readouterr().err
+    paths[1].unlink()
+    assert merge(setting, "gradient") == 2
+    assert "shadow-1.parquet: no such file" in capsys.readouterr().err
     assert not (setting / "signals.parquet").exists()
 
 
 @pytest.mark.parametrize("kept", [20, -10])
-def test_a_truncated_block_is_named_and_never_averaged_in(
+def test_a_truncated_table_is_named_and_never_averaged_in(
     setting: Path, kept: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = setting / "gradient" / "002-003.parquet"
+    path = setting / "gradient" / "shadow-2.parquet"
     path.write_bytes(path.read_bytes()[:kept])
     assert merge(setting, "gradient") == 2
-    assert "002-003.parquet: truncated or not Parquet" in capsys.readouterr().err
+    assert "shadow-2.parquet: truncated or not Parquet" in capsys.readouterr().err
     assert not (setting / "signals.parquet").exists()
 
 

@@ -18,7 +18,7 @@ from mia_audit.storage import write_json
 
 from .conftest import spec_file
 
-RECORDS, SHADOWS = 30, (2, 3, 10)
+RECORDS, SHADOWS = 30, (2, 3, 4)
 SECTION = Explainers(methods=("ig", "gradient_shap"), explain=("logit", "probability"), ig_nodes=3)
 PARAMETERS = {"img_size": 8, "patch_size": 4, "embed_dim": 8, "depth": 1, "num_heads": 2}
 
@@ -33,12 +33,12 @@ def audit(tmp_path: Path) -> Path:
     write_json(tmp_path / "architecture.json", metadata)
     for shadow in SHADOWS:
         model = build("vision_transformer", PARAMETERS, (1, 8, 8), 3, seed=shadow)
-        save_weights(model, tmp_path / "models" / "002-010" / f"shadow-{shadow}" / "weights.safetensors")
+        save_weights(model, tmp_path / "models" / f"shadow-{shadow}" / "weights.safetensors")
     return tmp_path
 
 
-def run(audit: Path, family: str, out: str = "out.parquet", batch: int = 16, **options: object) -> int:
-    spec: dict[str, object] = {"seed": 0, "dataset": "tiny", "family": family, "blocks": ["002-010"]}
+def run(audit: Path, family: str, out: str = "out", batch: int = 16, shadows: str = "2-4", **options: object) -> int:
+    spec: dict[str, object] = {"seed": 0, "dataset": "tiny", "family": family}
     spec |= {"options": families(SECTION, "mlp")[family] | options}
     return main(
         [
@@ -47,6 +47,7 @@ def run(audit: Path, family: str, out: str = "out.parquet", batch: int = 16, **o
             *("--architecture", str(audit / "architecture.json")),
             *("--models", str(audit / "models")),
             *("--spec", spec_file(audit, spec)),
+            *("--shadows", shadows),
             *("--threads", "1"),
             *("--batch", str(batch)),
             *("--out", str(audit / out)),
@@ -55,32 +56,50 @@ def run(audit: Path, family: str, out: str = "out.parquet", batch: int = 16, **o
 
 
 @pytest.mark.parametrize("family", families(SECTION, "mlp"))
-def test_writes_a_row_group_per_shadow_in_order(family: str, audit: Path) -> None:
+def test_writes_a_table_per_shadow(family: str, audit: Path) -> None:
     assert run(audit, family) == 0
-    file = pq.ParquetFile(audit / "out.parquet")
-    assert file.schema_arrow.names == ["shadow", "record", *columns(family, families(SECTION, "mlp")[family])]
-    types = {
-        str(field.type) for field in file.schema_arrow if field.name not in ("shadow", "record", "label", "predicted")
-    }
-    assert types == {"float"}
-    assert file.num_row_groups == len(SHADOWS)
-    for index, shadow in enumerate(SHADOWS):
-        group = file.read_row_group(index)
+    for shadow in SHADOWS:
+        file = pq.ParquetFile(audit / "out" / f"shadow-{shadow}.parquet")
+        assert file.schema_arrow.names == ["shadow", "record", *columns(family, families(SECTION, "mlp")[family])]
+        numbers = ("shadow", "record", "label", "predicted")
+        assert {str(field.type) for field in file.schema_arrow if field.name not in numbers} == {"float"}
+        assert file.num_row_groups == 1
+        group = file.read_row_group(0)
         assert set(group["shadow"].to_pylist()) == {shadow}
         assert group["record"].to_pylist() == list(range(RECORDS))
 
 
 def test_same_inputs_give_the_same_bytes_and_shadows_differ(audit: Path) -> None:
-    assert run(audit, "gradient", "one.parquet") == run(audit, "gradient", "two.parquet") == 0
-    assert (audit / "one.parquet").read_bytes() == (audit / "two.parquet").read_bytes()
-    file = pq.ParquetFile(audit / "one.parquet")
-    first, second = (file.read_row_group(index)["ixg_l1"].to_numpy() for index in (0, 1))
+    assert run(audit, "gradient", "one") == run(audit, "gradient", "two") == 0
+    one, two = ([(audit / out / f"shadow-{shadow}.parquet") for shadow in SHADOWS] for out in ("one", "two"))
+    assert [path.read_bytes() for path in one] == [path.read_bytes() for path in two]
+    first, second = (pq.read_table(path)["ixg_l1"].to_numpy() for path in one[:2])
     assert not np.allclose(first, second)
+
+
+def test_what_is_there_is_computed_again_only_where_it_would_differ(
+    audit: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(audit, "gradient", shadows="2-3") == 0
+    first = {path.name: path.read_bytes() for path in (audit / "out").iterdir()}
+    model = build("vision_transformer", PARAMETERS, (1, 8, 8), 3, seed=30)
+    save_weights(model, audit / "models" / "shadow-3" / "weights.safetensors")
+    capsys.readouterr()
+    assert run(audit, "gradient") == 0
+    said = capsys.readouterr().out
+    assert "shadow 2: already computed" in said and "shadow 3: 30 records" in said and "shadow 4: 30 records" in said
+    again = {path.name: path.read_bytes() for path in (audit / "out").iterdir()}
+    assert [name for name in first if again[name] != first[name]] == ["shadow-3.parquet"]
+    assert run(audit, "gradient", explained_class="true") == 0
+    assert "already" not in capsys.readouterr().out, "other options are other signals"
+    assert run(audit, "gradient", "whole", explained_class="true") == 0
+    one, two = ((audit / out / "shadow-2.parquet").read_bytes() for out in ("out", "whole"))
+    assert one == two != first["shadow-2.parquet"]
 
 
 @pytest.mark.parametrize(
     "name",
-    ["models/002-010/shadow-3/weights.safetensors", "pool/records.npy", "pool/records.parquet", "architecture.json"],
+    ["models/shadow-3/weights.safetensors", "pool/records.npy", "pool/records.parquet", "architecture.json"],
 )
 @pytest.mark.parametrize("damage", ["truncated", "missing"])
 def test_a_damaged_file_is_one_line_that_names_it(
@@ -95,7 +114,7 @@ def test_a_damaged_file_is_one_line_that_names_it(
     message = capsys.readouterr().err
     assert message.count("\n") == 1
     assert str(path) in message
-    assert not list(audit.glob("out.parquet*")) and not list(audit.glob(".out*"))
+    assert not [path for path in audit.glob("out/*") if path.name != "shadow-2.parquet"]
 
 
 def test_an_unknown_captum_method_is_one_line(audit: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,22 +9,19 @@ import pytest
 from mia_audit.cli import main
 from mia_audit.config.load import check_audit
 from mia_audit.config.specs import StepTimesSpec
-from mia_audit.training.step_times import StepTimer, write_step_times
+from mia_audit.training.step_times import StepTimer, write_step_time
 
 
 def test_medians_and_ratios(tmp_path: Path) -> None:
-    blocks = ["000-001", "002-003"]
-    times: dict[tuple[str, str], list[float | None]] = {
-        ("toy-net-none-epsinf", "000-001"): [9.0, 4.0],
-        ("toy-net-none-epsinf", "002-003"): [5.0, None],
-        ("toy-net-none-epsinf", "000-003"): [1e6],  # of a block that is no longer part of the audit
-        ("toy-net-dp-sgd-eps3", "000-001"): [100.0, 19.0],
-        ("toy-net-dp-sgd-eps3", "002-003"): [20.0, 21.0],
-        ("toy-net-dp-sgd-eps30", "000-001"): [80.0],
-        ("toy-net-mine-eps3", "000-001"): [22.0],
+    times: dict[str, list[float | None]] = {
+        "toy-net-none-epsinf": [9.0, 4.0, 5.0, None, 1e6],  # the last one is no longer part of the audit
+        "toy-net-dp-sgd-eps3": [100.0, 19.0, 20.0, 21.0],
+        "toy-net-dp-sgd-eps30": [80.0],
+        "toy-net-mine-eps3": [22.0],
     }
-    for (setting, block), values in times.items():
-        write_step_times(tmp_path / "steps" / f"{setting}-{block}.parquet", dict(enumerate(values)))
+    for setting, values in times.items():
+        for shadow, milliseconds in enumerate(values):
+            write_step_time(tmp_path / "steps" / setting, shadow, milliseconds)
     keys = ("dataset", "architecture", "mechanism", "registered", "epsilon")
     settings = [
         ("toy", "net", "none", "none", "inf"),
@@ -33,7 +30,7 @@ def test_medians_and_ratios(tmp_path: Path) -> None:
         ("toy", "net", "mine", "fadp", "3"),
         ("toy", "other", "mine", "fadp", "3"),
     ]
-    spec = {"settings": [dict(zip(keys, setting, strict=True)) for setting in settings], "blocks": blocks}
+    spec = {"settings": [dict(zip(keys, setting, strict=True)) for setting in settings], "models": 4}
     (tmp_path / "spec.json").write_text(json.dumps(spec))
     files = {"spec": tmp_path / "spec.json", "times": tmp_path / "steps", "out": tmp_path / "step_times.csv"}
     assert main(["step-times", *(word for name, path in files.items() for word in (f"--{name}", str(path)))]) == 0

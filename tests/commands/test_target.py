@@ -61,20 +61,20 @@ def train_references(folder: Path) -> None:
         "epsilon": "inf", "training": {"epochs": 1},
     }  # fmt: skip
     common = ("--pool", "pool", "--architecture", "architecture.json", "--spec")
-    assert run("train", *common, spec_file(folder, training), "--shadows", "0-4", "--out", "models/000-004") == 0
-    signals(folder, "models", "000-004", "shadows/gradient/000-004.parquet")
-    merge(folder, "shadows", "000-004", "pool/membership.parquet", "references.parquet")
+    assert run("train", *common, spec_file(folder, training), "--shadows", "0-4", "--out", "models") == 0
+    signals(folder, "models", "0-4", "shadows/gradient")
+    merge(folder, "shadows", 0, MODELS, "pool/membership.parquet", "references.parquet")
 
 
-def signals(folder: Path, models: str, block: str, out: str) -> None:
+def signals(folder: Path, models: str, shadows: str, out: str) -> None:
     options = {"explainers": [], "explain": ["logit"], "explained_class": "predicted"}
-    spec = spec_file(folder, {"seed": 0, "dataset": "toy", "family": "gradient", "options": options, "blocks": [block]})
+    spec = spec_file(folder, {"seed": 0, "dataset": "toy", "family": "gradient", "options": options})
     common = ("--pool", "pool", "--architecture", "architecture.json", "--models", models)
-    assert run("signals", *common, "--spec", spec, "--out", out) == 0
+    assert run("signals", *common, "--spec", spec, "--shadows", shadows, "--out", out) == 0
 
 
-def merge(folder: Path, signals: str, block: str, membership: str, out: str, *words: str) -> None:
-    spec = spec_file(folder, {"families": ["gradient"], "blocks": [block]})
+def merge(folder: Path, signals: str, first: int, models: int, membership: str, out: str, *words: str) -> None:
+    spec = spec_file(folder, {"families": ["gradient"], "first": first, "models": models})
     assert run("merge", "--signals", signals, "--membership", membership, "--spec", spec, "--out", out, *words) == 0
 
 
@@ -89,8 +89,8 @@ def take_over(folder: Path, **changes: Any) -> int:
 def test_a_finished_model_alone_is_scored(folder: Path) -> None:
     train_references(folder)
     assert take_over(folder) == 0
-    signals(folder, ".", "model", "own/gradient/model.parquet")
-    merge(folder, "own", "model", "model/membership.parquet", "signals.parquet", "--references", "references.parquet")
+    signals(folder, "model", f"{MODELS}-{MODELS}", "own/gradient")
+    merge(folder, "own", MODELS, 1, "model/membership.parquet", "signals.parquet", "--references", "references.parquet")
     both = pl.read_parquet("signals.parquet")
     assert both["shadow"].unique().to_list() == [*range(MODELS + 1)]
     assert both.head(150 * MODELS).equals(pl.read_parquet("references.parquet").select(both.columns))

@@ -70,7 +70,7 @@ def fails(here: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
     """Return a function that calls a command in vain, and returns the line."""
 
     def run(command: str, changes: dict[str, Any] | None = None, **options: Any) -> str:
-        out = here / "out" / {"train": "000-001"}.get(command, "start.safetensors")
+        out = here / "out" / {"train": "models"}.get(command, "start.safetensors")
         given = {"architecture": here / "net.json"} | ({"pool": here / "pool"} if command != "weights" else {})
         given |= {"shadows": "0-1"} if command == "train" else {}
         capsys.readouterr()

@@ -24,8 +24,9 @@ from mia_audit.pools.build import build_pool
 from mia_audit.pools.section import Dataset
 from mia_audit.pools.store import write_pool
 from mia_audit.storage import sha256, write_table
+from mia_audit.training.stored import write_training
 
-BLOCK = "digits/vit/none-epsinf/models/000-001"
+MODELS = "digits/vit/none-epsinf/models"
 
 
 @pytest.fixture
@@ -36,9 +37,10 @@ def results(tmp_path: Path) -> Path:
         tmp_path / "pools" / "digits",
     )
     table = pa.table({"shadow": np.array([0, 1], dtype=np.int32)})
-    write_table(tmp_path / BLOCK / "training.parquet", table, "training", 2)
+    write_table(tmp_path / "digits/vit/none-epsinf/training.parquet", table, "training", 2)
     for shadow in range(2):
-        save_weights(nn.Linear(3, 2), tmp_path / BLOCK / f"shadow-{shadow}" / "weights.safetensors")
+        save_weights(nn.Linear(3, 2), tmp_path / MODELS / f"shadow-{shadow}" / "weights.safetensors")
+        write_training(tmp_path / MODELS, shadow, "key", table.slice(shadow, 1))
     return tmp_path
 
 
@@ -53,10 +55,10 @@ def truncate(path: Path) -> None:
 
 
 def test_whole_results_are_whole(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (results / BLOCK / ".left.partial.parquet").write_bytes(b"half")
+    (results / MODELS / ".left.partial.parquet").write_bytes(b"half")
     assert main(["verify", "--unfinished", "--results", str(results)]) == 0
     assert capsys.readouterr().out == (
-        f"7 files of {results} carry the digests that they were written with; nothing lists what is missing\n"
+        f"9 files of {results} carry the digests that they were written with; nothing lists what is missing\n"
     )
 
 
@@ -74,22 +76,22 @@ def test_damage_is_named(
 
 
 def test_a_model_that_is_gone_is_named(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (results / BLOCK / "shadow-1" / "weights.safetensors").unlink()
+    (results / MODELS / "shadow-1" / "weights.safetensors").unlink()
     assert main(["verify", "--unfinished", "--results", str(results)]) == 2
-    assert "shadow-1: no model there, but training.parquet beside it describes" in capsys.readouterr().err
+    assert "shadow-1/weights.safetensors: missing or damaged: shadow-1.parquet" in capsys.readouterr().err
 
 
-def test_damaged_weights_are_mended_with_their_block(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    flip(results / BLOCK / "shadow-0" / "weights.safetensors")
-    truncate(results / BLOCK / "shadow-1" / "weights.safetensors")
+def test_damaged_weights_are_trained_again(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    flip(results / MODELS / "shadow-0" / "weights.safetensors")
+    truncate(results / MODELS / "shadow-1" / "weights.safetensors")
     assert main(["verify", "--unfinished", "--results", str(results)]) == 2
     told = capsys.readouterr()
     assert (
         "shadow-0/weights.safetensors: damaged (the digest of its weights differs from the one it was written with)."
-        f" Delete the folder {results / BLOCK} and run again" in told.err
+        f" Delete {results / MODELS / '.jobs'} and run again" in told.out + told.err
     )
-    assert "1 more above" in told.err
-    assert "shadow-1/weights.safetensors: truncated" in told.out
+    assert "3 more above" in told.err
+    assert "shadow-1/weights.safetensors: truncated" in told.out + told.err
 
 
 def test_a_folder_without_results_is_a_mistake(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -129,14 +131,14 @@ def test_listed_results_verify_and_have_a_root_hash(listed: Path, capsys: pytest
 
 def relisted_table(results: Path) -> None:
     """Change a number and write the table anew, digest and all."""
-    path = results / BLOCK / "training.parquet"
+    path = results / "digits/vit/none-epsinf/training.parquet"
     write_table(path, pa.table({"shadow": np.array([0, 0], dtype=np.int32)}), "training", 2)
 
 
 def zeroed_weights(results: Path) -> None:
     """Write weights of zero, without a digest."""
     save_file(
-        {"weight": torch.zeros(2, 3), "bias": torch.zeros(2)}, results / BLOCK / "shadow-0" / "weights.safetensors"
+        {"weight": torch.zeros(2, 3), "bias": torch.zeros(2)}, results / MODELS / "shadow-0" / "weights.safetensors"
     )
 
 
@@ -164,7 +166,7 @@ FORGERIES: dict[str, tuple[Callable[[Path], Any], str]] = {
         "settings.csv: missing, but SHA256SUMS lists it",
     ),
     "an input deleted": (
-        lambda r: (r / BLOCK / "training.parquet").unlink(),
+        lambda r: (r / "digits/vit/none-epsinf/training.parquet").unlink(),
         "training.parquet: missing, but provenance",
     ),
     "a file added": (lambda r: (r / "tables" / "more.csv").write_text("1"), "more.csv: not in SHA256SUMS"),

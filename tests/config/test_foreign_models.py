@@ -165,7 +165,7 @@ def test_a_finished_model_is_a_setting_whose_references_are_trained() -> None:
     assert expand.references(known, "release").path == "digits/forest/none-epsinf"
     assert expand.target_files(known, "release") == ["release.skops", "members.txt"]
     assert specs.TargetSpec.of(known, "release").number == known.membership.models
-    assert specs.SignalsSpec.of_target(known, "release", "gradient").blocks == ("model",)
+    assert list(specs.MergeSpec.of_target(known, "release").shadows) == [known.membership.models]
     assert [one.finished for one in report_specs.reported_settings(known)] == ["", "", "release.skops"]
 
 

@@ -46,7 +46,7 @@ def every_spec(of: Audit) -> list[specs.Spec]:
     """Return the specifications of all stages that train, explain, attack and report."""
     setting = expand.settings(of)[1]
     names = (setting.dataset, setting.architecture)
-    group, family = next(iter(expand.explained_blocks(of))), next(iter(expand.families_of(of)[names[1]]))
+    family = next(iter(expand.families_of(of)[names[1]]))
     return [
         specs.PoolSpec.of(of, names[0]),
         specs.GroupsSpec.of(of, names[0]),
@@ -56,7 +56,7 @@ def every_spec(of: Audit) -> list[specs.Spec]:
         specs.PretrainingSpec.of(of, *names),
         training(of, setting),
         specs.StepTimesSpec.of(of),
-        specs.SignalsSpec.of(of, *names, family, group),
+        specs.SignalsSpec.of(of, *names, family),
         specs.MergeSpec.of_training(of),
         specs.MergeSpec.of_signals(of, names[1]),
         specs.ExplanationMetricsSpec.of(of, *names),
@@ -206,7 +206,7 @@ def test_explanations_are_compared_with_the_setting_without_privacy() -> None:
     whole = audit(architectures={"mlp": {}, "vit": {"model": "vision_transformer"}})
     spec = specs.ExplanationMetricsSpec.of(whole, "digits", "vit")
     assert spec.settings == (("none", "inf"), ("dp-sgd", "8"), ("dp-sgd", "2"))
-    assert spec.reference == ("none", "inf") and spec.models == 17 and spec.blocks == ("000-008", "009-016")
+    assert spec.reference == ("none", "inf") and spec.models == 17
     assert "ig_nodes" in spec.explaining and spec.measuring == {"top_share": 0.1}
     bare = audit(mechanisms={"dp-sgd": {"epsilon": [8]}}, explanation_metrics={"models": 3, "explainers": ["ixg"]})
     spec = specs.ExplanationMetricsSpec.of(bare, "digits", "mlp")

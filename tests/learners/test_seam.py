@@ -56,10 +56,10 @@ def train(root: Path, block: str, out: Path) -> list[str]:
 
 def signals(root: Path, family: str, explained: list[str]) -> list[str]:
     options = {"explainers": explained, **EXPLAINED}
-    path = spec(root, f"signals-{family}", seed=0, dataset="toy", family=family, options=options, blocks=BLOCKS)
+    path = spec(root, f"signals-{family}", seed=0, dataset="toy", family=family, options=options)
     places = ["--pool", str(root / "pool"), "--architecture", str(root / "architecture.json")]
     models = ["--models", str(root / "models"), "--device", "cpu", "--batch", "7"]
-    return ["signals", "--spec", path, *places, *models, "--out", str(root / family / "all.parquet")]
+    return ["signals", "--spec", path, *places, *models, "--shadows", f"0-{MODELS - 1}", "--out", str(root / family)]
 
 
 def run(root: Path, *lines: list[str]) -> "subprocess.CompletedProcess[str]":
@@ -77,11 +77,11 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 def test_it_is_trained_asked_and_attacked_without_torch(root: Path) -> None:
     attacks = {"methods": ["threshold", "loss-lira"], "likelihoods": ["pooled"]}
-    merged = spec(root, "merge", families=["gradient"], blocks=["all"])
+    merged = spec(root, "merge", families=["gradient"], models=MODELS)
     membership = ["--membership", str(root / "pool" / "membership.parquet")]
     done = run(
         root,
-        *(train(root, block, root / "models" / block) for block in BLOCKS),
+        *(train(root, block, root / "models") for block in BLOCKS),
         train(root, BLOCKS[1], root / "again"),
         signals(root, "gradient", ["ixg", "saliency"]),
         ["merge", "--spec", merged, "--signals", str(root), *membership, "--out", str(root / "signals.parquet")],
@@ -91,28 +91,29 @@ def test_it_is_trained_asked_and_attacked_without_torch(root: Path) -> None:
         ],
     )
     assert done.returncode == 0, done.stderr
-    names = {f"shadow-{shadow}/coefficients.npy" for shadow in range(3, 6)}
-    assert set(contents(root / "again")) == names | {"training.parquet"}
-    assert contents(root / "again") == contents(root / "models" / BLOCKS[1])
-    training = read_table(root / "again" / "training.parquet", "training").to_pylist()
+    again, models = contents(root / "again"), contents(root / "models")
+    names = [[f"shadow-{shadow}/coefficients.npy", f"shadow-{shadow}.parquet"] for shadow in range(3, 6)]
+    assert set(again) == {name for pair in names for name in pair}
+    assert again.items() <= models.items()
+    training = [read_table(root / "again" / table, "training").to_pylist()[0] for _, table in names]
     assert [row["shadow"] for row in training] == [3, 4, 5]
     assert all(row["records"] == COUNT // 2 and row["epsilon"] == float("inf") for row in training)
     assert all(row["train_accuracy"] == 1 > row["test_accuracy"] and row["train_loss"] < 0.5 for row in training)
     columns = ["shadow", "record", "label", "predicted", "loss", "confidence"]
-    assert pl.read_parquet_schema(root / "gradient" / "all.parquet").names() == columns, "it has no attributions"
+    assert pl.read_parquet_schema(root / "gradient" / "shadow-0.parquet").names() == columns, "it has no attributions"
     scores = pl.read_parquet(root / "scores.parquet").filter(attack="loss-lira").drop_nans("score")
     inside, outside = (scores.filter(member=member)["score"].mean() for member in (True, False))
     assert isinstance(inside, float) and isinstance(outside, float) and inside > outside + 1
 
 
 def test_what_it_cannot_do_and_lost_files_are_one_line(root: Path) -> None:
-    lines = [train(root, block, root / "models" / block) for block in BLOCKS]
+    lines = [train(root, block, root / "models") for block in BLOCKS]
     done = run(root, *lines, signals(root, "ig", ["ig"]))
     assert done.returncode == 2
     assert "'ig' explains torch modules, and this model is none" in done.stderr.splitlines()[-1]
-    (root / "models" / BLOCKS[1] / "shadow-4" / "coefficients.npy").unlink()
+    (root / "models" / "shadow-4" / "coefficients.npy").unlink()
     done = run(root, signals(root, "gradient", ["ixg"]))
-    assert done.returncode == 2 and not (root / "gradient").joinpath("all.parquet").exists()
+    assert done.returncode == 2 and not (root / "gradient" / "shadow-4.parquet").exists()
     assert "shadow-4/coefficients.npy: no such file; expected the coefficients" in done.stderr.splitlines()[-1]
 
 

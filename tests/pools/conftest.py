@@ -179,16 +179,16 @@ def through_all_stages(section: dict[str, Any], architecture: dict[str, Any], fo
     dp_sgd = {"mechanism": "dp-sgd", "accountant": "rdp"}  # the quickest one to calibrate
     mechanism = {"mechanism": dp_sgd, "mechanism_name": "dp-sgd", "epsilon": "8"}
     explained = {"explainers": ["ixg", "saliency"], "explain": ["logit"], "explained_class": "predicted"}
-    pool, built, models, out = (folder, folder / "a.json", folder / "models", folder / "signals.parquet")
+    pool, built, models, out = (folder, folder / "a.json", folder / "models", folder / "signals")
     _stage("pool", {"name": "some", "dataset": section | {"public": PUBLIC}}, out=pool)
     shadows = {"dataset": "some", "membership": {"models": 4}}
     _stage("membership", shadows, records=pool / "records.parquet", out=pool / "membership.parquet")
     _stage("architecture", {"name": "some", "architecture": architecture}, pool=pool, private=1, out=built)
     recipe = {"dataset": "some", "architecture": "some", "training": training, **mechanism}
-    _stage("train", recipe, pool=pool, architecture=built, shadows="0-1", out=models / "000-001")
-    task = {"dataset": "some", "family": "gradient", "blocks": ["000-001"], "options": explained}
-    _stage("signals", task, pool=pool, architecture=built, models=models, out=out)
-    signals = read_table(out, "signals")
+    _stage("train", recipe, pool=pool, architecture=built, shadows="0-1", out=models)
+    task = {"dataset": "some", "family": "gradient", "options": explained}
+    _stage("signals", task, pool=pool, architecture=built, models=models, shadows="0-1", out=out)
+    signals = pa.concat_tables([read_table(out / f"shadow-{shadow}.parquet", "signals") for shadow in range(2)])
     assert np.isfinite(signals["ixg_l1"].to_numpy()).all()
     return signals
 

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mia_audit.pools.membership import draw_membership
-from mia_audit.pools.section import Membership
+from mia_audit.pools.membership import draw_columns, draw_membership
+from mia_audit.pools.section import Draw, Membership
 
 
 @given(records=st.integers(2, 200), models=st.integers(4, 20), seed=st.integers(0, 5))
@@ -29,9 +29,11 @@ def test_split_gives_every_model_its_share_and_leaves_some_out(records: int, sha
 
 @pytest.mark.parametrize("design", ["half", "bernoulli", "split"])
 def test_a_column_depends_on_its_shadow_alone(design: str) -> None:
+    drawn = Membership(design=design, models=9).model_dump(exclude={"models"})
     few = draw_membership(Membership(design=design, models=5), 100, "d", 0)
     many = draw_membership(Membership(design=design, models=9), 100, "d", 0)
     assert np.array_equal(few, many[:, :5])
+    assert np.array_equal(many[:, [7, 2]], draw_columns(Draw(**drawn), 100, "d", 0, [7, 2]))
     assert not np.array_equal(few, draw_membership(Membership(design=design, models=5), 100, "other", 0))
     assert not np.array_equal(few, draw_membership(Membership(design=design, models=5), 100, "d", 1))
 

@@ -17,9 +17,9 @@ from mia_audit.errors import UserError
 from mia_audit.pools import pools
 from mia_audit.pools.build import Pool, build_pool
 from mia_audit.pools.catalogue import Source
-from mia_audit.pools.membership import draw_membership
+from mia_audit.pools.membership import draw_membership, draw_training_sets
 from mia_audit.pools.persons import Persons, ids_of_files
-from mia_audit.pools.section import Dataset, Membership
+from mia_audit.pools.section import Dataset, Draw, Membership
 from mia_audit.pools.store import persons_of, read_membership, read_records, write_pool
 from mia_audit.storage import read_table, write_table
 
@@ -132,6 +132,8 @@ def test_a_table_goes_to_membership_by_person(tmp_path: Path) -> None:
     )
     member = Persons.numbered(records.persons).gathered(read_membership(out), "m")
     assert (member.sum(axis=0) == 8).all()
+    drawn = draw_training_sets(Draw(unit="person"), out.with_name("records.parquet"), "mine", 0, [4, 2])
+    assert np.array_equal(drawn, read_membership(out)[:, [4, 2]])
 
 
 def test_rows_may_be_drawn_all_the_same_with_a_warning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

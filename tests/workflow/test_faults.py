@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from mia_audit.storage.diverged import diverged_models
+from mia_audit.storage.manifest import LOCAL
 
 SPREAD = 120
 """Files and folders that the kills are spread over: about as many as the audit creates."""
@@ -37,7 +38,8 @@ REPRODUCED = (
 def contents(results: Path) -> dict[str, bytes]:
     """Read the files that are the same after every run; those whose name starts with a dot are Snakemake's or temporary."""
     files = {path for pattern in REPRODUCED for path in results.glob(pattern) if path.is_file()}
-    return {str(path.relative_to(results)): path.read_bytes() for path in files if not path.name.startswith(".")}
+    names = {path: path.relative_to(results) for path in files if not path.name.startswith(".")}
+    return {str(name): path.read_bytes() for path, name in names.items() if name.parts[0] not in LOCAL}
 
 
 def entries(folder: Path) -> int:
@@ -123,9 +125,9 @@ def flip(path: Path) -> None:
     ("path", "damage"),
     [
         ("digits/vit/none-epsinf/scores.parquet", truncate),
-        ("digits/vit/none-epsinf/models/000-002/shadow-1/weights.safetensors", flip),
+        ("digits/vit/none-epsinf/models/shadow-1/weights.safetensors", flip),
         # the readers of these have their own tests in storage/, models/ and pools/
-        pytest.param("digits/vit/none-epsinf/signals/ig/000-004.parquet", flip, marks=pytest.mark.slow),
+        pytest.param("digits/vit/none-epsinf/signals/ig/shadow-2.parquet", flip, marks=pytest.mark.slow),
         pytest.param("digits/vit/public.safetensors", truncate, marks=pytest.mark.slow),
         pytest.param("pools/digits/records.npy", flip, marks=pytest.mark.slow),
     ],
@@ -136,8 +138,10 @@ def test_a_damaged_intermediate_is_named_and_never_used(
     copy = copy_of_finished(tiny)
     damaged = copy.results / path
     damage(damaged)
-    if "models" in path:
-        (damaged.parents[1] / ".snakemake_timestamp").touch()  # what Snakemake looks at where a folder is the output
+    if "models" in path:  # Snakemake looks at the stamps of jobs, not at what belongs to a model
+        next((damaged.parents[2] / "signals" / "gradient" / ".jobs").glob("*")).unlink()
+    elif "signals/" in path:
+        (damaged.parents[2] / "signals.parquet").unlink()
     report = (copy.results / "report.html").read_bytes()
     result = copy.run()
     assert result.returncode == 1
@@ -200,7 +204,7 @@ def test_wrong_clocks_change_nothing(
     """Some files were written while the clock was years ahead, and others while it was years behind."""
     copy = copy_of_finished(tiny)
     jumps = {
-        "*/*/none-*/models/*/.snakemake_timestamp": 20,
+        "*/*/none-*/models/.jobs/*": 20,
         "*/*/*/scores.parquet": 20,
         "tables/*": -20,
         "pools/*/*": -20,
@@ -233,7 +237,7 @@ def test_divergence_stops_its_block_and_with_keep_going_nothing_else(
     assert result.returncode == 1
     message = rf"mia-audit: shadow [03] of {HOT}: training diverged in epoch 1: "  # of the block that was run first
     assert re.search(message, result.stdout), result.stdout
-    assert not list((copy.results / HOT / "models").glob("0*"))
+    assert not list((copy.results / HOT / "models").glob(".jobs/*"))
     copy.configure(copy.config | {"compute": tiny["compute"] | {"keep_going": True}})
     copy.options = ("--cores", "2")
     result = copy.run(*targets)

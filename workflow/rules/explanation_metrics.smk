@@ -2,7 +2,7 @@ rule explanation_metrics:
     input:
         models=lambda w: files_of(
             COMPARED[f"{w.dataset}/{w.architecture}"],
-            *[f"models/{block}" for block in audits.compared_blocks(AUDIT)],
+            *[f"models/.jobs/{block}" for block in audits.compared_blocks(AUDIT)],
         ),
         records="<pool>/records.npy",
         table="<pool>/records.parquet",

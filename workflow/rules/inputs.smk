@@ -10,12 +10,6 @@ def public_records(wildcards):
     return ["<pool>/public.npy", "<pool>/public.parquet"] if reads else []
 
 
-def training_records(wildcards):
-    explainers = FAMILIES[wildcards.architecture][wildcards.family]["explainers"]
-    reads = audits.needs_training_records(explainers)
-    return "<pool>/membership.parquet" if reads else []
-
-
 def persons_records(wildcards):
     by_person = AUDIT.datasets[wildcards.dataset].by_person
     return "<pool>/records.parquet" if by_person else []
@@ -27,7 +21,7 @@ def black_box_models(wildcards):
     if setting is None:
         return {"models": [], "architecture": []}
     return {
-        "models": f"<results>/{setting.path}/models/{BLOCKS[0]}",
+        "models": f"<results>/{setting.path}/models/.jobs/{BLOCKS[0]}",
         "architecture": f"<results>/{setting.group}/architecture.json",
     }
 

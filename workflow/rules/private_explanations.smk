@@ -32,7 +32,7 @@ rule black_box:
         spec=lambda w: spec(specs.BlackBoxSpec.of, w.dataset, w.black_box),
         pool=subpath(input.records, parent=True),
     shell:
-        "mia-audit black-box --pool {params.pool} --models {input.models} --architecture {input.architecture} --spec {params.spec} --threads {threads} --out {output} --usage {params.usage} >{log} 2>&1"
+        "mia-audit black-box --pool {params.pool} --models $(dirname $(dirname {input.models})) --architecture {input.architecture} --spec {params.spec} --threads {threads} --out {output} --usage {params.usage} >{log} 2>&1"
 
 
 rule explain_privately:

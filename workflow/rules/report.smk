@@ -79,7 +79,7 @@ rule figures:
 
 rule filters:
     input:
-        models=lambda w: files_of(FILTERED[w.dataset], f"models/{BLOCKS[0]}"),
+        models=lambda w: files_of(FILTERED[w.dataset], f"models/.jobs/{BLOCKS[0]}"),
         records="<pool>/records.npy",
         table="<pool>/records.parquet",
     output:
@@ -128,7 +128,7 @@ rule report:
         CURVES,
         MAPS,
         files_of(SETTINGS, "signals.parquet"),
-        files_of(TRAINED, *[f"models/{block}" for block in BLOCKS]),
+        files_of(TRAINED, *[f"models/.jobs/{block}" for block in BLOCKS]),
         expand(
             "<results>/{target}/model",
             target=[

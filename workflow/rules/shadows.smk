@@ -79,15 +79,16 @@ rule pretrain:
 
 
 rule train:
+    # not the membership of all models, which changes with their number: a job draws its own models' training sets
     input:
         records="<pool>/records.npy",
         table="<pool>/records.parquet",
-        membership="<pool>/membership.parquet",
         architecture="<architecture>/architecture.json",
         public=public_weights,
         public_records=public_records,
     output:
-        directory("<setting>/models/{block}"),
+        # the stamp of the job; models are named by their number, and those that are there are not trained again
+        "<setting>/models/.jobs/{block}",
     log:
         "<results>/logs/train/{dataset}-{architecture}-{mechanism}-eps{eps}-{block}.log",
     conda:
@@ -111,20 +112,21 @@ rule train:
         ),
         batch=AUDIT.compute.micro_batch,
         # times differ between runs: not an output, so that deleting them trains nothing again
-        step_times=f"{STEP_TIMES}/{{dataset}}-{{architecture}}-{{mechanism}}-eps{{eps}}-{{block}}.parquet",
+        step_times=f"{STEP_TIMES}/{{dataset}}-{{architecture}}-{{mechanism}}-eps{{eps}}",
         # kept from one run to the next, in order to compare them
         repeats=f"{REPEATS}/{{dataset}}-{{architecture}}-{{mechanism}}-eps{{eps}}/{{block}}.json",
     # the shell takes folders' names, since one more function for each of thousands of jobs slows planning down
     shell:
         "mia-audit train --pool $(dirname {input.records}) --architecture {input.architecture} --public {input.public} --spec {params.spec}"
         " --shadows {wildcards.block} --threads {threads} --device {resources.device} --batch {params.batch}"
-        " --checkpoints $(dirname {output})/.checkpoints --checkpoint-seconds {resources.checkpoint_seconds}"
-        " --keep-going {resources.keep_going} --minutes-per-model {resources.minutes_per_model} --step-times {params.step_times} --repeats {params.repeats} --out {output} --usage {params.usage} >{log} 2>&1"
+        " --checkpoints $(dirname $(dirname {output}))/.checkpoints --checkpoint-seconds {resources.checkpoint_seconds}"
+        " --keep-going {resources.keep_going} --minutes-per-model {resources.minutes_per_model} --step-times {params.step_times} --repeats {params.repeats}"
+        " --stamp {output} --out $(dirname $(dirname {output})) --usage {params.usage} >{log} 2>&1"
 
 
 rule training:
     input:
-        expand("<setting>/models/{block}", block=BLOCKS, allow_missing=True),
+        expand("<setting>/models/.jobs/{block}", block=BLOCKS, allow_missing=True),
     output:
         "<setting>/training.parquet",
     log:
@@ -134,7 +136,7 @@ rule training:
     params:
         usage=f"{results}/benchmarks/training/{{dataset}}-{{architecture}}-{{mechanism}}-eps{{eps}}.tsv",
         spec=lambda w: spec(specs.MergeSpec.of_training),
-        models=subpath(input[0], parent=True),
+        models=subpath(input[0], ancestor=2),
     shell:
         "mia-audit merge --training {params.models} --spec {params.spec} --out {output} --usage {params.usage} >{log} 2>&1"
 

@@ -1,12 +1,14 @@
 rule signals:
     input:
-        models=lambda w: [f"<setting>/models/{block}" for block in EXPLAINED[w.block]],
+        models=lambda w: [
+            f"<setting>/models/.jobs/{block}" for block in EXPLAINED[w.block]
+        ],
         records="<pool>/records.npy",
         table="<pool>/records.parquet",
         architecture="<architecture>/architecture.json",
-        membership=training_records,
     output:
-        "<setting>/signals/{family}/{block}.parquet",
+        # the stamp of the job; signals are named by their model
+        "<setting>/signals/{family}/.jobs/{block}",
     log:
         "<results>/logs/signals/{dataset}-{architecture}-{mechanism}-eps{eps}-{family}-{block}.log",
     conda:
@@ -22,15 +24,14 @@ rule signals:
         minutes_per_model=str(AUDIT.compute.minutes_per_model),
     params:
         usage=f"{results}/benchmarks/signals/{{dataset}}-{{architecture}}-{{mechanism}}-eps{{eps}}-{{family}}-{{block}}.tsv",
-        spec=lambda w: spec(
-            specs.SignalsSpec.of, w.dataset, w.architecture, w.family, w.block
-        ),
+        spec=lambda w: spec(specs.SignalsSpec.of, w.dataset, w.architecture, w.family),
         batch=AUDIT.compute.micro_batch,
     # the shell takes folders' names, since one more function for each of thousands of jobs slows planning down
     shell:
         "mia-audit signals --pool $(dirname {input.records}) --architecture {input.architecture}"
-        " --models $(dirname {input.models[0]}) --spec {params.spec} --membership {input.membership} --threads {threads}"
-        " --device {resources.device} --batch {params.batch} --minutes-per-model {resources.minutes_per_model} --out {output} --usage {params.usage} >{log} 2>&1"
+        " --models $(dirname $(dirname {input.models[0]})) --shadows {wildcards.block} --spec {params.spec}"
+        " --threads {threads} --device {resources.device} --batch {params.batch} --minutes-per-model {resources.minutes_per_model}"
+        " --stamp {output} --out $(dirname $(dirname {output})) --usage {params.usage} >{log} 2>&1"
 
 
 rule merge:
@@ -38,7 +39,7 @@ rule merge:
         membership="<pool>/membership.parquet",
         persons=persons_records,
         signals=lambda w: expand(
-            "<setting>/signals/{family}/{block}.parquet",
+            "<setting>/signals/{family}/.jobs/{block}",
             family=FAMILIES[w.architecture],
             block=EXPLAINED,
             allow_missing=True,
@@ -57,7 +58,7 @@ rule merge:
         usage=f"{results}/benchmarks/merge/{{dataset}}-{{architecture}}-{{mechanism}}-eps{{eps}}.tsv",
         spec=lambda w: spec(specs.MergeSpec.of_signals, w.architecture),
     shell:
-        "mia-audit merge --signals $(dirname $(dirname {input.signals[0]})) --membership {input.membership} --records {input.persons} --spec {params.spec} --out {output}"
+        "mia-audit merge --signals $(dirname $(dirname $(dirname {input.signals[0]}))) --membership {input.membership} --records {input.persons} --spec {params.spec} --out {output}"
         " --usage {params.usage} >{log} 2>&1"
 
 

@@ -35,7 +35,7 @@ rule target_signals:
         table="<pool>/records.parquet",
         architecture=lambda w: f"<results>/{reference(w).group}/architecture.json",
     output:
-        "<results>/{dataset}/{target}/{mechanism}-eps{eps}/signals/{family}/model.parquet",
+        directory("<results>/{dataset}/{target}/{mechanism}-eps{eps}/signals/{family}"),
     log:
         "<results>/logs/target_signals/{dataset}-{target}-{mechanism}-eps{eps}-{family}.log",
     conda:
@@ -53,10 +53,10 @@ rule target_signals:
         usage=f"{results}/benchmarks/target_signals/{{dataset}}-{{target}}-{{mechanism}}-eps{{eps}}-{{family}}.tsv",
         spec=lambda w: spec(specs.SignalsSpec.of_target, w.target, w.family),
         pool=subpath(input.records, parent=True),
-        models=subpath(input.model, parent=True),
+        number=AUDIT.membership.models,
         batch=AUDIT.compute.micro_batch,
     shell:
-        "mia-audit signals --pool {params.pool} --architecture {input.architecture} --models {params.models} --spec {params.spec}"
+        "mia-audit signals --pool {params.pool} --architecture {input.architecture} --models {input.model} --shadows {params.number}-{params.number} --spec {params.spec}"
         " --membership {input.model}/membership.parquet --threads {threads} --device {resources.device} --batch {params.batch}"
         " --minutes-per-model {resources.minutes_per_model} --out {output} --usage {params.usage} >{log} 2>&1"
 
@@ -67,7 +67,7 @@ rule target_merge:
         references=lambda w: f"<results>/{reference(w).path}/signals.parquet",
         persons=persons_records,
         signals=lambda w: expand(
-            "<results>/{dataset}/{target}/{mechanism}-eps{eps}/signals/{family}/model.parquet",
+            "<results>/{dataset}/{target}/{mechanism}-eps{eps}/signals/{family}",
             family=FAMILIES[reference(w).architecture],
             allow_missing=True,
         ),
@@ -83,5 +83,5 @@ rule target_merge:
         usage=f"{results}/benchmarks/target_merge/{{dataset}}-{{target}}-{{mechanism}}-eps{{eps}}.tsv",
         spec=lambda w: spec(specs.MergeSpec.of_target, w.target),
     shell:
-        "mia-audit merge --signals $(dirname $(dirname {input.signals[0]})) --membership {input.model}/membership.parquet"
+        "mia-audit merge --signals $(dirname {input.signals[0]}) --membership {input.model}/membership.parquet"
         " --references {input.references} --records {input.persons} --spec {params.spec} --out {output} --usage {params.usage} >{log} 2>&1"

@@ -49,6 +49,18 @@ def add_checkpoints(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_shadows(parser: argparse.ArgumentParser, verb: str) -> None:
+    """Declare --shadows, the numbers of a job's models."""
+    parser.add_argument(
+        "--shadows", required=True, metavar="FIRST-LAST", help=f"the shadow models to {verb}, such as 0-8"
+    )
+
+
+def add_stamp(parser: argparse.ArgumentParser) -> None:
+    """Declare --stamp, the file that tells the workflow that the job is done."""
+    parser.add_argument("--stamp", type=Path, help="file to write at the end, named first-last: the keys of the models")
+
+
 def add_minutes(parser: argparse.ArgumentParser) -> None:
     """Declare --minutes-per-model."""
     parser.add_argument(

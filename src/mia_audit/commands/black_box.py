@@ -19,9 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_spec(parser, BlackBoxSpec)
     add_pool(parser)
     parser.add_argument("--architecture", type=Path, nargs="?", help="architecture.json, if the black box is a model")
-    parser.add_argument(
-        "--models", type=Path, nargs="?", help="folder of a block of shadow models, the first of which it is"
-    )
+    parser.add_argument("--models", type=Path, nargs="?", help="folder of shadow models, the first of which it is")
     add_threads(parser)
     parser.add_argument("--out", required=True, type=Path, help="the values, Parquet")
 
@@ -58,8 +56,8 @@ def run(options: argparse.Namespace) -> None:
 def _model_values(options: argparse.Namespace, pool: "StoredRecords", quantity: str) -> "np.ndarray":
     from mia_audit.explain.black_boxes.values import of_logits
     from mia_audit.learners import Compute, Records, open_learner
-    from mia_audit.training.block import shadow_folders
+    from mia_audit.training.stored import first_folder
 
     _, learner = open_learner(options.architecture, Compute("cpu", options.threads))
-    model = learner.load(next(iter(shadow_folders(options.models).values())))
+    model = learner.load(first_folder(options.models))
     return of_logits(model.logits(Records.of(pool)), quantity)

@@ -44,27 +44,23 @@ def run(options: argparse.Namespace) -> None:
     from mia_audit.learners import Records, TrainedModel, open_learner
     from mia_audit.pools.store import read_records
     from mia_audit.storage import write_table
-    from mia_audit.training.block import shadow_folders
+    from mia_audit.training.stored import shadow_folders
 
     spec = ExplanationMetricsSpec.read(options.spec)
     compute = compute_of(options)
     records = Records.of(read_records(options.pool))
     architecture, learner = open_learner(options.architecture, compute)
     in_settings = {
-        (mechanism, epsilon): {
-            shadow: folder
-            for block in spec.blocks
-            for shadow, folder in shadow_folders(
-                options.architecture.parent / f"{mechanism}-eps{epsilon}" / "models" / block
-            ).items()
-        }
+        (mechanism, epsilon): shadow_folders(
+            options.architecture.parent / f"{mechanism}-eps{epsilon}" / "models", range(spec.models)
+        )
         for mechanism, epsilon in spec.settings
     }
     folders: dict[Setting, dict[int, Path]] = {setting: models for setting, models in in_settings.items() if models}
     settings = list(folders)
     # a shadow model that diverged in one setting is left out of all; a setting without any model is left out itself
     everywhere = set.intersection(*map(set, folders.values())) if folders else set()
-    shadows = [shadow for shadow in sorted(everywhere) if shadow < spec.models]
+    shadows = sorted(everywhere)
     sample = records[draw_sample(len(records), spec.records, spec.dataset, spec.seed)]
     shape = tuple(architecture["input_shape"])
     known = defined(spec.measures, shape)

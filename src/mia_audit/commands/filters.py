@@ -31,7 +31,7 @@ def run(options: argparse.Namespace) -> None:
     from mia_audit.report.figures.filters import class_sheet, column, record_sheet
     from mia_audit.report.figures.style import paper_style, save
     from mia_audit.seeds import generator
-    from mia_audit.training.block import shadow_folders
+    from mia_audit.training.stored import first_folder
 
     torch.set_num_threads(1)
     spec = FiltersSpec.read(options.spec)
@@ -49,8 +49,7 @@ def run(options: argparse.Namespace) -> None:
         )
         columns = []
         for heading, folder in settings:
-            folders = shadow_folders(options.results / folder / "models" / spec.block)
-            model = load(architecture, next(iter(folders.values())) / WEIGHTS)
+            model = load(architecture, first_folder(options.results / folder / "models") / WEIGHTS)
             assert isinstance(model, LocallyLinearMaps)
             columns.append(column(heading, model, inputs, sample, spec.top))
         with paper_style(spec.figures.font):

@@ -5,9 +5,9 @@ from pathlib import Path
 
 from mia_audit.commands._arguments import add_spec
 from mia_audit.config.specs import MembershipSpec
-from mia_audit.pools.membership import draw_membership
-from mia_audit.pools.store import persons_of, write_membership
-from mia_audit.storage import open_table
+from mia_audit.pools.membership import draw_training_sets
+from mia_audit.pools.section import Draw
+from mia_audit.pools.store import write_membership
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -21,11 +21,7 @@ def run(options: argparse.Namespace) -> None:
     """Write the membership matrix; where the unit is the person, with a draw per person that all of their records follow."""
     spec = MembershipSpec.read(options.spec)
     design = spec.membership.model_dump(include={"design", "share"}, exclude_none=True)
-    if spec.unit == "person":
-        persons = persons_of(options.records)
-        membership = persons.spread(draw_membership(spec.membership, len(persons), spec.dataset, spec.seed))
-        design["unit"] = spec.unit
-    else:
-        records = open_table(options.records, "records").metadata.num_rows
-        membership = draw_membership(spec.membership, records, spec.dataset, spec.seed)
-    write_membership(options.out, membership, {**design, "seed": spec.seed})
+    draw = Draw(**design, unit=spec.unit)
+    membership = draw_training_sets(draw, options.records, spec.dataset, spec.seed, range(spec.membership.models))
+    unit = {"unit": spec.unit} if spec.unit == "person" else {}
+    write_membership(options.out, membership, {**design, **unit, "seed": spec.seed})

@@ -1,4 +1,4 @@
-"""`mia-audit merge`: join the tables of all blocks of a setting."""
+"""`mia-audit merge`: join the tables of all shadow models of a setting."""
 
 import argparse
 from collections.abc import Iterator
@@ -15,6 +15,7 @@ from mia_audit.pools.persons import Persons
 from mia_audit.pools.store import persons_of, read_membership
 from mia_audit.storage import naming_damage, open_table, read_table, table_metadata, write_table
 from mia_audit.storage.diverged import DIVERGED, diverged_of_all
+from mia_audit.storage.stamps import STAMPS
 from mia_audit.storage.unrepeatable import unrepeatable_metadata, unrepeatable_models
 
 
@@ -22,11 +23,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     add_spec(parser, MergeSpec)
     tables = parser.add_mutually_exclusive_group(required=True)
-    tables.add_argument("--training", type=Path, help="folder that holds {block}/training.parquet")
+    tables.add_argument("--training", type=Path, help="folder of the models, that holds shadow-{k}.parquet")
     tables.add_argument(
         "--signals",
         type=Path,
-        help="folder that holds {family}/{block}.parquet; labels and outputs come from the first family",
+        help="folder that holds {family}/shadow-{k}.parquet; labels and outputs come from the first family",
     )
     parser.add_argument("--membership", type=Path, help="membership.parquet, with --signals")
     parser.add_argument(
@@ -47,26 +48,40 @@ def run(options: argparse.Namespace) -> None:
     """Write training.parquet or signals.parquet of a setting."""
     spec = MergeSpec.read(options.spec)
     if options.training:
-        _merge_training([options.training / block / "training.parquet" for block in spec.blocks], options.out)
+        _merge_training([options.training / f"shadow-{shadow}.parquet" for shadow in spec.shadows], options.out)
         return
     if not (spec.families and options.membership):
         raise UserError("merge: --signals needs --membership, and a specification that lists families")
-    families = [[options.signals / family / f"{block}.parquet" for block in spec.blocks] for family in spec.families]
+    families = [
+        [options.signals / family / f"shadow-{shadow}.parquet" for shadow in spec.shadows] for family in spec.families
+    ]
     persons = persons_of(options.records) if options.records else None
     if options.references:
         _merge_target(families, options.membership, options.references, persons, options.out)
     else:
-        _merge_signals(families, read_membership(options.membership), persons, options.out)
+        _merge_signals(families, read_membership(options.membership, spec.shadows), persons, options.out)
 
 
 def _merge_training(paths: list[Path], out: Path) -> None:
+    _require(paths)
     joined = pa.concat_tables([read_table(path, "training") for path in paths])
     unrepeatable = [model for path in paths for model in unrepeatable_models(path)]
     metadata = diverged_of_all(paths, "training") | unrepeatable_metadata(unrepeatable)
     write_table(out, joined, "training", len(joined), metadata)
 
 
+def _require(paths: list[Path]) -> None:
+    for path in paths:
+        if not path.exists():
+            raise UserError(
+                f"{path}: no such file; expected what a job has made for this model. Delete {path.parent / STAMPS} and run again:"
+                " only what is missing is made"
+            )
+
+
 def _merge_signals(families: list[list[Path]], membership: np.ndarray, persons: Persons | None, out: Path) -> None:
+    for paths in families:
+        _require(paths)
     diverged = diverged_of_all(families[0], "signals")
     shadows = [shadow for shadow in range(membership.shape[1]) if str(shadow) not in diverged.get(DIVERGED, {})]
     ids = None if persons is None else pa.array(persons.spread(persons.ids))
@@ -116,7 +131,8 @@ def _shadows(
             path, group = next(stream, (None, None))
             if group is None:
                 raise UserError(
-                    f"{families[0][-1].parent}: no signals of shadow {shadow}; expected {len(shadows)} shadows. Delete the folder and run again"
+                    f"{families[0][-1].parent}: no signals of shadow {shadow}; expected {len(shadows)} shadows. "
+                    f"Delete {families[0][-1].parent / STAMPS} and run again"
                 )
             if (
                 len(group) != records

@@ -26,7 +26,7 @@ def run(options: argparse.Namespace) -> None:
 
     spec = StepTimesSpec.read(options.spec)
     settings = [Timed(**setting.model_dump()) for setting in spec.settings]
-    table = step_times(options.times, settings, spec.blocks)
+    table = step_times(options.times, settings, spec.models)
     floats = [name for name, kind in table.schema.items() if kind == pl.Float64]
     rounded = [pl.col(name).map_elements(lambda value: f"{value:.3g}", return_dtype=pl.String) for name in floats]
     write_text(options.out, csv(table.with_columns(rounded)))

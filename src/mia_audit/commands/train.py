@@ -9,14 +9,17 @@ from mia_audit.commands._arguments import (
     add_device,
     add_minutes,
     add_pool,
+    add_shadows,
     add_spec,
+    add_stamp,
     compute_of,
 )
+from mia_audit.commands._training_sets import training_sets
 from mia_audit.config.specs import TrainingSpec
 from mia_audit.errors import UserError
-from mia_audit.pools.store import read_membership, read_records
+from mia_audit.pools.store import read_records
 from mia_audit.runtime.gpus import acquire_gpu
-from mia_audit.storage import sha256
+from mia_audit.storage.stamps import clear_stamps, parse_range, write_stamp
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -25,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_pool(parser)
     parser.add_argument("--architecture", required=True, type=Path, help="architecture.json")
     parser.add_argument("--public", type=Path, nargs="?", help="weights to start from; may be left empty")
-    parser.add_argument("--shadows", required=True, help="first and last shadow model, such as 0-8")
+    add_shadows(parser, "train")
     add_device(parser)
     add_batch(parser)
     add_minutes(parser)
@@ -40,24 +43,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--step-times",
         type=Path,
-        help="table of how long steps took, Parquet; outside of --out, whose bytes never differ",
+        help="folder for tables of how long steps took; outside of --out, whose bytes never differ",
     )
     parser.add_argument(
         "--repeats",
         type=Path,
         help="JSON file of digests of what came of every training, to notice a rerun that differs; outside of --out",
     )
-    parser.add_argument("--out", required=True, type=Path, help="folder of the block")
+    add_stamp(parser)
+    parser.add_argument("--out", required=True, type=Path, help="folder of the setting's models")
 
 
 def run(options: argparse.Namespace) -> None:
-    """Write a folder shadow-{k} for every shadow model of the block, and training.parquet."""
+    """Write a folder shadow-{k} and a table shadow-{k}.parquet for every shadow model that is not there yet."""
     acquire_gpu(options.device)
     from mia_audit.learners import Records, open_learner
     from mia_audit.training.block import Block, Checkpoints, train_block
+    from mia_audit.training.stored import files_read, training_keys
 
     spec = TrainingSpec.read(options.spec)
-    shadows = _range(options.shadows)
+    shadows = parse_range(options.shadows, "--shadows")
     architecture, learner = open_learner(options.architecture, compute_of(options))
     records = Records.of(read_records(options.pool))
     # read only where mechanism or learner need them: the rule of others does not name them as inputs
@@ -69,7 +74,7 @@ def run(options: argparse.Namespace) -> None:
         spec.mechanism_name,
         spec.epsilon,
         shadows,
-        read_membership(options.pool / "membership.parquet", shadows, len(records)),
+        training_sets(spec, options.pool, shadows, len(records)),
         records,
         spec.training,
         spec.mechanism,
@@ -78,21 +83,12 @@ def run(options: argparse.Namespace) -> None:
     )
     if options.public and not options.public.exists():
         raise UserError(f"{options.public}: no such file; expected weights to start from, in safetensors")
-    inputs = [options.pool / "records.parquet", options.architecture]
-    inputs += [options.public] if options.public else []
-    inputs += [options.pool / "public.parquet"] if reads_public else []
-    depends_on = {
-        "spec": spec.contents(),
-        "environment": dict(learner.environment),
-        "files": {path.name: sha256(path) for path in inputs},
-    }
-    checkpoints = Checkpoints(options.checkpoints, options.checkpoint_seconds, depends_on)
+    inputs = files_read(options.pool, options.architecture, options.public, reads_public)
+    keys = training_keys(shadows, block.membership, spec.contents(), inputs)
+    checkpoints = Checkpoints(options.checkpoints, options.checkpoint_seconds, learner.environment)
+    if options.stamp:
+        clear_stamps(options.stamp.parent, shadows)
     keep_going = bool(options.keep_going)
-    train_block(learner.train, block, options.out, checkpoints, keep_going, options.step_times, options.repeats)
-
-
-def _range(text: str) -> range:
-    first, _, last = text.partition("-")
-    if not (first.isdigit() and last.isdigit() and int(first) <= int(last)):
-        raise UserError(f"--shadows: first-last was expected, such as 0-8, not '{text}'")
-    return range(int(first), int(last) + 1)
+    train_block(learner.train, block, options.out, keys, checkpoints, keep_going, options.step_times, options.repeats)
+    if options.stamp:
+        write_stamp(options.stamp, keys)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from mia_audit.errors import UserError, first_line
 from mia_audit.sanitise import visible
+from mia_audit.storage.stamps import STAMPS
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -114,20 +115,20 @@ def _table(path: Path) -> None:
 
     if digests.state(path) != "whole":
         raise UserError(f"{path}: truncated or damaged: delete it and run again")
-    if re.fullmatch(r"\d+-\d+", path.parent.name) and path.name == "training.parquet":
-        _block(path)
+    if path.parent.name == "models" and (match := re.fullmatch(r"shadow-(\d+)\.parquet", path.name)):
+        _model(path, int(match[1]))
 
 
-def _block(path: Path) -> None:
-    """Check that the weights of all models in a block's table exist."""
-    from mia_audit.storage import read_table
+def _model(path: Path, shadow: int) -> None:
+    """Check that the files of a model are those that its table states."""
+    from mia_audit.storage import table_metadata
+    from mia_audit.training.stored import damaged_file
 
-    for shadow in read_table(path, "training", ["shadow"])["shadow"].unique().to_pylist():
-        folder = path.with_name(f"shadow-{shadow}")
-        if not folder.is_dir() or not any(folder.iterdir()):
-            raise UserError(
-                f"{folder}: no model there, but {path.name} beside it describes its training: train the block again"
-            )
+    if damaged := damaged_file(path.parent, shadow, table_metadata(path, "training")):
+        raise UserError(
+            f"{damaged}: missing or damaged: {path.name}, which describes the model's training, states another file."
+            f" Delete {path.parent / STAMPS} and run again: the model is trained again"
+        )
 
 
 def _pool(path: Path) -> None:

@@ -11,7 +11,7 @@ from mia_audit.explain import explainers
 from mia_audit.explain.catalogue import EXPLANATION_SETS, private_epsilon
 from mia_audit.explanation_metrics import measures
 from mia_audit.pools.named_members import COLUMN
-from mia_audit.pools.section import Dataset
+from mia_audit.pools.section import Dataset, Draw
 from mia_audit.privacy.catalogue import Mechanism, Unit
 from mia_audit.signals.families import families, methods_of
 
@@ -92,12 +92,20 @@ def _imported(audit: Audit) -> Iterator[Setting]:
         yield Setting(name, "imported", "imported", section.epsilon, trained=False)
 
 
+def draw_of(audit: Audit, dataset: str) -> Draw:
+    """Return how a data set's training sets are drawn, without the number of models, which changes none of them."""
+    unit: Any = {"unit": "person"} if audit.datasets[dataset].by_person else {}
+    return Draw(**audit.membership.model_dump(exclude={"models"}, exclude_none=True), **unit)
+
+
 def blocks(audit: Audit) -> list[str]:
-    """Divide the shadow models 0 … K−1 into blocks that one job trains, each named first-last."""
+    """Divide the shadow models 0 … K−1 into blocks that one job trains, each named first-last.
+
+    More models change the last block alone, and add others.
+    """
     count, size = audit.membership.models, audit.compute.shadows_per_job
-    width = max(3, len(str(count - 1)))
     starts = range(0, count, size)
-    return [f"{first:0{width}d}-{min(first + size, count) - 1:0{width}d}" for first in starts]
+    return [f"{first:03d}-{min(first + size, count) - 1:03d}" for first in starts]
 
 
 def explained_blocks(audit: Audit) -> dict[str, list[str]]:

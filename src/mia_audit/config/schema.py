@@ -4,9 +4,17 @@ These models are the single source of config/schema.json and config/README.md.
 """
 
 from math import ceil, prod
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, PositiveInt, ValidationError, field_validator, model_validator
+from pydantic import (
+    BeforeValidator,
+    Field,
+    PositiveFloat,
+    PositiveInt,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from mia_audit.attacks.section import Attacks
 from mia_audit.canaries.section import Canaries
@@ -90,6 +98,8 @@ def _named(key: str) -> BeforeValidator:
     return BeforeValidator(fill)
 
 
+FEWEST_OTHERS = 3
+"""Other models of the smallest rung of a ladder."""
 LEAST_EPSILON = 1e-3
 """A privacy budget of training below which no accountant is asked for the noise."""
 
@@ -108,6 +118,10 @@ class Audit(Section):
     """Data sets by name."""
     membership: Membership = Membership()
     """Membership design, shared by all settings of a data set."""
+    ladder: Literal["auto"] | tuple[PositiveInt, ...] = "auto"
+    """Rungs of `mia-audit ladder`, as numbers of other models below `membership.models`, which is the last rung; `auto`: 4, 8, 16, 32."""
+    until: dict[str, PositiveFloat] = Field({})
+    """Where `mia-audit ladder` stops: the largest ± of the interval of `auc`, or of `tpr_at_FPR` with an FPR of evaluation.fprs."""
     architectures: Annotated[dict[Name, Architecture], _named("model")] = Field({})
     """Architectures by name."""
     training: Training = Training()
@@ -162,6 +176,16 @@ class Audit(Section):
                 f"{settings:,} settings of {self.membership.models:,} models (membership.models) are {jobs:,} blocks; expected at most"
                 f" {MOST_JOBS:,}: fewer settings or models, or a larger compute.shadows_per_job"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _ladder(self) -> Self:
+        if self.ladder != "auto" and (low := [one for one in self.ladder if one < FEWEST_OTHERS]):
+            raise ValueError(f"ladder: {low[0]} other models; expected at least {FEWEST_OTHERS}")
+        known = ["auc", *(f"tpr_at_{fpr:g}" for fpr in self.evaluation.fprs)]
+        for name in self.until:
+            if name not in known:
+                raise ValueError(f"until: unknown metric '{name}': {suggest(name, known)}")
         return self
 
     @model_validator(mode="after")

@@ -21,7 +21,7 @@ from mia_audit.evaluation.section import Evaluation
 from mia_audit.explain.methods.llm import Top
 from mia_audit.explain.private_section import PrivateExplanations
 from mia_audit.explanation_metrics import measures
-from mia_audit.pools.section import Dataset, Membership
+from mia_audit.pools.section import Dataset, Draw, Membership
 from mia_audit.privacy.catalogue import Mechanism
 from mia_audit.registry import code_files, file_digest
 from mia_audit.report.section import Figures
@@ -201,6 +201,8 @@ class TrainingSpec(Spec):
     mechanism: Mechanism
     epsilon: Epsilon
     training: Training
+    draw: Draw | None = None
+    """How a model's training set is drawn, whatever the number of models is; without it, the pool's membership.parquet has it."""
 
     @classmethod
     def of(cls, audit: Audit, dataset: str, architecture: str, mechanism: str, epsilon: str) -> Self:
@@ -215,6 +217,7 @@ class TrainingSpec(Spec):
             mechanism=expand.resolved_mechanism(audit, mechanism, dataset),
             epsilon=epsilon,
             training=Training(**section.model_dump(exclude_none=True, exclude_unset=not reads)),
+            draw=expand.draw_of(audit, dataset),
         )
 
 
@@ -245,7 +248,7 @@ class StepTimesSpec(Spec):
     """The table of what a training step takes in every setting."""
 
     settings: tuple[TimedSetting, ...]
-    blocks: tuple[str, ...]
+    models: int
 
     @classmethod
     def of(cls, audit: Audit) -> Self:
@@ -261,32 +264,34 @@ class StepTimesSpec(Spec):
             for one in expand.settings(audit)
             if one.trained
         ]
-        return cls(settings=tuple(timed), blocks=tuple(expand.blocks(audit)))
+        return cls(settings=tuple(timed), models=audit.membership.models)
 
 
 class SignalsSpec(Spec):
-    """One family of signals of some blocks of shadow models."""
+    """One family of signals of shadow models."""
 
     seed: int
     dataset: str
     family: str
     options: dict[str, Any]
     """The family's explainers, and the options that they read."""
-    blocks: tuple[str, ...]
+    draw: Draw | None = None
+    """How training sets are drawn, where an explainer reads them."""
 
     @classmethod
-    def of(cls, audit: Audit, dataset: str, architecture: str, family: str, group: str) -> Self:
-        """Specify an architecture's family of signals of one group of blocks."""
+    def of(cls, audit: Audit, dataset: str, architecture: str, family: str) -> Self:
+        """Specify an architecture's family of signals."""
         options = expand.families_of(audit)[architecture][family]
-        chosen = tuple(expand.explained_blocks(audit)[group])
-        return cls(seed=audit.seed, dataset=dataset, family=family, options=options, blocks=chosen)
+        reads = expand.needs_training_records(options["explainers"])
+        draw = {"draw": expand.draw_of(audit, dataset)} if reads else {}
+        return cls(seed=audit.seed, dataset=dataset, family=family, options=options, **draw)
 
     @classmethod
     def of_target(cls, audit: Audit, target: str, family: str) -> Self:
         """Specify a family of signals of a finished model, the same as that of its references."""
         reference = expand.references(audit, target)
         options = expand.families_of(audit)[reference.architecture][family]
-        return cls(seed=audit.seed, dataset=reference.dataset, family=family, options=options, blocks=("model",))
+        return cls(seed=audit.seed, dataset=reference.dataset, family=family, options=options)
 
 
 class TargetSpec(Spec):
@@ -314,28 +319,34 @@ class TargetSpec(Spec):
 
 
 class MergeSpec(Spec):
-    """The tables of all blocks of a setting that are joined into one."""
+    """The tables of a setting's models that are joined into one."""
 
     families: tuple[str, ...] = ()
     """Families of signals, in the order of their columns; none where tables of training are joined."""
-    blocks: tuple[str, ...]
+    first: int = 0
+    """The first model's number."""
+    models: int
+
+    @property
+    def shadows(self) -> range:
+        """The numbers of the models."""
+        return range(self.first, self.first + self.models)
 
     @classmethod
     def of_training(cls, audit: Audit) -> Self:
         """Specify the joined table of training."""
-        return cls(blocks=tuple(expand.blocks(audit)))
+        return cls(models=audit.membership.models)
 
     @classmethod
     def of_signals(cls, audit: Audit, architecture: str) -> Self:
         """Specify the joined table of an architecture's signals."""
-        families = expand.families_of(audit)[architecture]
-        return cls(families=tuple(families), blocks=tuple(expand.explained_blocks(audit)))
+        return cls(families=tuple(expand.families_of(audit)[architecture]), models=audit.membership.models)
 
     @classmethod
     def of_target(cls, audit: Audit, target: str) -> Self:
         """Specify the table of a finished model's signals, which follow those of its references."""
         families = expand.families_of(audit)[expand.references(audit, target).architecture]
-        return cls(families=tuple(families), blocks=("model",))
+        return cls(families=tuple(families), first=audit.membership.models, models=1)
 
 
 class ExplanationMetricsSpec(Spec):
@@ -347,7 +358,6 @@ class ExplanationMetricsSpec(Spec):
     """Mechanism and ε of every setting."""
     reference: tuple[str, Epsilon] | None
     """The setting without privacy that the others are compared with."""
-    blocks: tuple[str, ...]
     models: int
     """Shadow models of every setting, the first ones."""
     records: int
@@ -372,7 +382,6 @@ class ExplanationMetricsSpec(Spec):
             dataset=dataset,
             settings=tuple((one.mechanism, one.epsilon) for one in compared),
             reference=next(((one.mechanism, one.epsilon) for one in bare), None),
-            blocks=tuple(expand.compared_blocks(audit)),
             models=expand.compared_models(audit),
             records=section.records,
             shown=section.shown,
@@ -404,8 +413,6 @@ class FiltersSpec(Spec):
 
     seed: int
     dataset: str
-    block: str
-    """The block whose first model is drawn."""
     top: int
     """Maps that are drawn of every record and class."""
     shown: int
@@ -421,7 +428,6 @@ class FiltersSpec(Spec):
         return cls(
             seed=audit.seed,
             dataset=dataset,
-            block=expand.blocks(audit)[0],
             top=audit.explainers.read(Top).llm_top,
             shown=audit.explanation_metrics.shown,
             architectures={name: tuple((one.label, one.path) for one in group) for name, group in groups},

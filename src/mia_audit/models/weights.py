@@ -15,6 +15,7 @@ from mia_audit.errors import UserError
 from mia_audit.seeds import AUDIT_ONLY
 from mia_audit.storage import atomic_write
 from mia_audit.storage.foreign_json import parse_object
+from mia_audit.storage.stamps import STAMPS
 
 WEIGHTS = "weights.safetensors"
 """A model's weights in the folder of a shadow model."""
@@ -81,11 +82,7 @@ def digest_of(tensors: Mapping[str, Tensor]) -> str:
 
 
 def remedy(path: Path) -> str:
-    """Say what to do about a bad file of weights; files that an audit wrote are deleted, so that it writes them again.
-
-    One job trained all models of a block, and trains all of them again.
-    """
-    block = path.parent.parent
-    if (block / "training.parquet").exists():
-        return f"Delete the folder {block} and run again"
+    """Say what to do about a bad file of weights; an audit trains a model again that is not as its table states."""
+    if path.parent.with_suffix(".parquet").exists():
+        return f"Delete {path.parent.parent / STAMPS} and run again: the model is trained again"
     return "Delete it and run again" if path.with_suffix(".json").exists() else "Expected weights as safetensors"

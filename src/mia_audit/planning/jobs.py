@@ -1,10 +1,12 @@
 """How many jobs an audit has, by a dry run of the workflow, and whether they are too short to be worth starting."""
 
+import json
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from math import ceil
 from pathlib import Path
+from typing import Any
 
 from mia_audit.config.schema import Audit
 from mia_audit.errors import UserError
@@ -17,17 +19,22 @@ SIZED_BY = {"train": "shadows_per_job", "signals": "blocks_explained_per_job"}
 """Rules whose jobs have a size, and the key of `compute` that sets it."""
 
 
-def count_jobs(config: Path, checkout: Path) -> dict[str, int]:
-    """Return the jobs of every rule of a whole audit, as a dry run from the checkout counts them; results there are not changed.
+def count_jobs(
+    config: Path, checkout: Path, whole: bool = True, changes: Mapping[str, Any] | None = None
+) -> dict[str, int]:
+    """Return the jobs of every rule of an audit, as a dry run from the checkout counts them; results there are not changed.
 
-    Raises UserError where the folder holds no workflow, or the workflow refuses the config.
+    `whole`: of an audit that begins, not those that are left to do. `changes` are keys of the config with their values. Raises
+    UserError where the folder holds no workflow, or the workflow refuses the config.
     """
     snakefile = checkout / "Snakefile"
     if not snakefile.exists():
         raise UserError(f"{snakefile}: no workflow there to count the jobs of: run in the checkout, or give --checkout")
-    words = ["--dryrun", "--forceall", "--quiet", "rules", "--cores", "1", "--nolock", "--scheduler", "greedy"]
+    words = ["--dryrun", "--quiet", "rules", "--cores", "1", "--nolock", "--scheduler", "greedy"]
+    words += ["--forceall"] if whole else []
     words += ["--profile", "none"]  # the user's own profile, named in the environment, may set anything
     words += ["--snakefile", str(snakefile), "--configfile", str(config)]
+    words += ["--config", *(f"{key}={json.dumps(value)}" for key, value in changes.items())] if changes else []
     result = subprocess.run(
         [sys.executable, "-m", "snakemake", *words],
         capture_output=True,

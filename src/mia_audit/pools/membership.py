@@ -1,10 +1,15 @@
 """Membership designs: which records are in the training set of which shadow model (half, bernoulli, split)."""
 
+from collections.abc import Iterable
+from pathlib import Path
+
 import numpy as np
 from jaxtyping import Bool
 
-from mia_audit.pools.section import Membership
+from mia_audit.pools.section import Draw, Membership
+from mia_audit.pools.store import persons_of
 from mia_audit.seeds import generator
+from mia_audit.storage import open_table
 
 
 def draw_membership(section: Membership, records: int, dataset: str, seed: int) -> Bool[np.ndarray, "n k"]:
@@ -15,21 +20,39 @@ def draw_membership(section: Membership, records: int, dataset: str, seed: int) 
     least one record in and one out: the restarts of a study. Never every record in exactly half of the models: the other
     models' members would then give the left-out one away. Where the unit is the person, `records` counts persons.
     """
+    return draw_columns(section, records, dataset, seed, range(section.models))
+
+
+def draw_columns(
+    section: Membership | Draw, records: int, dataset: str, seed: int, shadows: Iterable[int]
+) -> Bool[np.ndarray, "n k"]:
+    """Draw some columns of the membership matrix, those of these models."""
     design = {"half": _half, "bernoulli": _bernoulli, "split": _split}[section.design]
-    columns = [
-        design(records, generator(seed, "membership", dataset, shadow), section) for shadow in range(section.models)
-    ]
+    columns = [design(records, generator(seed, "membership", dataset, shadow), section) for shadow in shadows]
     return np.stack(columns, axis=1)
 
 
-def _half(records: int, random: np.random.Generator, section: Membership) -> Bool[np.ndarray, " n"]:
+def draw_training_sets(
+    draw: Draw, table: Path, dataset: str, seed: int, shadows: Iterable[int]
+) -> Bool[np.ndarray, "n k"]:
+    """Draw models' training sets from the records of a pool's table, [records, models].
+
+    Where the unit is the person, all records of a person follow one draw.
+    """
+    if draw.unit == "person":
+        persons = persons_of(table)
+        return persons.spread(draw_columns(draw, len(persons), dataset, seed, shadows))
+    return draw_columns(draw, open_table(table, "records").metadata.num_rows, dataset, seed, shadows)
+
+
+def _half(records: int, random: np.random.Generator, section: Membership | Draw) -> Bool[np.ndarray, " n"]:
     return random.permutation(records) < records // 2
 
 
-def _bernoulli(records: int, random: np.random.Generator, section: Membership) -> Bool[np.ndarray, " n"]:
+def _bernoulli(records: int, random: np.random.Generator, section: Membership | Draw) -> Bool[np.ndarray, " n"]:
     return random.random(records) < 0.5
 
 
-def _split(records: int, random: np.random.Generator, section: Membership) -> Bool[np.ndarray, " n"]:
+def _split(records: int, random: np.random.Generator, section: Membership | Draw) -> Bool[np.ndarray, " n"]:
     inside = min(max(round((section.share or 0) * records), 1), records - 1)
     return random.permutation(records) < inside

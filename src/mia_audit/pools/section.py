@@ -134,6 +134,15 @@ class Dataset(Section):
         return self
 
 
+class Draw(Section):
+    """How training sets are drawn: each depends on this, the seed, the data set and the model's number, and on no other model."""
+
+    design: Literal["half", "bernoulli", "split"] = "half"
+    share: Probability | None = None
+    unit: Literal["record", "person"] = "record"
+    """What is drawn: records, or persons with all of their records."""
+
+
 class Membership(Section):
     """Which records are in the training set of which shadow model."""
 

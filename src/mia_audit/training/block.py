@@ -1,8 +1,7 @@
-"""A block of shadow models: trained one after the other by one job, each saved to a folder of its own. Nothing here imports torch."""
+"""A block of shadow models: trained one after the other by one job, each saved as soon as it is trained. Nothing here imports torch."""
 
 from __future__ import annotations
 
-import re
 import shutil
 import sys
 from collections.abc import Callable, Mapping
@@ -14,13 +13,12 @@ import pyarrow as pa
 
 from mia_audit.errors import NotFinite, UserError
 from mia_audit.runtime.progress import reporter
-from mia_audit.storage import atomic_folder, write_table
-from mia_audit.storage.diverged import diverged_metadata, diverged_models
-from mia_audit.storage.unrepeatable import unrepeatable_metadata
+from mia_audit.storage import atomic_folder
 from mia_audit.training.checkpoints import Checkpoint, identity
 from mia_audit.training.repeats import Repeats
-from mia_audit.training.report import SCHEMA, ReportsTraining, TrainingReport, report_from_logits, training_table
-from mia_audit.training.step_times import StepTimer, write_step_times
+from mia_audit.training.report import ReportsTraining, TrainingReport, report_from_logits, training_table
+from mia_audit.training.step_times import StepTimer, write_step_time
+from mia_audit.training.stored import finished, model_folder, model_table, write_diverged, write_training
 from mia_audit.training.task import Records, TrainingTask
 
 if TYPE_CHECKING:
@@ -29,9 +27,6 @@ if TYPE_CHECKING:
 
     from mia_audit.privacy.catalogue import Mechanism
     from mia_audit.training.section import Training
-
-TABLE = "training.parquet"
-"""Describes the training of a block's models, beside their folders; models from elsewhere have none."""
 
 
 class Trained(Protocol):
@@ -81,58 +76,52 @@ class Block:
 
 @dataclass(frozen=True)
 class Checkpoints:
-    """Where the block's trainings are kept while it runs, how often, and what they depend on; nothing is kept without a folder."""
+    """Where epochs of the block's trainings are kept while it runs, and how often; nothing is kept without a folder.
+
+    `environment` is what an epoch depends on besides all that the finished model does: an unfinished training does not go on
+    with other versions of packages.
+    """
 
     folder: Path | None
     seconds: float
-    depends_on: Mapping[str, Any]
+    environment: Mapping[str, Any]
 
-    def of(self, shadow: int, members: Bool[np.ndarray, " n"]) -> Checkpoint:
-        """Return a model's checkpoint."""
-        key = identity(shadow=shadow, members=members.nonzero()[0].tolist(), **self.depends_on)
-        return Checkpoint(self._folder(shadow), key, self.seconds)
-
-    def remove(self, shadows: range) -> None:
-        """Remove the checkpoints of a block that has ended."""
-        for shadow in shadows:
-            if folder := self._folder(shadow):
-                shutil.rmtree(folder, ignore_errors=True)
-
-    def _folder(self, shadow: int) -> Path | None:
-        return self.folder / f"shadow-{shadow}" if self.folder else None
+    def of(self, shadow: int, key: str) -> Checkpoint:
+        """Return the checkpoint of the model that is trained under a key."""
+        folder = self.folder / f"shadow-{shadow}" if self.folder else None
+        return Checkpoint(folder, identity(key=key, environment=dict(self.environment)), self.seconds)
 
 
 def train_block(
     train: Callable[[TrainingTask], Trained],
     block: Block,
-    out: Path,
+    models: Path,
+    keys: Mapping[int, str],
     checkpoints: Checkpoints,
     keep_going: bool,
     step_times: Path | None = None,
     repeats: Path | None = None,
 ) -> None:
-    """Train a block's models and write shadow-{k}/ for each and training.parquet to the folder `out`, all of it or nothing.
+    """Train a block's models and write shadow-{k}/ and shadow-{k}.parquet for each to the folder `models`.
 
-    How long their steps took is written to the file `step_times`, and digests of what came of their trainings to the file
-    `repeats`; the table's metadata name models that gave something else in an earlier run of the same training.
-    Models that an earlier run finished are taken from their checkpoints. With `keep_going`, a model whose training diverges, or
-    whose outputs are not finite, is left out and the table's metadata record it; without, it is a UserError that names the model.
+    `keys` has the key of every model, the digest of all that it depends on: a model that is there under its key is kept as it
+    is. How long the steps of the others took is written to the folder `step_times`, and digests of what came of their
+    trainings to the file `repeats`; a model's table says where an earlier run of the same training gave something else. With
+    `keep_going`, a model whose training diverges, or whose outputs are not finite, is left out and its table records it;
+    without, it is a UserError that names the model.
     """
     results = Repeats.read(repeats)
     tables: list[pa.Table] = []
-    diverged: dict[str, str] = {}
-    milliseconds: dict[int, float | None] = {}
-    with atomic_folder(out) as folder, reporter() as progress:
+    with reporter() as progress:
         for column, shadow in enumerate(block.shadows):
-            members = block.membership[:, column]
-            checkpoint = checkpoints.of(shadow, members)
-            model_folder = folder / f"shadow-{shadow}"
-            model_folder.mkdir()
-            if finished := checkpoint.finished(model_folder):
-                results.keep(shadow, checkpoint.key)
-                tables.append(finished)
-                print(f"{block.label(shadow)}: already trained by an earlier run", file=sys.stderr)
+            known = finished(models, shadow, keys[shadow])
+            if known is not None and (len(known) or keep_going):
+                tables.append(known)
+                results.keep(shadow, checkpoints.of(shadow, keys[shadow]).key)
+                print(f"{block.label(shadow)}: already trained", file=sys.stderr)
                 continue
+            members = block.membership[:, column]
+            checkpoint = checkpoints.of(shadow, keys[shadow])
             progress.begin(block.label(shadow), block.training.epochs, int(members.sum()))
             timer = StepTimer(progress.step)
             task = TrainingTask(
@@ -156,26 +145,27 @@ def train_block(
                     raise UserError(
                         f"shadow {shadow} of {block.setting}: {error}, or leave such models out: compute.keep_going: true"
                     ) from None
-                diverged[str(shadow)] = error.reason
-                progress.end(f"left out, {diverged[str(shadow)]}")
-                model_folder.rmdir()
-                continue
-            progress.end(summary_line(report))
-            milliseconds[shadow] = timer.milliseconds
-            model.save(model_folder)
-            tables.append(training_table(shadow, report))
-            results.add(shadow, checkpoint.key, tables[-1], report.outputs)
-            checkpoint.finish(model_folder, tables[-1])
-        _warn_of_delta(tables, block.mechanism_name)
-        rows = sum(map(len, tables))
-        metadata = diverged_metadata(diverged) | unrepeatable_metadata(results.unrepeatable)
-        write_table(folder / TABLE, iter(tables or [SCHEMA.empty_table()]), "training", rows, metadata)
+                reason = error.reason
+                model_table(models, shadow).unlink(missing_ok=True)
+                shutil.rmtree(model_folder(models, shadow), ignore_errors=True)
+                write_diverged(models, shadow, keys[shadow], reason)
+                progress.end(f"left out, {reason}")
+            else:
+                progress.end(summary_line(report))
+                model_table(models, shadow).unlink(missing_ok=True)  # it may speak of another model
+                with atomic_folder(model_folder(models, shadow)) as folder:
+                    model.save(folder)
+                tables.append(training_table(shadow, report))
+                results.add(shadow, checkpoint.key, tables[-1], report.outputs)
+                unrepeatable = shadow in results.unrepeatable
+                write_training(models, shadow, keys[shadow], tables[-1], unrepeatable)
+                if step_times:
+                    write_step_time(step_times, shadow, timer.milliseconds)
+            checkpoint.remove()
+    _warn_of_delta([table for table in tables if len(table)], block.mechanism_name)
     if results.unrepeatable:
         print(f"warning: {block.setting}: {results.sentence}", file=sys.stderr)
     results.write(repeats)
-    if step_times:
-        write_step_times(step_times, milliseconds)
-    checkpoints.remove(block.shadows)
 
 
 def report_of(model: Trained, task: TrainingTask) -> TrainingReport:
@@ -200,15 +190,3 @@ def _warn_of_delta(tables: list[pa.Table], mechanism: str) -> None:
 
 def _unit(table: pa.Table) -> str:
     return "records" if table["persons"][0].as_py() is None else "persons"
-
-
-def shadow_folders(block: Path) -> dict[int, Path]:
-    """Return the folders of a block's models by number, in order.
-
-    A block without any is a UserError that names it, unless its table records that all of them diverged.
-    """
-    matches = [(re.fullmatch(r"shadow-(\d+)", path.name), path) for path in block.glob("shadow-*") if path.is_dir()]
-    folders = {int(match[1]): path for match, path in matches if match}
-    if not folders and not ((block / TABLE).exists() and diverged_models(block / TABLE, "training")):
-        raise UserError(f"{block}: no folders shadow-{{k}} there; expected the models of a block of shadow models")
-    return dict(sorted(folders.items()))

@@ -1,4 +1,4 @@
-"""What is kept of a training that may be killed: the state after the last epoch, and finished models, until the job ends."""
+"""What is kept of a training that may be killed: the state after the last epoch, until the model is trained."""
 
 from __future__ import annotations
 
@@ -12,19 +12,17 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
 from safetensors import SafetensorError, safe_open
 
-from mia_audit.errors import UserError
-from mia_audit.storage import atomic_write, read_table, sha256, table_metadata, write_table
+from mia_audit.storage import atomic_write
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     State = dict[str, Tensor]
 
-STATE, TABLE, MODEL = "epoch.safetensors", "training.parquet", "model"
-"""Names inside a checkpoint's folder: the state, the finished model's table, and the folder of its files."""
+STATE = "epoch.safetensors"
+"""The state's file in a checkpoint's folder."""
 
 
 def identity(**parts: Any) -> str:
@@ -33,7 +31,7 @@ def identity(**parts: Any) -> str:
 
 
 class Checkpoint:
-    """One model's training in a folder of its own: the state after the last epoch that was kept, and the finished model.
+    """One model's training in a folder of its own: the state after the last epoch that was kept.
 
     States are written atomically, with their digest, and at most once in `seconds`. A checkpoint that is damaged or has
     another identity is not used: training then starts from the beginning and ends in the same bytes. Without a folder nothing
@@ -83,43 +81,10 @@ class Checkpoint:
             save_file(state, partial, {"key": self.key, "digest": digest_of(state)})
         self._written = time.monotonic()
 
-    def finish(self, model: Path, table: pa.Table) -> None:
-        """Keep a finished model's folder and its rows of training.parquet; the state of its epochs is removed."""
+    def remove(self) -> None:
+        """Remove the folder, since the training has ended."""
         if self.folder is not None:
-            with _unless_removed():
-                self._keep(self.folder, model, table)
-
-    def _keep(self, folder: Path, model: Path, table: pa.Table) -> None:
-        digests = {}
-        for name in _files(model):
-            with atomic_write(folder / MODEL / name) as partial:
-                shutil.copyfile(model / name, partial)
-            digests[name] = sha256(model / name)
-        write_table(folder / TABLE, table, "training", len(table), {"key": self.key, "files": digests})
-        (folder / STATE).unlink(missing_ok=True)
-
-    def finished(self, model: Path) -> pa.Table | None:
-        """Copy the files of a model that an earlier run finished into an empty folder; return its rows, None where there is none."""
-        path = self._file(TABLE)
-        if path is None or not path.exists():
-            return None
-        try:
-            metadata = table_metadata(path, "training")
-            if metadata.get("key") != self.key:
-                return None
-            table = read_table(path, "training")
-            for name, digest in metadata["files"].items():
-                copy = model / name
-                copy.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(path.with_name(MODEL) / name, copy)
-                if sha256(copy) != digest:
-                    raise UserError(f"the digest of {name} differs from the one it was written with")
-        except (UserError, OSError) as error:
-            self._warn_damaged(path, str(error))
-            shutil.rmtree(model)
-            model.mkdir()
-            return None
-        return table
+            shutil.rmtree(self.folder, ignore_errors=True)
 
     def _file(self, name: str) -> Path | None:
         return None if self.folder is None else self.folder / name
@@ -128,10 +93,6 @@ class Checkpoint:
         print(
             f"warning: {path}: damaged checkpoint ignored ({why}); training starts from the beginning", file=sys.stderr
         )
-
-
-def _files(folder: Path) -> list[str]:
-    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
 
 
 @contextmanager

@@ -1,6 +1,6 @@
 """How long a training step takes under every mechanism.
 
-Training writes the times to a table of its own below benchmarks/: they differ between runs, and everything that lies beside
+Training writes the time of every model to a table of its own below benchmarks/: they differ between runs, and everything that lies beside
 the models is the same bytes after every run.
 """
 
@@ -24,7 +24,7 @@ REFERENCES = ("none", "dp-sgd")
 """Mechanisms whose step the others' are compared with."""
 
 SCHEMA = pa.schema([("shadow", pa.int32()), ("milliseconds", pa.float64())])
-"""A row per model that a job trained from its first step to its last."""
+"""One row, of a model that a job trained from its first step to its last."""
 
 
 class StepTimer:
@@ -48,11 +48,11 @@ class StepTimer:
         return 1000 * (self._last - self._first) / (self._steps - 1) if self._steps > 1 else None
 
 
-def write_step_times(path: Path, milliseconds: Mapping[int, float | None]) -> None:
-    """Write the times of a block's models; models without a time are left out."""
-    known = {shadow: time for shadow, time in milliseconds.items() if time is not None}
-    table = pa.table([list(known), list(known.values())], schema=SCHEMA)
-    write_table(path, table, KIND, len(table))
+def write_step_time(folder: Path, shadow: int, milliseconds: float | None) -> None:
+    """Write the time of a model to a folder's table of it; a model without a time has none."""
+    if milliseconds is not None:
+        table = pa.table([[shadow], [milliseconds]], schema=SCHEMA)
+        write_table(folder / f"shadow-{shadow}.parquet", table, KIND, len(table))
 
 
 class Timed(NamedTuple):
@@ -64,13 +64,13 @@ class Timed(NamedTuple):
     registered: str
     epsilon: str
 
-    def paths(self, folder: Path, blocks: Sequence[str]) -> Iterator[Path]:
-        """Yield the tables of a setting's blocks that exist; a deleted one is no reason to train again."""
-        stem = f"{self.dataset}-{self.architecture}-{self.mechanism}-eps{self.epsilon}"
-        yield from (path for block in blocks if (path := folder / f"{stem}-{block}.parquet").exists())
+    def paths(self, folder: Path, models: int) -> Iterator[Path]:
+        """Yield the tables of a setting's models that exist; a deleted one is no reason to train again."""
+        own = folder / f"{self.dataset}-{self.architecture}-{self.mechanism}-eps{self.epsilon}"
+        yield from (path for shadow in range(models) if (path := own / f"shadow-{shadow}.parquet").exists())
 
 
-def step_times(folder: Path, settings: Sequence[Timed], blocks: Sequence[str]) -> pl.DataFrame:
+def step_times(folder: Path, settings: Sequence[Timed], models: int) -> pl.DataFrame:
     """Return a row per setting: dataset, architecture, mechanism, epsilon, models timed, median milliseconds, and ratios.
 
     Ratios are to the step of `none` and of `dp-sgd` on the same data set and architecture, at the same ε where there are
@@ -78,7 +78,7 @@ def step_times(folder: Path, settings: Sequence[Timed], blocks: Sequence[str]) -
     """
     import polars as pl
 
-    times = {setting: _times(setting.paths(folder, blocks)) for setting in settings}
+    times = {setting: _times(setting.paths(folder, models)) for setting in settings}
     medians = {setting: median(known) for setting, known in times.items() if known}
     rows = []
     for setting, known in times.items():

@@ -94,7 +94,7 @@ def _setting(finding: Finding) -> dict[str, Any]:
             for one in finding.worth
         ]
     if mask := noise_mask(finding):
-        described |= {"noise_mask": mask, "noise_masks": f"{setting.path}/models/*/shadow-*/masks.safetensors"}
+        described |= {"noise_mask": mask, "noise_masks": f"{setting.path}/models/shadow-*/masks.safetensors"}
     return described
 
 

@@ -1,0 +1,68 @@
+"""`mia-audit extend`: say what a change of the config would train in an audit that is there, before anything is run."""
+
+import argparse
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mia_audit.config.load import check_audit, load_audit
+from mia_audit.errors import UserError
+from mia_audit.sanitise import console
+
+if TYPE_CHECKING:
+    from mia_audit.planning.growth import Growth
+
+BEFORE = ("pool", "architecture", "weights", "pretrain")
+"""Rules whose results every model of a data set or an architecture depends on."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    parser.add_argument("config", type=Path, help="the audit's YAML file, as it is to become")
+    parser.add_argument("--models", type=int, help="membership.models that is asked about, instead of the config's")
+    parser.add_argument("--checkout", type=Path, default=Path(), help="folder of the workflow and of its results (.)")
+
+
+def run(options: argparse.Namespace) -> None:
+    """Print how many models of every setting stay and are trained, and the jobs that would run; nothing is changed."""
+    audit = load_audit(options.config)
+    changes = {}
+    if options.models is not None:
+        values = audit.model_dump(exclude_unset=True)
+        changes = {"membership": {**values.get("membership", {}), "models": options.models}}
+        audit = check_audit(values | changes, "--models")
+    from mia_audit.planning.growth import growth
+    from mia_audit.planning.jobs import count_jobs
+
+    results = options.checkout / "results" / audit.audit
+    if not results.is_dir():
+        raise UserError(f"{results}: no results there, so that nothing stays: mia-audit plan says what the audit takes")
+    found = list(growth(audit, results))
+    jobs = count_jobs(options.config, options.checkout, whole=False, changes=changes)
+    _print(found, jobs, options.models)
+
+
+def _print(found: "list[Growth]", jobs: Mapping[str, int], models: int | None) -> None:
+    from rich.table import Table
+
+    display = console(sys.stdout)
+    table = Table(box=None, pad_edge=False)
+    for column in ("setting", "models that stay", "trained", "of them again"):
+        table.add_column(column, justify="left" if column == "setting" else "right")
+    for one in found:
+        table.add_row(one.setting.path, *(str(len(group)) for group in (one.kept, one.trained, one.again)))
+    display.print(table)
+    trained = sum(len(one.trained) for one in found)
+    print(f"{trained} models are trained; {sum(len(one.kept) for one in found)} stay as they are")
+    before = [f"{jobs[rule]} {rule}" for rule in BEFORE if rule in jobs]
+    if before and any(one.kept for one in found):
+        print(
+            f"First run: {', '.join(before)}; if what they make differs, all models that depend on it are trained again"
+        )
+    if any(one.again for one in found):
+        print("Trained again: models that are there, but of another training, pool or design than the config describes")
+    listed = ", ".join(f"{count:,} {rule}" for rule, count in jobs.items())
+    print(f"{sum(jobs.values()):,} jobs: {listed}" if jobs else "Nothing is left to do")
+    if models is not None and trained:
+        print(f"To do it, set membership.models: {models} in the config and run the workflow again")

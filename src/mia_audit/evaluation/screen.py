@@ -1,0 +1,85 @@
+"""A screen of one model, without any other model: thresholds whose false alarms are measured on non-members.
+
+What it finds is a leak; that it finds none is no evidence of safety, since attacks with shadow models find several times as
+much. The TPR at a false-positive rate has two unknowns, the threshold that has this rate and the share of members beyond it:
+the interval is from a threshold that surely has no more false alarms to one that surely has no fewer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from mia_audit.evaluation.metrics import clopper_pearson
+
+if TYPE_CHECKING:
+    from jaxtyping import Float, Int
+
+    Scores = Float[np.ndarray, " n"]
+
+FOLDS = 2
+"""Parts of the non-members: the quantiles of each are learned on the others."""
+
+
+@dataclass(frozen=True)
+class Screened:
+    """The TPR at an FPR of one model, with its interval; `resolved` is False where the non-members are too few for a lower end."""
+
+    fpr: float
+    tpr: float
+    low: float
+    high: float
+    resolved: bool
+
+    def verdict(self) -> str:
+        """Say what the screen means."""
+        if not self.resolved:
+            return "cannot tell: too few non-members for this false-positive rate"
+        if self.low > self.fpr:
+            return "leaks: members are found more often than non-members"
+        return "finds nothing that guessing does not: no evidence of safety"
+
+
+def screen(inside: Scores, outside: Scores, fpr: float, confidence: float) -> Screened:
+    """Return the TPR at an FPR from the scores of members and of non-members, higher meaning more likely a member.
+
+    The false-positive rate of a threshold at the j-th largest of n non-members' scores is below a Beta(j, n − j + 1) quantile
+    (Wilks 1941), and the number of members beyond a threshold is binomial (Clopper and Pearson 1934): half of 1 − confidence
+    is spent on each, for both ends.
+    """
+    from scipy.stats import beta
+
+    alpha = (1 - confidence) / 2
+    ordered, count = np.sort(outside)[::-1], len(outside)
+    ranks = np.arange(1, count + 1)
+    rates = beta.cdf(fpr, ranks, count - ranks + 1)  # that the j-th largest has at most this rate
+    strict = int((rates >= 1 - alpha / 2).sum())
+    loose = count - int((rates <= alpha / 2).sum())
+    point = ordered[int(np.floor(fpr * count))] if fpr * count >= 1 else np.inf
+    hits = [int((inside > bound).sum()) for bound in (ordered[strict - 1] if strict else np.inf, point)]
+    most = int((inside >= ordered[loose]).sum()) if loose < count else len(inside)
+    low = clopper_pearson(hits[0], len(inside), 1 - alpha)[0] if strict else 0.0
+    return Screened(fpr, hits[1] / len(inside), low, clopper_pearson(most, len(inside), 1 - alpha)[1], strict > 0)
+
+
+def beyond_quantile(
+    features: Float[np.ndarray, "n d"], values: Scores, member: np.ndarray, fpr: float, seed: int
+) -> tuple[Scores, Scores]:
+    """Return by how much members' and non-members' values exceed what non-members like them have (Bertran et al. 2023).
+
+    The 1 − FPR quantile of a value, given a record's features, is learned by boosting on non-members. A non-member is judged
+    by the quantile that was learned without it; members by the mean over the folds.
+    """
+    from sklearn.ensemble import HistGradientBoostingRegressor
+
+    outside = np.flatnonzero(~member)
+    folds: Int[np.ndarray, " n"] = np.random.default_rng(seed).permutation(len(outside)) % FOLDS
+    expected, of_members = np.empty(len(outside)), []
+    for fold in range(FOLDS):
+        model = HistGradientBoostingRegressor(loss="quantile", quantile=1 - fpr, random_state=seed, max_iter=50)
+        model.fit(features[outside[folds != fold]], values[outside[folds != fold]])
+        expected[folds == fold] = model.predict(features[outside[folds == fold]])
+        of_members.append(model.predict(features[member]))
+    return values[member] - np.mean(of_members, axis=0), values[outside] - expected

@@ -1,0 +1,85 @@
+"""When an audit that looks at its answer rung by rung may stop: intervals that hold at all looks together.
+
+Of R looks planned beforehand, each has an interval of level 1 − α/R (Bonferroni: alpha spending in equal shares, Lan and DeMets
+1983). All of them hold with probability 1 − α, and so does the one at which the audit stops, whatever made it stop: the
+number of looks may be cut short, and never extended. Each is about the attack with the models of its own rung.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from mia_audit.evaluation.intervals import OverTargets
+from mia_audit.evaluation.summary import of_drawn_unit
+
+if TYPE_CHECKING:
+    import polars as pl
+
+AUTO = (4, 8, 16, 32)
+"""Other models of the rungs of `ladder: auto`."""
+
+
+@dataclass(frozen=True)
+class Look:
+    """What a metric of a setting's strongest attack is at one look."""
+
+    attack: str
+    signal: str
+    likelihood: str
+    metric: str
+    models: int
+    mean: float
+    low: float
+    high: float
+
+    @property
+    def half(self) -> float:
+        """Half the interval's width; NaN where the targets do not resolve the metric."""
+        return (self.high - self.low) / 2
+
+    def narrow(self, half: float) -> bool:
+        """Return whether the interval is no wider than asked, half of it."""
+        return self.half <= half  # never of NaN
+
+
+def rungs(ladder: str | Sequence[int], models: int) -> list[int]:
+    """Return the shadow models of every rung, the last being all of them."""
+    others = AUTO if isinstance(ladder, str) else ladder
+    counts = sorted({one + 1 for one in others if one + 1 < models})
+    return [*counts, models]
+
+
+def column(metric: str) -> str:
+    """Name the column of a metrics table that a key of `until` means: tpr_at_0.01 is tpr_at_fpr_0.01."""
+    return metric.replace("tpr_at_", "tpr_at_fpr_") if metric.startswith("tpr_at_") else metric
+
+
+def look(metrics: pl.DataFrame, names: Sequence[str], confidence: float, looks: int) -> list[Look]:
+    """Return what the metrics of the strongest attack are, that with the largest mean AUC, at one of so many looks.
+
+    Intervals are cut to [0, 1]. Of a metric that some target cannot resolve, mean and interval are NaN.
+    """
+    import polars as pl
+
+    real = of_drawn_unit(metrics).filter(~pl.col("null_control"), pl.col("auc").is_not_null())
+    groups = list(real.group_by("attack", "signal", "likelihood", "aggregate", maintain_order=True))
+    if not groups:
+        return []
+    (attack, signal, likelihood, _), best = max(groups, key=lambda one: float(one[1]["auc"].to_numpy().mean()))
+    key = (str(attack), str(signal), str(likelihood))
+    return [Look(*key, name, len(best), *_estimate(best, column(name), confidence, looks)) for name in names]
+
+
+def _estimate(rows: pl.DataFrame, name: str, confidence: float, looks: int) -> tuple[float, float, float]:
+    if name not in rows.columns or rows[name].null_count():
+        return float("nan"), float("nan"), float("nan")
+    over = OverTargets.of(rows, name, confidence)
+    low, high = over.interval(confidence, looks)
+    return over.mean, max(low, 0.0), min(high, 1.0)
+
+
+def enough(looked: Sequence[Look], until: Mapping[str, float]) -> bool:
+    """Return whether every interval asked for is as narrow as asked, in a setting or in several."""
+    return bool(looked) and all(one.narrow(until[one.metric]) for one in looked if one.metric in until)

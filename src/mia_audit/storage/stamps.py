@@ -1,0 +1,39 @@
+"""Stamps: a small file for every job that trained or explained shadow models, which the workflow waits for.
+
+What is computed belongs to a shadow model and is named by it; jobs only group the models, and may group them differently when
+there are more of them. A stamp is named first-last, in a hidden folder beside what its job answered for, and holds the key of
+every model: the digest of all that the model's result depends on. No model stands in two stamps, so that a stamp that is there
+always speaks of what is there.
+"""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from mia_audit.errors import UserError
+from mia_audit.storage.atomic import write_json
+
+STAMPS = ".jobs"
+"""The folder of stamps, beside the results that they speak of."""
+
+
+def parse_range(text: str, where: str) -> range:
+    """Read the numbers of a job's models, first-last; UserError where it is anything else."""
+    first, _, last = text.partition("-")
+    if not (first.isdecimal() and last.isdecimal() and int(first) <= int(last)):
+        raise UserError(f"{where}: first-last was expected, such as 0-8, not '{text}'")
+    return range(int(first), int(last) + 1)
+
+
+def clear_stamps(folder: Path, shadows: range) -> None:
+    """Remove every stamp in a folder of stamps that names one of the models, before their results are written."""
+    for path in folder.glob("*-*"):
+        if re.fullmatch(r"\d+-\d+", path.name):
+            stamped = parse_range(path.name, str(path))
+            if stamped.start < shadows.stop and shadows.start < stamped.stop:
+                path.unlink(missing_ok=True)
+
+
+def write_stamp(path: Path, keys: Mapping[int, str]) -> None:
+    """Write the stamp of a job that has answered for these models."""
+    write_json(path, {str(shadow): key for shadow, key in keys.items()})

@@ -1,0 +1,155 @@
+"""Trained shadow models on disk: a folder shadow-{k} with the model, and a table shadow-{k}.parquet that describes its training.
+
+The table is written last. Its metadata hold the key of the training, which is the digest of all that the model depends on,
+and the digests of the model's files: a model is trained again only where they differ.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from mia_audit.errors import UserError
+from mia_audit.storage import read_table, sha256, table_metadata, write_table
+from mia_audit.storage.diverged import diverged_metadata, diverged_models
+from mia_audit.storage.stamps import STAMPS
+from mia_audit.storage.unrepeatable import unrepeatable_metadata
+from mia_audit.training.checkpoints import identity
+from mia_audit.training.report import SCHEMA
+
+if TYPE_CHECKING:
+    import numpy as np
+    from jaxtyping import Bool
+
+KEY, FILES = "key", "files"
+"""Metadata of a model's table: the key of its training, and the SHA-256 of the model's files by their path in its folder."""
+
+
+def files_read(pool: Path, architecture: Path, start: Path | None, public: bool) -> list[Path]:
+    """List the files that training reads; tables stand for the arrays beside them, whose digests they hold."""
+    weights = [start] if start else []
+    return [pool / "records.parquet", architecture, *weights, *([pool / "public.parquet"] if public else [])]
+
+
+def training_keys(
+    shadows: Iterable[int], membership: Bool[np.ndarray, "n k"], spec: Mapping[str, Any], files: Iterable[Path]
+) -> dict[int, str]:
+    """Return the key of every model's training, which has a column of `membership`.
+
+    `spec` says how the models are trained, and `files` are all that training reads besides the arrays that they vouch for.
+    Versions of packages are no part of a key: an upgrade trains no finished model again.
+    """
+    depends_on = {"spec": dict(spec), "files": {path.name: sha256(path) for path in files}}
+    return {
+        shadow: identity(shadow=shadow, members=column.nonzero()[0].tolist(), **depends_on)
+        for shadow, column in zip(shadows, membership.T, strict=True)
+    }
+
+
+def model_folder(models: Path, shadow: int) -> Path:
+    """Return the folder of a model."""
+    return models / f"shadow-{shadow}"
+
+
+def model_table(models: Path, shadow: int) -> Path:
+    """Return the table that describes a model's training; models from elsewhere have none."""
+    return models / f"shadow-{shadow}.parquet"
+
+
+def file_digests(folder: Path) -> dict[str, str]:
+    """Return the SHA-256 of every file of a model, by its path in the model's folder."""
+    paths = sorted(path for path in folder.rglob("*") if path.is_file())
+    return {path.relative_to(folder).as_posix(): sha256(path) for path in paths}
+
+
+def write_training(models: Path, shadow: int, key: str, table: pa.Table, unrepeatable: bool = False) -> None:
+    """Write the table of a model whose folder is complete, and whether an earlier run of its training gave something else."""
+    metadata = {KEY: key, FILES: file_digests(model_folder(models, shadow))}
+    metadata |= unrepeatable_metadata([shadow] if unrepeatable else [])
+    write_table(model_table(models, shadow), table, "training", len(table), metadata)
+
+
+def write_diverged(models: Path, shadow: int, key: str, reason: str) -> None:
+    """Write the table of a model whose training diverged, and which has no folder."""
+    metadata = {KEY: key, FILES: {}} | diverged_metadata({str(shadow): reason})
+    write_table(model_table(models, shadow), SCHEMA.empty_table(), "training", 0, metadata)
+
+
+def known_key(models: Path, shadow: int) -> str:
+    """Return the key under which a model was trained; empty where there is none, or its table is damaged."""
+    try:
+        return str(table_metadata(model_table(models, shadow), "training").get(KEY, ""))
+    except UserError:
+        return ""
+
+
+def finished(models: Path, shadow: int, key: str) -> pa.Table | None:
+    """Return the table of a model that was trained under a key, or that diverged; None where it is to be trained.
+
+    A model whose files are not those that its table states is said to be damaged on stderr.
+    """
+    path = model_table(models, shadow)
+    if not path.exists():
+        return None
+    try:
+        metadata = table_metadata(path, "training")
+        table = read_table(path, "training")
+    except UserError as error:
+        _warn_damaged(str(error))
+        return None
+    if metadata.get(KEY) != key:
+        return None
+    if damaged := damaged_file(models, shadow, metadata):
+        _warn_damaged(f"{damaged}: not as {path.name} beside it states")
+        return None
+    return table
+
+
+def damaged_file(models: Path, shadow: int, metadata: dict[str, Any]) -> Path | None:
+    """Return a file of a model that is missing or not the one that its table's metadata state; None where all are."""
+    folder = model_folder(models, shadow)
+    for name, digest in metadata.get(FILES, {}).items():
+        path = Path(folder, name)
+        try:
+            same = sha256(path) == digest
+        except OSError:
+            same = False
+        if not same:
+            return path
+    return None
+
+
+def _warn_damaged(why: str) -> None:
+    print(f"warning: {why}; the model is trained again", file=sys.stderr)
+
+
+def shadow_folders(models: Path, shadows: Iterable[int]) -> dict[int, Path]:
+    """Return the folders of models by number, without those whose training diverged.
+
+    UserError where a model is missing that did not diverge.
+    """
+    folders = {}
+    for shadow in shadows:
+        folder, table = model_folder(models, shadow), model_table(models, shadow)
+        if folder.is_dir():
+            folders[shadow] = folder
+        elif not (table.exists() and diverged_models(table, "training")):
+            raise UserError(
+                f"{folder}: no such model; expected shadow model {shadow}. Delete {models / STAMPS} and run again:"
+                " only what is missing is trained"
+            )
+    return folders
+
+
+def first_folder(models: Path) -> Path:
+    """Return the folder of the first model that was trained; UserError where there is none."""
+    matches = (re.fullmatch(r"shadow-(\d+)", path.name) for path in models.glob("shadow-*") if path.is_dir())
+    numbers = [int(match[1]) for match in matches if match]
+    if not numbers:
+        raise UserError(f"{models}: no folders shadow-{{k}} there; expected trained shadow models")
+    return model_folder(models, min(numbers))

@@ -1,0 +1,124 @@
+"""`mia-audit ladder`: rung by rung until the answer is narrow enough, and finished there. The workflow is a stand-in."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pytest
+import yaml
+
+from mia_audit.cli import main
+from mia_audit.config.load import check_audit
+from mia_audit.errors import UserError
+from mia_audit.storage import write_table
+
+CONFIG: dict[str, Any] = {
+    "audit": "small",
+    "datasets": {"toy": {"source": "breast_cancer"}},
+    "membership": {"models": 33, "design": "bernoulli"},
+    "until": {"auc": 0.025},
+    "architectures": {"net": {"model": "mlp"}},
+    "training": {"epochs": 1},
+    "mechanisms": {"none": {}},
+    "explainers": {"methods": ["ixg"]},
+    "evaluation": {"fprs": [0.1]},
+}
+SETTING = Path("results/small/toy/net/none-epsinf")
+
+
+@pytest.fixture
+def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, list[str]]]:
+    """Calls of the workflow, as the number of models and the words before --config; its results are written."""
+    monkeypatch.chdir(tmp_path)
+    found: list[tuple[int, list[str]]] = []
+
+    def run(config: Path, cores: int, words: list[str], checkout: Path) -> int:
+        values = dict(word.split("=", 1) for word in words[words.index("--config") + 1 :])
+        models = json.loads(values["membership"])["models"]
+        assert json.loads(values["membership"])["design"] == "bernoulli"
+        targets = words[: words.index("--config")]
+        found.append((models, targets))
+        if targets[0].endswith("000-000"):
+            assert json.loads(values["compute"])["shadows_per_job"] == 1
+            first_model()
+        elif targets[0].endswith("metrics.parquet"):
+            auc = 0.6 + 0.02 * np.random.default_rng(models).normal(size=models)
+            table = pl.DataFrame({"target": range(models), "auc": auc}).with_columns(
+                attack=pl.lit("loss-lira"), signal=pl.lit("confidence"), likelihood=pl.lit("pooled"),
+                null_control=False, members=100, non_members=100,
+            )  # fmt: skip
+            write_table(SETTING / "metrics.parquet", table.to_arrow(), "metrics", models)
+        return 0
+
+    monkeypatch.setattr("mia_audit.commands.run.start", run)
+    return found
+
+
+def first_model() -> None:
+    """A pool of 400 records, and a loss of the first model that is lower for its members."""
+    from mia_audit.pools.membership import draw_columns
+    from mia_audit.pools.section import Draw
+
+    pool, random = Path("results/small/pools/toy"), np.random.default_rng(0)
+    pool.mkdir(parents=True)
+    np.save(pool / "records.npy", random.normal(size=(400, 3)).astype(np.float32))
+    metadata = {"name": "toy", "kind": "table", "shape": [3], "classes": ["a", "b"], "features": list("xyz")}
+    labels = np.arange(400, dtype=np.int32) % 2
+    write_table(
+        pool / "records.parquet",
+        pa.table({"record": np.arange(400, dtype=np.int32), "label": labels}),
+        "records",
+        400,
+        metadata,
+    )
+    member = draw_columns(Draw(design="bernoulli"), 400, "toy", 0, [0])[:, 0]
+    loss = (random.exponential(size=400) + 1 - member).astype(np.float32)
+    columns = {
+        "shadow": np.zeros(400, np.int32),
+        "record": np.arange(400, dtype=np.int32),
+        "label": labels,
+        "loss": loss,
+    }
+    write_table(SETTING / "signals" / "gradient" / "shadow-0.parquet", pa.table(columns), "signals", 400)
+
+
+def ladder(config: dict[str, Any], *words: str) -> int:
+    Path("small.yaml").write_text(yaml.safe_dump(config))
+    return main(["ladder", "small.yaml", *words])
+
+
+def test_it_stops_where_the_interval_is_narrow_and_finishes_the_audit_there(
+    calls: list[tuple[int, list[str]]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert ladder(CONFIG) == 0
+    assert [models for models, _ in calls] == [5, 5, 9, 17, 17]
+    assert calls[-1][1] == ["--forcerun", "manifest"]
+    said = capsys.readouterr().out
+    assert "one threshold on the loss: TPR at 0.1 is" in said and "leaks: members are found" in said
+    assert "Rung 3 of 4: 17 models" in said and "Every interval is as narrow as asked" in said
+    assert "Next: 4 more models a setting" in said
+    assert "set membership.models: 17 in small.yaml" in said
+    rows = pl.read_csv("results/small/ladder.csv")
+    assert rows["models"].to_list() == [1, 1, 5, 9, 17]
+    assert rows.filter(models=17)["low"][0] < 0.6 < rows.filter(models=17)["high"][0]
+
+
+def test_without_an_aim_it_goes_on_to_the_last_rung(calls: list[tuple[int, list[str]]]) -> None:
+    assert ladder(CONFIG | {"until": {}, "ladder": [10]}) == 0
+    assert [models for models, _ in calls] == [11, 11, 33, 33]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"until": {"tpr_at_0.01": 0.1}}, r"until: unknown metric 'tpr_at_0.01'"),
+        ({"until": {"auc": 0}}, "until.auc"),
+        ({"ladder": [2]}, "ladder: 2 other models; expected at least 3"),
+    ],
+)
+def test_a_ladder_that_cannot_be(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        check_audit(CONFIG | change, "small.yaml")

@@ -1,0 +1,83 @@
+"""Trained models on disk: used again where they are what is wanted, and trained again otherwise."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from mia_audit.errors import UserError
+from mia_audit.training.report import SCHEMA
+from mia_audit.training.stored import (
+    finished,
+    first_folder,
+    shadow_folders,
+    training_keys,
+    write_diverged,
+    write_training,
+)
+
+ROWS = SCHEMA.empty_table()
+
+
+@pytest.fixture
+def models(tmp_path: Path) -> Path:
+    """Model 3 with two files, and model 4, whose training diverged."""
+    folder = tmp_path / "models" / "shadow-3"
+    (folder / "more").mkdir(parents=True)
+    (folder / "weights.safetensors").write_bytes(b"weights")
+    (folder / "more" / "masks").write_bytes(b"masks")
+    write_training(tmp_path / "models", 3, "key", ROWS)
+    write_diverged(tmp_path / "models", 4, "key", "diverged in epoch 1: nan")
+    return tmp_path / "models"
+
+
+@pytest.mark.parametrize("name", ["weights.safetensors", "more/masks"])
+@pytest.mark.parametrize("content", [b"others", None])
+def test_a_model_is_finished_under_its_key_alone_and_while_every_file_is_whole(
+    models: Path, name: str, content: bytes | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert finished(models, 3, "key") == ROWS
+    assert finished(models, 3, "another") is None and finished(models, 5, "key") is None
+    path = models / "shadow-3" / name
+    path.write_bytes(content) if content else path.unlink()
+    assert finished(models, 3, "key") is None
+    assert f"warning: {path}: not as shadow-3.parquet beside it states" in capsys.readouterr().err
+
+
+def test_a_damaged_table_is_no_table(models: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    table = models / "shadow-3.parquet"
+    table.write_bytes(table.read_bytes()[:-9])
+    assert finished(models, 3, "key") is None
+    assert f"warning: {table}: truncated" in capsys.readouterr().err
+
+
+def test_a_model_that_diverged_is_known_and_has_no_folder(models: Path) -> None:
+    assert finished(models, 4, "key") is not None
+    assert shadow_folders(models, range(3, 5)) == {3: models / "shadow-3"}
+    assert first_folder(models) == models / "shadow-3"
+
+
+def test_a_missing_model_is_named(models: Path, tmp_path: Path) -> None:
+    with pytest.raises(
+        UserError, match=r"shadow-5: no such model; expected shadow model 5\. Delete .*\.jobs and run again"
+    ):
+        shadow_folders(models, range(3, 6))
+    with pytest.raises(UserError, match="no folders shadow-"):
+        first_folder(tmp_path)
+
+
+def test_a_key_depends_on_the_models_own_column_and_on_all_that_training_reads(tmp_path: Path) -> None:
+    file = tmp_path / "records.parquet"
+    file.write_bytes(b"records")
+    member = np.array([[1, 0, 1], [0, 1, 1]], dtype=bool)
+    keys = training_keys(range(3), member, {"seed": 0}, [file])
+    assert len(set(keys.values())) == 3
+    assert training_keys(range(2), member[:, :2], {"seed": 0}, [file]) == {0: keys[0], 1: keys[1]}
+    changed = member.copy()
+    changed[0, 2] = False
+    assert training_keys(range(3), changed, {"seed": 0}, [file]) == keys | {
+        2: training_keys([2], changed[:, 2:], {"seed": 0}, [file])[2]
+    }
+    assert not set(training_keys(range(3), member, {"seed": 1}, [file]).values()) & set(keys.values())
+    file.write_bytes(b"other records")
+    assert not set(training_keys(range(3), member, {"seed": 0}, [file]).values()) & set(keys.values())

@@ -1,0 +1,93 @@
+"""An audit grows: only new models are trained, and the end is byte for byte that of an audit begun large."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mia_audit.cli import main
+from mia_audit.config.load import check_audit
+from mia_audit.planning.growth import growth
+
+from .test_faults import WHOLE, contents
+
+FIVE = (0, 1, 2, 3, 4)
+Copy = Callable[[dict[str, Any]], Any]
+AFTER = {"merge": 2, "attack": 2, "evaluate": 2, "tables": 1, "figures": 1, "report": 1, "manifest": 1}
+MORE = {"training": 2, "step_times": 1, "explanation_metrics": 1, **AFTER}
+
+
+def identities(models: Path) -> dict[str, tuple[int, int]]:
+    """Return inode and time of every model's files and table."""
+    files = [path for path in models.glob("shadow-*/**/*") if path.is_file()] + [*models.glob("shadow-*.parquet")]
+    found = {path: path.stat() for path in files}
+    return {path.relative_to(models).as_posix(): (stat.st_ino, stat.st_mtime_ns) for path, stat in found.items()}
+
+
+def test_more_models_plan_the_last_job_and_new_ones_alone(copy_of_finished: Copy, tiny: dict[str, Any]) -> None:
+    """Of 5 models in jobs of 3, the second job gets one more, and a third job two."""
+    copy = copy_of_finished(tiny | {"membership": {"models": 8}})
+    assert copy.planned() == {"membership": 1, "train": 2 * 2, "signals": 2 * 4, **MORE}
+    copy.configure(tiny | {"membership": {"models": 6}})
+    assert copy.planned() == {"membership": 1, "train": 2, "signals": 4, **MORE}
+
+
+def test_another_design_trains_every_model_again(copy_of_finished: Copy, tiny: dict[str, Any]) -> None:
+    copy = copy_of_finished(tiny | {"membership": {"models": 5, "design": "bernoulli"}})
+    assert copy.planned()["train"] == 2 * 2
+    copy.configure(tiny | {"membership": {"models": 8}, "training": tiny["training"] | {"epochs": 3}})
+    assert copy.planned()["train"] == 2 * 3, "more models hide no other change"
+
+
+def test_extend_says_what_would_be_trained_and_changes_nothing(
+    finished: Any, tiny: dict[str, Any], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mia_audit.planning.jobs.count_jobs", lambda *_, **__: {"train": 4})
+    config = finished.folder / "tiny.yaml"
+    lines = {}
+    for models in ("5", "8"):
+        assert main(["extend", str(config), "--models", models, "--checkout", str(finished.folder)]) == 0
+        lines[models] = capsys.readouterr().out
+    assert "0 models are trained; 10 stay as they are" in lines["5"]
+    assert "6 models are trained; 10 stay as they are" in lines["8"] and "again: models" not in lines["8"]
+    assert "set membership.models: 8 in the config" in lines["8"]
+    audit = check_audit(tiny | {"training": tiny["training"] | {"epochs": 3}}, "tiny.yaml")
+    assert [(one.kept, one.trained, one.again) for one in growth(audit, finished.results)] == [((), FIVE, FIVE)] * 2
+    audit = check_audit(
+        tiny | {"mechanisms": {"none": {}, "dp-sgd": {"epsilon": [2], "accountant": "rdp"}}}, "tiny.yaml"
+    )
+    assert [(one.kept, one.trained, one.again) for one in growth(audit, finished.results)] == [
+        (FIVE, (), ()),
+        ((), FIVE, ()),
+    ]
+
+
+SIGNALS = ["results/tiny/digits/vit/none-epsinf/signals.parquet"]
+
+
+@pytest.mark.parametrize(
+    "targets", [SIGNALS, pytest.param(WHOLE, marks=pytest.mark.slow)], ids=["as far as signals", "whole"]
+)
+def test_an_audit_that_grew_is_the_one_begun_large(
+    finished: Any, workflow: Any, tiny: dict[str, Any], targets: list[str]
+) -> None:
+    models = workflow.results / "digits" / "vit" / "none-epsinf" / "models"
+    workflow.configure(tiny | {"membership": {"models": 4}, "mechanisms": {"none": {}}})
+    result = workflow.run("results/tiny/digits/vit/none-epsinf/training.parquet")
+    assert result.returncode == 0, result.stdout
+    before = identities(models)
+    assert len(before) == 2 * 4
+    workflow.configure(tiny | {"membership": {"models": 5}})  # one model more, and a mechanism
+    result = workflow.run(*targets)
+    assert result.returncode == 0, result.stdout
+    after = identities(models)
+    assert before.items() <= after.items() and len(after) == 2 * 5
+    log = workflow.results / "logs" / "train" / "digits-vit-none-epsinf-003-004.log"
+    assert "shadow 3 of 3-4: already trained" in log.read_text()
+    large, grown = contents(finished.results), contents(workflow.results)
+    if targets == SIGNALS:
+        parts = ("pools/", "digits/vit/none-epsinf/models/", "digits/vit/none-epsinf/signals")
+        large = {name: data for name, data in large.items() if name.startswith(parts)}
+        grown = {name: data for name, data in grown.items() if name.startswith(parts)}
+    assert grown == large
