@@ -1,4 +1,5 @@
 # make audit    set up what is missing, run config/digits.yaml (or CONFIG=…) and print the answer
+# make release-demo  from the audit of digits through gate and release to the dossier, in results/release*
 # make test     set up what is missing, run the static checks and all tests but those marked slow or slurm
 # make test-all the same, then the tests marked slow or slurm
 # make check    set up what is missing, run the static checks alone
@@ -16,11 +17,21 @@ READY := $(VENV)/ready
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 LOCK := envs/requirements.lock
 
-.PHONY: audit test test-all tests check docs reproduce advisories lock clean
+.PHONY: audit release-demo test test-all tests check docs reproduce advisories lock clean
 
 audit: $(READY)
 	@mia-audit check --with-code $(CONFIG)
 	@snakemake --logger mia-audit --cores $(CORES) --configfile $(CONFIG)
+
+SETTING := digits/vit/dp-sgd-eps8
+
+release-demo: $(READY)
+	@snakemake --logger mia-audit --cores $(CORES) --configfile config/release.yaml
+	@mia-audit gate results/release --policy docs/examples/release_policy.yaml --json results/release-gate.json
+	@rm -rf results/release-model results/release-dossier.zip
+	@mia-audit release config/release.yaml --setting $(SETTING) --out results/release-model
+	@mia-audit dossier results/release --release results/release-model --ledger results/release.ledger \
+	  --verdicts results/release-gate.json --out results/release-dossier.zip
 
 # the static checks run beside the tests; either one that fails makes the target fail
 test: $(READY)

@@ -24,7 +24,7 @@ NAMES = {
     "run": "config cores options checkout",
     "signals": "model records labels explainers seed batch options",
 }
-"""The interface: a name that changes here needs a line in CHANGELOG.md, under Changed."""
+"""The interface, as docs/python.md and CHANGELOG.md list it too."""
 
 
 def names_of(name: str) -> str:
@@ -50,6 +50,13 @@ def test_the_names_stay_and_a_page_lists_them() -> None:
         assert [word for word in words if word] == NAMES[name].split(), name
     with pytest.raises(AttributeError):
         _ = mia.audits
+
+
+def test_a_name_that_changes_is_told_in_the_changelog() -> None:
+    told = " ".join((ROOT / "CHANGELOG.md").read_text(encoding="utf-8").split())
+    for name, parts in NAMES.items():
+        words = f"({', '.join(parts.split())})" if parts else ""
+        assert f"`mia.{name}{words}`" in told, f"CHANGELOG.md lacks `mia.{name}{words}`: tell it what changes"
 
 
 def test_importing_it_imports_nothing_heavy() -> None:

@@ -15,10 +15,10 @@ LAYERS = (
     ("commands", "reproduction"),
     ("releasing",),  # it puts a config's setting, a learner and a ledger together, and nothing below knows of releases
     ("proving",),
-    ("canaries",),
     ("planning",),
     ("config",),
     ("report",),
+    ("canaries",),
     ("evaluation",),
     ("attacks",),
     ("signals",),

@@ -1,5 +1,6 @@
 """The documentation: short lines, links that lead somewhere, and no name, key or command left out."""
 
+import csv
 import re
 import subprocess
 import sys
@@ -129,3 +130,12 @@ def test_the_page_of_agreement_is_in_step() -> None:
     """It is generated, and refuses to be where a number that is to agree does not."""
     command = [sys.executable, str(ROOT / "benchmarks" / "agreement.py"), "--check"]
     assert subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+
+def test_the_figures_of_the_page_on_trees_are_those_of_its_csv_file() -> None:
+    page = (ROOT / "docs" / "trees.md").read_text(encoding="utf-8")
+    printed = re.findall(r"\| (\d\.\d{3}) \((\d\.\d{3}) to (\d\.\d{3})\) \|", page)
+    with (ROOT / "docs" / "trees.csv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    known = [tuple(f"{float(row[f'auc_{part}']):.3f}" for part in ("mean", "low", "high")) for row in rows]
+    assert printed == known and len(known) == 18

@@ -53,6 +53,8 @@ STAGES = {
     "weights": "fetch or read published weights for shadow models to start from",
     "pretrain": "train the public model that shadow models start from",
     "train": "train the shadow models of a job that are not there yet",
+    "canary-draw": "draw the canaries of a data set for one training",
+    "canary-bounds": "train once on canaries, without a seed, and bound ε by them",
     "step-times": "write how long a training step takes under every mechanism",
     "signals": "compute the signals of some shadow models",
     "target": "take a finished model over, which is attacked with shadow models of its recipe",

@@ -8,13 +8,20 @@ class UserError(Exception):
     """A mistake in what the user gave: its message is one line that says what, where, what was expected and how to mend it."""
 
 
-class Diverged(UserError):
+class NotFinite(UserError):
+    """A model whose numbers are not finite; `reason` says that of a model that is left out."""
+
+    def __init__(self, message: str, reason: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+class Diverged(NotFinite):
     """A training whose numbers are no longer finite: in which epoch that was seen, and what was not."""
 
     def __init__(self, epoch: int, what: str) -> None:
-        super().__init__(f"training diverged in epoch {epoch}: {what}; lower the learning rate")
-        self.epoch = epoch
-        self.what = what
+        message = f"training diverged in epoch {epoch}: {what}; lower the learning rate"
+        super().__init__(message, f"diverged in epoch {epoch}: {what}")
 
 
 def suggest(name: str, known: Iterable[str]) -> str:

@@ -10,6 +10,7 @@ STAGES = {
     "Signals": ("signals", "merge", "target", "target_signals", "target_merge"),
     "Explanation metrics": ("explanation_metrics",),
     "Attacks": ("attack", "evaluate", "evaluate_groups"),
+    "Canaries": ("canary_bounds", "canary_draw"),
     "Private explanations": ("explain_privately", "explanation_signals", "black_box", "private_report"),
     "Report": ("report", "figures", "tables", "filters", "side_by_side", "manifest"),
 }

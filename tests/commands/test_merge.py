@@ -9,7 +9,7 @@ import pytest
 
 from mia_audit.cli import main
 from mia_audit.pools.store import write_membership
-from mia_audit.storage import open_table, read_table, write_table
+from mia_audit.storage import open_table, read_table, table_metadata, write_table
 
 RECORDS, SHADOWS = 6, 4
 
@@ -75,3 +75,16 @@ def test_a_truncated_table_is_named_and_never_averaged_in(
     assert merge(setting, "gradient") == 2
     assert "shadow-2.parquet: truncated or not Parquet" in capsys.readouterr().err
     assert not (setting / "signals.parquet").exists()
+
+
+def test_facts_about_models_stay_with_a_settings_training(tmp_path: Path) -> None:
+    facts: list[dict[str, object]] = [{"diverged": {"1": "why"}}, {"unrepeatable": [2]}]
+    for block, known in zip(BLOCKS, facts, strict=True):
+        table = pa.table({"shadow": pa.array([0], pa.int32())})
+        write_table(tmp_path / block / "training.parquet", table, "training", 1, known)
+    (tmp_path / "spec.json").write_text(json.dumps({"blocks": BLOCKS}))
+    out = tmp_path / "training.parquet"
+    words = ("merge", "--training", tmp_path, "--spec", tmp_path / "spec.json", "--out", out)
+    assert main([str(word) for word in words]) == 0
+    metadata = table_metadata(out, "training")
+    assert metadata["diverged"] == {"1": "why"} and metadata["unrepeatable"] == [2]

@@ -1,6 +1,7 @@
 """Specifications: all that a stage's output depends on, and nothing else, in a file named by its digest."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -285,3 +286,18 @@ def test_a_mechanism_without_a_guarantee_is_not_private_and_says_why() -> None:
     section = {"fadp-literal": {"epsilon": [3], "acknowledge_no_guarantee": True}}
     setting = report_specs.reported_settings(audit(mechanisms=section))[0]
     assert not setting.private and setting.delta is None and "private batch" in setting.no_guarantee
+
+
+def test_a_pool_depends_on_what_its_files_hold_and_not_on_their_dates(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = Path("people.csv")
+    path.write_text("age,label\n1.5,a\n2.5,b\n")
+    values = {"datasets": {"people": {"source": "table", "path": "people.csv"}}, "architectures": {"mlp": {}}}
+    audit = parse(Audit, {"audit": "a", "mechanisms": {"none": {}}, **values}, "a.yaml")
+    before = specs.PoolSpec.of(audit, "people").path(tmp_path)
+    os.utime(path, (1, 1))
+    assert specs.PoolSpec.of(audit, "people").path(tmp_path) == before
+    path.write_text("age,label\n1.5,a\n9.5,b\n")
+    assert specs.PoolSpec.of(audit, "people").path(tmp_path) != before

@@ -73,13 +73,13 @@ def test_tuning_costs_what_dp_accounting_says(mean, shape):
 @pytest.mark.parametrize(("mean", "shape"), [(4.0, 1.0), (3.0, 0.0), (6.0, 0.5)])
 def test_the_number_of_runs_has_the_distribution_that_is_charged_for(mean, shape):
     assert mean_of(gamma_of(mean, shape), shape) == pytest.approx(mean)
-    grid = (np.arange(20_000) + 0.5) / 20_000
+    grid = (np.arange(4000) + 0.5) / 4000
     runs = np.array([draw_runs(mean, shape, uniform) for uniform in grid])
     assert runs.min() == 1
-    assert runs.mean() == pytest.approx(mean, rel=5e-3)
+    assert runs.mean() == pytest.approx(mean, rel=2e-2)
     gamma = gamma_of(mean, shape)
     if shape == 1:
-        assert np.mean(runs == 2) == pytest.approx(gamma * (1 - gamma), abs=1e-3)  # geometric
+        assert np.mean(runs == 2) == pytest.approx(gamma * (1 - gamma), abs=2e-3)  # geometric
 
 
 def test_terms_survive_json_and_odd_ones_are_refused():

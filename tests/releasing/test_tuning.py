@@ -53,6 +53,7 @@ def test_the_best_is_released_for_the_price_of_the_whole(recipe, runs, capfd):
     assert "4" not in {str(value) for key, value in card["tuning"].items() if key != "candidates"}
 
 
+@pytest.mark.slow
 def test_a_killed_tuning_is_charged_whole_again(recipe, runs, monkeypatch):
     class Killed(BaseException):
         """The process ends here."""
@@ -69,16 +70,28 @@ def test_a_killed_tuning_is_charged_whole_again(recipe, runs, monkeypatch):
     assert card["privacy"]["epsilon"] > 9
 
 
-def test_what_cannot_be_tuned_is_one_line(recipe):
-    small = {"dp-sgd": {"epsilon": [0.001], "accountant": "rdp"}}
-    for setting, changes, search, match in (
-        ("rows/mlp/none-epsinf", {}, SEARCH, "with differential privacy"),
-        ("rows/mlp/dp-sgd-eps4", {}, SEARCH, "clipping is automatic"),
-        ("rows/mlp/dp-sgd-eps0.001", {"mechanisms": small}, Search(), "not enough for the best of 10 trainings"),
-        (SETTING, {"mechanisms": FLAT, "privacy": LEDGER | {"planned": [SETTING]}}, SEARCH, "none that is left|tuning"),
-        (SETTING, {"mechanisms": FLAT, "privacy": LEDGER | {"filter": "gdp"}}, SEARCH, "tuning, which a ledger"),
-    ):
+def refused(recipe, cases):
+    for setting, changes, search, match in cases:
         with pytest.raises(UserError, match=match) as caught:
             tune(recipe(setting, **changes), search, "0" * 64, Path("out"), Compute())
         assert "\n" not in str(caught.value)
         assert not Path("out").exists()
+
+
+def test_what_cannot_be_tuned_is_one_line(recipe):
+    cases = (
+        ("rows/mlp/none-epsinf", {}, SEARCH, "with differential privacy"),
+        ("rows/mlp/dp-sgd-eps4", {}, SEARCH, "clipping is automatic"),
+    )
+    refused(recipe, cases)
+
+
+@pytest.mark.slow
+def test_a_budget_or_a_ledger_that_cannot_hold_tuning_is_one_line(recipe):
+    small = {"dp-sgd": {"epsilon": [0.001], "accountant": "rdp"}}
+    cases = (
+        ("rows/mlp/dp-sgd-eps0.001", {"mechanisms": small}, Search(), "not enough for the best of 10 trainings"),
+        (SETTING, {"mechanisms": FLAT, "privacy": LEDGER | {"planned": [SETTING]}}, SEARCH, "none that is left|tuning"),
+        (SETTING, {"mechanisms": FLAT, "privacy": LEDGER | {"filter": "gdp"}}, SEARCH, "tuning, which a ledger"),
+    )
+    refused(recipe, cases)

@@ -29,6 +29,13 @@ def test_without_public_pre_training_there_is_no_job_for_it(workflow: Any, tiny:
     assert "pretrain" not in workflow.planned()
 
 
+def test_canaries_are_drawn_once_and_trained_on_once_a_setting(workflow: Any, tiny: dict[str, Any]) -> None:
+    before = workflow.planned()
+    settings = ["digits/vit/none-epsinf", "digits/vit/dp-sgd-eps8"]
+    workflow.configure(tiny | {"canaries": {"settings": settings, "count": 20}})
+    assert workflow.planned() == before | {"canary_draw": 1, "canary_bounds": 2}
+
+
 def test_an_architecture_is_explained_by_what_applies_to_it(workflow: Any, tiny: dict[str, Any]) -> None:
     tiny["architectures"]["llm"] = {"model": "locally-linear-maps", "sweep": {"maps": [1, 3]}}
     tiny["architectures"]["vit"]["mechanisms"] = {"none": {}}

@@ -79,9 +79,7 @@ rule figures:
 
 rule filters:
     input:
-        models=lambda w: files_of(
-            FILTERED[w.dataset], f"models/.jobs/{BLOCKS[0]}"
-        ),
+        models=lambda w: files_of(FILTERED[w.dataset], f"models/.jobs/{BLOCKS[0]}"),
         records="<pool>/records.npy",
         table="<pool>/records.parquet",
     output:
@@ -163,6 +161,7 @@ FINISHED = [
     "<results>/report.html",
     "<results>/provenance.json",
     *PRIVATE,
+    *expand("<results>/{setting}/canaries.csv", setting=AUDIT.canaries.settings),
 ]
 if SETTINGS:  # without: a study of private explanations alone
     FINISHED += [

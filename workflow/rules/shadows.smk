@@ -1,4 +1,5 @@
 STEP_TIMES = f"{results}/benchmarks/steps"
+REPEATS = f"{results}/benchmarks/repeats"
 
 
 rule architecture:
@@ -112,12 +113,14 @@ rule train:
         batch=AUDIT.compute.micro_batch,
         # times differ between runs: not an output, so that deleting them trains nothing again
         step_times=f"{STEP_TIMES}/{{dataset}}-{{architecture}}-{{mechanism}}-eps{{eps}}",
+        # kept from one run to the next, in order to compare them
+        repeats=f"{REPEATS}/{{dataset}}-{{architecture}}-{{mechanism}}-eps{{eps}}/{{block}}.json",
     # the shell takes folders' names, since one more function for each of thousands of jobs slows planning down
     shell:
         "mia-audit train --pool $(dirname {input.records}) --architecture {input.architecture} --public {input.public} --spec {params.spec}"
         " --shadows {wildcards.block} --threads {threads} --device {resources.device} --batch {params.batch}"
         " --checkpoints $(dirname $(dirname {output}))/.checkpoints --checkpoint-seconds {resources.checkpoint_seconds}"
-        " --keep-going {resources.keep_going} --minutes-per-model {resources.minutes_per_model} --step-times {params.step_times}"
+        " --keep-going {resources.keep_going} --minutes-per-model {resources.minutes_per_model} --step-times {params.step_times} --repeats {params.repeats}"
         " --stamp {output} --out $(dirname $(dirname {output})) --usage {params.usage} >{log} 2>&1"
 
 

@@ -12,10 +12,8 @@ import numpy as np
 
 from mia_audit.canaries.catalogue import HeldOut, kinds
 from mia_audit.canaries.folders import ASK, AUDITOR, TRAIN, Coins, write_coins, write_records
+from mia_audit.canaries.section import FEWEST
 from mia_audit.errors import UserError
-
-FEWEST = 20
-"""Fewer canaries prove nothing at any usual confidence."""
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,8 @@ import polars as pl
 from mia_audit.attacks.io.logits import confidence_of
 from mia_audit.canaries.folders import Coins
 from mia_audit.errors import UserError, first_line, suggest
+from mia_audit.evaluation.bounds_table import bounds_table
+from mia_audit.evaluation.files import Scored, metric_rows, metrics_table
 from mia_audit.learners.catalogue import open_learner
 from mia_audit.learners.protocol import Compute
 from mia_audit.pools.store import StoredRecords
@@ -99,3 +101,12 @@ def scored(scores: np.ndarray, coins: Coins, chosen: Sequence[str] = ()) -> pl.D
         "score": ranks,
     }
     return pl.DataFrame(columns).filter(pl.col("kind").is_in(list(chosen) or known))
+
+
+def bounds(table: pl.DataFrame, delta: float, confidence: float) -> pl.DataFrame:
+    """Return a row per method: the lower bound on `epsilon` at `delta` and `confidence` from scored canaries."""
+    key = ("canaries", "confidence", "none", False)
+    member, score = (table[name].to_numpy()[:, None] for name in ("member", "score"))
+    one = Scored(key, np.zeros(1, dtype=np.int32), table["canary"].to_numpy(), member == 1, score)
+    found = bounds_table(metrics_table(metric_rows(one, (), confidence)), delta, confidence, bernoulli=True)
+    return found.select("method", "epsilon", "delta", "confidence").with_columns(pl.lit(len(table)).alias("canaries"))

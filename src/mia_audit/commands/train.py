@@ -45,6 +45,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         help="folder for tables of how long steps took; outside of --out, whose bytes never differ",
     )
+    parser.add_argument(
+        "--repeats",
+        type=Path,
+        help="JSON file of digests of what came of every training, to notice a rerun that differs; outside of --out",
+    )
     add_stamp(parser)
     parser.add_argument("--out", required=True, type=Path, help="folder of the setting's models")
 
@@ -83,6 +88,7 @@ def run(options: argparse.Namespace) -> None:
     checkpoints = Checkpoints(options.checkpoints, options.checkpoint_seconds, learner.environment)
     if options.stamp:
         clear_stamps(options.stamp.parent, shadows)
-    train_block(learner.train, block, options.out, keys, checkpoints, bool(options.keep_going), options.step_times)
+    keep_going = bool(options.keep_going)
+    train_block(learner.train, block, options.out, keys, checkpoints, keep_going, options.step_times, options.repeats)
     if options.stamp:
         write_stamp(options.stamp, keys)

@@ -17,6 +17,7 @@ from pydantic import (
 )
 
 from mia_audit.attacks.section import Attacks
+from mia_audit.canaries.section import Canaries
 from mia_audit.config.architecture import MOST_SWEPT, Architecture, Under
 from mia_audit.config.target import Target
 from mia_audit.errors import suggest
@@ -141,6 +142,8 @@ class Audit(Section):
     """Attacks."""
     evaluation: Evaluation = Evaluation()
     """Evaluation."""
+    canaries: Canaries = Canaries()
+    """Canaries in one real training."""
     report: Report = Report()
     """Report."""
     privacy: Privacy = Privacy()
@@ -340,6 +343,20 @@ class Audit(Section):
                         f"{where}: ε does not reach architectures.{architecture}: its parameters are those of the config;"
                         " write a script, whose train(task) reads task.epsilon"
                     )
+        return self
+
+    @model_validator(mode="after")
+    def _canaries(self) -> Self:
+        known = [
+            f"{dataset}/{architecture}/{mechanism}-eps{epsilon}"
+            for dataset in self.datasets
+            for architecture in self.architectures
+            for mechanism, budgets in self.budgets(architecture).items()
+            for epsilon in budgets
+        ]
+        for name in self.canaries.settings:
+            if name not in known:
+                raise ValueError(f"canaries.settings: no setting '{name}': {suggest(name, known)}")
         return self
 
     def budgets(self, architecture: str) -> dict[str, tuple[str, ...]]:

@@ -110,6 +110,12 @@ class PoolSpec(Spec):
         }
         return cls(seed=audit.seed, name=dataset, dataset=Dataset(**values))
 
+    def contents(self) -> dict[str, Any]:
+        """Return the keys that were set, and the digests of the files that they name: it is their content that counts, not their date."""
+        values = super().contents()
+        files = {file: file_digest(file) for file in expand.files_of(self.dataset)}
+        return values | ({CODE: values.get(CODE, {}) | files} if files else {})
+
 
 class GroupsSpec(PoolSpec):
     """The groups of a pool's audited records."""
@@ -122,12 +128,6 @@ class GroupsSpec(PoolSpec):
             "source": section.source or dataset
         }
         return cls(seed=audit.seed, name=dataset, dataset=Dataset(**values))
-
-    def contents(self) -> dict[str, Any]:
-        """Return the keys that were set, and the digests of the files that they name: it is their content that counts, not their date."""
-        values = super().contents()
-        files = {file: file_digest(file) for file in expand.files_of(self.dataset)}
-        return values | ({CODE: values.get(CODE, {}) | files} if files else {})
 
 
 class MembershipSpec(Spec):
@@ -219,6 +219,18 @@ class TrainingSpec(Spec):
             training=Training(**section.model_dump(exclude_none=True, exclude_unset=not reads)),
             draw=expand.draw_of(audit, dataset),
         )
+
+
+class CanariesSpec(Spec):
+    """The canaries of a data set."""
+
+    count: int
+    kinds: tuple[str, ...]
+
+    @classmethod
+    def of(cls, audit: Audit) -> Self:
+        """Specify how many canaries of which kinds are drawn."""
+        return cls(count=audit.canaries.count, kinds=audit.canaries.kinds)
 
 
 class TimedSetting(Section):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mia_audit.errors import UserError
+from mia_audit.errors import NotFinite, UserError
 from mia_audit.seeds import generator
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def logits_of(answer: object, outputs: Outputs, records: Records, votes: float, 
     """Return the logits of what a model answered about records: its logits, or logarithms of smoothed probabilities.
 
     Labels count as one vote for their class. Raises UserError, which begins with `where`, for an answer of another shape or
-    kind than was declared, and for numbers that are not finite.
+    kind than was declared, and NotFinite for numbers that are not finite.
     """
     values = _as_array(answer, where)
     count, classes = len(records), records.classes
@@ -58,9 +58,10 @@ def logits_of(answer: object, outputs: Outputs, records: Records, votes: float, 
     finite = np.isfinite(values).all(axis=1)
     if not finite.all():
         row = int(finite.argmin())
-        raise UserError(
+        raise NotFinite(
             f"{where}: the output for record {records.numbers[row]} is not finite, {_shown(values[row])}:"
-            " the training diverged, or the input has missing values"
+            " the training diverged, or the input has missing values",
+            "gave outputs that are not finite",
         )
     return values if outputs == "logits" else np.asarray(np.log(smoothed(_checked(values, records, where), votes)))
 

@@ -9,6 +9,7 @@ from typing import Any
 from mia_audit.learners.naming import script_and_function
 from mia_audit.learners.user_code import user_code
 from mia_audit.registry import load_file
+from mia_audit.runtime.torchvision_guard import guard_imports
 
 
 class Script:
@@ -21,6 +22,7 @@ class Script:
         folder = str(self.path.resolve().parent)
         if folder not in sys.path:
             sys.path.append(folder)  # for modules beside the file
+        guard_imports()
         self.module: ModuleType = load_file(self.path, where)
 
     def has(self, name: str) -> bool:

@@ -7,9 +7,11 @@ torchvision names on import are declared here, without an implementation; transf
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Sequence
 from functools import cache
-from importlib.machinery import EXTENSION_SUFFIXES
-from importlib.util import find_spec
+from importlib.abc import MetaPathFinder
+from importlib.machinery import EXTENSION_SUFFIXES, ModuleSpec, PathFinder
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -40,9 +42,25 @@ def guard() -> torch.library.Library | None:
     return None
 
 
+class _BeforeTorchvision(MetaPathFinder):
+    """Finds nothing, but calls `guard` before torchvision is first imported."""
+
+    def find_spec(self, name: str, path: Sequence[str] | None, target: object = None) -> ModuleSpec | None:
+        if name == "torchvision" and self in sys.meta_path:
+            sys.meta_path.remove(self)
+            guard()
+        return None
+
+
+def guard_imports() -> None:
+    """Guard an import of torchvision by code that does not know of this, such as a user's or a library's."""
+    if not any(isinstance(finder, _BeforeTorchvision) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _BeforeTorchvision())
+
+
 def _extension() -> Path | None:
     """Find torchvision's compiled extension without importing torchvision; None where torchvision is not installed."""
-    spec = find_spec("torchvision")
+    spec = PathFinder.find_spec("torchvision")  # past the other finders, one of which calls this
     if spec is None:
         return None
     folders = [Path(folder) for folder in spec.submodule_search_locations or ()]

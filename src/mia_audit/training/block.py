@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
-from mia_audit.errors import Diverged, UserError
+from mia_audit.errors import NotFinite, UserError
 from mia_audit.runtime.progress import reporter
 from mia_audit.storage import atomic_folder
 from mia_audit.training.checkpoints import Checkpoint, identity
+from mia_audit.training.repeats import Repeats
 from mia_audit.training.report import ReportsTraining, TrainingReport, report_from_logits, training_table
 from mia_audit.training.step_times import StepTimer, write_step_time
 from mia_audit.training.stored import finished, model_folder, model_table, write_diverged, write_training
@@ -99,19 +100,24 @@ def train_block(
     checkpoints: Checkpoints,
     keep_going: bool,
     step_times: Path | None = None,
+    repeats: Path | None = None,
 ) -> None:
     """Train a block's models and write shadow-{k}/ and shadow-{k}.parquet for each to the folder `models`.
 
     `keys` has the key of every model, the digest of all that it depends on: a model that is there under its key is kept as it
-    is. How long the steps of the others took is written to the folder `step_times`. With `keep_going`, a model whose training
-    diverges is left out and its table records it; without, it is a UserError that names the model.
+    is. How long the steps of the others took is written to the folder `step_times`, and digests of what came of their
+    trainings to the file `repeats`; a model's table says where an earlier run of the same training gave something else. With
+    `keep_going`, a model whose training diverges, or whose outputs are not finite, is left out and its table records it;
+    without, it is a UserError that names the model.
     """
+    results = Repeats.read(repeats)
     tables: list[pa.Table] = []
     with reporter() as progress:
         for column, shadow in enumerate(block.shadows):
             known = finished(models, shadow, keys[shadow])
             if known is not None and (len(known) or keep_going):
                 tables.append(known)
+                results.keep(shadow, checkpoints.of(shadow, keys[shadow]).key)
                 print(f"{block.label(shadow)}: already trained", file=sys.stderr)
                 continue
             members = block.membership[:, column]
@@ -133,28 +139,33 @@ def train_block(
             )
             try:
                 model = train(task)
-            except Diverged as error:
+                report = report_of(model, task)
+            except NotFinite as error:
                 if not keep_going:
                     raise UserError(
                         f"shadow {shadow} of {block.setting}: {error}, or leave such models out: compute.keep_going: true"
                     ) from None
-                reason = f"diverged in epoch {error.epoch}: {error.what}"
+                reason = error.reason
                 model_table(models, shadow).unlink(missing_ok=True)
                 shutil.rmtree(model_folder(models, shadow), ignore_errors=True)
                 write_diverged(models, shadow, keys[shadow], reason)
                 progress.end(f"left out, {reason}")
             else:
-                report = report_of(model, task)
                 progress.end(summary_line(report))
                 model_table(models, shadow).unlink(missing_ok=True)  # it may speak of another model
                 with atomic_folder(model_folder(models, shadow)) as folder:
                     model.save(folder)
                 tables.append(training_table(shadow, report))
-                write_training(models, shadow, keys[shadow], tables[-1])
+                results.add(shadow, checkpoint.key, tables[-1], report.outputs)
+                unrepeatable = shadow in results.unrepeatable
+                write_training(models, shadow, keys[shadow], tables[-1], unrepeatable)
                 if step_times:
                     write_step_time(step_times, shadow, timer.milliseconds)
             checkpoint.remove()
     _warn_of_delta([table for table in tables if len(table)], block.mechanism_name)
+    if results.unrepeatable:
+        print(f"warning: {block.setting}: {results.sentence}", file=sys.stderr)
+    results.write(repeats)
 
 
 def report_of(model: Trained, task: TrainingTask) -> TrainingReport:

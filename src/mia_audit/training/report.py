@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -71,6 +72,8 @@ class TrainingReport:
     test_loss: float
     persons: int | None = field(default=None, kw_only=True)
     """The persons of the training set, where the guarantee is about them."""
+    outputs: str = field(default="", kw_only=True)
+    """The SHA-256 of the outputs for all records, where they were asked for."""
 
 
 @runtime_checkable
@@ -104,6 +107,7 @@ def report_from_logits(logits: Float[np.ndarray, "n C"], task: TrainingTask) -> 
         test_accuracy=mean(hits[~members]),
         train_loss=mean(losses[members]),
         test_loss=mean(losses[~members]),
+        outputs=sha256(np.ascontiguousarray(logits).tobytes()).hexdigest(),
     )
 
 

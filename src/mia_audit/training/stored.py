@@ -18,6 +18,7 @@ from mia_audit.errors import UserError
 from mia_audit.storage import read_table, sha256, table_metadata, write_table
 from mia_audit.storage.diverged import diverged_metadata, diverged_models
 from mia_audit.storage.stamps import STAMPS
+from mia_audit.storage.unrepeatable import unrepeatable_metadata
 from mia_audit.training.checkpoints import identity
 from mia_audit.training.report import SCHEMA
 
@@ -66,9 +67,10 @@ def file_digests(folder: Path) -> dict[str, str]:
     return {path.relative_to(folder).as_posix(): sha256(path) for path in paths}
 
 
-def write_training(models: Path, shadow: int, key: str, table: pa.Table) -> None:
-    """Write the table of a model whose folder is complete."""
+def write_training(models: Path, shadow: int, key: str, table: pa.Table, unrepeatable: bool = False) -> None:
+    """Write the table of a model whose folder is complete, and whether an earlier run of its training gave something else."""
     metadata = {KEY: key, FILES: file_digests(model_folder(models, shadow))}
+    metadata |= unrepeatable_metadata([shadow] if unrepeatable else [])
     write_table(model_table(models, shadow), table, "training", len(table), metadata)
 
 

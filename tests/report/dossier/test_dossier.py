@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from mia_audit.cli import main
-from mia_audit.privacy.ledger import Entry, Header, Ledger
+from mia_audit.privacy.dataset_ledger import Terms, charge, entry
+from mia_audit.privacy.spending import Gaussian
 from mia_audit.report.dossier.contents import gather
 from mia_audit.report.dossier.crate import write_dossier
 from mia_audit.report.dossier.questions import DPIA, NIST, answers
@@ -26,19 +27,17 @@ def papers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     release = folder / "release"
     release.mkdir()
     privacy = {"epsilon": 7.9, "delta": 1e-6, "unit": "record", "adjacency": "one record more or less"}
-    total = {"epsilon": 9.5, "delta": 1e-5, "composed_by": "a filter of Rényi DP"}
     card = {
         "audit": {"name": "toy", "id": "1f"},
         "setting": {"name": SETTING},
         "privacy": privacy | {"sampling": "poisson", "accountant": "pld", "steps": 60, "clipping": "flat"},
         "assumptions": ["The key stays secret."],
-        "ledger": total,
     }
     write_json(release / "card.json", card)
     (release / "card.md").write_text("# A toy")
     (release / "weights.safetensors").write_bytes(b"weights")
-    with Ledger(folder / "ledger", Header("record", "add-remove", {"kind": "data set"})) as ledger:
-        ledger.append([Entry("release", "record", "add-remove", {"noise_multiplier": 1.0, "steps": 3})])
+    charged = entry("release", "record", Gaussian(2.0), {"id": "1f"})
+    charge(folder / "ledger", Terms("toy", "record", 9.0, 1e-5), [charged])
     write_json(folder / "gate.json", {"audit": "toy", "verdict": "pass", "conclusion": "The policy is met."})
     return {"release": release, "ledger": folder / "ledger", "verdicts": folder / "gate.json"}
 
@@ -115,9 +114,9 @@ def test_answers_come_in_order_from_files_of_the_dossier(dossier: Path) -> None:
         assert [name for name in one["sources"] if not (dossier / name).exists() and "tables/" not in name] == []
     by_title = dict(zip(titles, listed, strict=True))
     assert by_title["ε"]["answer"][0] == "The released model: ε = 7.90."
-    assert by_title["ε"]["sources"] == ["release/card.json", "provenance.json"]
+    assert by_title["ε"]["sources"] == ["release/card.json", "provenance.json", "ledger.json"]
     assert "1 entry (release)" in by_title["Composition"]["answer"][0]
-    assert "ε = 9.50 at δ = 1e-05, by a filter of Rényi DP" in by_title["Composition"]["answer"][1]
+    assert "at δ = 1e-05, by a filter of Rényi DP" in by_title["Composition"]["answer"][1]
     assert "The key stays secret." in by_title["Mechanism"]["answer"]
     assert "ε ≥" in by_title["Verification"]["answer"][0]
     assert by_title["Necessity and proportionality"]["answer"] == []
@@ -146,6 +145,24 @@ def test_an_audit_alone_has_its_answers_too(ended: Path) -> None:
     unprotected = {question.title: answer for question, answer in answers(gather(ended, setting="toy/net/none-epsinf"))}
     assert "no ε is finite" in unprotected["ε"].sentences[0]
     assert unprotected["What is protected"].sentences == ("Nothing is protected by differential privacy.",)
+
+
+def test_bounds_from_canaries_are_part_of_the_verification(ended: Path, tmp_path: Path) -> None:
+    import shutil
+
+    root = tmp_path / "results"
+    shutil.copytree(ended, root)
+    row = "one-run-f-dp,1.2,0.00001,0.95,400"
+    (root / SETTING / "canaries.csv").write_text(f"method,epsilon,delta,confidence,canaries\n{row}\n")
+    contents = gather(root, setting=SETTING)
+    (verified,) = [answer for question, answer in answers(contents) if question.title == "Verification"]
+    assert (
+        f"{SETTING}: 400 canaries in one training, trained as a release is, prove ε ≥ 1.20 at δ = 10⁻⁵."
+        in verified.sentences
+    )
+    write_dossier(contents, tmp_path / "out")
+    assert (tmp_path / "out" / SETTING / "canaries.csv").exists()
+    assert violations(tmp_path / "out") == []
 
 
 def test_a_zip_file_holds_the_same(ended: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
+import numpy as np
 import pytest
 import yaml
 
 from mia_audit.cli import main
+from mia_audit.pools.groups import Grouping, write_groups
 from mia_audit.report.data.find import find
 from mia_audit.report.data.finished import finished
 from mia_audit.report.data.provenance import provenance
@@ -67,8 +70,6 @@ def test_every_criterion_has_its_verdict(ended: Path) -> None:
 
 
 def test_a_claim_below_the_lower_bound_fails(ended: Path, tmp_path: Path) -> None:
-    import shutil
-
     shutil.copytree(ended, tmp_path / "copy")
     sources = json.loads((ended / "provenance.json").read_text())
     (leaking,) = [one for one in sources["settings"] if one["path"] == LEAKS]
@@ -80,8 +81,18 @@ def test_a_claim_below_the_lower_bound_fails(ended: Path, tmp_path: Path) -> Non
 def test_too_few_models_fail_and_an_unknown_group_cannot_be_told(ended: Path) -> None:
     found = verdicts(ended, settings=[HOLDS], models=13, groups={"auc": 0.9, "columns": ["site"]})
     assert found["models attacked", HOLDS].verdict == Verdict.FAIL
-    assert "no column 'site'; it has record, label" in found["AUC per site", HOLDS].note
+    assert "no groups by 'site'; it has record, label" in found["AUC per site", HOLDS].note
     assert {setting for _, setting in found} == {HOLDS}
+
+
+def test_groups_of_the_data_set_are_judged(ended: Path, tmp_path: Path) -> None:
+    root, pool = tmp_path / "copy", Path("pools", "toy")
+    shutil.copytree(ended, root)
+    site = np.arange(300) % 2
+    write_groups(root / pool / "groups.parquet", [Grouping("site", ("north", "south"), site)], 300)
+    found = verdicts(root, settings=[LEAKS], groups={"auc": 0.6, "columns": ["site"]})["AUC per site", LEAKS]
+    assert found.verdict == Verdict.FAIL
+    assert found.note.endswith(("site north", "site south"))
 
 
 def gate(folder: Path, root: Path, policy: Any, *words: str) -> int:

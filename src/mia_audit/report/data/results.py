@@ -21,6 +21,7 @@ from mia_audit.explanation_metrics.summary import per_model
 from mia_audit.pools.store import read_persons
 from mia_audit.report.data.spec import Setting, Spec
 from mia_audit.storage import given_digest, open_table, read_frame, table_metadata
+from mia_audit.storage.unrepeatable import unrepeatable_models
 
 if TYPE_CHECKING:
     from mia_audit.report.data.private import Studied
@@ -80,6 +81,16 @@ class Results:
             else None
             for setting in self.spec.settings
         ]
+
+    @cached_property
+    def unrepeatable(self) -> dict[Setting, list[int]]:
+        """The models that gave something else when they were trained again from the same seed, by setting."""
+        found = {
+            setting: unrepeatable_models(self._file(setting, "training.parquet"))
+            for setting in self.spec.settings
+            if setting.trained
+        }
+        return {setting: models for setting, models in found.items() if models}
 
     @cached_property
     def curves(self) -> dict[Any, tuple[np.ndarray, np.ndarray, np.ndarray]]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import json
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -18,7 +20,7 @@ from mia_audit.storage.manifest import MANIFEST, SIGNATURE
 
 CARD, CARD_TEXT = "card.json", "card.md"
 LEDGER, VERDICTS, CONFIG, PAGE, ANSWERS = "ledger.json", "gate.json", "config.yaml", "dossier.html", "dossier.json"
-REPORT = "report.html"
+REPORT, CANARIES = "report.html", "canaries.csv"
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,17 @@ class Contents:
         """The settings that the dossier is about."""
         return [one for one in self.findings.settings if self.setting in ("", one.setting.path)]
 
+    def canaries(self, finding: Finding) -> Iterator[tuple[list[dict[str, str]], str]]:
+        """Yield the bounds from canaries of a setting, where there are any, and the path of their file."""
+        name = f"{finding.setting.path}/{CANARIES}"
+        path = self.results.root / name
+        if path.is_file():
+            with path.open(encoding="utf-8", newline="") as file:
+                rows = list(csv.DictReader(file))
+            if not rows or not {"method", "epsilon", "delta", "canaries"} <= set(rows[0]):
+                raise UserError(f"{path}: damaged; expected what mia-audit canary-bounds writes")
+            yield rows, name
+
     def files(self) -> Iterator[tuple[Path, str]]:
         """Yield the files that are copied, each with its path in the dossier."""
         root = self.results.root
@@ -61,6 +74,9 @@ class Contents:
             for path in sorted((root / folder).rglob("*")):
                 if path.is_file() and not path.is_symlink():
                     yield path, path.relative_to(root).as_posix()
+        for finding in self.chosen:
+            for _, name in self.canaries(finding):
+                yield root / name, name
         if self.release:
             for path in sorted(self.release.iterdir()):
                 if path.is_file() and not path.is_symlink() and _is_paper(path.name):
@@ -105,12 +121,12 @@ def _json(path: Path, expected: str) -> dict[str, Any]:
 
 
 def _ledger(path: Path) -> dict[str, Any]:
-    """Return an extract of a ledger: its terms, entries, and the digest that stands for all of it."""
+    """Return an extract of a data set's ledger: its terms, entries and total, and the digest that stands for all of it."""
     from dataclasses import asdict
 
-    from mia_audit.privacy.ledger import read
+    from mia_audit.privacy.dataset_ledger import read_ledger, total_of
 
-    header, entries, head = read(path)
+    header, entries, head = read_ledger(path)
     return {
         "file": path.name,
         "id": header.id,
@@ -118,5 +134,11 @@ def _ledger(path: Path) -> dict[str, Any]:
         "adjacency": header.adjacency,
         "terms": dict(header.terms),
         "entries": [asdict(entry) for entry in entries],
+        "total": {name: _finite(value) for name, value in asdict(total_of(header, entries)).items()},
         "head": head,
     }
+
+
+def _finite(value: Any) -> Any:
+    """Return None for a number that JSON does not have, and for an ε that is not finite."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from mia_audit.errors import UserError
 from mia_audit.report.data.finished import PROVENANCE
-from mia_audit.report.dossier.contents import ANSWERS, CONFIG, LEDGER, PAGE, REPORT, VERDICTS, Contents
+from mia_audit.report.dossier.contents import ANSWERS, CANARIES, CONFIG, LEDGER, PAGE, REPORT, VERDICTS, Contents
 from mia_audit.report.dossier.questions import answers
 from mia_audit.report.page.policy import policy
 from mia_audit.sanitise import html
@@ -188,7 +188,9 @@ def _crate(contents: Contents, made: Path, licence: str, controller: str) -> ROC
         )
     )
     audited = [
-        by_name[name] for name in by_name if name.startswith(("tables/", "figures/")) or name in (REPORT, PROVENANCE)
+        by_name[name]
+        for name in by_name
+        if name.startswith(("tables/", "figures/")) or name in (REPORT, PROVENANCE) or name.endswith(CANARIES)
     ]
     answered = [by_name[name] for name in (PAGE, ANSWERS, LEDGER) if name in by_name]
     released = [by_name[name] for name in by_name if name.startswith("release/")]

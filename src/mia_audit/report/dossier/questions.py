@@ -11,11 +11,12 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from mia_audit.evaluation.bounds_table import ONE_RUN
 from mia_audit.report.data.findings import Finding
 from mia_audit.report.data.finished import PROVENANCE
 from mia_audit.report.data.provenance import guarantee
 from mia_audit.report.dossier.contents import CARD, CONFIG, LEDGER, REPORT, VERDICTS, Contents
-from mia_audit.report.text.formatting import at_least, at_most, count, joined, percent, power
+from mia_audit.report.text.formatting import at_least, at_most, count, joined, percent, power, significant
 from mia_audit.report.text.statements import guarantee_sentence, no_guarantee_sentence
 from mia_audit.storage.manifest import MANIFEST, SIGNATURE
 
@@ -71,8 +72,9 @@ def _epsilon(contents: Contents) -> Answer:
     for one in contents.chosen:
         sentences.append(f"The audited models of {_spent(one)}.")
         sources.append(PROVENANCE)
-    if total := contents.card.get("ledger"):
+    if total := contents.ledger.get("total"):
         sentences.append(f"{_total(total)}.")
+        sources.append(LEDGER)
     return Answer(
         tuple(sentences), tuple(dict.fromkeys(sources)), "Is this ε small enough for these data and this purpose?"
     )
@@ -85,9 +87,7 @@ def _promised(epsilon: Any) -> str:
 def _total(total: Mapping[str, Any]) -> str:
     """Say what all that was released of the records comes to."""
     promised = f"{_promised(total.get('epsilon'))} at δ = {float(total['delta']):g}"
-    return (
-        f"Everything in the ledger of the data set when the model was released: {promised}, by {total['composed_by']}"
-    )
+    return f"Everything in the ledger of the data set: {promised}, by {total['composed_by']}"
 
 
 def _spent(finding: Finding) -> str:
@@ -137,7 +137,7 @@ def _mechanism(contents: Contents) -> Answer:
         else:
             sentences.append(f"{one.setting.path}: no noise, no clipping, no guarantee.")
     terms = contents.promise
-    stated = [f"{name.replace('_', ' ')}: {terms[name]}" for name in CARD_TERMS if terms.get(name) is not None]
+    stated = [f"{name.replace('_', ' ')}: {_stated(terms[name])}" for name in CARD_TERMS if terms.get(name) is not None]
     if stated:
         sentences.append(f"The released model: {'; '.join(stated)}.")
     if assumed := contents.card.get("assumptions"):
@@ -147,6 +147,10 @@ def _mechanism(contents: Contents) -> Answer:
 
 
 CARD_TERMS = ("accountant", "noise_multiplier", "sampling", "sampling_rate", "steps", "clipping", "noise")
+
+
+def _stated(value: Any) -> str:
+    return significant(value) if isinstance(value, float) else str(value)
 
 
 def _protected(contents: Contents) -> Answer:
@@ -191,9 +195,7 @@ def _composition(contents: Contents) -> Answer:
         f"The ledger {contents.ledger['id']} of the data set has {count(len(contents.ledger['entries']), 'entry', 'entries')}"
         f" ({names}), for one {contents.ledger['unit']}, adjacency {contents.ledger['adjacency']}."
     )
-    total = contents.card.get("ledger")
-    composed = (f"{_total(total)}.",) if total else ()
-    return Answer((sentence, *composed), (LEDGER, *((RELEASE_CARD,) if total else ())), asked)
+    return Answer((sentence, f"{_total(contents.ledger['total'])}."), (LEDGER,), asked)
 
 
 def _verified(contents: Contents) -> Answer:
@@ -207,6 +209,14 @@ def _verified(contents: Contents) -> Answer:
         if one.null:
             holds = "holds" if one.null.sound else "does not hold: the audit is not to be relied on"
             sentences.append(f"The null control of {one.setting.path} {holds}.")
+        for canaries, name in contents.canaries(one):
+            best = max(float(row["epsilon"]) for row in canaries if row["method"] in ONE_RUN)
+            proved = f"prove ε {at_least(best)}" if best >= 0.01 else "prove no ε above 0"
+            number = count(int(canaries[0]["canaries"]), "canary", "canaries")
+            sentences.append(
+                f"{one.setting.path}: {number} in one training, trained as a release is, {proved} at δ = {power(float(canaries[0]['delta']))}."
+            )
+            sources.append(name)
     sentences.append(
         "Attacks can refute a claim and never prove it: the guarantee rests on the mechanism's proof, its implementation and"
         " the randomness of the machine that trained the model."

@@ -5,15 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
 import polars as pl
 
 from mia_audit.attacks.persons import NONE, PERSON
 from mia_audit.evaluation.files import Scored, read_scores
 from mia_audit.evaluation.summary import with_units
+from mia_audit.pools.groups import Grouping, read_groups
 from mia_audit.report.data.findings import Finding, estimate
 from mia_audit.report.data.provenance import guarantee
 from mia_audit.report.data.results import Results
@@ -119,20 +121,21 @@ def groups(case: Case) -> Iterator[Judged]:
     limits = case.policy.groups
     if limits is None:
         return
-    path = case.results.root / "pools" / case.finding.setting.pool / "records.parquet"
+    pool = case.results.root / "pools" / case.finding.setting.pool
     by = " and ".join(limits.columns)
     asked: list[tuple[str, float | None, float]] = []
     asked += [(f"AUC per {by}", None, limits.auc)] if limits.auc is not None else []
     asked += [(f"TPR at an FPR of {fpr:g} per {by}", fpr, limit) for fpr, limit in limits.tpr_at_fpr.items()]
-    if missing := _missing(path, limits.columns):
+    columns = _columns(pool)
+    if absent := [name for name in limits.columns if name not in columns]:
+        note = f"the pool has no groups by '{absent[0]}'; it has {', '.join(columns)}" if columns else NO_POOL
         yield from (
-            case.judged(name, Verdict.CANNOT_TELL, "unknown", f"at most {limit:g}", missing) for name, _, limit in asked
+            case.judged(name, Verdict.CANNOT_TELL, "unknown", f"at most {limit:g}", note) for name, _, limit in asked
         )
         return
-    columns = read_table(path, "records", limits.columns)
     for name, fpr, limit in asked:
         records = case.record_scores[0].record
-        masks = intervals.groups_of({column: columns[column].to_numpy()[records] for column in limits.columns})
+        masks = intervals.groups_of({name: columns[name]()[records] for name in limits.columns})
         found = intervals.worst_group(case.record_scores, masks, fpr, case.policy.confidence)
         unknown = (
             f"{found.of}: too few non-members for that FPR"
@@ -142,13 +145,28 @@ def groups(case: Case) -> Iterator[Judged]:
         yield case.held_to(name, found, limit, unknown)
 
 
-def _missing(path: Path, columns: tuple[str, ...]) -> str:
-    """Say why records cannot be grouped by the columns; empty where they can."""
-    if not path.exists():
-        return "the audit has no pool, whose columns make the groups"
-    names = open_table(path, "records").schema_arrow.names
-    absent = [column for column in columns if column not in names]
-    return f"records.parquet has no column '{absent[0]}'; it has {', '.join(names)}" if absent else ""
+NO_POOL = "the audit has no pool, whose columns make the groups"
+
+
+def _columns(pool: Path) -> dict[str, Callable[[], np.ndarray]]:
+    """Return what a pool's records can be grouped by: the data set's `groups`, and the columns of its table of records."""
+    found: dict[str, Callable[[], np.ndarray]] = {}
+    if (pool / "records.parquet").exists():
+        for name in open_table(pool / "records.parquet", "records").schema_arrow.names:
+            found[name] = partial(_column, pool / "records.parquet", name)
+    if (pool / "groups.parquet").exists():
+        found |= {one.name: partial(_labels, one) for one in read_groups(pool / "groups.parquet")}
+    return found
+
+
+def _column(path: Path, name: str) -> np.ndarray:
+    values: np.ndarray = read_table(path, "records", [name])[name].to_numpy()
+    return values
+
+
+def _labels(grouping: Grouping) -> np.ndarray:
+    values: np.ndarray = np.asarray(grouping.labels)[grouping.of]
+    return values
 
 
 def most_exposed(case: Case) -> Iterator[Judged]:

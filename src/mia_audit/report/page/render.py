@@ -50,6 +50,7 @@ from mia_audit.report.text.statements import (
     randomness_sentence,
     sampling_name,
     scope,
+    unrepeatable_sentences,
 )
 from mia_audit.sanitise import html, html_json
 
@@ -88,15 +89,14 @@ def render(results: Results, findings: Findings, sources: Mapping[str, Any]) -> 
     null = null_layout(findings, level)
     models = models_layout(results, findings)
     private = [finding for finding in findings.settings if finding.setting.private]
+    gaps, unstable = gap_sentences(spec.gaps), unrepeatable_sentences(results)
+    facts = (*corrections(results), *readings(results), gaps, *unstable)
+    opening = (scope(results, findings), *facts)
     judged = _judged(results, findings) if spec.policy else []
     return template.render(
         title=spec.title or spec.audit,
         version=sources["versions"].get("mia-audit", ""),
-        scope=" ".join(
-            filter(
-                None, (scope(results, findings), *corrections(results), *readings(results), gap_sentences(spec.gaps))
-            )
-        ),
+        scope=" ".join(filter(None, opening)),
         cautions=cautions(results, findings),
         contents=_contents(
             {

@@ -1,0 +1,70 @@
+"""What came of every training, as digests that outlive the models: a training that is repeated has to give the same.
+
+They are kept below benchmarks/, outside of everything whose bytes are the same after every run.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import pyarrow as pa
+
+from mia_audit.runtime.processor import processor_names
+from mia_audit.storage import write_json
+from mia_audit.training.checkpoints import identity
+
+
+class Repeats:
+    """The distinct results of trainings that depend on the same things, by the identity of what they depend on.
+
+    `known` are the results of earlier runs.
+    """
+
+    def __init__(self, known: Mapping[str, list[str]]) -> None:
+        self._known = known
+        self._own: dict[str, list[str]] = {}
+        self.unrepeatable: list[int] = []
+        """The numbers of the models that gave something else in an earlier run."""
+
+    @classmethod
+    def read(cls, path: Path | None) -> Repeats:
+        """Read the results of a setting from a block's file and the others in its folder; what cannot be read is no result."""
+        known: dict[str, list[str]] = {}
+        for other in sorted(path.parent.glob("*.json")) if path else []:
+            try:
+                found = json.loads(other.read_text(encoding="utf-8"))
+                for key, digests in found.items():
+                    known[key] = sorted({*known.get(key, []), *map(str, digests)})
+            except (OSError, ValueError, AttributeError, TypeError):
+                continue
+        return cls(known)
+
+    def add(self, shadow: int, key: str, table: pa.Table, outputs: str) -> None:
+        """Add what came of a model's training: its rows of training.parquet, and the digest of its outputs, if known."""
+        self._note(shadow, key, [identity(table=table.to_pydict(), outputs=outputs)])
+
+    def keep(self, shadow: int, key: str) -> None:
+        """Keep what is known of a model that this run did not train."""
+        self._note(shadow, key, [])
+
+    def _note(self, shadow: int, training: str, digests: list[str]) -> None:
+        key = identity(training=training, processors=processor_names())  # another processor rounds differently
+        self._own[key] = sorted({*self._known.get(key, []), *digests})
+        if len(self._own[key]) > 1:
+            self.unrepeatable.append(shadow)
+
+    @property
+    def sentence(self) -> str:
+        """Say which models gave something else."""
+        numbers = ", ".join(map(str, self.unrepeatable))
+        return (
+            f"trained again from the same seed, shadow models {numbers} gave other results than before: something in their"
+            " training does not follow from the seed; the report says so"
+        )
+
+    def write(self, path: Path | None) -> None:
+        """Write the results of this run's models."""
+        if path:
+            write_json(path, self._own)
