@@ -118,6 +118,5 @@ def test_a_training_that_diverges_is_stopped_in_the_epoch_that_shows_it(
 ) -> None:
     training = Training(epochs=epochs, batch=40, optimizer="sgd", learning_rate=rate, schedule="constant")
     job = job_for(mlp, training)
-    with pytest.raises(Diverged, match=f"training diverged in epoch [12]: {message}") as caught:
+    with pytest.raises(Diverged, match=f"training diverged in epoch [12]: {message}"):
         fit(job, mechanisms["none"](Mechanism(mechanism="none"), job), *table)
-    assert caught.value.epoch <= epochs
