@@ -79,10 +79,10 @@ def test_a_truncated_table_is_named_and_never_averaged_in(
 
 def test_facts_about_models_stay_with_a_settings_training(tmp_path: Path) -> None:
     facts: list[dict[str, object]] = [{"diverged": {"1": "why"}}, {"unrepeatable": [2]}]
-    for block, known in zip(BLOCKS, facts, strict=True):
-        table = pa.table({"shadow": pa.array([0], pa.int32())})
-        write_table(tmp_path / block / "training.parquet", table, "training", 1, known)
-    (tmp_path / "spec.json").write_text(json.dumps({"blocks": BLOCKS}))
+    for shadow, known in enumerate(facts):
+        table = pa.table({"shadow": pa.array([shadow], pa.int32())})
+        write_table(tmp_path / f"shadow-{shadow}.parquet", table, "training", 1, known)
+    (tmp_path / "spec.json").write_text(json.dumps({"models": len(facts)}))
     out = tmp_path / "training.parquet"
     words = ("merge", "--training", tmp_path, "--spec", tmp_path / "spec.json", "--out", out)
     assert main([str(word) for word in words]) == 0

@@ -1,9 +1,9 @@
 """A block of models that no one knows: what came of their trainings is remembered, and models that are not finite are left out."""
 
 import json
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +17,8 @@ from mia_audit.runtime import processor
 from mia_audit.storage.diverged import diverged_models
 from mia_audit.storage.unrepeatable import unrepeatable_models
 from mia_audit.training.block import Block, Checkpoints, train_block
-from mia_audit.training.checkpoints import identity
 from mia_audit.training.section import Training
+from mia_audit.training.stored import model_table
 from mia_audit.training.task import Records, TrainingTask
 
 COUNT = 6
@@ -39,33 +39,27 @@ class Constant:
 
 
 @pytest.fixture
-def train(tmp_path: Path) -> Callable[..., list[Path]]:
-    """Train three models anew, whose margins a function of the task says, and return their tables."""
+def train(tmp_path: Path) -> Callable[..., Path]:
+    """Train a block of three models, whose margins a function of the task says, and return the table of model 1."""
     metadata = {"kind": "table", "shape": [2], "classes": ["a", "b"]}
     values = np.zeros((COUNT, 2), dtype=np.float32)
     records = Records(values, np.arange(COUNT) % 2, metadata, np.arange(COUNT))
     membership = np.arange(3 * COUNT).reshape(COUNT, 3) % 2 == 0
 
-    runs = count()
-
-    def run(margin: Callable[[TrainingTask], float], shadows: range = range(3), **options: Any) -> list[Path]:
+    def run(margin: Callable[[TrainingTask], float], shadows: range = range(3), **options: Any) -> Path:
         columns = membership[:, shadows.start : shadows.stop]
         block = Block(
             0, "toy", "net", "none", "inf", shadows, columns, records, Training(), Mechanism(mechanism="none")
         )
         name = f"{shadows.start}-{shadows.stop - 1}"
         options = {"keep_going": False, "repeats": tmp_path / "repeats" / f"{name}.json"} | options
-        spec = options.pop("spec", 0)
-        keys = {shadow: identity(spec=spec, shadow=shadow) for shadow in shadows}
-        models = tmp_path / f"run-{next(runs)}"
+        spec, models = options.pop("spec", 0), tmp_path / name
+        shutil.rmtree(models, ignore_errors=True)  # models that are there are not trained again
+        keys = {shadow: f"{spec}, {shadow}" for shadow in shadows}
         train_block(lambda task: Constant(margin(task)), block, models, keys, Checkpoints(None, 60, {}), **options)
-        return [models / f"shadow-{shadow}.parquet" for shadow in shadows]
+        return model_table(models, 1)
 
     return run
-
-
-def unrepeatable(tables: list[Path]) -> list[int]:
-    return [shadow for table in tables for shadow in unrepeatable_models(table)]
 
 
 def by_seed(task: TrainingTask) -> float:
@@ -73,36 +67,36 @@ def by_seed(task: TrainingTask) -> float:
 
 
 def test_a_rerun_that_differs_is_said_once_and_remembered(
-    train: Callable[..., list[Path]], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    train: Callable[..., Path], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     chance = iter(np.random.default_rng(0).random(100))
 
     def one_by_chance(task: TrainingTask) -> float:
         return next(chance) if task.shadow == 1 else by_seed(task)
 
-    assert unrepeatable(train(one_by_chance)) == []
+    assert unrepeatable_models(train(one_by_chance)) == []
     assert "again" not in capsys.readouterr().err
-    assert unrepeatable(train(one_by_chance)) == [1]
+    assert unrepeatable_models(train(one_by_chance)) == [1]
     said = capsys.readouterr().err.splitlines()[-1]
     assert said.startswith("warning: toy/net/none-epsinf: trained again from the same seed, shadow models 1 gave other")
-    assert unrepeatable(train(by_seed)) == [1], "it stays so, whatever it gives a third time"
-    assert unrepeatable(train(one_by_chance, shadows=range(1, 3))) == [1], "in a block of another size, too"
-    assert unrepeatable(train(one_by_chance, spec=1)) == [], "another training is no rerun"
+    assert unrepeatable_models(train(by_seed)) == [1], "it stays so, whatever it gives a third time"
+    assert unrepeatable_models(train(one_by_chance, shadows=range(1, 3))) == [1], "in a block of another size, too"
+    assert unrepeatable_models(train(one_by_chance, spec=1)) == [], "another training is no rerun"
     monkeypatch.setattr(processor, "PROCESSORS", Path(__file__))
-    assert unrepeatable(train(one_by_chance)) == [], "another processor rounds differently"
+    assert unrepeatable_models(train(one_by_chance)) == [], "another processor rounds differently"
 
 
-def test_what_is_known_of_reruns_may_be_lost_or_damaged(train: Callable[..., list[Path]], tmp_path: Path) -> None:
+def test_what_is_known_of_reruns_may_be_lost_or_damaged(train: Callable[..., Path], tmp_path: Path) -> None:
     path = tmp_path / "repeats" / "0-2.json"
     for text in ("", "[]", "null", '{"a": 1}', "\x00"):
         path.parent.mkdir(exist_ok=True)
         path.write_text(text)
-        assert unrepeatable(train(by_seed)) == []
+        assert unrepeatable_models(train(by_seed)) == []
         assert len(json.loads(path.read_text())) == 3
-    assert unrepeatable(train(by_seed, repeats=None)) == []
+    assert unrepeatable_models(train(by_seed, repeats=None)) == []
 
 
-def test_models_whose_outputs_are_not_finite_can_be_left_out(train: Callable[..., list[Path]], tmp_path: Path) -> None:
+def test_models_whose_outputs_are_not_finite_can_be_left_out(train: Callable[..., Path], tmp_path: Path) -> None:
     def margin(task: TrainingTask) -> float:
         return np.nan if task.shadow == 1 else 1.0
 
@@ -110,9 +104,8 @@ def test_models_whose_outputs_are_not_finite_can_be_left_out(train: Callable[...
         train(margin)
     message = str(caught.value)
     assert message.startswith("shadow 1 of toy/net/none-epsinf: mine: the output for record 0 is not finite, (0, nan)")
-    assert message.endswith("or leave such models out: compute.keep_going: true") and not list(
-        tmp_path.glob("run-0/shadow-1*")
-    )
-    tables = train(margin, keep_going=True)
-    assert diverged_models(tables[1], "training") == {1: "gave outputs that are not finite"}
-    assert sorted(path.name for path in tables[0].parent.glob("shadow-?")) == ["shadow-0", "shadow-2"]
+    assert message.endswith("or leave such models out: compute.keep_going: true")
+    assert sorted(path.name for path in (tmp_path / "0-2").iterdir()) == ["shadow-0", "shadow-0.parquet"]
+    table = train(margin, keep_going=True)
+    assert diverged_models(table, "training") == {1: "gave outputs that are not finite"}
+    assert sorted(path.name for path in table.parent.glob("shadow-?")) == ["shadow-0", "shadow-2"]
