@@ -58,7 +58,7 @@ def test_from_a_pool_to_bounds(tmp_path: Path) -> None:
     table = pl.read_csv(tmp_path / "canaries.csv")
     assert table.columns == ["method", "epsilon", "delta", "confidence", "canaries"]
     assert set(table["canaries"]) == {200}
-    assert float(table.filter(method="one-run")["epsilon"][0]) > 1  # a tree learns wrong labels by heart
+    assert float(table.filter(method="one-run")["epsilon"][0]) > 0.3  # a tree learns wrong labels by heart
 
 
 @pytest.mark.parametrize(

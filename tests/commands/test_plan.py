@@ -16,6 +16,7 @@ CONFIG: dict[str, Any] = {
     "datasets": {"breast_cancer": {"records": 60}},
     "membership": {"models": 5},
     "architectures": {"mlp": {"model": "mlp"}},
+    "training": {"batch": 16},
     "mechanisms": {"none": {}, "dp-sgd": {"epsilon": [8]}},
     "explainers": {"methods": ["ixg", "ig"]},
     "compute": {"shadows_per_job": 3},

@@ -61,7 +61,7 @@ def test_the_specification_names_what_every_mechanism_is() -> None:
     audit = check_audit(
         {
             "audit": "x",
-            "datasets": {"digits": {}},
+            "datasets": {"breast_cancer": {}},
             "architectures": {"mlp": {}},
             "mechanisms": {"none": {}, "mine": {"mechanism": "dp-sgd", "epsilon": [8]}},
             "explainers": {"methods": ["ixg"]},
@@ -69,6 +69,6 @@ def test_the_specification_names_what_every_mechanism_is() -> None:
         "x",
     )
     assert [tuple(setting.model_dump().values()) for setting in StepTimesSpec.of(audit).settings] == [
-        ("digits", "mlp", "none", "none", "inf"),
-        ("digits", "mlp", "mine", "dp-sgd", "8"),
+        ("breast_cancer", "mlp", "none", "none", "inf"),
+        ("breast_cancer", "mlp", "mine", "dp-sgd", "8"),
     ]

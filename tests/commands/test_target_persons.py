@@ -67,14 +67,14 @@ def audited(tmp_path_factory: pytest.TempPathFactory) -> Any:
             "mechanism": {"mechanism": "none"}, "epsilon": "inf", "training": {"epochs": 1},
         }  # fmt: skip
         common = ("--pool", "pool", "--architecture", "architecture.json", "--spec")
-        assert run("train", *common, spec_file(folder, training), "--shadows", "0-4", "--out", "models/000-004") == 0
-        signals(folder, "models", "000-004", "shadows/gradient/000-004.parquet")
+        assert run("train", *common, spec_file(folder, training), "--shadows", "0-4", "--out", "models") == 0
+        signals(folder, "models", "0-4", "shadows/gradient")
         of_persons = ("--records", "pool/records.parquet")
-        merge(folder, "shadows", "000-004", "pool/membership.parquet", "references.parquet", *of_persons)
+        merge(folder, "shadows", 0, MODELS, "pool/membership.parquet", "references.parquet", *of_persons)
         assert take_over(folder, members="members.txt", id="patient") == 0
-        signals(folder, ".", "model", "own/gradient/model.parquet")
+        signals(folder, "model", f"{MODELS}-{MODELS}", "own/gradient")
         words = ("--references", "references.parquet", *of_persons)
-        merge(folder, "own", "model", "model/membership.parquet", "signals.parquet", *words)
+        merge(folder, "own", MODELS, 1, "model/membership.parquet", "signals.parquet", *words)
         out = folder / "toy/release/none-epsinf"
         out.mkdir(parents=True)
         attacks = {"methods": ["threshold", "loss-lira"], "likelihoods": ["pooled"]}

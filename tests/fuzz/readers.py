@@ -31,7 +31,7 @@ MEMBER = np.arange(48).reshape(12, 4) % 3 > 0
 VALUES = np.random.default_rng(0).gamma(2.0, size=(12, 4))
 CONFIG = """audit: a
 seed: 3
-datasets: {digits: {public: 20, records: 100}}
+datasets: {breast_cancer: {public: 20, records: 100}}
 membership: {design: half, models: 5}
 architectures: {mlp: {parameters: {width: 8}, sweep: {depth: [1, 2]}}}
 training: {epochs: 2, batch: 32, learning_rate: 1.0e-3}

@@ -27,13 +27,13 @@ def test_no_flipped_bit_of_the_numbers_goes_unnoticed(tmp_path: Path) -> None:
             load_weights(nn.Linear(2, 2), path)
 
 
-def test_weights_of_a_block_are_made_again_with_the_block(tmp_path: Path) -> None:
-    path = tmp_path / "000-001" / "shadow-0" / "weights.safetensors"
+def test_weights_of_a_shadow_model_are_made_again_by_their_job(tmp_path: Path) -> None:
+    path = tmp_path / "shadow-0" / "weights.safetensors"
     save_weights(nn.Linear(2, 2), path)
-    (tmp_path / "000-001" / "training.parquet").touch()
+    (tmp_path / "shadow-0.parquet").touch()
     path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(
-        UserError, match=r"shadow-0/weights\.safetensors: truncated .* Delete the folder .*000-001 and run again"
+        UserError, match=r"shadow-0/weights\.safetensors: truncated .* Delete .*\.jobs and run again, with --forcerun"
     ):
         load_weights(nn.Linear(2, 2), path)
 

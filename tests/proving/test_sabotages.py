@@ -76,7 +76,7 @@ def test_2_noise_of_32_bits_of_the_seed(monkeypatch, planted):
     monkeypatch.setattr(
         noise, "training_key", lambda secret, terms, content: (secret[0] % 2**32).to_bytes(32, "little")
     )
-    monkeypatch.setattr(LowBits, "__init__", lambda self, key, purpose: vars(self).update(_key=key, counter=0))
+    monkeypatch.setattr(LowBits, "__init__", lambda self, key, purpose, *more: vars(self).update(_key=key, counter=0))
     found = judged("private-moments", "private-moments", pair, probing=True).counterexample
     assert found.check == "seed bits"
     assert re.search(rf"32 of 128 bits .* of 2\^{planted} planted seeds a search finds (99|100)\.", found.detail)

@@ -33,7 +33,7 @@ def test_every_flipped_bit_is_detected(
     changed[int(where * len(written))] ^= 1 << bit
     path = tmp_path_factory.mktemp("flipped") / "t.parquet"
     path.write_bytes(changed)
-    with pytest.raises(UserError, match=r"t\.parquet: (damaged|truncated or not Parquet|a .* table where)"):
+    with pytest.raises(UserError, match=r"t\.parquet: (damaged|truncated or not Parquet|a .* table where|no column)"):
         open_table(path, "scores")
 
 

@@ -140,9 +140,10 @@ def test_a_damaged_intermediate_is_named_and_never_used(
     damage(damaged)
     if "models" in path:  # Snakemake looks at the stamps of jobs, not at what belongs to a model
         next((damaged.parents[2] / "signals" / "gradient" / ".jobs").glob("*")).unlink()
-        (damaged.parents[2] / "signals.parquet").unlink()
-    elif "signals/" in path:
-        (damaged.parents[2] / "signals.parquet").unlink()
+    if "models" in path or "signals/" in path:  # what is made of it is made again where it is missing
+        for name in ("signals", "scores", "metrics"):
+            (damaged.parents[2] / f"{name}.parquet").unlink()
+        (copy.results / "tables" / "settings.csv").unlink()
     report = (copy.results / "report.html").read_bytes()
     result = copy.run()
     assert result.returncode == 1
@@ -260,7 +261,8 @@ def test_a_config_that_names_a_slurm_run_cancels_no_job(workflow: Any, tiny: dic
     workflow.wrap("scancel", '#!/bin/sh\necho "$*" >>{folder}/cancelled\n')
     (workflow.folder / name).write_text("no table")
     table = {"source": "table", "path": name, "label": "y", "records": 60, "public": 40}
-    workflow.configure(tiny | {"datasets": {"digits": table}})
+    mlp = {"architectures": {"mlp": {}}, "training": {"epochs": 1, "batch": 10}}
+    workflow.configure(tiny | mlp | {"datasets": {"digits": table}, "mechanisms": {"none": {}}})
     result = workflow.run()
     assert result.returncode == 1
     assert name in "".join(path.read_text() for path in (workflow.folder / ".snakemake" / "log").iterdir())

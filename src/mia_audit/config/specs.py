@@ -27,7 +27,6 @@ from mia_audit.registry import code_files, file_digest
 from mia_audit.report.section import Figures
 from mia_audit.sections import Epsilon, Section
 from mia_audit.signals.families import options_of
-from mia_audit.storage.foreign_json import parse_json
 from mia_audit.training.section import Training
 
 DIGEST_LENGTH = 16
@@ -52,6 +51,8 @@ class Spec(Section):
 
         Raises UserError where it is missing, not JSON, or lacks a key, and where a file of code has changed since.
         """
+        from mia_audit.storage.foreign_json import parse_json
+
         try:
             values = parse_json(path.read_text(encoding="utf-8"))
         except OSError as error:

@@ -55,9 +55,9 @@ def test_sheets_are_drawn_from_the_models_on_disk(small, tmp_path: Path, capsys:
     )
     for seed, folder in enumerate(("none-epsinf", "dp-sgd-eps2")):
         built = build("locally-linear-maps", PARAMETERS, (1, 8, 8), 3, seed)
-        save_weights(built, root / "toy" / "llm" / folder / "models" / "000-001" / "shadow-0" / "weights.safetensors")
+        save_weights(built, root / "toy" / "llm" / folder / "models" / "shadow-0" / "weights.safetensors")
     settings = [["no DP", "toy/llm/none-epsinf"], ["ε = 2", "toy/llm/dp-sgd-eps2"]]
-    spec = {"seed": 0, "dataset": "toy", "block": "000-001", "top": 2, "shown": 2, "architectures": {"llm": settings}}
+    spec = {"seed": 0, "dataset": "toy", "top": 2, "shown": 2, "architectures": {"llm": settings}}
     path = tmp_path / "spec.json"
     path.write_text(json.dumps(spec))
     for out in ("first", "second"):
@@ -69,6 +69,6 @@ def test_sheets_are_drawn_from_the_models_on_disk(small, tmp_path: Path, capsys:
     assert first == second
     assert set(first) == {f"llm_{kind}.{suffix}" for kind in ("records", "classes") for suffix in ("pdf", "svg", "png")}
     assert "llm: 2 records and 3 classes in 2 settings" in capsys.readouterr().out
-    path.write_text(json.dumps(spec | {"block": "002-003"}))
+    path.write_text(json.dumps(spec | {"architectures": {"llm": [["no DP", "toy/llm/other-epsinf"]]}}))
     assert main(["filters", "--results", str(root), "--spec", str(path), "--out", str(tmp_path / "third")]) == 2
     assert "no folders shadow-{k} there" in capsys.readouterr().err
