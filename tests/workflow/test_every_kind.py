@@ -75,7 +75,6 @@ def run_stages(audit: Audit, results: Path) -> None:
     stage("pool", specs.PoolSpec.of(audit, "people").write(written), out=pool)
     records = pool / "records.parquet"
     stage("membership", specs.MembershipSpec.of(audit, "people").write(written), records=records, out=design)
-    (block,) = expand.blocks(audit)
     for name in audit.architectures:
         spec = specs.ArchitectureSpec.of(audit, name).write(written)
         stage("architecture", spec, pool=pool, out=results / "people" / name / "architecture.json")
@@ -83,17 +82,22 @@ def run_stages(audit: Audit, results: Path) -> None:
         known = {"pool": pool, "architecture": results / "people" / setting.architecture / "architecture.json"}
         folder = results / setting.path
         spec = specs.TrainingSpec.of(audit, "people", setting.architecture, setting.mechanism, setting.epsilon)
-        out = folder / "models" / block
         shadows = f"0-{MODELS - 1}"
         stage(
-            "train", spec.write(written), **known, shadows=shadows, checkpoints=folder / "kept", device="cpu", out=out
+            "train",
+            spec.write(written),
+            **known,
+            shadows=shadows,
+            checkpoints=folder / "kept",
+            device="cpu",
+            out=folder / "models",
         )
         spec = specs.MergeSpec.of_training(audit)
         stage("merge", spec.write(written), training=folder / "models", out=folder / "training.parquet")
         (family,) = expand.families_of(audit)[setting.architecture]
-        spec = specs.SignalsSpec.of(audit, "people", setting.architecture, family, block)
-        out = folder / "signals" / family / f"{block}.parquet"
-        stage("signals", spec.write(written), **known, models=folder / "models", device="cpu", out=out)
+        spec = specs.SignalsSpec.of(audit, "people", setting.architecture, family)
+        explained = {"models": folder / "models", "shadows": shadows, "device": "cpu"}
+        stage("signals", spec.write(written), **known, **explained, out=folder / "signals" / family)
         spec = specs.MergeSpec.of_signals(audit, setting.architecture)
         merged = {"signals": folder / "signals", "membership": design}
         stage("merge", spec.write(written), **merged, out=folder / "signals.parquet")

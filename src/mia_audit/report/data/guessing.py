@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mia_audit.storage import read_table
-
 if TYPE_CHECKING:
     from mia_audit.report.data.results import Results
     from mia_audit.report.data.spec import Setting
@@ -24,6 +22,8 @@ class Guessing:
 
 def guessing(results: Results, setting: Setting) -> Guessing | None:
     """Return what guessing achieves on a setting's audited records; None where there is no pool."""
+    from mia_audit.storage import read_table
+
     path = results.root / "pools" / setting.pool / "records.parquet"
     if not path.exists():
         return None
