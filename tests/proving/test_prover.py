@@ -41,7 +41,7 @@ def a_number(function, trials):
     """Judge a Gaussian number, which claims ε = 4, on records that say most."""
     options = Options(4.0, 1e-5, "add-remove", 4, features=1, domain="bounded", gaussian=True)
     mechanism = resolve(f"{FILE}:{function}", options)[0]
-    return prove(function, [replace(mechanism, pairs=mechanism.pairs[:1])], Limits(trials=trials, seconds=60))
+    return prove(function, [replace(mechanism, pairs=mechanism.pairs[:1])], Limits(trials=trials, seconds=600))
 
 
 def test_three_quarters_of_a_gaussian_claim_are_reached_by_gaussian_dp():
