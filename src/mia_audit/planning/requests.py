@@ -53,26 +53,16 @@ def report_memory(audit: Audit) -> int:
 
 def training_bytes(metadata: Mapping[str, Any], training: Training, micro_batch: int, private: bool) -> int:
     """Return the bytes that training a model takes on a CPU, by its architecture.json."""
-    weights, activations = _bytes_of(metadata)
+    weights = 4 * int(metadata["parameters"])
     per_record = min(micro_batch * weights, max(HELD["cpu"], 4 * weights)) if private else 0
-    at_once = min(micro_batch, training.batch) * activations
-    return PROCESS_BYTES + 4 * weights + _buffers(metadata) + 2 * per_record + at_once
+    trained_with = 3 * weights + 2 * per_record  # gradients and the optimizer's state
+    return explaining_bytes(metadata, min(micro_batch, training.batch)) + trained_with
 
 
-def explaining_bytes(metadata: Mapping[str, Any], micro_batch: int) -> int:
-    """Return the bytes that explaining records takes on a CPU: the graph of a batch, and weights."""
-    weights, activations = _bytes_of(metadata)
-    return PROCESS_BYTES + weights + _buffers(metadata) + micro_batch * activations
-
-
-def _bytes_of(metadata: Mapping[str, Any]) -> tuple[int, int]:
-    """Return the bytes of a model's weights and those that a record's pass keeps."""
-    return 4 * metadata["parameters"], metadata["activation_bytes"]
-
-
-def _buffers(metadata: Mapping[str, Any]) -> int:
-    """Return the bytes of what a model keeps beside its weights, such as random projections."""
-    return int(metadata["stored_bytes"]) - 4 * int(metadata["parameters"])
+def explaining_bytes(metadata: Mapping[str, Any], records: int) -> int:
+    """Return the bytes that a pass of so many records takes on a CPU: the process, the model with its buffers, and the graph."""
+    kept: int = metadata["stored_bytes"] + records * metadata["activation_bytes"]
+    return PROCESS_BYTES + kept
 
 
 def training_memory(audit: Audit, architecture: str, mechanism: str, described: str, attempt: int) -> int:
