@@ -33,7 +33,7 @@ LAYERS = (
     ("storage",),
     ("sections",),
     ("registry",),
-    ("errors", "regular_files", "sanitise", "seeds"),
+    ("errors", "foreign_json", "regular_files", "sanitise", "seeds"),
 )
 """Packages and modules of the root, from the top; those of one layer may import each other."""
 

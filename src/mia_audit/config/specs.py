@@ -21,6 +21,7 @@ from mia_audit.evaluation.section import Evaluation
 from mia_audit.explain.methods.llm import Top
 from mia_audit.explain.private_section import PrivateExplanations
 from mia_audit.explanation_metrics import measures
+from mia_audit.foreign_json import parse_json
 from mia_audit.pools.section import Dataset, Draw, Membership
 from mia_audit.privacy.catalogue import Mechanism
 from mia_audit.registry import code_files, file_digest
@@ -51,8 +52,6 @@ class Spec(Section):
 
         Raises UserError where it is missing, not JSON, or lacks a key, and where a file of code has changed since.
         """
-        from mia_audit.storage.foreign_json import parse_json
-
         try:
             values = parse_json(path.read_text(encoding="utf-8"))
         except OSError as error:

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from mia_audit.errors import UserError
+from mia_audit.foreign_json import parse_json
 from mia_audit.learners.protocol import Compute, Learner, LearnerFactory, ModelSection
 from mia_audit.registry import Registry, file_digest
 
@@ -16,8 +17,6 @@ def open_learner(path: Path, compute: Compute) -> tuple[dict[str, Any], Learner]
 
     A missing or damaged file, an unknown learner and an architecture that the learner refuses are UserErrors that name the file.
     """
-    from mia_audit.storage.foreign_json import parse_json
-
     try:
         architecture = parse_json(path.read_text(encoding="utf-8"))
     except FileNotFoundError:

@@ -9,11 +9,11 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from mia_audit.errors import UserError, first_line
+from mia_audit.foreign_json import parse_json
 from mia_audit.models.catalogue import Family, Parameters, architectures
 from mia_audit.models.memory import pass_of_one_record
 from mia_audit.models.weights import load_weights
 from mia_audit.registry import code_files
-from mia_audit.storage.foreign_json import parse_json
 
 LEARNER = "torch-module"
 """The learner of all architectures described here."""

@@ -12,9 +12,9 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from mia_audit.errors import UserError
+from mia_audit.foreign_json import parse_object
 from mia_audit.seeds import AUDIT_ONLY
 from mia_audit.storage import atomic_write
-from mia_audit.storage.foreign_json import parse_object
 from mia_audit.storage.stamps import STAMPS
 
 WEIGHTS = "weights.safetensors"

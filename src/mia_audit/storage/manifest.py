@@ -12,8 +12,8 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from mia_audit.errors import UserError
+from mia_audit.foreign_json import parse_json
 from mia_audit.storage.atomic import write_text
-from mia_audit.storage.foreign_json import parse_json
 
 MANIFEST = "SHA256SUMS"
 SIGNATURE = "SHA256SUMS.minisig"

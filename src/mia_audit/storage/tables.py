@@ -11,10 +11,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from mia_audit.errors import UserError, first_line
+from mia_audit.foreign_json import parse_object
 from mia_audit.storage import digests
 from mia_audit.storage.atomic import atomic_write
 from mia_audit.storage.contracts import CONTRACTS, check_columns
-from mia_audit.storage.foreign_json import parse_object
 from mia_audit.storage.unpacked import check_parquet, without_metadata
 
 if TYPE_CHECKING:
