@@ -6,8 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from mia_audit.errors import UserError
+from mia_audit.explain.batch import explained_batch
 from mia_audit.learners import (
     Compute,
     ExplainedModel,
@@ -77,6 +79,26 @@ def test_the_one_pass_gives_what_logits_and_attributions_give(
         np.testing.assert_allclose(one.outputs[name], parts.outputs[name], rtol=1e-4, atol=1e-5)
     for key, values in one.explanations.items():
         np.testing.assert_allclose(values, parts.explanations[key], rtol=1e-3, err_msg=str(key))
+
+
+def test_logits_are_the_same_to_the_last_bit_in_every_pass(architecture: dict[str, Any]) -> None:
+    """A command that predicts has the losses of the built-in model; a patch's product and its convolution round differently."""
+    random = np.random.default_rng(1)
+    pixels, labels = random.integers(0, 256, (400, *SHAPE), dtype=np.uint8), random.integers(0, 3, 400)
+    many = Records(pixels, labels, {"kind": "image", "classes": ["a", "b", "c"]}, np.arange(400))
+    model = TorchLearner(architecture, Compute(batch=400)).train(task(many[range(COUNT)]))
+    expected = model.logits(many).astype(np.float64)
+    for gradients in (True, False):
+        batch = explained_batch(
+            model.module,
+            model.inputs(many)[0:400],
+            torch.from_numpy(labels),
+            range(400),
+            {"explain": ["logit"], "explained_class": "true"},
+            seed=1,
+            gradients=gradients,
+        )
+        np.testing.assert_array_equal(batch.logits.numpy(), expected)
 
 
 def test_draws_are_keyed_by_the_records_numbers(architecture: dict[str, Any], records: Records) -> None:

@@ -35,6 +35,7 @@ from mia_audit.models import (
     taken_by,
 )
 from mia_audit.models.memory import batch_for
+from mia_audit.models.patches import PatchesAsProducts
 from mia_audit.models.pretrained import read_tensors
 from mia_audit.models.weights import WEIGHTS, write_weights
 from mia_audit.privacy.catalogue import Terms
@@ -78,14 +79,15 @@ class TorchModel:
 
     @torch.no_grad()
     def logits(self, records: Records) -> Float[np.ndarray, "n C"]:
-        """Return the logits, a batch at a time."""
+        """Return the logits, a batch at a time: to the last bit those of a pass that explains."""
         inputs = self.inputs(records)
 
         def all_logits(size: int) -> Tensor:
             parts = [self.module(inputs[start : start + size]) for start in range(0, len(records), size)]
             return torch.cat(parts)
 
-        logits: np.ndarray = AdaptiveBatchSize(self._batch)(all_logits).cpu().numpy()
+        with PatchesAsProducts():
+            logits: np.ndarray = AdaptiveBatchSize(self._batch)(all_logits).cpu().numpy()
         return logits
 
     def attributions(
