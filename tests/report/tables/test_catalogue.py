@@ -184,3 +184,52 @@ def test_losses_stand_beside_accuracies(small, findings):
     assert row["train_loss_mean"] == pytest.approx(0.1) and row["test_loss_mean"] == pytest.approx(0.455)
     assert row["test_loss_low"] < row["test_loss_mean"] < row["test_loss_high"]
     assert settings_layout(small.results(), findings, page=True).rows[1][4].notes[1] == "loss 0.455"
+
+
+def test_every_record_is_ranked_by_its_exposure_in_every_setting(tables, small):
+    exposure = tables["exposure"]
+    assert len(exposure) == 3 * 300 and exposure["epsilon"].unique(maintain_order=True).to_list() == ["inf", "8", "1"]
+    first = exposure.row(0, named=True)
+    assert (first["record"], first["rank"], first["unit"], first["person"]) == (17, 1, "record", None)
+    assert (first["attack"], first["signal"], first["likelihood"]) == ("loss-lira", "confidence", "pooled")
+    scored = small.results().scored(small.results().spec.settings[0], "loss-lira", "confidence", "pooled")
+    inside, outside = (scored.score[17][scored.member[17] == member].mean() for member in (True, False))
+    assert first["gap"] == pytest.approx(inside - outside, abs=1e-6)
+
+
+def test_pages_without_records_come_with_no_list_of_them(small, findings, tmp_path):
+    (tmp_path / "exposure.csv").write_text("of an earlier run")
+    (tmp_path / "notes.csv").write_text("somebody's own")
+    write(small.results(exposed=0), findings, tmp_path)
+    assert not (tmp_path / "exposure.csv").exists() and (tmp_path / "epsilon.csv").exists()
+    assert (tmp_path / "notes.csv").exists()
+
+
+def test_matrices_have_their_exposures_in_a_file_of_their_own(imported):
+    assert not {"exposure", "epsilon"} & set(tables_of(imported.results().spec))
+
+
+def test_bounds_are_those_of_every_attack_at_the_settings_own_delta(tables, small):
+    bounds = tables["epsilon"]
+    assert len(bounds) == 3 * 5 * 2 * 2  # settings, attacks, null controls, methods without fair coins
+    strongest = bounds.filter(attack="loss-lira", likelihood="pooled", null_control=False, method="clopper-pearson")
+    assert strongest["epsilon_lower_bound"][0] > strongest["epsilon_lower_bound"][2]
+    assert bounds["delta"].unique().to_list() == [1e-5] and bounds["confidence"].unique().to_list() == [0.95]
+
+
+LABELS = {
+    "dataset_label": "Toys & Co",
+    "architecture_label": "A net",
+    "label": "our method",
+    "mechanism_label": "DP-SGD",
+}
+
+
+def test_labels_are_printed_and_csv_keeps_the_names(small, tmp_path):
+    settings = [setting | (LABELS if setting["epsilon"] == "8" else {}) for setting in small.spec["settings"]]
+    results = small.results(settings=settings)
+    write(results, find(results), tmp_path)
+    for name in ("settings", "summary", "differences"):
+        assert r"Toys \& Co & A net & our method & 8" in (tmp_path / f"{name}.tex").read_text()
+        assert "toy,net,dp-sgd,8" in (tmp_path / f"{name}.csv").read_text()
+        assert "Toys" not in (tmp_path / f"{name}.csv").read_text()

@@ -87,3 +87,11 @@ def test_a_promise_is_never_rounded_down(epsilon, shown):
 @pytest.mark.parametrize(("epsilon", "shown"), [(0.0, "0"), (0.004, "0"), (0.0648, "≥ 0.06"), (1.999, "≥ 1.99")])
 def test_a_lower_bound_is_rounded_down(epsilon, shown):
     assert at_least(epsilon) == shown
+
+
+def test_a_label_stands_for_mechanism_and_epsilon_or_for_the_mechanism_alone():
+    setting = Setting("toy", "net", "dp-sgd", "8", private=True, mechanism_label="DP-SGD")
+    assert protection(setting) == "DP-SGD, ε = 8" and protected(setting) == "with DP-SGD at ε = 8"
+    named = Setting("toy", "net", "dp-sgd", "8", private=True, label="our method", dataset_label="Toys")
+    assert protection(named) == "our method" and protected(named) == "with our method"
+    assert named.place == "Toys, net"

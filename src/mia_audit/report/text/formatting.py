@@ -95,13 +95,15 @@ def power(value: float) -> str:
 
 
 def protection(setting: Setting) -> str:
-    """Return the name of a setting within its group: its mechanism and ε."""
+    """Return the name of a setting within its group: its label, or its mechanism and ε."""
+    if setting.label:
+        return setting.label
     if setting.explained:
         return f"ε = {setting.epsilon} each" if setting.private else "no noise"
     if setting.private:
-        return f"{setting.mechanism}, {'claimed ' if setting.claimed else ''}ε = {setting.epsilon}"
+        return f"{setting.mechanism_name}, {'claimed ' if setting.claimed else ''}ε = {setting.epsilon}"
     if setting.no_guarantee:
-        return f"{setting.mechanism}, ε none (nominal {setting.epsilon})"
+        return f"{setting.mechanism_name}, ε none (nominal {setting.epsilon})"
     if setting.finished:
         return "the finished model"
     if not setting.trained and setting.mechanism != "none":
@@ -113,14 +115,16 @@ def protection(setting: Setting) -> str:
 
 def protected(setting: Setting) -> str:
     """Return a setting's protection as part of a sentence."""
+    if setting.label:
+        return f"with {setting.label}"
     if setting.explained:
         return (
             f"with explanations at ε = {setting.epsilon} each" if setting.private else "with explanations without noise"
         )
     if setting.private:
-        return f"with {setting.mechanism} at {'a claimed ' if setting.claimed else ''}ε = {setting.epsilon}"
+        return f"with {setting.mechanism_name} at {'a claimed ' if setting.claimed else ''}ε = {setting.epsilon}"
     if setting.no_guarantee:
-        return f"with {setting.mechanism}, which guarantees nothing (its ε = {setting.epsilon} is nominal)"
+        return f"with {setting.mechanism_name}, which guarantees nothing (its ε = {setting.epsilon} is nominal)"
     if setting.finished:
         return "in the finished model"
     if not setting.trained and not setting.given_name:
