@@ -1,6 +1,7 @@
 import re
 import shutil
 import subprocess
+from dataclasses import replace
 
 import numpy as np
 import polars as pl
@@ -233,3 +234,19 @@ def test_labels_are_printed_and_csv_keeps_the_names(small, tmp_path):
         assert r"Toys \& Co & A net & our method & 8" in (tmp_path / f"{name}.tex").read_text()
         assert "toy,net,dp-sgd,8" in (tmp_path / f"{name}.csv").read_text()
         assert "Toys" not in (tmp_path / f"{name}.csv").read_text()
+
+
+def test_times_of_training_are_where_the_page_says(small, findings):
+    notes = settings_layout(small.results(), findings, page=True).notes
+    assert [note for note in notes if "benchmarks/step_times.csv" in note]
+
+
+def test_the_page_of_given_models_has_no_column_or_note_of_their_training(small, findings):
+    given = [
+        replace(one, setting=replace(one.setting, trained=False), train_accuracy=None) for one in findings.settings
+    ]
+    results = replace(small.results(), spec=replace(small.results().spec, settings=tuple(one.setting for one in given)))
+    layout = settings_layout(results, replace(findings, settings=given), page=True)
+    assert [column.title for column in layout.columns if column.group == "Accuracy"] == ["test"]
+    assert all(len(row) == len(layout.columns) for row in layout.rows)
+    assert not [note for note in layout.notes if "step_times" in note]
