@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from mia_audit.attacks.persons import NONE, PERSON, RECORD
 from mia_audit.report.data.findings import Finding, Findings
@@ -30,15 +30,13 @@ def exposures(results: Results, findings: Findings) -> pl.DataFrame:
     """
     import polars as pl
 
-    kinds: dict[str, Any] = {
-        **dict.fromkeys(("dataset", "architecture", "mechanism", "epsilon", "unit"), pl.String),
-        **{"record": pl.Int32, "person": pl.String, "origin": pl.String},
-        **dict.fromkeys(("attack", "signal", "likelihood"), pl.String),
-        **dict.fromkeys(("member_score", "non_member_score", "gap", "percentile"), pl.Float64),
-        "rank": pl.Int32,
-    }
+    words = dict.fromkeys(("dataset", "architecture", "mechanism", "epsilon", "unit"), pl.String)
+    units = {"record": pl.Int32, "person": pl.String, "origin": pl.String}
+    attack = dict.fromkeys(("attack", "signal", "likelihood"), pl.String)
+    numbers = dict.fromkeys(("member_score", "non_member_score", "gap", "percentile"), pl.Float64)
+    schema = pl.Schema({**words, **units, **attack, **numbers, "rank": pl.Int32})
     parts = [part for finding in findings.settings for part in _of_setting(results, finding)]
-    return pl.concat([pl.DataFrame(schema=kinds), *(part.select(*kinds).cast(kinds) for part in parts)])
+    return pl.concat([pl.DataFrame(schema=schema), *(part.select(schema.names()).cast(schema) for part in parts)])
 
 
 def _of_setting(results: Results, finding: Finding) -> Iterator[pl.DataFrame]:
