@@ -10,6 +10,7 @@ import pytest
 from mia_audit.report.data.diverged import audited
 from mia_audit.report.data.find import find
 from mia_audit.report.tables.catalogue import tables_of, to_csv, write
+from mia_audit.report.tables.persons import persons_layout
 from mia_audit.report.tables.settings import settings_layout
 from mia_audit.sanitise import tex
 from mia_audit.storage import read_table, table_metadata, write_table
@@ -250,3 +251,9 @@ def test_the_page_of_given_models_has_no_column_or_note_of_their_training(small,
     assert [column.title for column in layout.columns if column.group == "Accuracy"] == ["test"]
     assert all(len(row) == len(layout.columns) for row in layout.rows)
     assert not [note for note in layout.notes if "step_times" in note]
+
+
+def test_an_attack_that_is_strongest_on_two_channels_is_one_row_of_persons(findings):
+    found = findings.settings[0]
+    both = replace(found, leaks=found.leaks | {"both": found.leaks["outputs"]})
+    assert len(persons_layout([both], 0.01).rows) == len(persons_layout([found], 0.01).rows) == len(found.strongest)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
-from mia_audit.report.text.formatting import protection
+from mia_audit.report.text.formatting import broken, protection
 from mia_audit.sanitise import visible_lines
 
 if TYPE_CHECKING:
@@ -50,11 +49,8 @@ def panel_grid(rows: int, columns: int, height: float) -> tuple[Figure, Any]:
 
 def name_places(axes: Axes, names: Sequence[str]) -> None:
     """Label the places 0, 1, … of the x axis, in smaller print where there are many."""
-    broken = [
-        "\n".join(fill(line, LETTERS, break_long_words=False, break_on_hyphens=False) for line in name.split("\n"))
-        for name in names
-    ]
-    axes.set_xticks(range(len(names)), broken, fontsize=7 if len(names) <= MANY else 5)
+    lines = ["\n".join(part for line in name.split("\n") for part in broken(line, LETTERS)) for name in names]
+    axes.set_xticks(range(len(names)), lines, fontsize=7 if len(names) <= MANY else 5)
     axes.set_xlim(-0.5, len(names) - 0.5)
 
 

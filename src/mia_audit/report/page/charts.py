@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 from mia_audit.report.data.explanation_metrics import Interpretation, measure_label
 from mia_audit.report.data.findings import Estimate, Finding, Findings
 from mia_audit.report.data.series import CHANNELS, PALETTE, Curve, Series, roc_curves, series, strongest
 from mia_audit.report.page.explanations import chart_settings
-from mia_audit.report.text.formatting import capital, protection, rate
+from mia_audit.report.text.formatting import broken, capital, protection, rate
 
 if TYPE_CHECKING:
     import altair as alt
@@ -228,7 +227,7 @@ def by_setting(
 
 def _broken(names: Sequence[str]) -> dict[str, Any]:
     """Break the names below an axis into lines, where there are long ones."""
-    lines = {name: wrap(name, LINE) for name in names if len(name) > LINE}
+    lines = {name: broken(name, LINE) for name in names if len(name) > LINE}
     return {"labelExpr": f"({json.dumps(lines)})[datum.value] || datum.label"} if lines else {}
 
 

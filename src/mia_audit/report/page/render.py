@@ -1,6 +1,5 @@
 """report.html: one file that loads nothing, with the answer first."""
 
-import re
 from collections.abc import Iterator, Mapping
 from importlib.resources import files
 from typing import Any
@@ -34,6 +33,7 @@ from mia_audit.report.text.formatting import (
     count,
     joined,
     rate,
+    unbroken,
 )
 from mia_audit.report.text.intrinsic import KINDS, compared, intrinsic_sentences
 from mia_audit.report.text.scaling_release import bounds_sentence, release_sentence
@@ -151,10 +151,7 @@ def render(results: Results, findings: Findings, sources: Mapping[str, Any]) -> 
 def _shown(value: Any) -> Any:
     """Return what the template escapes and shows: no hidden characters, and no line that ends within ε = 8."""
     text = html(value.text if isinstance(value, Cell) else value)
-    return EQUATION.sub("\\1\u00a0=\u00a0", text) if type(text) is str else text
-
-
-EQUATION = re.compile("([εδ]) = ")
+    return unbroken(text) if type(text) is str else text
 
 
 def _units(findings: Findings) -> str:

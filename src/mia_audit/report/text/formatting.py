@@ -1,6 +1,8 @@
 """Numbers and names in prose: significant digits, percent and points, bounds rounded to the safe side."""
 
 import math
+import re
+import textwrap
 from decimal import ROUND_CEILING, Context
 
 from mia_audit.report.data.findings import Estimate
@@ -132,6 +134,19 @@ def protected(setting: Setting) -> str:
     if not setting.trained and setting.mechanism != "none":
         return f"with {setting.given_name}"
     return "without protection"
+
+
+def broken(name: str, letters: int) -> list[str]:
+    """Break a name into lines of at most so many letters, where that takes no word and no ε = 8 apart."""
+    return textwrap.wrap(unbroken(name), letters, break_long_words=False, break_on_hyphens=False)
+
+
+def unbroken(text: str) -> str:
+    """Return text of which no line can end within ε = 8."""
+    return EQUATION.sub("\\1\u00a0=\u00a0", text)
+
+
+EQUATION = re.compile("([εδ]) = ")
 
 
 def joined(words: list[str], last: str = "and") -> str:
