@@ -61,3 +61,12 @@ def test_many_settings_are_chosen_from_a_list(lines):
     chart = roc_chart({f"setting {i}": curves for i in range(6)}, drawn)
     (parameter,) = [one for one in chart["params"] if one["name"] == "setting"]
     assert parameter["bind"]["input"] == "select"
+
+
+def test_names_of_settings_are_broken_where_many_stand_side_by_side():
+    from mia_audit.report.page.charts import _broken
+
+    assert _broken(["no protection", "dp-sgd, ε = 8"]) == {}
+    expression = _broken(["no protection", "dp-sgd, ε = 8", "dp-sgd, ε = 2", "no protection"])["labelExpr"]
+    lines = json.loads(expression.partition("(")[2].rpartition(")[")[0])
+    assert lines["dp-sgd, ε = 8"] == ["dp-sgd,", "ε\u00a0=\u00a08"] and len(lines) == 3

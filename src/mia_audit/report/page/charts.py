@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 Chart = tuple[str, str, str, dict[str, Any]]
 """Id, label, caption and Vega-Lite specification."""
-LINE = 22
-"""Letters of a setting's name in a line below an axis."""
+BELOW, LONGEST, SHORTEST = 38, 22, 8
+"""Letters that fit below a chart on a phone, and in a line of a setting's name at most and at least."""
 EVERY = 4
 """Every fourth FPR of a curve is drawn."""
 X_SHAPE = "M-1,-.5L-.5,-1L0,-.5L.5,-1L1,-.5L.5,0L1,.5L.5,1L0,.5L-.5,1L-1,.5L-.5,0Z"
@@ -226,8 +226,10 @@ def by_setting(
 
 
 def _broken(names: Sequence[str]) -> dict[str, Any]:
-    """Break the names below an axis into lines, where there are long ones."""
-    lines = {name: broken(name, LINE) for name in names if len(name) > LINE}
+    """Break the names below an axis into lines, where they would run into each other on a phone."""
+    different = list(dict.fromkeys(names))
+    letters = min(max(BELOW // max(len(different), 1), SHORTEST), LONGEST)
+    lines = {name: broken(name, letters) for name in different if len(name) > letters}
     return {"labelExpr": f"({json.dumps(lines)})[datum.value] || datum.label"} if lines else {}
 
 
