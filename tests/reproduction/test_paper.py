@@ -10,9 +10,10 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 import pytest
-import yaml
 
 from mia_audit.cli import main
+from mia_audit.config import expand
+from mia_audit.config.load import load_audit
 from mia_audit.evaluation.authors_read_out import authors_read_out
 from mia_audit.report.data.finished import finished
 from mia_audit.reproduction.measured import Measured, difference
@@ -111,7 +112,7 @@ def test_a_cell_has_the_papers_procedure_its_exact_scores_and_ours(
 
 
 def test_a_threshold_is_read_exactly(audit: Path) -> None:
-    cell = Key("cifar10", VIT, "inf", "ixg", "threshold", "auc")
+    cell = Key("cifar10", VIT, "none", "inf", "ixg", "threshold", "auc")
     found = Measured([finished(audit)]).found(cell)
     assert len(found.alike) == MODELS and (found.alike == found.exact).all() and not len(found.ours)
     assert not len(Measured([]).found(cell).alike)
@@ -124,7 +125,9 @@ def test_the_difference_counts_both_spreads_and_the_models_that_targets_share() 
     assert gap == pytest.approx(0.5 - cell.mean) and low < gap < high
     accuracy = replace(cell, key=replace(cell.key, attack=""))
     assert difference(values, accuracy)[2] - gap == pytest.approx((high - gap) / math.sqrt(2 * 16 / 15), rel=0.01)
-    assert math.isnan(difference(values, replace(cell, mean=None))[0]) and math.isnan(difference(values[:1], cell)[0])
+    assert math.isnan(difference(values, replace(cell, mean=None))[0])
+    gap, low, high = difference(values, replace(cell, sd=None))
+    assert gap == pytest.approx(0.5 - cell.mean) and math.isnan(low) and math.isnan(high)
 
 
 def test_an_unknown_paper_is_refused(audit: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -132,18 +135,23 @@ def test_an_unknown_paper_is_refused(audit: Path, tmp_path: Path, capsys: pytest
     assert "no paper 'huang2042' here: " in capsys.readouterr().err and not (tmp_path / "out").exists()
 
 
-def test_every_cell_of_a_table_has_its_place_and_a_config_that_trains_it() -> None:
-    known = paper("huang2024")
-    cells = printed_cells("huang2024")
+@pytest.mark.parametrize(("name", "count"), [("huang2024", 268), ("harder2020", 7), ("fadp", 34)])
+def test_every_cell_of_a_table_has_its_place_and_a_config_that_trains_it(name: str, count: int) -> None:
+    known = paper(name)
+    cells = printed_cells(name)
     assert {cell.table for cell in cells} == set(known.shapes)
-    assert len({(cell.table, cell.key) for cell in cells}) == len(cells) == 268
+    assert len({(cell.table, cell.key) for cell in cells}) == len(cells) == count
     panels = [place for shown in known.figures.values() for panel in shown for place in panel.curves.values()]
     for dataset, path in known.configs.items():
-        config = yaml.safe_load((ROOT / path).read_text(encoding="utf-8"))
-        budgets = {"inf", *map(str, config["mechanisms"].get("dp-sgd", {}).get("epsilon", ()))}
+        audit = load_audit(ROOT / path)
+        settings = {
+            (one.architecture, one.mechanism, one.epsilon) for one in expand.settings(audit) if one.dataset == dataset
+        }
         needed = [cell.key for cell in cells if cell.key.dataset == dataset and cell.mean is not None]
-        places = {(key.architecture, key.epsilon, key.explainer) for key in needed}
-        places |= {(where[1], where[2], where[3]) for where in panels if where[0] == dataset}
-        for architecture, epsilon, explainer in places:
-            assert architecture in config["architectures"] and epsilon in budgets, (dataset, architecture, epsilon)
-            assert explainer in ("", *config["explainers"]["methods"])
+        assert {(key.architecture, key.mechanism, key.epsilon) for key in needed} <= settings
+        drawn = [
+            (where[1], "none" if where[2] == "inf" else "dp-sgd", where[2]) for where in panels if where[0] == dataset
+        ]
+        assert set(drawn) <= settings
+        explained = {key.explainer for key in needed} | {where[3] for where in panels if where[0] == dataset}
+        assert explained <= {"", *audit.explainers.methods}

@@ -6,7 +6,7 @@ from pathlib import Path
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
-    parser.add_argument("paper", help="the paper: huang2024")
+    parser.add_argument("paper", help="the paper: huang2024, harder2020 or fadp")
     parser.add_argument("results", nargs="+", type=Path, help="folders of finished audits' results")
     parser.add_argument("--out", required=True, type=Path, help="folder for the tables and figures")
 

@@ -30,6 +30,13 @@ WORDS = {
     "auc": "AUC",
     "train_accuracy": "train accuracy",
     "test_accuracy": "test accuracy",
+    "train_loss": "train loss",
+    "test_loss": "test loss",
+    "none": "no DP",
+    "shadow-classifier": "shadow classifier",
+    "mnist": "MNIST",
+    "fashion_mnist": "Fashion-MNIST",
+    "photos": "cats and dogs",
 }
 """Parts of keys as the paper writes them."""
 
@@ -40,6 +47,7 @@ TITLES = {
     "explainer": "Explanation",
     "attack": "Attack",
     "metric": "Metric",
+    "mechanism": "Mechanism",
 }
 
 NOTE = (

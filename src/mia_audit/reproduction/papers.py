@@ -16,6 +16,7 @@ class Key:
 
     dataset: str
     architecture: str
+    mechanism: str
     epsilon: str
     explainer: str
     attack: str
@@ -24,7 +25,7 @@ class Key:
 
 @dataclass(frozen=True)
 class Printed:
-    """A printed number: mean and standard deviation over so many models, None where the paper leaves the cell empty."""
+    """A printed number: mean and standard deviation over so many models, None where the paper prints none."""
 
     table: str
     where: str
@@ -156,7 +157,46 @@ HUANG = Paper(
     },
 )
 
-PAPERS = {"huang2024": HUANG}
+HARDER = Paper(
+    citation="Harder, Bauer and Park 2020, Interpretable and Differentially Private Predictions",
+    shapes={
+        "text": Shape(
+            "Test accuracy",
+            ("dataset", "architecture", "epsilon"),
+            ("metric",),
+            "The text prints 2 standard deviations of 10 restarts, here 1; and it has Fashion-MNIST's two budgets the other way round.",
+        )
+    },
+    figures={},
+    configs={name: f"config/harder2020/{name}.yaml" for name in ("mnist", "fashion_mnist")},
+    elsewhere={
+        "Figures 2 to 5, 8 and 9": "figures of the audits of config/harder2020 (docs/papers.md)",
+        "Figures 6, 7 and 10": "the hospital data cannot be had; config/harder2020/table.yaml is the study on another table",
+    },
+)
+
+FADP = Paper(
+    citation="Balancing Trade-offs: Adaptive Differential Privacy in Interpretable Machine Learning Models",
+    shapes={
+        "I": Shape("Cats and dogs", ("metric",), ("mechanism",)),
+        "II": Shape("CIFAR-10", ("metric",), ("mechanism",)),
+        "IV": Shape(
+            "Factors",
+            ("dataset", "mechanism"),
+            ("metric",),
+            "Case 3 is the one of Tables I and II, where its test accuracy on cats and dogs is .850.",
+        ),
+    },
+    figures={},
+    configs={"photos": "config/fadp/image_folder.yaml", "cifar10": "config/fadp/cifar10.yaml"},
+    elsewhere={
+        "Table III and Figure 3": "SSIM: tables/explanation_metrics.csv of these audits",
+        "Table V": "minutes: benchmarks/step_times.csv of these audits",
+        "Figure 4": "the same attack's AUC is in Table IV, its ROC curve in figures/roc_*",
+    },
+)
+
+PAPERS = {"huang2024": HUANG, "harder2020": HARDER, "fadp": FADP}
 """The papers by the name that the command line uses."""
 
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 METRICS = ("tpr_at_fpr_0.001", "tpr_at_fpr_0.01", "auc")
 
 THEIRS = "authors' score, exact ROC"
+WRITTEN = "as the algorithm is written"
 DEFAULT = "blend (default)"
 BEST = "joint with the confidence, blend (best)"
 
@@ -81,6 +82,8 @@ def _read(published: Published, attack: str, name: str) -> Iterator[Row]:
     values = np.array([[*tprs, auc] for tprs, auc in read]).T
     yield Row(attack, "authors' score, authors' read-out", name, values)
     yield _row(published, attack, THEIRS, name, theirs)
+    if name != "loss":
+        yield _row(published, attack, WRITTEN, name, _scores(published, "paper-lrt", [name], "per-record"))
     method = (
         "loss-lira"
         if name == "loss"
