@@ -114,12 +114,13 @@ def reported_settings(audit: Audit) -> list[ReportedSetting]:
 
 
 def _labels(audit: Audit, setting: ReportedSetting) -> dict[str, str]:
-    """Return what readers call a setting; a mechanism without ε has a label of its own."""
+    """Return what readers call a setting; a finished model stays one, however it was trained."""
     labels = audit.report.labels
     pool = setting.dataset.removesuffix(EXPLANATION_SETS)
     dataset = labels.datasets.get(pool, "")
     shown = f"{dataset}, explained" if dataset and pool != setting.dataset else dataset
-    return {"dataset_label": shown, **_setting_labels(audit, setting)}
+    named = {"dataset_label": shown, **_setting_labels(audit, setting)}
+    return named | {"label": ""} if setting.finished else named
 
 
 def _setting_labels(audit: Audit, setting: ReportedSetting | expand.Setting) -> dict[str, str]:
