@@ -49,8 +49,9 @@ def panel_grid(rows: int, columns: int, height: float) -> tuple[Figure, Any]:
 
 def name_places(axes: Axes, names: Sequence[str]) -> None:
     """Label the places 0, 1, … of the x axis, in smaller print where there are many."""
-    lines = ["\n".join(part for line in name.split("\n") for part in broken(line, LETTERS)) for name in names]
-    axes.set_xticks(range(len(names)), lines, fontsize=7 if len(names) <= MANY else 5)
+    lines = [[part for line in name.split("\n") for part in broken(line, LETTERS)] for name in names]
+    texts = ["\n".join(parts).replace("\u00a0", " ") for parts in lines]
+    axes.set_xticks(range(len(names)), texts, fontsize=7 if len(names) <= MANY else 5)
     axes.set_xlim(-0.5, len(names) - 0.5)
 
 
