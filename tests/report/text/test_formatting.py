@@ -100,5 +100,5 @@ def test_a_label_stands_for_mechanism_and_epsilon_or_for_the_mechanism_alone():
 
 def test_names_are_broken_between_words_and_not_within_an_epsilon():
     lines = broken("feature-aware-dp-training, claimed ε = 8", 14)
-    assert lines == ["feature-aware-dp-training,", "claimed ε\u00a0=\u00a08"]
+    assert lines == ["feature-aware-", "dp-training,", "claimed ε\u00a0=\u00a08"]
     assert broken("dp-sgd, ε = 8", 22) == ["dp-sgd, ε\u00a0=\u00a08"]

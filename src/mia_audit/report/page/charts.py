@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 Chart = tuple[str, str, str, dict[str, Any]]
 """Id, label, caption and Vega-Lite specification."""
+BESIDE, ROOM = 16, 110
+"""Letters in a line of a name beside a point, and pixels that names take at most: more would turn a phone's axis around."""
 BELOW, LONGEST, SHORTEST = 38, 22, 8
 """Letters that fit below a chart on a phone, and in a line of a setting's name at most and at least."""
 EVERY = 4
@@ -240,6 +242,8 @@ def tradeoff_chart(group: Sequence[tuple[str, Finding]]) -> dict[str, Any]:
     rows = [
         {
             "setting": name,
+            "name": "\n".join(broken(name, BESIDE)),
+            "end": short(finding.test_accuracy.mean if math.isnan(low) else low),
             "order": order,
             "series": CHANNELS[channel],
             **_estimate(leak.auc_estimate),
@@ -247,13 +251,15 @@ def tradeoff_chart(group: Sequence[tuple[str, Finding]]) -> dict[str, Any]:
         }
         for order, (name, finding) in enumerate(group)
         if finding.test_accuracy
+        for low in [finding.test_accuracy.low]
         for channel, leak in finding.strongest.items()
     ]
     channels = [name for name in CHANNELS.values() if any(row["series"] == name for row in rows)]
     looks = dict(zip(CHANNELS.values(), zip(PALETTE, "osD^", strict=False), strict=True))
     drawn = [Series(name, looks[name][0], (), looks[name][1]) for name in channels]
     base = alt.Chart(alt.InlineData(values=rows)).encode(colour(drawn))
-    beside = min(max(len(name) for name, _ in group) * 6 + 12, 190)  # the names' width in pixels
+    longest = max(len(line) for name, _ in group for line in broken(name, BESIDE))
+    beside = min(6 * longest + 12, ROOM)
     within = alt.Axis(labelExpr=WITHIN, labelFlush=False)  # or the first two labels overlap
     x = alt.X("accuracy_mean:Q", axis=within).scale(zero=False, padding=max(72, beside)).title("Test accuracy")
     y = alt.Y("mean:Q", axis=within).scale(zero=False, padding=12).title("AUC of the strongest attack")
@@ -267,8 +273,10 @@ def tradeoff_chart(group: Sequence[tuple[str, Finding]]) -> dict[str, Any]:
     across = base.mark_rule(strokeWidth=2).encode(alt.X("accuracy_low:Q"), alt.X2("accuracy_high:Q"), y)
     upright = base.mark_rule(strokeWidth=2).encode(x, alt.Y("low:Q"), alt.Y2("high:Q"))
     dots = base.mark_point(filled=True, size=60, opacity=1).encode(x, y, _shape(drawn), tooltip=tooltip)
-    names = base.transform_filter(f"datum.series === '{channels[0]}'").mark_text(dx=-6, dy=-8, align="right")
-    names = names.encode(alt.X("accuracy_low:Q"), y, alt.Text("setting:N"), color=alt.value("#7d7d7d"))
+    names = base.transform_filter(f"datum.series === '{channels[0]}'").mark_text(
+        dx=-6, dy=-3, align="right", baseline="bottom", lineBreak="\n", lineHeight=12
+    )
+    names = names.encode(alt.X("end:Q"), y, alt.Text("name:N"), color=alt.value("#7d7d7d"))
     layers = guessing(0.5) + line + across + upright + dots + names
     return finish(layers, "AUC of the strongest attack against test accuracy, with intervals, for every setting.", 280)
 

@@ -137,8 +137,9 @@ def protected(setting: Setting) -> str:
 
 
 def broken(name: str, letters: int) -> list[str]:
-    """Break a name into lines of at most so many letters, where that takes no word and no ε = 8 apart."""
-    return textwrap.wrap(unbroken(name), letters, break_long_words=False, break_on_hyphens=False)
+    """Break a name into lines of at most so many letters, at hyphens in long words alone, and not within ε = 8."""
+    lines = textwrap.wrap(unbroken(name), letters, break_long_words=False, break_on_hyphens=False)
+    return [part for line in lines for part in textwrap.wrap(line, max(letters, 1), break_long_words=False)]
 
 
 def unbroken(text: str) -> str:
