@@ -19,8 +19,9 @@ rule architecture:
         usage=f"{results}/benchmarks/architecture/{{dataset}}-{{architecture}}.tsv",
         spec=lambda w: spec(specs.ArchitectureSpec.of, w.architecture),
         pool=subpath(input[0], parent=True),
+        limits=LIMITS,
     shell:
-        "mia-audit architecture --pool {params.pool} --spec {params.spec} --private {resources.private} --out {output}"
+        "mia-audit architecture --pool {params.pool} --spec {params.spec} --private {resources.private} --limits {params.limits} --out {output}"
         " --usage {params.usage} >{log} 2>&1"
 
 
@@ -62,7 +63,7 @@ rule pretrain:
         **requests.model_job(
             AUDIT,
             lambda w, input, attempt: requests.pretraining_memory(
-                AUDIT, w.architecture, input.architecture, attempt
+                AUDIT, w.architecture, input.architecture, attempt, memory_limit()
             ),
         ),
         # a resource, since a param that changes would train again
@@ -98,13 +99,21 @@ rule train:
         **requests.model_job(
             AUDIT,
             lambda w, input, attempt: requests.training_memory(
-                AUDIT, w.architecture, w.mechanism, input.architecture, attempt
+                AUDIT,
+                w.architecture,
+                w.mechanism,
+                input.architecture,
+                attempt,
+                memory_limit(),
             ),
         ),
         # resources, since params that change would train again
         checkpoint_seconds=AUDIT.compute.checkpoint_seconds,
         keep_going=int(AUDIT.compute.keep_going),
         minutes_per_model=str(AUDIT.compute.minutes_per_model),
+        floor=lambda w: str(
+            audits.floor_of(AUDIT, w.dataset, w.architecture, w.mechanism)
+        ),
     params:
         usage=f"{results}/benchmarks/train/{{dataset}}-{{architecture}}-{{mechanism}}-eps{{eps}}-{{block}}.tsv",
         spec=lambda w: spec(
@@ -120,7 +129,7 @@ rule train:
         "mia-audit train --pool $(dirname {input.records}) --architecture {input.architecture} --public {input.public} --spec {params.spec}"
         " --shadows {wildcards.block} --threads {threads} --device {resources.device} --batch {params.batch}"
         " --checkpoints $(dirname $(dirname {output}))/.checkpoints --checkpoint-seconds {resources.checkpoint_seconds}"
-        " --keep-going {resources.keep_going} --minutes-per-model {resources.minutes_per_model} --step-times {params.step_times} --repeats {params.repeats}"
+        " --keep-going {resources.keep_going} --minutes-per-model {resources.minutes_per_model} --floor {resources.floor} --step-times {params.step_times} --repeats {params.repeats}"
         " --stamp {output} --out $(dirname $(dirname {output})) --usage {params.usage} >{log} 2>&1"
 
 

@@ -41,6 +41,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="1: leave out models whose training diverges (0: stop)",
     )
     parser.add_argument(
+        "--floor", type=float, default=0.0, help="test accuracy below which the first model stops the job (0)"
+    )
+    parser.add_argument(
         "--step-times",
         type=Path,
         help="folder for tables of how long steps took; outside of --out, whose bytes never differ",
@@ -89,6 +92,16 @@ def run(options: argparse.Namespace) -> None:
     if options.stamp:
         clear_stamps(options.stamp.parent, shadows)
     keep_going = bool(options.keep_going)
-    train_block(learner.train, block, options.out, keys, checkpoints, keep_going, options.step_times, options.repeats)
+    train_block(
+        learner.train,
+        block,
+        options.out,
+        keys,
+        checkpoints,
+        keep_going,
+        options.step_times,
+        options.repeats,
+        options.floor,
+    )
     if options.stamp:
         write_stamp(options.stamp, keys)

@@ -134,6 +134,11 @@ def resolved_architecture(audit: Audit, name: str) -> Architecture:
     return section.model_copy(update={"model": section.model or name})
 
 
+def floor_of(audit: Audit, dataset: str, architecture: str, mechanism: str) -> float:
+    """Return the test accuracy that a setting's first models have to reach, 0 without one."""
+    return audit.training_of(architecture, mechanism).floor_of(dataset)
+
+
 def initial_weights(audit: Audit, architecture: str) -> str:
     """Return the name of the file of weights that shadow models start from; empty where they start from random weights."""
     files = {"none": "", "public": "public.safetensors"}

@@ -74,6 +74,8 @@ class Compute(Section):
     """Threads of a job."""
     micro_batch: PositiveInt = 256
     """Records in memory at once when signals are computed, per-record gradients included."""
+    memory_mb: PositiveInt | None = None
+    """Megabytes of the largest machine or node that jobs may run on; asked of this machine, or of SLURM, when left out."""
     device: str = Field("auto", pattern=r"^(auto|cpu|cuda(:\d+)?)$")
     """`auto`: a GPU where there is one; `cuda`: any free GPU, and an error without; `cuda:N`: that GPU; `cpu`."""
     checkpoint_seconds: int = Field(60, ge=0)
@@ -256,6 +258,12 @@ class Audit(Section):
                 except ValidationError as error:
                     message = error.errors()[0]["msg"].removeprefix("Value error, ")
                     raise ValueError(f"training of {name} under {mechanism}: {message}") from None
+                floor = self.training_of(name, mechanism).floor
+                for dataset in floor if isinstance(floor, dict) else ():
+                    if dataset not in self.datasets:
+                        raise ValueError(
+                            f"training of {name} under {mechanism}: floor: unknown data set '{dataset}': {suggest(dataset, self.datasets)}"
+                        )
         return self
 
     @model_validator(mode="after")

@@ -22,6 +22,7 @@ from mia_audit.config.specs import ExplanationMetricsSpec
 from mia_audit.learners.naming import BUILT_IN
 from mia_audit.models import describe as described
 from mia_audit.planning.costs import Costs
+from mia_audit.planning.limits import signals_bytes
 from mia_audit.planning.linear import Linear
 from mia_audit.planning.requests import attack_memory_of, explaining_bytes, training_bytes
 from mia_audit.planning.sizes import Size
@@ -205,7 +206,7 @@ def _attacks(plan: Plan, audit: Audit, every: Sequence[str], cells: int) -> None
     attacked = [name for name in every if is_signal(name)]
     runs = len(attack_runs(audit.attacks.methods, [read_signal(name) for name in attacked], audit.attacks.likelihoods))
     plan.add("attacks", PER_CELL * runs * cells)
-    plan.store("signals", 2 * 4 * (len(every) + 3) * cells)  # the blocks' tables, and the setting's
+    plan.store("signals", signals_bytes(len(every), cells))
     plan.store("scores", 5 * runs * cells)
     plan.need("attacks", attack_memory_of(cells) * 1e6)
 
