@@ -208,8 +208,9 @@ def test_what_is_called_does_not_depend_on_membership_and_both_ends_are_guessed(
     scored = Scored(("a", "s", "v", False), np.arange(1), np.arange(4), member, scores)
     row = metrics_table(metric_rows(scored, (), 0.95)).row(0, named=True)
     counts = [(row[f"members_in_top_{share:g}"], row[f"non_members_in_top_{share:g}"]) for share in SHARES]
-    assert counts == [(0, 0), (0, 0), (0, 0), (1, 0), (2, 1), (2, 1)]  # of tied records all are called, or none
+    assert counts == [(0, 0), (0, 0), (0, 0), (0, 0), (1, 0), (2, 1), (2, 1)]  # of tied records all are called, or none
     assert all(1 - low in SHARES for _, low in GUESSES if low)
+    assert sum(GUESSES.values()) == pytest.approx(1)
 
 
 def test_metrics_without_a_scored_target_prove_nothing():

@@ -48,6 +48,7 @@ TABLE = {
 }
 
 
+@pytest.mark.slow
 @published
 def test_every_cell_comes_out(tmp_path, capsys):
     assert main(["reproduce", FOLDER, "--out", str(tmp_path)]) == 0
