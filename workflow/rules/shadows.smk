@@ -1,5 +1,8 @@
 STEP_TIMES = f"{results}/benchmarks/steps"
 REPEATS = f"{results}/benchmarks/repeats"
+PREFLIGHT = (
+    "<results>/benchmarks/preflight/{dataset}/{architecture}/{mechanism}-eps{eps}.tsv"
+)
 
 
 rule architecture:
@@ -79,6 +82,54 @@ rule pretrain:
         " --checkpoint-seconds {resources.checkpoint_seconds} --out {output.weights} --usage {params.usage} >{log} 2>&1"
 
 
+rule preflight:
+    # a setting's first model trains its first epoch, which the first job of the setting goes on from
+    input:
+        records="<pool>/records.npy",
+        table="<pool>/records.parquet",
+        architecture="<architecture>/architecture.json",
+        public=public_weights,
+        public_records=public_records,
+    output:
+        PREFLIGHT,
+    log:
+        "<results>/logs/preflight/{dataset}-{architecture}-{mechanism}-eps{eps}.log",
+    wildcard_constraints:
+        dataset=one_of(AUDIT.datasets),
+    conda:
+        "../../envs/environment.yaml"
+    threads: AUDIT.compute.threads
+    resources:
+        **requests.model_job(
+            AUDIT,
+            lambda w, input, attempt: requests.training_memory(
+                AUDIT,
+                w.architecture,
+                w.mechanism,
+                input.architecture,
+                attempt,
+                memory_limit(),
+            ),
+        ),
+        keep_going=int(AUDIT.compute.keep_going),
+        minutes_per_model=str(AUDIT.compute.minutes_per_model),
+    params:
+        spec=lambda w: spec(
+            specs.TrainingSpec.of, w.dataset, w.architecture, w.mechanism, w.eps
+        ),
+        batch=AUDIT.compute.micro_batch,
+        models=f"{results}/{{dataset}}/{{architecture}}/{{mechanism}}-eps{{eps}}/models",
+    # a model of its own, since one that is there would not be trained
+    shell:
+        "rm -rf {params.models}/.preflight;"
+        " mia-audit train --pool $(dirname {input.records}) --architecture {input.architecture} --public {input.public} --spec {params.spec}"
+        " --shadows 0-0 --first-epoch --threads {threads} --device {resources.device} --batch {params.batch}"
+        " --checkpoints {params.models}/.checkpoints --checkpoint-seconds 0"
+        " --keep-going {resources.keep_going} --minutes-per-model {resources.minutes_per_model}"
+        " --out {params.models}/.preflight --usage {output} >{log} 2>&1;"
+        " rm -rf {params.models}/.preflight"
+
+
 rule train:
     # not the membership of all models, which changes with their number: a job draws its own models' training sets
     input:
@@ -87,6 +138,7 @@ rule train:
         architecture="<architecture>/architecture.json",
         public=public_weights,
         public_records=public_records,
+        preflight=ancient(PREFLIGHT) if audits.has_preflight(AUDIT) else [],
     output:
         # the stamp of the job; models are named by their number, and those that are there are not trained again
         "<setting>/models/.jobs/{block}",
@@ -105,6 +157,7 @@ rule train:
                 input.architecture,
                 attempt,
                 memory_limit(),
+                input.preflight or None,
             ),
         ),
         # resources, since params that change would train again

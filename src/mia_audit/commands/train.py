@@ -1,6 +1,7 @@
 """`mia-audit train`: train a block of shadow models."""
 
 import argparse
+from contextlib import suppress
 from pathlib import Path
 
 from mia_audit.commands._arguments import (
@@ -53,6 +54,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         help="JSON file of digests of what came of every training, to notice a rerun that differs; outside of --out",
     )
+    parser.add_argument(
+        "--first-epoch",
+        action="store_true",
+        help="stop after the first model's first epoch, which is kept where --checkpoint-seconds is 0",
+    )
     add_stamp(parser)
     parser.add_argument("--out", required=True, type=Path, help="folder of the setting's models")
 
@@ -62,6 +68,7 @@ def run(options: argparse.Namespace) -> None:
     acquire_gpu(options.device)
     from mia_audit.learners import Records, open_learner
     from mia_audit.training.block import Block, Checkpoints, train_block
+    from mia_audit.training.preflight import FirstEpochTrained, first_epoch_of
     from mia_audit.training.stored import files_read, training_keys
 
     spec = TrainingSpec.read(options.spec)
@@ -91,17 +98,18 @@ def run(options: argparse.Namespace) -> None:
     checkpoints = Checkpoints(options.checkpoints, options.checkpoint_seconds, learner.environment)
     if options.stamp:
         clear_stamps(options.stamp.parent, shadows)
-    keep_going = bool(options.keep_going)
-    train_block(
-        learner.train,
-        block,
-        options.out,
-        keys,
-        checkpoints,
-        keep_going,
-        options.step_times,
-        options.repeats,
-        options.floor,
-    )
+    train = first_epoch_of(learner.train) if options.first_epoch else learner.train
+    with suppress(FirstEpochTrained):
+        train_block(
+            train,
+            block,
+            options.out,
+            keys,
+            checkpoints,
+            bool(options.keep_going),
+            options.step_times,
+            options.repeats,
+            options.floor,
+        )
     if options.stamp:
         write_stamp(options.stamp, keys)

@@ -70,6 +70,9 @@ class Compute(Section):
     """Shadow models trained by one job: a block."""
     blocks_explained_per_job: PositiveInt = 1
     """Blocks of shadow models whose signals one job computes; start-up takes some seconds a job."""
+    preflight: bool | Literal["auto"] = "auto"
+    """`true`: the first model of a setting trains an epoch before all other jobs, which ask for memory by what that took, and goes on
+    from it; `auto`: where 8 jobs or more train a setting."""
     threads: PositiveInt = 1
     """Threads of a job."""
     micro_batch: PositiveInt = 256

@@ -35,7 +35,14 @@ from mia_audit.signals.name import FIT_ERROR, SUMMARIES, is_signal, read_signal
 Models = Mapping[tuple[str, str], Mapping[str, Any]]
 """An architecture.json by data set and architecture."""
 
-START_UP = {"train": 5.0, "signals": 4.5, "pretrain": 4.0, "architecture": 4.0, "explanation_metrics": 3.0}
+START_UP = {
+    "train": 5.0,
+    "preflight": 5.0,
+    "signals": 4.5,
+    "pretrain": 4.0,
+    "architecture": 4.0,
+    "explanation_metrics": 3.0,
+}
 """Seconds of processor time that imports take in a job of a rule that starts its own process; `LIGHT` in all others."""
 
 LIGHT = 1.2

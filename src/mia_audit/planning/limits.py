@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -35,24 +36,37 @@ def write(path: Path, config: Mapping[str, Any], megabytes: int | None) -> None:
 
 def refuse(path: Path, results: Path) -> None:
     """Raise UserError for the first model described in the results whose jobs fit no machine, or whose models do not fit the disk."""
+    known = _read(path)
     for described in sorted(results.glob("*/*/architecture.json")):
-        metadata = json.loads(described.read_text(encoding="utf-8"))
-        refuse_model(path, described.parent, metadata)
+        known.check(described.parent, json.loads(described.read_text(encoding="utf-8")))
 
 
-def refuse_model(path: Path, group: Path, metadata: Mapping[str, Any], records: int = 0) -> None:
-    """Raise UserError as `refuse` does for one model; `group` is its folder, and `records` are those of its pool, where known."""
-    try:
-        known = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:  # a command by hand, of no workflow
-        return
-    audit = check_audit(known["config"], str(path))
-    dataset, architecture = group.parent.name, group.name
-    if architecture not in audit.architectures or dataset not in audit.datasets:  # of an earlier config
-        return
-    if known["megabytes"]:
-        refuse_too_large(audit, architecture, metadata, known["megabytes"])
-    refuse_full_disk(audit, dataset, architecture, metadata, group, records)
+def refuse_model(path: Path, group: Path, metadata: Mapping[str, Any], records: int) -> None:
+    """Raise UserError as `refuse` does for one model; `group` is its folder, and `records` are those of its pool."""
+    if path.exists():  # not where a command is called by hand
+        _read(path).check(group, metadata, records)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What an audit's models are held to: the megabytes that a job can have, where that is known."""
+
+    audit: Audit
+    megabytes: int | None
+
+    def check(self, group: Path, metadata: Mapping[str, Any], records: int = 0) -> None:
+        """Raise UserError where the model with this folder does not fit; one of an earlier config is not judged."""
+        dataset, architecture = group.parent.name, group.name
+        if architecture not in self.audit.architectures or dataset not in self.audit.datasets:
+            return
+        if self.megabytes:
+            refuse_too_large(self.audit, architecture, metadata, self.megabytes)
+        refuse_full_disk(self.audit, dataset, architecture, metadata, group, records)
+
+
+def _read(path: Path) -> Limits:
+    known = json.loads(path.read_text(encoding="utf-8"))
+    return Limits(check_audit(known["config"], str(path)), known["megabytes"])
 
 
 def refuse_full_disk(

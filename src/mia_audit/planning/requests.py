@@ -10,6 +10,7 @@ from mia_audit.config.expand import resolved_mechanism
 from mia_audit.config.schema import Audit
 from mia_audit.errors import UserError
 from mia_audit.privacy.catalogue import HELD
+from mia_audit.runtime.usage import peak_of
 from mia_audit.training.section import Training
 
 PROCESS_MEGABYTES, BYTES_PER_CELL = 400, 115
@@ -29,6 +30,9 @@ GPU_PROCESS_BYTES = 4000 * 10**6
 
 POOL_MEGABYTES = 2500
 """Memory of a job that makes a pool of images: of the process, and of the images that it decodes at once (`pools.images`)."""
+
+SPARE = 1.2
+"""What a training job asks for, as a multiple of the peak of one model's first epoch."""
 
 WEIGHTS_MEGABYTES = 4000
 """Memory of a job that reads published weights."""
@@ -67,13 +71,22 @@ def explaining_bytes(metadata: Mapping[str, Any], records: int) -> int:
 
 
 def training_memory(
-    audit: Audit, architecture: str, mechanism: str, described: str, attempt: int, limit: int | None = None
+    audit: Audit,
+    architecture: str,
+    mechanism: str,
+    described: str,
+    attempt: int,
+    limit: int | None = None,
+    preflight: str | None = None,
 ) -> int:
     """Return the megabytes that a job asks for that trains shadow models; `described` is its architecture.json.
 
-    A further attempt asks for as much again, and for no more than `limit`, the memory of the largest machine. Raises
-    FileNotFoundError before the file is made: Snakemake asks again when the job is ready.
+    Where there is a table `preflight` of what a model's first epoch used, that counts. A further attempt asks for as much
+    again, and for no more than `limit`, the memory of the largest machine. Raises FileNotFoundError before a file is made:
+    Snakemake asks again when the job is ready.
     """
+    if preflight:
+        return _grown(ceil(SPARE * peak_of(Path(preflight))), attempt, limit)
     of_batch = _training(audit, audit.training_of(architecture, mechanism), mechanism)
     return _grown(_first(audit, _read(described), of_batch, audit.compute.micro_batch), attempt, limit)
 

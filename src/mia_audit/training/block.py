@@ -119,7 +119,9 @@ def train_block(
             known = finished(models, shadow, keys[shadow])
             if known is not None and (len(known) or keep_going):
                 tables.append(known)
-                results.keep(shadow, checkpoints.of(shadow, keys[shadow]).key)
+                checkpoint = checkpoints.of(shadow, keys[shadow])
+                checkpoint.remove()  # of an epoch that was trained to see what it takes
+                results.keep(shadow, checkpoint.key)
                 print(f"{block.label(shadow)}: already trained", file=sys.stderr)
                 _check_floor(block, shadow, tables, floor)
                 continue
