@@ -3,8 +3,8 @@
     python benchmarks/one_run_bounds.py [RUNS]       (200 runs: two minutes of one core; prints the table of docs/canaries.md)
 
 10,000 canaries are released by μ-GDP, the surest guesses are counted. `f-DP` is `one-run-gaussian` (Mahloujifar et al. 2024).
-`independent` takes the losses of canaries for independent: the surest of m guesses are then right as often as the m largest
-order statistics say (so Xiang et al. 2025, arXiv 2509.08704, come near to ε). The mechanism `in regimes` is μ-GDP for every
+`independent` takes the losses of canaries for independent: the surest guesses are then right as often as the largest order
+statistics say (our reading of the summary of Xiang et al. 2025, arXiv 2509.08704). The mechanism `in regimes` is μ-GDP for every
 canary as well: with a probability of 10 %, which says nothing of any coin, the noise of all of them leaves every canary in the
 tails that 10 % of canaries are in. What holds at 95 % there can claim no more of independent canaries than the last column.
 """

@@ -61,8 +61,8 @@ def test_a_bound_is_rarely_above_the_claim(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("epsilon", [2.0, 4.0, 8.0])
 @pytest.mark.parametrize(("mechanism", "by"), [(randomised_response, F_DP), (gaussian, GAUSSIAN)])
+@pytest.mark.parametrize("epsilon", [2.0, 4.0, 8.0])
 def test_ten_thousand_canaries_find_most_of_epsilon(
     mechanism: Mechanism, by: Callable[[pl.DataFrame, float, float], float], epsilon: float
 ) -> None:
