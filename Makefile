@@ -51,6 +51,7 @@ check: $(READY)
 	mypy
 	snakefmt --check Snakefile workflow
 	snakemake --lint
+	codespell
 
 docs: $(READY)
 	mkdocs build --strict --quiet

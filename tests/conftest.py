@@ -29,6 +29,8 @@ from threadpoolctl import threadpool_limits
 from mia_audit.planning.jobs import read_counts
 from mia_audit.runtime import locks, warm
 
+from .killing import kills_of_steps
+
 settings.load_profile("ci")  # the same examples on every machine and in every run
 
 for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "POLARS_MAX_THREADS"):
@@ -208,6 +210,12 @@ def pytest_runtest_setup() -> None:
     """Seed torch's global generator, so that no test depends on the ones before it."""
     if torch := sys.modules.get("torch"):
         torch.manual_seed(0)
+
+
+@pytest.fixture
+def kill_at(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], Callable[[], int]]:
+    """Kill private training at a step (0: never), counted over all attempts from that call on; what it returns counts them."""
+    return kills_of_steps(monkeypatch)
 
 
 @pytest.fixture

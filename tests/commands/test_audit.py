@@ -382,6 +382,7 @@ def test_several_settings_are_answered_as_the_workflow_answers(folder, capsys):
     assert main(["verify", "--results", str(out)]) == 0
 
 
+@pytest.mark.slow
 def test_settings_in_a_file_are_read_beside_it(folder, capsys, monkeypatch):
     (folder / "given").mkdir()
     for name in ("member.npy", "loss.npy"):

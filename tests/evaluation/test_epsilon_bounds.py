@@ -6,7 +6,8 @@ import pytest
 from scipy import optimize, stats
 
 from mia_audit.attacks.engine.ratios import RATIOS
-from mia_audit.evaluation.bounds_table import GUESSES, METHODS, SHARES, bounds_table, lower_bounds
+from mia_audit.evaluation.bounds_table import GUESSES, METHODS, THRESHOLDS, bounds_table, levels, lower_bounds
+from mia_audit.evaluation.called import SHARES
 from mia_audit.evaluation.epsilon_bounds import (
     clopper_pearson_epsilon,
     gaussian_epsilon,
@@ -139,11 +140,11 @@ def test_null_audits_claim_a_leak_no_more_often_than_the_level():
     assert (np.mean(claims, axis=0) <= level + 2 * np.sqrt(level * (1 - level) / 300)).all()
 
 
-@pytest.mark.parametrize("share", range(len(SHARES)))
+@pytest.mark.parametrize("share", range(len(THRESHOLDS)))
 def test_one_target_and_one_share_keep_the_level(share):
     """Without the correction for the largest of many, a bound is above 0 about as often as it may be."""
     rng, level, records = np.random.default_rng(share), 0.2, 400
-    called = max(1, int(SHARES[share] * records))
+    called = max(1, int(THRESHOLDS[share] * records))
     members = rng.binomial(records, 0.5, 2000)
     true = rng.hypergeometric(members, records - members, called)
     claims = [
@@ -208,8 +209,17 @@ def test_what_is_called_does_not_depend_on_membership_and_both_ends_are_guessed(
     scored = Scored(("a", "s", "v", False), np.arange(1), np.arange(4), member, scores)
     row = metrics_table(metric_rows(scored, (), 0.95)).row(0, named=True)
     counts = [(row[f"members_in_top_{share:g}"], row[f"non_members_in_top_{share:g}"]) for share in SHARES]
-    assert counts == [(0, 0), (0, 0), (0, 0), (1, 0), (2, 1), (2, 1)]  # of tied records all are called, or none
+    assert counts == [(0, 0)] * 4 + [(1, 0)] + [(2, 1)] * 3  # of tied records all are called, or none
     assert all(1 - low in SHARES for _, low in GUESSES if low)
+    assert set(THRESHOLDS) <= set(SHARES)
+
+
+def test_the_levels_of_all_guesses_add_up_and_go_by_nothing_but_the_number_of_records():
+    for records, chosen in ((1000, (0.1, 0.1)), (10_000, (0.025, 0.025))):
+        shared = levels(np.full((3, len(GUESSES)), records), 0.05)
+        assert shared.sum() == pytest.approx(0.05)
+        assert (shared.argmax(axis=1) == GUESSES.index(chosen)).all()
+    assert (np.ptp(shared, axis=0) == 0).all()
 
 
 def test_metrics_without_a_scored_target_prove_nothing():

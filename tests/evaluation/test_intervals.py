@@ -153,8 +153,8 @@ def test_likelihoods_that_cannot_score_fewer_models_fall_back():
 
 CASES = [
     ("hierarchical", 9, 0.0, "half"),
-    ("pooled", 9, 0.6, "half"),
-    ("hierarchical", 17, 0.6, "half"),
+    pytest.param("pooled", 9, 0.6, "half", marks=pytest.mark.slow),
+    pytest.param("hierarchical", 17, 0.6, "half", marks=pytest.mark.slow),
     ("pooled", 8, 0.0, "pairs"),
 ]
 

@@ -106,6 +106,7 @@ def test_the_seed_is_the_shadows_and_bytes_repeat(task: Made, described: Describ
     assert stored[0] == stored[1] != stored[2]
 
 
+@pytest.mark.slow
 def test_another_process_stores_the_same_bytes(tmp_path: Path) -> None:
     text = """
 import sys

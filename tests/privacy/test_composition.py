@@ -53,6 +53,18 @@ def test_no_loss_is_no_epsilon() -> None:
     assert epsilon_of_sum(np.array([-1e-9, 1e-9]), np.array([0.5, 0.5]), 0.0, 10, 1e-3) == 0.0
 
 
+@pytest.mark.parametrize("direction", [0, 1], ids=["removed", "added"])
+def test_a_delta_that_is_what_losses_exceed_epsilon_by_is_that_of_a_sum_without_a_transform(direction: int) -> None:
+    """The losses of an added record are at most −log(1 − q): nearly all sums exceed ε, by next to nothing."""
+    interval, delta = 5e-4, 1e-3
+    one = losses_of_step(0.6, 1e-3, interval, 1e-9)[direction]
+    sums = np.convolve(np.convolve(one.probabilities, one.probabilities), one.probabilities)
+    losses = 3 * one.losses[0] + np.arange(len(sums)) * interval
+    epsilon = epsilon_of_sum(*one, 3, delta)
+    beyond = losses > epsilon
+    assert sums[beyond] @ -np.expm1(epsilon - losses[beyond]) + 3 * one.infinite == pytest.approx(delta, rel=1e-6)
+
+
 def test_a_tilted_sum_is_that_of_a_transform_in_higher_precision() -> None:
     """At δ = 10⁻¹⁰ a transform in double precision is 10⁻³ off; in extended precision it needs no tilt."""
     steps, delta, interval = 3000, 1e-10, 0.15

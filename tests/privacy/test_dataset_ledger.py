@@ -12,6 +12,8 @@ from mia_audit.privacy.dataset_ledger import RESTART, Terms, add, charge, entry,
 from mia_audit.privacy.gaussian import mu_for
 from mia_audit.privacy.spending import Gaussian, PoissonGaussian, Stated, Unprotected, ZeroConcentrated
 
+from ..killing import Killed
+
 DELTA = 1e-5
 STEP = PoissonGaussian(2.0, 0.1, 50)
 
@@ -120,10 +122,6 @@ def test_a_claimed_delta_is_set_apart(tmp_path):
     assert total.epsilon == spending.epsilon_of_rdp(order, Stated(0.5).rdp(order), 6e-6)
     with pytest.raises(UserError, match=r"their own δs are 1\.1e-05 together, of 1e-05"):
         add(path, [made(Stated(0.5, 7e-6), release="2")])
-
-
-class Killed(BaseException):
-    """A process ends here; the kernel closes its files."""
 
 
 class Machine:

@@ -44,8 +44,11 @@ def honest(job: Job, **section: Any) -> Any:
 
 @pytest.mark.parametrize(
     ("section", "steps"),
-    [({}, 1), ({}, 8), ({"clipping": "flat", "clip_norm": 0.3}, 1)],
-    ids=["automatic", "many-steps", "flat"],
+    [
+        pytest.param({}, 1, id="automatic"),
+        pytest.param({}, 8, id="many-steps", marks=pytest.mark.slow),
+        pytest.param({"clipping": "flat", "clip_norm": 0.3}, 1, id="flat", marks=pytest.mark.slow),
+    ],
 )
 def test_the_bound_is_below_the_accountants_epsilon_and_near_it(section: dict[str, Any], steps: int) -> None:
     proof = audit(
@@ -56,10 +59,12 @@ def test_the_bound_is_below_the_accountants_epsilon_and_near_it(section: dict[st
     assert 0.75 * CLAIMED <= proof.gaussian <= CLAIMED
 
 
+@pytest.mark.slow
 def test_a_canary_in_the_bias_proves_no_more() -> None:
     assert 0.5 * CLAIMED <= audit(honest, Game(CLAIMED, trials=1200), CANARIES["bias"]).gaussian <= CLAIMED
 
 
+@pytest.mark.slow
 def test_the_bound_holds_under_poisson_sampling() -> None:
     proof = audit(honest, Game(CLAIMED, share=0.5, steps=2, trials=800, pilot=200), CANARIES["weight"])
     assert 0.1 <= proof.any_mechanism <= CLAIMED
@@ -108,19 +113,25 @@ def calibrated_for_five_times_the_records(job: Job) -> Protection:
 
 @pytest.mark.parametrize(
     "sabotage",
-    [no_noise, noise_on_the_mean, per_batch_clipping, clip_norm_doubled],
+    [
+        pytest.param(no_noise, marks=pytest.mark.slow),
+        pytest.param(noise_on_the_mean, marks=pytest.mark.slow),
+        pytest.param(per_batch_clipping, marks=pytest.mark.slow),
+        clip_norm_doubled,
+    ],
     ids=lambda sabotage: sabotage.__name__,
 )
 def test_sabotage_is_caught(sabotage: Callable[[Job], Protection]) -> None:
     assert audit(sabotage, Game(CLAIMED, trials=1000, pilot=200), CANARIES["weight"]).gaussian > CLAIMED
 
 
+@pytest.mark.slow
 def test_noise_calibrated_for_five_times_the_records_is_caught() -> None:
     game = Game(CLAIMED, steps=4, trials=300, pilot=60)
     assert audit(calibrated_for_five_times_the_records, game, CANARIES["weight"]).gaussian > CLAIMED
 
 
-@pytest.mark.parametrize("left_out", ["weight", "bias"])
+@pytest.mark.parametrize("left_out", ["weight", pytest.param("bias", marks=pytest.mark.slow)])
 def test_a_parameter_left_out_of_the_norm_is_caught(left_out: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def partial_norm(gradients: Gradients, clipping: Clipping, total: Tensor, *_: object) -> None:
         kept = [value.flatten(1) for name, value in gradients.items() if name != left_out]
@@ -141,6 +152,7 @@ def first_channel(gradient: Tensor) -> Tensor:
     return gradient[:9]
 
 
+@pytest.mark.slow
 def test_noise_by_public_importance_keeps_its_promise() -> None:
     game = Game(8.0, trials=500, pilot=120, alpha=0.05, view=first_channel)
     assert 0.6 * 8 <= audit(by_importance("fadp"), game, channel_scene(depth=1)).gaussian <= 8
@@ -153,6 +165,7 @@ def test_public_masks_tell_nothing_by_their_noise() -> None:
     )
 
 
+@pytest.mark.slow
 def test_noise_by_past_gradients_keeps_its_promise() -> None:
     game = Game(8.0, steps=2, trials=200, pilot=50, afresh=True, view=first_channel)
     assert 2 <= audit(by_importance("fadp", importance="past"), game, channel_scene(depth=1)).gaussian <= 8

@@ -23,7 +23,10 @@ def judged(function, delta=1e-5, adjacency="add-remove", limits=QUICK, **options
     return prove(target, resolve(target, given), limits)
 
 
-@pytest.mark.parametrize(("function", "delta"), [("gaussian", 1e-5), ("laplace", 0.0), ("randomized_response", 0.0)])
+@pytest.mark.parametrize(
+    ("function", "delta"),
+    [("gaussian", 1e-5), pytest.param("laplace", 0.0, marks=pytest.mark.slow), ("randomized_response", 0.0)],
+)
 def test_sound_mechanisms_are_held(function, delta):
     # of one record the response may be about a record that is there or not: one is replaced
     adjacency = "replace" if function == "randomized_response" else "add-remove"
@@ -32,6 +35,7 @@ def test_sound_mechanisms_are_held(function, delta):
     assert verdict.best.lower_bound <= 1
 
 
+@pytest.mark.slow
 def test_what_is_tight_is_nearly_reached():
     verdict = judged("laplace", 0.0, limits=Limits(trials=4000, seconds=60), domain="bounded")
     assert 0.6 < verdict.best.share <= 1
@@ -79,7 +83,7 @@ def test_broken_mechanisms_are_refuted(function, event):
     assert found.confidence > 0.999
 
 
-@pytest.mark.parametrize("planted", [10, pytest.param(16, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("planted", [8, pytest.param(16, marks=pytest.mark.slow)])
 def test_a_seed_of_32_bits_is_refuted_where_it_has_to_be_secret(monkeypatch, planted):
     monkeypatch.setattr(probes, "PLANTED", planted)
     monkeypatch.setattr(probes, "SEARCH_SECONDS", 600.0)  # on a slow machine too
@@ -90,6 +94,7 @@ def test_a_seed_of_32_bits_is_refuted_where_it_has_to_be_secret(monkeypatch, pla
     assert f"of 2^{planted} planted seeds a search finds 100.0%" in found.detail
 
 
+@pytest.mark.slow
 def test_noise_by_the_seed_alone_is_refuted_where_a_seed_is_used_again():
     found = judged("gaussian", secret_seed=True).counterexample
     assert found.check.startswith("two releases under one seed")
@@ -112,7 +117,7 @@ for line in sys.stdin:
 """
 
 
-@pytest.mark.parametrize(("word", "code"), [("holds", 0), ("breaks", 3)])
+@pytest.mark.parametrize(("word", "code"), [pytest.param("holds", 0, marks=pytest.mark.slow), ("breaks", 3)])
 def test_a_command_is_judged_and_its_verdict_written(tmp_path, capsys, word, code):
     (tmp_path / "mechanism.py").write_text(COMMAND)
     line = f"command:python {tmp_path / 'mechanism.py'} {word}"

@@ -123,6 +123,7 @@ def test_5_a_kill_forgets_no_charge():
     assert mechanism.probes[1](mechanism).verdict == "held"
 
 
+@pytest.mark.slow
 def test_6_a_row_of_nan_in_an_explanation_set(monkeypatch):
     words = ["NaN", "infinite", "huge"]
     assert not judged("private-explainer", "one query", words).refuted

@@ -2,6 +2,9 @@
 
 import json
 import re
+import shlex
+import sys
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -10,12 +13,15 @@ from safetensors import safe_open
 
 from mia_audit.errors import UserError
 from mia_audit.learners import Compute
-from mia_audit.privacy import per_record, spending
+from mia_audit.learners.kinds import command
+from mia_audit.privacy import moments, spending
 from mia_audit.privacy.accounting import epsilon_spent
 from mia_audit.privacy.dataset_ledger import RESTART, read_ledger
 from mia_audit.releasing import release as releasing
 from mia_audit.releasing.release import CONSTANTS, MODEL, read_card, release
 from mia_audit.storage.manifest import differences
+
+from ..killing import Killed, killed
 
 LEDGER = {"ledger": "rows.ledger", "epsilon": 12}
 SETTING = "rows/mlp/dp-sgd-eps4"
@@ -27,10 +33,6 @@ def made(recipe, out="out", **options):
     assert read_card(Path(out) / "card.json") == json.loads(json.dumps(card))
     assert list(differences(Path(out))) == []
     return card
-
-
-class Killed(BaseException):
-    """The process ends here."""
 
 
 def test_a_release_says_what_it_promises_and_was_charged_for_it(recipe):
@@ -90,41 +92,24 @@ def test_nothing_but_weights_depends_on_the_records(recipe, capsys, setting, cha
     ]
 
 
-def kill_at(monkeypatch, step):
-    taken = 0
-    call = per_record.ClippedSum.__call__
-
-    def counted(self, *arguments):
-        nonlocal taken
-        taken += 1
-        if taken == step:
-            raise Killed
-        return call(self, *arguments)
-
-    monkeypatch.setattr(per_record.ClippedSum, "__call__", counted)
-    return lambda: taken
-
-
 def charged_steps(path="rows.ledger"):
     return sum(one.terms["steps"] for one in read_ledger(Path(path))[1])
 
 
-@pytest.mark.parametrize("steps", [[3], [9, 7, 1], [14]])
-def test_a_release_that_is_killed_and_resumed_spends_what_its_ledger_says(recipe, monkeypatch, steps):
+@pytest.mark.parametrize("steps", [[9, 7, 1], *(pytest.param([one], marks=pytest.mark.slow) for one in range(1, 15))])
+def test_a_release_that_is_killed_and_resumed_spends_what_its_ledger_says(recipe, kill_at, steps):
     prepared = recipe(privacy=LEDGER)
     taken = 0
     for step in steps:
-        with monkeypatch.context() as patched:
-            count = kill_at(patched, step)
-            with pytest.raises(Killed):
-                release(prepared, "0" * 64, Path("out"), Compute())
-            taken += count()
+        begun = kill_at(step)
+        with pytest.raises(Killed):
+            release(prepared, "0" * 64, Path("out"), Compute())
+        taken += begun()
         assert not Path("out").exists()
         assert charged_steps() >= taken
-    with monkeypatch.context() as patched:
-        count = kill_at(patched, -1)
-        card = made(prepared)
-        taken += count()
+    begun = kill_at(0)
+    card = made(prepared)
+    taken += begun()
     assert charged_steps() == 14 + 7 * len(steps) >= taken
     assert {one.what for one in read_ledger(Path("rows.ledger"))[1]} == {MODEL, RESTART}
     assert {one.released["id"] for one in read_ledger(Path("rows.ledger"))[1]} == {card["id"]}
@@ -132,27 +117,27 @@ def test_a_release_that_is_killed_and_resumed_spends_what_its_ledger_says(recipe
     assert privacy["epsilon"] == epsilon_spent(privacy["noise_multiplier"], 10 / 70, charged_steps(), 1e-5, "pld")
 
 
-def test_a_release_without_its_state_is_charged_whole_again(recipe, monkeypatch):
+def test_a_release_without_its_state_is_charged_whole_again(recipe, kill_at):
     prepared = recipe(privacy=LEDGER | {"epsilon": 20})
-    with monkeypatch.context() as patched, pytest.raises(Killed):
-        kill_at(patched, 9)
+    kill_at(9)
+    with pytest.raises(Killed):
         release(prepared, "0" * 64, Path("out"), Compute())
     Path(".out.unfinished", "epoch.safetensors").unlink()
     made(prepared)
     assert charged_steps() == 28
 
 
-def test_a_kill_between_charge_and_work_charges_again_within_a_plan(recipe, monkeypatch):
-    prepared = recipe(privacy=LEDGER | {"planned": [SETTING]})
-
-    def killed(*_):
-        raise Killed
-
+@pytest.mark.parametrize("plan", [{}, pytest.param({"planned": [SETTING]}, marks=pytest.mark.slow)])
+def test_a_kill_between_charge_and_work_charges_again(recipe, monkeypatch, plan):
+    prepared = recipe(privacy=LEDGER | plan)
     with monkeypatch.context() as patched, pytest.raises(Killed):
         patched.setattr(releasing.Unfinished, "begin", killed)
         release(prepared, "0" * 64, Path("out"), Compute())
     card = made(prepared)
     assert [one.what for one in read_ledger(Path("rows.ledger"))[1]] == [MODEL, RESTART]
+    assert card["privacy"]["steps"] == 14 < charged_steps() == 28
+    if not plan:
+        return
     assert card["ledger"]["composed_by"].startswith("the privacy loss distribution")
     with pytest.raises(UserError, match="fixed before its first entry"):
         release(prepared, "0" * 64, Path("second"), Compute())
@@ -175,10 +160,13 @@ def test_an_unprotected_release_says_so(recipe):
     assert "trained without differential privacy" in Path("out", "card.md").read_text()
 
 
-def test_constants_are_released_anew_and_charged(recipe, monkeypatch):
-    private = {"standardise": "private", "standardise_epsilon": 1.0, "bounds": {"*": [-4, 4]}}
-    rows = {"source": "arrays", "path": "data", "take": "first", "public": 10, **private}
-    prepared = recipe(datasets={"rows": rows}, privacy=LEDGER | {"planned": [SETTING]})
+PRIVATE = {"standardise": "private", "standardise_epsilon": 1.0, "bounds": {"*": [-4, 4]}}
+STANDARDISED = {"rows": {"source": "arrays", "path": "data", "take": "first", "public": 10, **PRIVATE}}
+
+
+@pytest.mark.slow
+def test_constants_are_released_anew_and_charged(recipe):
+    prepared = recipe(datasets=STANDARDISED, privacy=LEDGER | {"planned": [SETTING]})
     card = made(prepared)
     entries = read_ledger(Path("rows.ledger"))[1]
     assert [one.what for one in entries] == [CONSTANTS, MODEL]
@@ -187,6 +175,41 @@ def test_constants_are_released_anew_and_charged(recipe, monkeypatch):
     assert 4 < card["privacy"]["epsilon"] < 5
     centres = card["data"]["preprocessing"]["centre"]
     assert not np.allclose(centres, prepared.stored.metadata["centre"], atol=1e-6)
+
+
+def test_a_release_that_is_killed_while_its_constants_are_released_is_charged_for_every_draw(recipe, monkeypatch):
+    """Before the noise is drawn, before the columns are written, before it is noted that they are, and in the training."""
+    prepared = recipe(datasets=STANDARDISED, privacy={"ledger": "rows.ledger"})
+    monkeypatch.setattr(spending, "epsilon_by_losses", spending.epsilon_by_orders)  # the quicker composition
+    drawn, draw = [], moments.release_afresh
+
+    def seen(*arguments):
+        constants = draw(*arguments)
+        drawn.append(constants.mean)
+        return constants
+
+    monkeypatch.setattr(moments, "release_afresh", seen)
+
+    def kill(owner, name):
+        with monkeypatch.context() as patched, pytest.raises(Killed):
+            patched.setattr(owner, name, killed)
+            release(prepared, "0" * 64, Path("out"), Compute())
+        assert not Path("out").exists()
+        return [one.what for one in read_ledger(Path("rows.ledger"))[1]]
+
+    again = [RESTART, RESTART]  # the constants, and the training of which no epoch is known
+    assert kill(moments, "release_afresh") == [CONSTANTS, MODEL]
+    assert kill(releasing, "write_pool") == [CONSTANTS, MODEL, *again]
+    assert kill(releasing.Unfinished, "finish_constants") == [CONSTANTS, MODEL, *again, *again]
+    assert len(drawn) == 2
+    assert kill(releasing, "open_learner") == [CONSTANTS, MODEL, *again, *again, *again]
+    card = made(prepared)
+    charged = [one.terms["kind"] for one in read_ledger(Path("rows.ledger"))[1]]
+    assert charged == ["gaussian", "poisson-gaussian"] * 4 + ["poisson-gaussian"]  # the constants were kept by then
+    assert len(drawn) == 3 <= charged.count("gaussian")
+    assert not any(np.array_equal(one, other) for one, other in pairwise(drawn))
+    np.testing.assert_allclose(card["data"]["preprocessing"]["centre"], drawn[-1], rtol=1e-6)
+    assert len(card["privacy"]["charged"]) == len(charged)
 
 
 def test_persons_are_the_unit_of_all_that_is_released(recipe):
@@ -232,6 +255,40 @@ def test_a_script_gets_no_seed_and_its_guarantee_is_claimed(recipe, tmp_path, ca
     assert len(drawn) == len(set(drawn))
 
 
+COMMAND = """
+import sys
+
+import numpy as np
+
+records, members, model, seed, epsilon, delta = sys.argv[1:]
+assert (seed, epsilon, delta) == ("none", "2.0", "1e-05")
+assert len(np.load(members)) == len(np.load(records)) == 70
+np.save(open(model, "wb"), np.load(records).mean(axis=0))
+"""
+
+
+def test_a_command_that_is_killed_is_charged_whole_again(recipe, tmp_path, monkeypatch):
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here" / "train.py").write_text(COMMAND)
+    python = shlex.quote(sys.executable)
+    given = "{records} {members} {model} {seed} {epsilon} {delta}"
+    mine = {"train": f"{python} train.py {given}", "predict": f"{python} predict.py {{records}} {{model}} {{out}}"}
+    own = {
+        "architectures": {"mine": mine | {"outputs": "probabilities"}},
+        "mechanisms": {"own": {"epsilon": [2]}},
+        "explainers": {"methods": []},
+    }
+    prepared = recipe("rows/mine/own-eps2", privacy=LEDGER | {"delta": 1e-4}, **own)
+    with monkeypatch.context() as patched, pytest.raises(Killed):
+        patched.setattr(command, "run_command", killed)
+        release(prepared, "0" * 64, Path("out"), Compute())
+    card = made(prepared)
+    assert card["guarantee"] == "claimed"
+    assert card["model"]["files"] == ["model"]
+    assert [one.what for one in read_ledger(Path("rows.ledger"))[1]] == [MODEL, RESTART]
+    np.testing.assert_array_equal(np.load(Path("out", "model")), np.asarray(prepared.stored.data).mean(axis=0))
+
+
 def test_what_cannot_be_released_is_one_line(recipe, audited):
     literal = {"fadp-literal": {"epsilon": [4], "acknowledge_no_guarantee": True}}
     for setting, changes, match in (
@@ -246,9 +303,9 @@ def test_what_cannot_be_released_is_one_line(recipe, audited):
         release(recipe(), "0" * 64, Path("out"), Compute())
 
 
-def test_an_unfinished_release_is_not_gone_on_with_as_another(recipe, monkeypatch):
-    with monkeypatch.context() as patched, pytest.raises(Killed):
-        kill_at(patched, 3)
+def test_an_unfinished_release_is_not_gone_on_with_as_another(recipe, kill_at):
+    kill_at(3)
+    with pytest.raises(Killed):
         release(recipe(), "0" * 64, Path("out"), Compute())
     other = recipe(training={"epochs": 3, "batch": 10})
     with pytest.raises(UserError, match="an unfinished release of another setting, config or audit"):

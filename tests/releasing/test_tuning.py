@@ -12,6 +12,8 @@ from mia_audit.privacy.dataset_ledger import RESTART, read_ledger
 from mia_audit.releasing import tuning
 from mia_audit.releasing.tuning import Search, tune
 
+from ..killing import Killed, killed
+
 LEDGER = {"ledger": "rows.ledger", "epsilon": 30}
 FLAT = {"dp-sgd": {"epsilon": [8], "clipping": "flat", "accountant": "rdp"}}
 SETTING = "rows/mlp/dp-sgd-eps8"
@@ -55,12 +57,6 @@ def test_the_best_is_released_for_the_price_of_the_whole(recipe, runs, capfd):
 
 @pytest.mark.slow
 def test_a_killed_tuning_is_charged_whole_again(recipe, runs, monkeypatch):
-    class Killed(BaseException):
-        """The process ends here."""
-
-    def killed(*_):
-        raise Killed
-
     prepared = recipe(SETTING, mechanisms=FLAT, privacy=LEDGER)
     with monkeypatch.context() as patched, pytest.raises(Killed):
         patched.setattr(tuning, "_accuracy", killed)

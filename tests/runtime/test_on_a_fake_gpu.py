@@ -35,6 +35,7 @@ def library(pytestconfig: pytest.Config) -> Path:
     return compiled
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("g++") is None, reason="the fake GPU is compiled with g++")
 def test_everything_computes_the_same_on_a_gpu_and_on_the_cpu(library: Path) -> None:
     result = subprocess.run(

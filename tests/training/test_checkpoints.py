@@ -20,11 +20,9 @@ from mia_audit.training.loop import fit
 from mia_audit.training.report import Epoch
 from mia_audit.training.section import Training
 
+from ..killing import Killed
+
 Table = tuple[Tensor, Tensor]
-
-
-class Killed(Exception):
-    """Stands for a signal that no process survives."""
 
 
 def trained(

@@ -9,11 +9,12 @@ from scipy import stats
 
 from mia_audit.config.schema import Mechanism, Training
 from mia_audit.models import Inputs, describe
-from mia_audit.privacy import per_record
 from mia_audit.privacy.noise import RELEASED, Stream, fresh_key
 from mia_audit.training import released
 from mia_audit.training.released import COUNTERS, KeptEpochs, train_released
 from mia_audit.training.shadow import Recipe
+
+from ..killing import Killed
 
 RECORDS = np.random.default_rng(0).standard_normal((60, 5)).astype(np.float32)
 LABELS = torch.arange(60) % 3
@@ -65,34 +66,6 @@ def test_noise_of_a_release_is_the_sum_of_four(monkeypatch):
     assert stats.kstest(drawn.numpy(), "norm").pvalue > 1e-4
     assert not torch.equal(drawn, Stream(key, "noise").add_noise(torch.zeros(200_000), 2.0) / 2)
     assert float(drawn.abs().max()) < 2 * 8.7  # none is beyond four Box-Muller radii
-
-
-class Killed(BaseException):
-    """The process ends here."""
-
-
-@pytest.fixture
-def kill_at(monkeypatch):
-    """Kill a training at a step, counted over all attempts; `never` where it is beyond the last."""
-    taken = 0
-    last = 0
-    call = per_record.ClippedSum.__call__
-
-    def counted(self, *arguments):
-        nonlocal taken
-        taken += 1
-        if taken == last:
-            raise Killed
-        return call(self, *arguments)
-
-    monkeypatch.setattr(per_record.ClippedSum, "__call__", counted)
-
-    def at(step):
-        nonlocal taken, last
-        taken, last = 0, step
-        return lambda: taken
-
-    return at
 
 
 STEPS = range(1, EPOCHS * 60 // BATCH + 1)

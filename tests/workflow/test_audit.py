@@ -83,6 +83,7 @@ def test_a_wrong_config_is_refused_before_anything_runs(
     assert not workflow.results.exists()
 
 
+@pytest.mark.slow
 def test_a_mistake_that_only_a_job_can_detect_stops_before_training(workflow: Any, tiny: dict[str, Any]) -> None:
     workflow.configure(tiny | {"architectures": {"vit": {"model": "vision_transfomer"}}})
     result = workflow.run()

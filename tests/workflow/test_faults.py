@@ -16,6 +16,7 @@ import pytest
 from mia_audit.storage.diverged import diverged_models
 from mia_audit.storage.manifest import LOCAL
 
+KILLS = 20
 SPREAD = 120
 """Files and folders that the kills are spread over: about as many as the audit creates."""
 LINGER = 120.0
@@ -66,16 +67,16 @@ def kill(pid: int) -> None:
         os.kill(pid, signal.SIGKILL)
 
 
-@pytest.mark.parametrize("kills", [6, pytest.param(20, marks=pytest.mark.slow)])
-def test_kills_change_nothing(request: pytest.FixtureRequest, workflow: Any, kills: int) -> None:
+@pytest.mark.slow
+def test_twenty_kills_change_nothing(request: pytest.FixtureRequest, workflow: Any) -> None:
     """Kill the orchestrator, a worker or both at seeded moments, and run again at once while orphaned workers may be alive."""
     audit = workflow
     chance = random.Random(0)
     started = []
     try:
-        for number in range(kills):
+        for number in range(KILLS):
             # new files, partial ones, logs and folders included
-            moment = entries(audit.results) + chance.randrange(1, 2 * SPREAD // kills)
+            moment = entries(audit.results) + chance.randrange(1, 2 * SPREAD // KILLS)
             victims = chance.choice(["orchestrator", "worker", "all"])
             with (audit.folder / f"log{number}").open("wb") as log:
                 process = subprocess.Popen(
@@ -154,6 +155,7 @@ def test_a_damaged_intermediate_is_named_and_never_used(
     assert (copy.results / "report.html").read_bytes() == report
 
 
+@pytest.mark.slow
 def test_after_a_full_disk_the_next_run_continues(finished: Any, copy_of_finished: Copy, tiny: dict[str, Any]) -> None:
     """A limit on the size of files stands for the full disk; only the page is larger than it."""
     copy = copy_of_finished(tiny)

@@ -93,6 +93,7 @@ def settings(results: Path) -> pl.DataFrame:
     return pl.read_csv(results / "tables" / "settings.csv")
 
 
+@pytest.mark.slow
 def test_an_audit_of_a_forest_a_script_and_a_command_ends_in_a_report(foreign: Any) -> None:
     done = foreign.run()
     assert done.returncode == 0, done.stdout[-3000:]

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+import pytest
 
 from mia_audit.cli import main
 from mia_audit.models import build, save_weights
@@ -26,6 +27,7 @@ def train(workflow: Any, config: dict[str, Any], setting: str) -> pl.DataFrame:
     return read_frame(workflow.results / path, "training")
 
 
+@pytest.mark.slow
 def test_a_folder_of_images_with_weights_from_a_file(workflow: Any) -> None:
     folder: Path = workflow.folder
     assert main(["sample-images", str(folder / "photos"), "--images", "40", "--classes", "2", "--size", "8"]) == 0

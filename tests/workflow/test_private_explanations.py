@@ -2,7 +2,10 @@
 
 from typing import Any
 
+import pytest
 
+
+@pytest.mark.slow
 def test_a_study_alone_ends_in_a_report(workflow: Any) -> None:
     study = {"queries": 12, "epsilons": [1, 10], "steps": 10, "scale": 500}
     workflow.configure(

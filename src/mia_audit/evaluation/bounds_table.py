@@ -1,6 +1,6 @@
 """The empirical ε of attacks on a setting: how many members are among the records that score highest, target by target.
 
-Which records are called members must not depend on who is one: the highest-scoring shares of `SHARES`, fixed here, are
+Which records are called members must not depend on who is one: the highest-scoring shares that are fixed here are
 called, for every target on its own. A target's scores come from its own outputs and from the other models' membership,
 so that where nothing leaks its own membership is independent of who is called, and each target's bound exceeds 0 with
 probability at most its level. Bounds are then joined by Bonferroni over shares, targets and attacks, whatever their
@@ -16,7 +16,7 @@ import numpy as np
 import polars as pl
 
 from mia_audit.errors import UserError
-from mia_audit.evaluation.called import SHARES, called_columns
+from mia_audit.evaluation.called import called_columns
 from mia_audit.evaluation.epsilon_bounds import (
     clopper_pearson_epsilon,
     gaussian_epsilon,
@@ -27,9 +27,17 @@ from mia_audit.evaluation.epsilon_bounds import (
 )
 from mia_audit.evaluation.summary import KEYS, of_drawn_unit
 
-GUESSES = ((0.001, 0.0), (0.01, 0.0), (0.1, 0.0), (0.01, 0.01), (0.1, 0.1), (0.5, 0.5))
-"""Shares guessed to be members, and not to be, for the one-run bound; the rest is left open."""
+THRESHOLDS = (0.001, 0.01, 0.1, 0.5, 0.9, 0.99)
+"""Shares that are called members for bounds on errors, at one threshold each."""
 
+GUESSES = ((0.001, 0.0), (0.01, 0.0), (0.1, 0.0), (0.01, 0.01), (0.025, 0.025), (0.1, 0.1), (0.5, 0.5))
+"""Shares guessed to be members, and not to be, for the one-run bounds; the rest is left open."""
+
+MOST = 0.75
+"""The part of the level that one of the guesses gets (`levels`); the others share the rest (`benchmarks/one_run_bounds.py`)."""
+
+MANY = 5000
+"""Records from which guesses at 2.5 % of either end show more of a Gaussian mechanism's ε than guesses at 10 %."""
 
 PROMISING = 4
 """Targets and guesses whose bounds from trade-off curves are computed: their walks take longer than closed forms."""
@@ -43,12 +51,13 @@ def lower_bounds(metrics: pl.DataFrame, delta: float, alpha: float, bernoulli: b
     `clopper-pearson`, and `gaussian` for Gaussian mechanisms, exceed 0 where nothing leaks in at most α of the audits, and
     take the records of a target as independent trials where something does.
     """
-    if missing := [name for share in SHARES for name in called_columns(share) if name not in metrics.columns]:
+    methods = METHODS if bernoulli else {name: bound for name, bound in METHODS.items() if name not in ONE_RUN}
+    read = {*THRESHOLDS, *(GUESSED if bernoulli else ())}
+    if missing := [name for share in sorted(read) for name in called_columns(share) if name not in metrics.columns]:
         raise UserError(
             f"the metrics have no column '{missing[0]}', which bounds on ε are read from; evaluate the scores again"
         )
     known = metrics.filter(pl.col("auc").is_not_null())
-    methods = METHODS if bernoulli else {name: bound for name, bound in METHODS.items() if name not in ONE_RUN}
     return {name: bound(known, delta, alpha) if len(known) else 0.0 for name, bound in methods.items()}
 
 
@@ -73,7 +82,7 @@ def _by_errors(bound: Callable[..., float]) -> Callable[[pl.DataFrame, float, fl
     def largest(metrics: pl.DataFrame, delta: float, alpha: float) -> float:
         members, non_members = (metrics[name].to_numpy()[:, None] for name in ("members", "non_members"))
         true, false = (
-            np.stack([metrics[names[side]].to_numpy() for names in map(called_columns, SHARES)], axis=1)
+            np.stack([metrics[names[side]].to_numpy() for names in map(called_columns, THRESHOLDS)], axis=1)
             for side in (0, 1)
         )
         return bound(true, false, members, non_members, alpha / true.size, delta)
@@ -84,14 +93,14 @@ def _by_errors(bound: Callable[..., float]) -> Callable[[pl.DataFrame, float, fl
 def _one_run(metrics: pl.DataFrame, delta: float, alpha: float) -> float:
     """Return the largest one-run bound over all targets and guesses; what a δ adds is computed where it can matter only."""
     records, guesses, correct = _guessed(metrics)
-    level = alpha / guesses.size
+    level = levels(records, alpha)
     ceiling = one_run_bound(guesses, correct, level)
     best = 0.0
     for place in np.argsort(-ceiling, axis=None):
         if ceiling.flat[place] <= best:
             break
         drawn, guessed, hits = (int(values.flat[place]) for values in (records, guesses, correct))
-        best = max(best, one_run_epsilon(drawn, guessed, hits, level, delta))
+        best = max(best, one_run_epsilon(drawn, guessed, hits, float(level.flat[place]), delta))
     return best
 
 
@@ -103,15 +112,27 @@ def _by_curve(bound: Callable[[int, int, int, float, float], float]) -> Callable
 
     def largest(metrics: pl.DataFrame, delta: float, alpha: float) -> float:
         records, guesses, correct = _guessed(metrics)
-        level = alpha / guesses.size
-        promising = np.argsort(-one_run_bound(guesses, correct, level), axis=None)[:PROMISING]
-        chosen = [[int(values.flat[place]) for values in (records, guesses, correct)] for place in promising]
-        return max(
-            (bound(drawn, guessed, right, level, delta) for drawn, guessed, right in chosen if 2 * right > guessed),
-            default=0.0,
-        )
+        level = levels(records, alpha)
+        best = 0.0
+        for place in np.argsort(-one_run_bound(guesses, correct, level), axis=None)[:PROMISING]:
+            drawn, guessed, right = (int(values.flat[place]) for values in (records, guesses, correct))
+            if 2 * right > guessed:
+                best = max(best, bound(drawn, guessed, right, float(level.flat[place]), delta))
+        return best
 
     return largest
+
+
+def levels(records: np.ndarray, alpha: float) -> np.ndarray:
+    """Return the level of every bound, [K, guesses] as `records` is, which add up to α.
+
+    Targets share it alike. Of a target's guesses, one gets `MOST`: those at both ends that show most of a Gaussian
+    mechanism's ε. Which they are goes by the number of records, which is known before any score is.
+    """
+    first = np.where(records >= MANY, GUESSES.index((0.025, 0.025)), GUESSES.index((0.1, 0.1)))
+    chosen = first == np.arange(len(GUESSES))
+    shared: np.ndarray = alpha / len(records) * np.where(chosen, MOST, (1 - MOST) / (len(GUESSES) - 1))
+    return shared
 
 
 def _guessed(metrics: pl.DataFrame) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -133,6 +154,9 @@ def _guessed(metrics: pl.DataFrame) -> tuple[np.ndarray, np.ndarray, np.ndarray]
     guesses, correct = (np.stack(parts, axis=1) for parts in zip(*found, strict=True))
     return np.broadcast_to((members + non_members + unscored)[:, None], guesses.shape), guesses, correct
 
+
+GUESSED = {share for high, low in GUESSES for share in (high, 1 - low) if 0 < share < 1}
+"""Shares of `SHARES` that guesses are counted at."""
 
 METHODS: dict[str, Callable[[pl.DataFrame, float, float], float]] = {
     "one-run": _one_run,

@@ -1,6 +1,6 @@
 """How many records are called members where a bound on ε is read off: shares fixed beforehand."""
 
-SHARES = (0.001, 0.01, 0.1, 0.5, 0.9, 0.99)
+SHARES = (0.001, 0.01, 0.025, 0.1, 0.5, 0.9, 0.975, 0.99)
 """Shares of a target's scored records that are called members."""
 
 

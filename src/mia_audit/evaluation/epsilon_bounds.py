@@ -139,7 +139,7 @@ def _refuted(
     return refuted
 
 
-def one_run_bound(guesses: np.ndarray, correct: np.ndarray, alpha: float) -> np.ndarray:
+def one_run_bound(guesses: np.ndarray, correct: np.ndarray, alpha: float | np.ndarray) -> np.ndarray:
     """Return the bounds of `one_run_epsilon` at δ = 0, in closed form and for arrays; with a δ none is larger."""
     from scipy.special import betaincinv
 

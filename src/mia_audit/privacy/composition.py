@@ -44,7 +44,7 @@ def epsilon_of_sum(
         return 0.0
     # rounding may leave the mass 10⁻¹⁰ off, which 10⁵ steps make 10⁻⁵
     logs += math.log1p(-infinite) - _moments(losses, logs, 0.0)[0]
-    tilt = _tilt_for(losses, logs, math.log(left) / steps)
+    tilt = _tilt_for(losses, logs, steps, left)
     return max(0.0, _epsilon(losses, logs, tilt, steps, left))
 
 
@@ -59,19 +59,25 @@ def _moments(losses: Float[np.ndarray, " m"], logs: Float[np.ndarray, " m"], til
     return total, mean, float(weights @ np.square(losses - mean))
 
 
-def _tilt_for(losses: Float[np.ndarray, " m"], logs: Float[np.ndarray, " m"], log_tail: float) -> float:
-    """Return the tilt at whose mean a loss has Chernoff's bound on its tail, e^(log_tail): the bound falls as the tilt grows."""
+def _tilt_for(losses: Float[np.ndarray, " m"], logs: Float[np.ndarray, " m"], steps: int, delta: float) -> float:
+    """Return the tilt at whose mean the sum has about this δ: e^(nK(t) − tnK′(t)) / (1 + t(1 + t)√(2πn K″(t))).
+
+    The denominator is the saddle point's, where it is large. Without it the tilt would go by the probability of a larger loss,
+    which is near 1 where ε is so small that δ is what losses exceed it by.
+    """
     from scipy.optimize import brentq
 
-    def excess(tilt: float) -> float:
-        total, mean, _ = _moments(losses, logs, tilt)
-        return total - tilt * mean - log_tail
+    log_delta = max(math.log(delta), steps * FARTHEST * float(logs[-1]))
 
-    log_tail = max(log_tail, FARTHEST * float(logs[-1]))
+    def excess(tilt: float) -> float:
+        total, mean, variance = _moments(losses, logs, tilt)
+        beyond = math.log1p(tilt * (1 + tilt) * math.sqrt(2 * math.pi * steps * variance))
+        return steps * (total - tilt * mean) - beyond - log_delta
+
     high = 1 / float(losses[-1])
     while excess(high) > 0:
         high *= 2
-    return float(brentq(excess, 0.0, high, xtol=1e-4 * high, rtol=1e-4))
+    return float(brentq(excess, 0.0, high, xtol=1e-4 * high, rtol=1e-4)) if excess(0.0) > 0 else 0.0
 
 
 def _epsilon(

@@ -18,6 +18,8 @@ from mia_audit.training.loop import fit
 from mia_audit.training.section import Training
 from mia_audit.training.trainable import PARTS
 
+from ...killing import Killed
+
 VIT = {"img_size": 8, "patch_size": 4, "embed_dim": 12, "depth": 2, "num_heads": 2, "global_pool": "avg"}
 EMPTY = torch.zeros(0, 1, 8, 8), torch.zeros(0, dtype=torch.long)
 
@@ -214,10 +216,6 @@ def test_public_importance_needs_public_records_and_literal_an_acknowledgement()
         mechanisms["fadp"](Mechanism(mechanism="fadp"), job)
     with pytest.raises(UserError, match=r"guarantees nothing .* acknowledge_no_guarantee: true"):
         mechanisms["fadp-literal"](Mechanism(mechanism="fadp-literal"), job)
-
-
-class Killed(Exception):
-    """Stands for a signal that no process survives."""
 
 
 @pytest.mark.parametrize(("mechanism", "importance"), [("fadp", "past"), ("fadp-literal", "public")])

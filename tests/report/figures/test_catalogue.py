@@ -12,7 +12,7 @@ from mia_audit.report.figures.catalogue import draw, figure, figure_files, figur
 from mia_audit.report.tables.catalogue import table_files, tables, write
 
 
-@pytest.mark.parametrize("audit", ["small", "interpreted", "imported"])
+@pytest.mark.parametrize("audit", ["small", pytest.param("interpreted", marks=pytest.mark.slow), "imported"])
 def test_the_names_are_those_of_the_files_that_are_written(audit, request, tmp_path):
     results = request.getfixturevalue(audit).results()
     findings = find(results)
@@ -26,6 +26,7 @@ def test_the_names_are_those_of_the_files_that_are_written(audit, request, tmp_p
     assert ("curves.tex" in known) == (audit == "interpreted") and ("tradeoff.pdf" in names) == (audit != "imported")
 
 
+@pytest.mark.slow
 def test_every_figure_has_a_caption_that_its_files_carry(small, findings, tmp_path):
     assert all(figures[name].caption.endswith(".") for name in figures)
     draw(small.results(), findings, tmp_path)

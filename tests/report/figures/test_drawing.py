@@ -19,6 +19,7 @@ from mia_audit.report.figures.tradeoff import tradeoff
 from mia_audit.report.section import Figures
 
 
+@pytest.mark.slow
 def test_the_same_inputs_give_the_same_bytes_whatever_the_users_settings(small, findings, tmp_path):
     draw(small.results(), findings, tmp_path / "first")
     with matplotlib.rc_context({"font.size": 20, "savefig.dpi": 50, "svg.hashsalt": None, "axes.facecolor": "red"}):

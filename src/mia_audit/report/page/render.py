@@ -21,6 +21,7 @@ from mia_audit.report.page.groups import bearers
 from mia_audit.report.page.policy import policy
 from mia_audit.report.page.tables import answer_table, attacks_layout, null_layout
 from mia_audit.report.page.vega import DRAW, bundle
+from mia_audit.report.tables.as_published import published_layout
 from mia_audit.report.tables.columns import estimate_cell
 from mia_audit.report.tables.ladder import ladder_layout
 from mia_audit.report.tables.layout import Cell, Column, Layout, text
@@ -90,6 +91,7 @@ def render(results: Results, findings: Findings, sources: Mapping[str, Any]) -> 
     null = null_layout(findings, level)
     models = models_layout(results, findings)
     ladder = ladder_layout(results)
+    published = published_layout(results, findings) if spec.as_published else None
     private = [finding for finding in findings.settings if finding.setting.private]
     gaps, unstable = gap_sentences(spec.gaps), unrepeatable_sentences(results)
     facts = (*corrections(results), *readings(results), gaps, *unstable)
@@ -111,6 +113,7 @@ def render(results: Results, findings: Findings, sources: Mapping[str, Any]) -> 
                 "records": bool(exposed),
                 "models": bool(models),
                 "ladder": bool(ladder),
+                "published": bool(published),
                 "null": bool(null),
                 "policy": bool(judged),
             }
@@ -134,6 +137,7 @@ def render(results: Results, findings: Findings, sources: Mapping[str, Any]) -> 
         exposed=exposed,
         models=models,
         ladder=ladder,
+        published=published,
         null=null,
         null_text=f"{null_sentence(findings.settings)} {null_ceiling(findings)}" if null else "",
         judged=judged_layout(judged) if judged else None,
@@ -194,6 +198,7 @@ def _contents(shown: Mapping[str, bool]) -> list[tuple[str, str]]:
         "records": "Most exposed",
         "models": "How many models",
         "ladder": "Ladder",
+        "published": "As published",
         "null": "Null control",
         "policy": "Policy",
         "attacks": "All attacks",
