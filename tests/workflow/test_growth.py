@@ -8,6 +8,7 @@ import pytest
 
 from mia_audit.cli import main
 from mia_audit.config.load import check_audit
+from mia_audit.evaluation.rungs import write_rungs
 from mia_audit.planning.growth import growth
 
 from .test_faults import WHOLE, contents
@@ -31,6 +32,12 @@ def test_more_models_plan_the_last_job_and_new_ones_alone(copy_of_finished: Copy
     assert copy.planned() == {"membership": 1, "train": 2 * 2, "signals": 2 * 4, **MORE}
     copy.configure(tiny | {"membership": {"models": 6}})
     assert copy.planned() == {"membership": 1, "train": 2, "signals": 4, **MORE}
+
+
+def test_what_a_ladder_has_found_is_shown_in_a_new_report(copy_of_finished: Copy, tiny: dict[str, Any]) -> None:
+    copy = copy_of_finished(tiny)
+    write_rungs(copy.results / "ladder.csv", [])
+    assert copy.planned() == {"report": 1, "manifest": 1}
 
 
 def test_another_design_trains_every_model_again(copy_of_finished: Copy, tiny: dict[str, Any]) -> None:

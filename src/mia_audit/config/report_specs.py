@@ -12,6 +12,7 @@ from mia_audit.attacks.catalogue import AUTHORS, asked
 from mia_audit.config import expand
 from mia_audit.config.architecture import Parameter
 from mia_audit.config.policy import load_policy
+from mia_audit.config.recipe import recipe
 from mia_audit.config.schema import Audit
 from mia_audit.config.specs import Spec
 from mia_audit.evaluation.section import Evaluation
@@ -176,6 +177,8 @@ class ReportSpec(Spec):
     """Studies of private explanations by data set; tables and figures do without."""
     policy: Policy | None = None
     """What the report holds the audit to; tables and figures do without."""
+    ladder: dict[str, str] = Field(default_factory=dict)
+    """The recipes of trained settings by folder, where `mia-audit ladder` has left a table that the report shows."""
     config: dict[str, Any] = Field(default_factory=dict)
     """The resolved config, which the report shows."""
     config_hash: str | None = None
@@ -202,11 +205,17 @@ class ReportSpec(Spec):
         )
 
     @classmethod
-    def with_studies(cls, audit: Audit) -> Self:
-        """Specify an audit's report, which shows the studies of private explanations and the verdicts of its policy too."""
+    def with_studies(cls, audit: Audit, climbed: bool = False) -> Self:
+        """Specify an audit's report, which shows the studies of private explanations and the verdicts of its policy too.
+
+        And the rungs of the ladder that the audit has `climbed`.
+        """
         update: dict[str, Any] = {"studies": studies(audit)} if audit.private_explanations else {}
         if audit.report.policy:
             update["policy"] = load_policy(Path(audit.report.policy))
+        if climbed:
+            trained = (setting for setting in expand.settings(audit) if setting.trained)
+            update["ladder"] = {setting.path: recipe(audit, setting) for setting in trained}
         return cls.of(audit).model_copy(update=update)
 
 

@@ -103,8 +103,6 @@ def _named(key: str) -> BeforeValidator:
     return BeforeValidator(fill)
 
 
-FEWEST_OTHERS = 3
-"""Other models of the smallest rung of a ladder."""
 LEAST_EPSILON = 1e-3
 """A privacy budget of training below which no accountant is asked for the noise."""
 
@@ -124,7 +122,7 @@ class Audit(Section):
     membership: Membership = Membership()
     """Membership design, shared by all settings of a data set."""
     ladder: Literal["auto"] | tuple[PositiveInt, ...] = "auto"
-    """Rungs of `mia-audit ladder`, as numbers of other models below `membership.models`, which is the last rung; `auto`: 4, 8, 16, 32."""
+    """Rungs of `mia-audit ladder` below `membership.models`, in other models (1 and 2: references of a screen); `auto`: 2, 4, 8, 16, 32."""
     until: dict[str, PositiveFloat] = Field({})
     """Where `mia-audit ladder` stops: the largest ± of the interval of `auc`, or of `tpr_at_FPR` with an FPR of evaluation.fprs."""
     architectures: Annotated[dict[Name, Architecture], _named("model")] = Field({})
@@ -185,8 +183,6 @@ class Audit(Section):
 
     @model_validator(mode="after")
     def _ladder(self) -> Self:
-        if self.ladder != "auto" and (low := [one for one in self.ladder if one < FEWEST_OTHERS]):
-            raise ValueError(f"ladder: {low[0]} other models; expected at least {FEWEST_OTHERS}")
         known = ["auc", *(f"tpr_at_{fpr:g}" for fpr in self.evaluation.fprs)]
         for name in self.until:
             if name not in known:

@@ -123,6 +123,8 @@ class Spec:
     """What figures look like, and the files that they are written to."""
     policy: Mapping[str, Any] | None = None
     """What the report holds the audit to."""
+    ladder: Mapping[str, str] = field(default_factory=dict)
+    """What the results of trained settings depend on, by folder, where the rungs of a ladder are shown (`config.recipe`)."""
 
     @cached_property
     def planned(self) -> Spec:
