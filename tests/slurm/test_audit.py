@@ -130,3 +130,17 @@ def test_each_job_gets_the_resources_of_its_rule(run: Run, cluster: Any) -> None
     beyond = [int(memory.removesuffix("M")) - attempt * PROCESS_BYTES / 1e6 for attempt in (1, 2, 3)]
     assert any(0 <= megabytes < 150 for megabytes in beyond), memory
     assert granted["tables"] == ["lab", "cpu", "60", "4000M", "1"]
+
+
+def test_what_fits_no_node_is_refused_before_anything_is_submitted(
+    copy_of_finished: Any, tiny: dict[str, Any], cluster: Any, profile: Path
+) -> None:
+    copy = copy_of_finished(tiny | {"membership": {"models": 6}, "compute": tiny["compute"] | {"micro_batch": 10**7}})
+    copy.profile, copy.options = profile, cluster.quick
+    copy.environment |= cluster.environment
+    result = copy.run()
+    assert result.returncode == 1
+    assert (
+        "MB with compute.micro_batch: 10000000, but jobs may have 16,000 MB: set compute.micro_batch: " in result.stdout
+    )
+    assert "SLURM jobid" not in result.stdout
