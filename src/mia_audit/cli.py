@@ -41,6 +41,7 @@ FOR_PEOPLE = {
     "canaries": "audit one real training by canaries that a fair coin puts into its training set",
     "prove": "try to refute a claim of differential privacy, of a mechanism here or of your own",
     "reproduce": "compare the paper's Table 3 with its published score matrices",
+    "paper": "write a paper's tables and figures, printed numbers beside those of your audits",
     "sample-images": "write synthetic images to try an audit of images on",
     "schema": "write config/schema.json and the key table of config/README.md",
 }

@@ -217,7 +217,8 @@ def test_fine_tuning_starts_from_the_public_model(pool: Path, tmp_path: Path) ->
     for out in ("public", "again"):
         assert main(["pretrain", *arguments, "--out", str(tmp_path / f"{out}.safetensors")]) == 0
     assert (tmp_path / "public.safetensors").read_bytes() == (tmp_path / "again.safetensors").read_bytes()
-    assert json.loads((tmp_path / "public.json").read_text())["records"] == PUBLIC
+    start = json.loads((tmp_path / "public.json").read_text())
+    assert start["records"] == PUBLIC and start["test_records"] == COUNT
     still = {"learning_rate": 1e-30, "mechanism": "none", "epsilon": "inf"}
     assert train(pool, tmp_path / "tuned", public=tmp_path / "public.safetensors", **still) == 0  # type: ignore[arg-type]
     assert (

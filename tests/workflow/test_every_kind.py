@@ -9,12 +9,10 @@ import numpy as np
 import polars as pl
 import pytest
 
-from mia_audit.cli import main
-from mia_audit.config import expand, specs
 from mia_audit.config.load import check_audit
-from mia_audit.config.report_specs import ReportSpec
-from mia_audit.config.schema import Audit
 from mia_audit.storage import read_frame
+
+from .stages import run_stages
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "docs" / "examples"
@@ -60,53 +58,6 @@ def write_people(path: Path) -> None:
     age = np.where(random.random(RECORDS) < 0.1, -1, age)
     columns = {"age": age, "region": region, "pressure": pressure, "weight": weight, "ill": ill}
     pl.DataFrame(columns).write_csv(path)
-
-
-def stage(command: str, spec: Path, **places: object) -> None:
-    """Run one of the workflow's stages in this process: libraries are imported once."""
-    words = (word for name, value in places.items() for word in (f"--{name.replace('_', '-')}", str(value)))
-    assert main([command, "--spec", str(spec), *words]) == 0, (command, places)
-
-
-def run_stages(audit: Audit, results: Path) -> None:
-    """Run what the workflow runs, from the pool to the report."""
-    written = results / "specs"
-    pool, design = results / "pools" / "people", results / "pools" / "people" / "membership.parquet"
-    stage("pool", specs.PoolSpec.of(audit, "people").write(written), out=pool)
-    records = pool / "records.parquet"
-    stage("membership", specs.MembershipSpec.of(audit, "people").write(written), records=records, out=design)
-    for name in audit.architectures:
-        spec = specs.ArchitectureSpec.of(audit, name).write(written)
-        stage("architecture", spec, pool=pool, out=results / "people" / name / "architecture.json")
-    for setting in expand.settings(audit):
-        known = {"pool": pool, "architecture": results / "people" / setting.architecture / "architecture.json"}
-        folder = results / setting.path
-        spec = specs.TrainingSpec.of(audit, "people", setting.architecture, setting.mechanism, setting.epsilon)
-        shadows = f"0-{MODELS - 1}"
-        stage(
-            "train",
-            spec.write(written),
-            **known,
-            shadows=shadows,
-            checkpoints=folder / "kept",
-            device="cpu",
-            out=folder / "models",
-        )
-        spec = specs.MergeSpec.of_training(audit)
-        stage("merge", spec.write(written), training=folder / "models", out=folder / "training.parquet")
-        (family,) = expand.families_of(audit)[setting.architecture]
-        spec = specs.SignalsSpec.of(audit, "people", setting.architecture, family)
-        explained = {"models": folder / "models", "shadows": shadows, "device": "cpu"}
-        stage("signals", spec.write(written), **known, **explained, out=folder / "signals" / family)
-        spec = specs.MergeSpec.of_signals(audit, setting.architecture)
-        merged = {"signals": folder / "signals", "membership": design}
-        stage("merge", spec.write(written), **merged, out=folder / "signals.parquet")
-        found = {"signals": folder / "signals.parquet", "out": folder / "scores.parquet"}
-        stage("attack", specs.AttackSpec.of(audit, "people").write(written), **found)
-        found = {"scores": folder / "scores.parquet", "out": folder / "metrics.parquet"}
-        stage("evaluate", specs.EvaluationSpec.of(audit).write(written), **found)
-    for command, name in (("tables", "tables"), ("report", "report.html")):
-        stage(command, ReportSpec.of(audit).write(written), results=results, out=results / name)
 
 
 @pytest.mark.slow

@@ -49,6 +49,9 @@ attacks: Registry[Attack] = Registry("attack", "mia_audit.attacks.methods", "-",
 """Attacks by name; cheap to import, so a file may register a family of them."""
 
 
+AUTHORS = "authors-lrt"
+"""The attack that is the published score of Huang et al. 2024."""
+
 METHOD = re.compile(r"(?P<attack>[^:]+\.py:\w+|[^:]+)(?::(?P<signals>.*))?")
 
 
@@ -56,6 +59,11 @@ def split(method: str) -> tuple[str, str | None]:
     """Split `attack:signals` into the attack's name and the signals that it is to read, if the method names any."""
     match = METHOD.fullmatch(method)
     return (match["attack"], match["signals"]) if match else (method, None)
+
+
+def asked(methods: Iterable[str], name: str) -> bool:
+    """Return whether some of the methods is the attack of that name."""
+    return any(split(method)[0] == name for method in methods)
 
 
 def each(signals: Sequence[Signal]) -> list[tuple[Signal, ...]]:

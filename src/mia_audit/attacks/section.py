@@ -7,9 +7,16 @@ from pydantic import field_validator, model_validator
 from mia_audit.attacks.catalogue import attacks, split
 from mia_audit.sections import OpenSection, Options, known
 
+SETS = {"as-published": ("threshold", "authors-lrt", "paper-lrt", "loss-lira-raw", "joint-lrt")}
+"""Attacks that belong together, by the name of their set."""
+
 
 class Attacks(OpenSection):
     """Which membership scores; the other keys are those that the attacks declare."""
+
+    set: Literal["as-published"] | None = None
+    """A set of attacks that run too: `as-published`, those of Huang et al. 2024 as their code and their text have them, with
+    the authors' read-out of the ROC curve beside the exact one and our attacks in the table as_published."""
 
     methods: tuple[str, ...] = ("threshold", "loss-lira", "var-lrt", "l1-lrt", "l2-lrt", "linf-lrt")
     """Attacks by name, or `file.py:function`; `attack:signal` or `attack:signal+signal` names the signals that it reads."""
@@ -30,6 +37,12 @@ class Attacks(OpenSection):
         for method in value:
             known(attacks, split(method)[0])
         return value
+
+    @model_validator(mode="after")
+    def _with_set(self) -> Self:
+        added = SETS[self.set] if self.set else ()
+        object.__setattr__(self, "methods", tuple(dict.fromkeys((*self.methods, *added))))  # the section is frozen
+        return self
 
     @model_validator(mode="after")
     def _options(self) -> Self:

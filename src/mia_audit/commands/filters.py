@@ -1,10 +1,17 @@
 """`mia-audit filters`: draw the filters of locally linear maps, every setting side by side."""
 
+from __future__ import annotations
+
 import argparse
+import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from mia_audit.commands._arguments import add_spec
 from mia_audit.config.specs import FiltersSpec
+
+if TYPE_CHECKING:
+    from mia_audit.report.figures.filters import Column
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -15,13 +22,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--out",
         required=True,
         type=Path,
-        help="folder for the figures: {architecture}_records and {architecture}_classes",
+        help="folder for the figures {architecture}_records and {architecture}_classes, and for shares.csv",
     )
 
 
 def run(options: argparse.Namespace) -> None:
-    """Draw the first shadow model's maps of every architecture, for one record of some classes and for every class."""
+    """Draw the first shadow model's maps of every architecture, for one record of some classes and for every class.
+
+    shares.csv says how unevenly every setting mixes its maps; one that mixes them evenly is a warning.
+    """
     import numpy as np
+    import polars as pl
     import torch
 
     from mia_audit.models import load, read_architecture, taken_by, to_input
@@ -30,7 +41,9 @@ def run(options: argparse.Namespace) -> None:
     from mia_audit.pools.store import read_records
     from mia_audit.report.figures.filters import class_sheet, column, record_sheet
     from mia_audit.report.figures.style import paper_style, save
+    from mia_audit.sanitise import csv
     from mia_audit.seeds import generator
+    from mia_audit.storage import write_text
     from mia_audit.training.stored import first_folder
 
     torch.set_num_threads(1)
@@ -41,6 +54,7 @@ def run(options: argparse.Namespace) -> None:
     _, first = np.unique(pool.labels[order], return_index=True)
     shown = order[np.sort(first)[: spec.shown]]
     named = [f"class {pool.metadata['classes'][label]}" for label in pool.labels[shown]]
+    shares = []
     for name, settings in spec.architectures.items():
         architecture = read_architecture(options.results / dataset / name / "architecture.json")
         inputs, sample = (
@@ -51,7 +65,10 @@ def run(options: argparse.Namespace) -> None:
         for heading, folder in settings:
             model = load(architecture, first_folder(options.results / folder / "models") / WEIGHTS)
             assert isinstance(model, LocallyLinearMaps)
-            columns.append(column(heading, model, inputs, sample, spec.top))
+            columns.append(found := column(heading, model, inputs, sample, spec.top))
+            shares.append((name, heading, found.maps, found.top_share, 1 / found.maps, found.mixes_evenly))
+            if found.mixes_evenly:
+                print(f"warning: {folder}: {_even(found)}", file=sys.stderr)
         with paper_style(spec.figures.font):
             metadata = pool.metadata | {"shape": architecture["input_shape"]}
             save(
@@ -62,6 +79,17 @@ def run(options: argparse.Namespace) -> None:
             )
             save(class_sheet(columns, metadata), options.out, f"{name}_classes", look=spec.figures)
         print(f"{name}: {len(shown)} records and {len(pool.metadata['classes'])} classes in {len(columns)} settings")
+
+    names = ("architecture", "setting", "maps", "top_share", "even_share", "mixed_evenly")
+    write_text(options.out / "shares.csv", csv(pl.DataFrame(shares, schema=names, orient="row")))
+
+
+def _even(found: Column) -> str:
+    """Say that no map stands out, and what helps."""
+    return (
+        f"the top map's mean share is {found.top_share:.3f} where {found.maps} maps mixed evenly have {1 / found.maps:.3f}: the"
+        " model is one linear map per class; a larger beta, a larger scale of the projections or longer inputs (mean, std) help"
+    )
 
 
 SAMPLE = 512

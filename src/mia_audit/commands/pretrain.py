@@ -24,15 +24,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Write the public model's weights, and a JSON file of its accuracy and loss on the public records."""
+    """Write the public model's weights, and a JSON file of its accuracy and loss on the public records and on the audited ones.
+
+    None of the audited records was used: the latter two are what a report shows of the start of private trainings.
+    """
     acquire_gpu(options.device)
     import numpy as np
 
     from mia_audit.learners import Compute, Records, TorchBackedModel, TrainingTask, open_learner
     from mia_audit.models import save_weights
     from mia_audit.runtime.progress import reporter
+    from mia_audit.training import outputs
     from mia_audit.training.block import report_of
     from mia_audit.training.checkpoints import Checkpoint, identity
+    from mia_audit.training.report import mean
 
     spec = PretrainingSpec.read(options.spec)
     training = spec.pretraining
@@ -61,6 +66,8 @@ def run(options: argparse.Namespace) -> None:
         )
         model = learner.train(task)
         report = report_of(model, task)
+        audited = Records.of(read_records(options.pool))
+        logits = model.logits(audited)
         progress.end(f"accuracy {report.train_accuracy:.3f} on {len(public)} public records")
     if not isinstance(model, TorchBackedModel):
         raise UserError(f"architectures.{spec.architecture}.pretrained: public: only torch modules start from weights")
@@ -69,6 +76,9 @@ def run(options: argparse.Namespace) -> None:
         "train_accuracy": report.train_accuracy,
         "loss": report.epochs[-1].loss,
         "steps": report.epochs[-1].steps,
+        "test_records": len(audited),
+        "test_accuracy": mean(logits.argmax(axis=1) == audited.labels),
+        "test_loss": mean(outputs.loss(logits, audited.labels)),
     }
     save_weights(model.module, options.out)
     write_json(options.out.with_suffix(".json"), metadata)

@@ -8,6 +8,7 @@ from typing import Any, Self
 
 from pydantic import Field
 
+from mia_audit.attacks.catalogue import AUTHORS, asked
 from mia_audit.config import expand
 from mia_audit.config.architecture import Parameter
 from mia_audit.config.policy import load_policy
@@ -155,6 +156,8 @@ class ReportSpec(Spec):
     settings: tuple[ReportedSetting, ...]
     likelihood: str
     """The likelihood whose results are the headline."""
+    as_published: bool = False
+    """Whether the published score of Huang et al. 2024 is among the attacks."""
     title: str = ""
     exposed: int = 0
     """How many of the most exposed records the report shows."""
@@ -187,6 +190,7 @@ class ReportSpec(Spec):
             figures=audit.report.figures,
             settings=tuple(reported_settings(audit)),
             likelihood=audit.attacks.likelihoods[0],
+            as_published=asked(audit.attacks.methods, AUTHORS),
             explanation_metrics=bool(expand.compared_settings(audit)),
             explanation_maps=audit.explanation_metrics.shown > 0 and audit.report.show_records,
             curves=expand.measures_curves(audit),

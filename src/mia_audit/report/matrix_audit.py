@@ -14,6 +14,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
+from mia_audit.attacks.catalogue import AUTHORS, asked
 from mia_audit.attacks.design import recognise
 from mia_audit.attacks.io.checks import check_coins
 from mia_audit.attacks.io.matrices import MatrixFiles, parse_given, read_column
@@ -321,6 +322,7 @@ def results_of(
         settings,
         exposed=request.exposed,
         likelihood=request.likelihoods[0],
+        as_published=asked(request.attacks, AUTHORS),
         confidence=request.confidence,
         delta=request.delta,
         config=request.config,

@@ -1,1 +1,1 @@
-"""Reproduction: the published numbers of Huang et al. 2024 beside those computed from their score matrices."""
+"""Reproduction: the published numbers of papers beside those of their score matrices, and beside those of finished audits."""

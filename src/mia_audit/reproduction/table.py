@@ -11,8 +11,9 @@ import polars as pl
 
 from mia_audit.attacks import attacks
 from mia_audit.attacks.io.published import Published
+from mia_audit.evaluation.authors_read_out import FPRS, authors_read_out
 from mia_audit.evaluation.metrics import target_metrics
-from mia_audit.reproduction.published import FPRS, PRINTED, their_read_out, their_score
+from mia_audit.reproduction.published import PRINTED
 from mia_audit.signals.name import Reading, read_signal
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 METRICS = ("tpr_at_fpr_0.001", "tpr_at_fpr_0.01", "auc")
 
 THEIRS = "authors' score, exact ROC"
+WRITTEN = "as the algorithm is written"
 DEFAULT = "blend (default)"
 BEST = "joint with the confidence, blend (best)"
 
@@ -75,11 +77,13 @@ def rows(published: Published) -> Iterator[Row]:
 
 def _read(published: Published, attack: str, name: str) -> Iterator[Row]:
     signals, member = published.signals, published.member
-    theirs = their_score(signals[name], member)
-    read = [their_read_out(column, here) for column, here in zip(theirs.T, member.T, strict=True)]
+    theirs = _scores(published, "authors-lrt", [name])
+    read = [authors_read_out(column, here) for column, here in zip(theirs.T, member.T, strict=True)]
     values = np.array([[*tprs, auc] for tprs, auc in read]).T
     yield Row(attack, "authors' score, authors' read-out", name, values)
     yield _row(published, attack, THEIRS, name, theirs)
+    if name != "loss":
+        yield _row(published, attack, WRITTEN, name, _scores(published, "paper-lrt", [name], "per-record"))
     method = (
         "loss-lira"
         if name == "loss"

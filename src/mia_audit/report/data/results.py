@@ -20,6 +20,7 @@ from mia_audit.evaluation.model_counts import MODEL_COUNTS
 from mia_audit.explanation_metrics.summary import per_model
 from mia_audit.pools.store import read_persons
 from mia_audit.report.data.spec import Setting, Spec
+from mia_audit.report.data.starts import PUBLIC, Start, read_start
 from mia_audit.storage import given_digest, open_table, read_frame, table_metadata
 from mia_audit.storage.unrepeatable import unrepeatable_models
 
@@ -81,6 +82,12 @@ class Results:
             else None
             for setting in self.spec.settings
         ]
+
+    @cached_property
+    def starts(self) -> dict[tuple[str, str], Start]:
+        """The public models that trainings started from, by dataset × architecture, where there are such and they were measured."""
+        found = {group: read_start(self.root.joinpath(*group, PUBLIC)) for group in self.spec.groups}
+        return {group: start for group, start in found.items() if start}
 
     @cached_property
     def unrepeatable(self) -> dict[Setting, list[int]]:
@@ -181,6 +188,7 @@ class Results:
             for group in self.spec.measured_groups
             for name in ("explanation_metrics", "explanations", *(["curves"] if self.spec.curves else []))
         }
+        paths |= {self.root.joinpath(*group, PUBLIC) for group in self.spec.groups}
         for dataset, study in self.spec.studies.items():
             boxes = (*study["black_boxes"], *(setting["name"] for setting in study["settings"]))
             paths |= {self.root / dataset / "private" / name / "answers.parquet" for name in boxes}

@@ -99,6 +99,8 @@ class Spec:
     title: str = ""
     exposed: int = 0
     likelihood: str = "pooled"
+    as_published: bool = False
+    """Whether the published score of Huang et al. 2024 is among the attacks."""
     confidence: float = 0.95
     delta: float = 1e-5
     """δ of the lower bounds on ε of settings that guarantee no δ of their own."""

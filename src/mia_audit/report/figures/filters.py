@@ -32,13 +32,32 @@ class Top:
     filters: Float[np.ndarray, "R T D"]
 
 
+EVEN = 1.2
+"""A top map whose mean share is less than so many times an even one decides nothing: the mixture is one linear map."""
+
+
 @dataclass(frozen=True)
 class Column:
-    """One setting: its heading, the records' top maps, and every class's leading filter."""
+    """One setting: its heading, the records' top maps, every class's leading filter, and how unevenly maps are mixed.
+
+    `top_share` is the mean over a sample of records of the largest share for the predicted class, of so many `maps`.
+    """
 
     heading: str
     top: Top
     leading: Float[np.ndarray, "K D"]
+    top_share: float
+    maps: int
+
+    @property
+    def mixes_evenly(self) -> bool:
+        """Whether the top map's share is hardly more than all maps would have if they were mixed evenly."""
+        return self.maps > 1 and self.top_share < EVEN / self.maps
+
+    @property
+    def title(self) -> str:
+        """The heading, with a warning where no map stands out."""
+        return f"{self.heading} (maps mixed evenly)" if self.mixes_evenly else self.heading
 
 
 def column(heading: str, model: LocallyLinearMaps, shown: Tensor, sample: Tensor, count: int) -> Column:
@@ -55,9 +74,13 @@ def column(heading: str, model: LocallyLinearMaps, shown: Tensor, sample: Tensor
         top = shares.topk(min(count, shares.shape[1]), dim=1)
         filters = model.filters()
         chosen = filters[top.indices, classes[:, None]]
-        usual = model.shares(model.scores(model.projected(sample))).mean(dim=0).argmax(dim=0)
-        leading = filters[usual, torch.arange(filters.shape[1])]
-    return Column(heading, Top(*(value.numpy() for value in (classes, top.values, chosen))), leading.numpy())
+        scores = model.scores(model.projected(sample))
+        mixture = model.shares(scores)
+        leading = filters[mixture.mean(dim=0).argmax(dim=0), torch.arange(filters.shape[1])]
+        predicted = model.mixed(scores).argmax(dim=1)
+        largest = mixture[torch.arange(len(predicted)), :, predicted].amax(dim=1).mean()
+    found = Top(*(value.numpy() for value in (classes, top.values, chosen)))
+    return Column(heading, found, leading.numpy(), float(largest), mixture.shape[1])
 
 
 def record_sheet(
@@ -89,7 +112,7 @@ def record_sheet(
                 axes.set_title(named, fontsize=5.5, loc="center", pad=2)
                 if row == 0 and rank == 0:
                     heading = axes.annotate(
-                        one.heading, (0, 1), (0, 11), xycoords="axes fraction", textcoords="offset points", fontsize=7
+                        one.title, (0, 1), (0, 11), xycoords="axes fraction", textcoords="offset points", fontsize=7
                     )
                     heading.set_in_layout(False)  # it may be wider than its first filter
             position += 1 + count
@@ -109,7 +132,7 @@ def class_sheet(columns: Sequence[Column], metadata: Mapping[str, Any]) -> Figur
             draw_cell(grid[row][k], values, shape, float(np.abs(values).max()))
             if row == 0:
                 grid[row][k].set_title(str(name), fontsize=7, loc="center", pad=2)
-        grid[row][0].set_ylabel(one.heading, rotation=0, ha="right", va="center", fontsize=7)
+        grid[row][0].set_ylabel(one.title, rotation=0, ha="right", va="center", fontsize=7)
     return figure
 
 

@@ -139,7 +139,7 @@ def queries(results: Results, findings: Findings, subject: None = None) -> Figur
     "private_training",
     once("private_training", lambda spec: any(study["settings"] for study in spec.studies.values())),
     "Distance to the exact explanations of the model without DP (Dist), and approximation loss, by the training of the model "
-    "(Figures 6 to 8). Boxes: quartiles; whiskers: 5 % and 95 %.",
+    "(Figure 7). Boxes: quartiles; whiskers: 5 % and 95 %.",
     private=True,
 )
 def training(results: Results, findings: Findings, subject: None = None) -> Figure:

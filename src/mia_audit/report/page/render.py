@@ -21,6 +21,7 @@ from mia_audit.report.page.groups import bearers
 from mia_audit.report.page.policy import policy
 from mia_audit.report.page.tables import answer_table, attacks_layout, null_layout
 from mia_audit.report.page.vega import DRAW, bundle
+from mia_audit.report.tables.as_published import published_layout
 from mia_audit.report.tables.columns import estimate_cell
 from mia_audit.report.tables.layout import Cell, Column, Layout, text
 from mia_audit.report.tables.models import models_layout
@@ -88,6 +89,7 @@ def render(results: Results, findings: Findings, sources: Mapping[str, Any]) -> 
     level = f"{spec.confidence * 100:g}\u00a0%"
     null = null_layout(findings, level)
     models = models_layout(results, findings)
+    published = published_layout(results, findings) if spec.as_published else None
     private = [finding for finding in findings.settings if finding.setting.private]
     gaps, unstable = gap_sentences(spec.gaps), unrepeatable_sentences(results)
     facts = (*corrections(results), *readings(results), *floors(results), gaps, *unstable)
@@ -108,6 +110,7 @@ def render(results: Results, findings: Findings, sources: Mapping[str, Any]) -> 
                 "private": bool(private_studies),
                 "records": bool(exposed),
                 "models": bool(models),
+                "published": bool(published),
                 "null": bool(null),
                 "policy": bool(judged),
             }
@@ -130,6 +133,7 @@ def render(results: Results, findings: Findings, sources: Mapping[str, Any]) -> 
         explained=section(results, findings, interpreted, spec.confidence),
         exposed=exposed,
         models=models,
+        published=published,
         null=null,
         null_text=f"{null_sentence(findings.settings)} {null_ceiling(findings)}" if null else "",
         judged=judged_layout(judged) if judged else None,
@@ -189,6 +193,7 @@ def _contents(shown: Mapping[str, bool]) -> list[tuple[str, str]]:
         "private": "Private explanations",
         "records": "Most exposed",
         "models": "How many models",
+        "published": "As published",
         "null": "Null control",
         "policy": "Policy",
         "attacks": "All attacks",

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from mia_audit.report.data.results import Results
     from mia_audit.report.data.spec import Setting
+    from mia_audit.report.data.starts import Start
 
 PREFIXES = {"outputs": "output", "explanations": "explanation", "both": "joint", "other": "signal"}
 """Prefixes of the columns of a channel."""
@@ -62,7 +63,13 @@ def settings_layout(
         *(Column(title, TITLES[channel]) for channel in present for title in ("AUC", tpr)),
     ]
     rows: list[list[Cell | str]] = []
+    started: set[tuple[str, str]] = set()
     for finding in findings.settings:
+        place = finding.setting.group
+        if place in results.starts and place not in started:
+            started.add(place)
+            leaks = [UNKNOWN] * (2 * len(present))
+            rows.append([*_start_names(place, findings, page), *_start_cells(results.starts[place]), *leaks])
         spent, *accuracies = _training_cells(finding, findings.confidence) if trained else [None]
         cells = [cell for cell in (spent, _bound_cell(finding), *accuracies) if cell]
         for channel in present:
@@ -86,6 +93,10 @@ def settings(results: Results, findings: Findings) -> pl.DataFrame:
     rows = [_row(finding, findings, results) | {"left_out": gaps.get(finding.setting)} for finding in findings.settings]
     lost = [gap.setting for gap in results.spec.gaps if not gap.attacked]
     rows += [identity(setting) | {"left_out": gaps[setting]} for setting in lost]
+    groups = [row["dataset"] for row in rows], [row["architecture"] for row in rows]
+    places = list(zip(*groups, strict=True))
+    for place in sorted((one for one in results.starts if one in places), key=places.index, reverse=True):
+        rows.insert(places.index(place), _start_row(place, results.starts[place]))
     schema = _schema()
     frame = frame_of(schema, [{name: row.get(name) for name in schema} for row in rows])
     absent = tuple(f"{prefix}_" for prefix in PREFIXES.values() if frame[f"{prefix}_attack"].is_null().all())
@@ -134,6 +145,27 @@ def _row(finding: Finding, findings: Findings, results: Results) -> dict[str, An
         row |= parts(f"{prefix}_tpr_at_fpr", leak.tpr_estimate)
     targets = max((len(leak.targets) for leak in finding.strongest.values()), default=None)
     return row | {"models": len(finding.shadows) if finding.shadows is not None else targets}
+
+
+PUBLIC_START = "public start"
+
+
+def _start_row(place: tuple[str, str], start: Start) -> dict[str, Any]:
+    """Return the row of the public model that trainings of a group start from: it spends nothing of the audited records."""
+    where = dict(zip(SETTING, (*place, PUBLIC_START, "0"), strict=True))
+    return where | {"test_accuracy_mean": start.accuracy, "test_loss_mean": start.loss, "models": 1}
+
+
+def _start_names(place: tuple[str, str], findings: Findings, page: bool) -> list[Cell | str]:
+    if not page:
+        return [*place, PUBLIC_START, "0"]
+    return ["Public start" if len(findings.groups()) == 1 else f"{', '.join(place)}: {PUBLIC_START}"]
+
+
+def _start_cells(start: Start) -> list[Cell]:
+    """Return the cells of ε spent, the lower bound on ε, and the accuracies."""
+    trained = Cell("–", (f"{start.public_records} public records",))
+    return [Cell("0"), UNKNOWN, trained, Cell(percent(start.accuracy), (f"loss {fixed(start.loss)}",))]
 
 
 def _chance_note(results: Results, setting: Setting) -> str:

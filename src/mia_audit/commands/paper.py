@@ -1,0 +1,45 @@
+"""`mia-audit paper`: write a paper's tables and figures, its printed numbers beside those of finished audits."""
+
+import argparse
+from pathlib import Path
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    parser.add_argument("paper", help="the paper: huang2024, harder2020 or fadp")
+    parser.add_argument("results", nargs="+", type=Path, help="folders of finished audits' results")
+    parser.add_argument("--out", required=True, type=Path, help="folder for the tables and figures")
+
+
+def run(options: argparse.Namespace) -> None:
+    """Write table_{n} as CSV and LaTeX and figure_{n}; print how much is filled, and the commands that fill the rest."""
+    from mia_audit.report.data.finished import finished
+    from mia_audit.report.figures.style import paper_style, save
+    from mia_audit.report.tables.layout import latex
+    from mia_audit.reproduction.measured import Measured
+    from mia_audit.reproduction.paper_figures import CAPTION, roc_panels
+    from mia_audit.reproduction.paper_tables import frame, layout, rows
+    from mia_audit.reproduction.papers import paper, printed_cells
+    from mia_audit.sanitise import csv
+    from mia_audit.storage import write_text
+
+    chosen, printed = paper(options.paper), printed_cells(options.paper)
+    measured = Measured([finished(folder) for folder in options.results])
+    cells, missing = rows(chosen, printed, measured), set()
+    for name, shape in chosen.shapes.items():
+        own = [row for row in cells if row.printed.table == name]
+        write_text(options.out / f"table_{name}.csv", csv(frame(own)))
+        write_text(options.out / f"table_{name}.tex", latex(layout(shape, own)))
+        filled = sum(len(row.found.alike) > 0 for row in own)
+        missing |= {row.command for row in own if not len(row.found.alike) and row.printed.mean is not None}
+        print(f"Table {name}: {filled} of {len(own)} cells. {shape.title}.")
+    with paper_style():
+        for name, panels in chosen.figures.items():
+            figure = roc_panels(panels, measured, printed)
+            if figure is not None:
+                save(figure, options.out, f"figure_{name}", CAPTION)
+            print(f"Figure {name}: {'drawn' if figure is not None else 'no results for any panel'}.")
+    for name, where in chosen.elsewhere.items():
+        print(f"{name}: {where}.")
+    for line in sorted(missing):
+        print(f"missing: {line}")

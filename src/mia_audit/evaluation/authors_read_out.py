@@ -1,0 +1,37 @@
+"""How the published code of Huang et al. 2024 reads TPRs off a ROC curve: wrongly, kept for comparison alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from jaxtyping import Bool, Float
+
+FPRS = (0.001, 0.01)
+"""The FPRs of their tables."""
+
+POINTS = 10_000
+"""Evenly spaced points to which their curve is interpolated."""
+
+
+def authors_read_out(
+    scores: Float[np.ndarray, " N"], member: Bool[np.ndarray, " N"], fprs: Sequence[float] = FPRS
+) -> tuple[list[float], float]:
+    """Return what their code calls the TPR at each of `fprs`, and the AUC, of one target's scores; NaN scores are left out.
+
+    Members are taken to have low scores and the curve's axes are swapped. This leaves the AUC unchanged but turns a TPR at
+    an FPR into the share of non-members recognised at a share of members missed. The curve is then interpolated to
+    `POINTS` even points, but indexed by the position of the FPR in the curve before interpolation. Needs a scored member
+    and a scored non-member.
+    """
+    from sklearn.metrics import roc_curve
+
+    scored = ~np.isnan(scores)
+    vertical, horizontal, _ = roc_curve(member[scored], -scores[scored])
+    even = np.linspace(0, 1, POINTS)
+    curve = np.interp(even, horizontal, vertical)
+    positions = [int(np.flatnonzero(horizontal <= fpr)[-1]) for fpr in fprs]
+    return [float(curve[min(position, POINTS - 1)]) for position in positions], float(np.trapezoid(curve, even))

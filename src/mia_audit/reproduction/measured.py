@@ -1,0 +1,153 @@
+"""What finished audits have found of what a paper printed: the paper's procedure repeated, its scores read exactly, and ours."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+import polars as pl
+
+from mia_audit.attacks.catalogue import AUTHORS
+from mia_audit.evaluation.authors_read_out import FPRS, authors_read_out
+from mia_audit.evaluation.intervals import OverTargets
+from mia_audit.evaluation.summary import of_aggregate
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+
+    from mia_audit.evaluation.files import Scored
+    from mia_audit.report.data.results import Results
+    from mia_audit.report.data.spec import Setting
+    from mia_audit.reproduction.papers import Key, Printed
+
+    Values = Float[np.ndarray, " K"]
+    Place = tuple[str, str, str, float]
+
+SUMMARIES = {"var-lrt": "variance", "l1-lrt": "l1", "l2-lrt": "l2", "threshold": "variance"}
+"""What the papers' attacks on explanations read."""
+
+OUTPUTS = {"loss-lira": "loss", "shadow-classifier": "confidence"}
+"""What their attacks on outputs read."""
+
+PLAIN = ("threshold", "shadow-classifier")
+"""Attacks that are the papers' and ours alike, without a likelihood, and are read exactly."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """What is known of a printed cell, every part empty where it is not: values of one metric, one a target or model.
+
+    `alike` comes of the paper's own procedure: its score, and for likelihood ratios its read-out. `exact` are the same
+    scores read exactly, `ours` the attack of this package on the same signal.
+    """
+
+    alike: Values = field(default_factory=lambda: np.empty(0))
+    exact: Values = field(default_factory=lambda: np.empty(0))
+    ours: Values = field(default_factory=lambda: np.empty(0))
+    our_attack: str = ""
+
+
+class Measured:
+    """The settings of finished audits by what a paper calls them."""
+
+    def __init__(self, audits: Sequence[Results]) -> None:
+        """Later audits replace earlier ones where both have a setting."""
+        self._settings: dict[Place, tuple[Results, int]] = {}
+        self._read: dict[tuple[Place, str], Float[np.ndarray, "3 K"]] = {}
+        for results in audits:
+            for index, setting in enumerate(results.spec.settings):
+                if not setting.explained:
+                    self._settings[place_of(setting)] = (results, index)
+
+    def found(self, key: Key) -> Found:
+        """Return what is known of a cell."""
+        place = place_of(key)
+        if place not in self._settings:
+            return Found()
+        if not key.attack:
+            return Found(alike=self._trained(place, key.metric))
+        signal = signal_of(key)
+        if key.attack in PLAIN:
+            exact = self._metric(place, key.attack, signal, key.metric, "none")
+            return Found(alike=exact, exact=exact)
+        results, _ = self._settings[place]
+        read = "confidence" if key.attack == "loss-lira" else signal
+        ours = self._metric(place, key.attack, read, key.metric, results.spec.likelihood)
+        exact = self._metric(place, AUTHORS, signal, key.metric, "none")
+        alike = self._as_read(place, signal)[READ.index(key.metric)] if len(exact) else np.empty(0)
+        return Found(alike, exact, ours, f"{key.attack} ({results.spec.likelihood})" if len(ours) else "")
+
+    def scored(self, dataset: str, architecture: str, epsilon: str, signal: str, attack: str) -> Scored | None:
+        """Return the scores of an attack without likelihoods on a signal; None where there are none."""
+        place = (dataset, architecture, "none" if epsilon == "inf" else "dp-sgd", float(epsilon))
+        if place not in self._settings or not len(self._metric(place, attack, signal, "auc", "none")):
+            return None
+        results, index = self._settings[place]
+        return results.scored(results.spec.settings[index], attack, signal, "none")
+
+    def _metric(self, place: Place, attack: str, signal: str, metric: str, likelihood: str) -> Values:
+        results, index = self._settings[place]
+        rows = of_aggregate(results.metrics[index], "none").filter(
+            pl.col("attack") == attack,
+            pl.col("signal") == signal,
+            pl.col("likelihood") == likelihood,
+            ~pl.col("null_control"),
+        )
+        if metric not in rows.columns or rows[metric].null_count():
+            return np.empty(0)
+        return rows.sort("target")[metric].to_numpy()
+
+    def _as_read(self, place: Place, signal: str) -> Float[np.ndarray, "3 K"]:
+        """Return the metrics of `READ` of every target, as the authors' code reads them off their score's curve."""
+        if (place, signal) not in self._read:
+            results, index = self._settings[place]
+            scored = results.scored(results.spec.settings[index], AUTHORS, signal, "none")
+            read = [authors_read_out(*pair) for pair in zip(scored.score.T, scored.member.T, strict=True)]
+            self._read[place, signal] = np.array([[*tprs, auc] for tprs, auc in read]).T
+        return self._read[place, signal]
+
+    def _trained(self, place: Place, metric: str) -> Values:
+        results, index = self._settings[place]
+        shadows = results.training[index]
+        return np.empty(0) if shadows is None else shadows[metric].drop_nulls().to_numpy().astype(np.float64)
+
+
+READ = (*(f"tpr_at_fpr_{fpr:g}" for fpr in FPRS), "auc")
+
+
+def signal_of(key: Key) -> str:
+    """Return the signal that the paper's attack reads."""
+    return OUTPUTS.get(key.attack) or f"{key.explainer}_{SUMMARIES[key.attack]}"
+
+
+def place_of(one: Key | Setting) -> Place:
+    """Return the setting that a cell or the results of one are of."""
+    return one.dataset, one.architecture, one.mechanism, float(one.epsilon)
+
+
+def difference(values: Values, printed: Printed, confidence: float = 0.95) -> tuple[float, float, float]:
+    """Return the mean of the values less the printed mean, and its interval; NaN where either, or a spread, is unknown.
+
+    The models are not the paper's, so nothing is paired. Targets share their shadow models: the variance of a mean over K of
+    them is 2 (K − 1)/(K − 2) times that of independent ones, which holds where nothing leaks and is a rule of thumb elsewhere
+    (docs/data.md); of accuracies it is that of independent models. t has the degrees of freedom of the fewer models.
+    """
+    from scipy.special import stdtrit
+
+    if not len(values) or printed.mean is None:
+        return math.nan, math.nan, math.nan
+    if len(values) < 3 or printed.sd is None:
+        return float(values.mean()) - printed.mean, math.nan, math.nan
+    shared = bool(printed.key.attack)
+    over = OverTargets(values.astype(np.float64))
+    own = over.error**2 if shared else over.sd**2 / over.count
+    theirs = printed.sd**2 / printed.models
+    if shared:
+        theirs *= 2 * (printed.models - 1) / (printed.models - 2)
+    gap = over.mean - printed.mean
+    freedom = min(over.count, printed.models) - 1
+    half = float(stdtrit(freedom, (1 + confidence) / 2)) * math.sqrt(own + theirs)
+    return gap, gap - half, gap + half

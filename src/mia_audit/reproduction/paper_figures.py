@@ -1,0 +1,63 @@
+"""A paper's ROC curves in its own panels: the paper's score on the audits' models, read exactly."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from mia_audit.attacks.catalogue import AUTHORS
+from mia_audit.evaluation.roc import log_grid, mean_log_roc
+from mia_audit.report.data.series import PALETTE
+from mia_audit.report.figures.layout import GUESSING, panel_grid
+from mia_audit.reproduction.measured import SUMMARIES, Measured
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from mia_audit.reproduction.papers import Panel, Printed
+
+FPRS = {"tpr_at_fpr_0.001": 0.001, "tpr_at_fpr_0.01": 0.01}
+
+CAPTION = (
+    "ROC curves on logarithmic axes, mean over targets as steps, never interpolated: the paper's score on the audit's models. "
+    "Crosses: the TPRs that the paper prints. Dashed: guessing."
+)
+
+
+def roc_panels(panels: Sequence[Panel], measured: Measured, printed: Sequence[Printed]) -> Figure | None:
+    """Draw a figure's panels, those without any results with a sentence; None where none has any."""
+    figure, cells = panel_grid(1, len(panels), height=2.2)
+    drawn = [_draw(axes, panel, measured, printed) for axes, panel in zip(cells[0], panels, strict=True)]
+    return figure if any(drawn) else None
+
+
+def _draw(axes: Axes, panel: Panel, measured: Measured, printed: Sequence[Printed]) -> bool:
+    axes.set_title(panel.title)
+    attack = "threshold" if panel.attack == "threshold" else AUTHORS
+    lowest = 1e-3
+    for (label, place), colour in zip(panel.curves.items(), PALETTE, strict=False):
+        dataset, architecture, epsilon, explainer = place
+        scored = measured.scored(dataset, architecture, epsilon, f"{explainer}_{SUMMARIES[panel.attack]}", attack)
+        if scored is None:
+            continue
+        grid = log_grid(int((~scored.member).sum(axis=0).max()))
+        mean, _ = mean_log_roc(zip(scored.score.T, scored.member.T, strict=True), grid)
+        lowest = min(lowest, grid[0])
+        axes.plot(grid, np.where(mean > 0, mean, np.nan), color=colour, drawstyle="steps-post", label=label)
+        for cell in printed:
+            key = cell.key
+            own = (key.dataset, key.architecture, key.epsilon, key.explainer, key.attack) == (*place, panel.attack)
+            if own and key.metric in FPRS and cell.mean is not None:
+                axes.plot(FPRS[key.metric], cell.mean, "x", color=colour, markersize=4)
+    known = bool(axes.lines)
+    axes.set(xscale="log", yscale="log", xlim=(lowest, 1), ylim=(lowest, 1.05))
+    axes.set(xlabel="false-positive rate", ylabel="true-positive rate")
+    if known:
+        axes.plot([lowest, 1], [lowest, 1], **GUESSING)
+        axes.legend(loc="lower right", fontsize=5)
+    else:
+        axes.text(0.5, 0.5, "no results", ha="center", va="center", transform=axes.transAxes)
+    return known

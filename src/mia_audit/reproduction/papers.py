@@ -1,0 +1,223 @@
+"""Papers whose printed numbers the package holds: cell by cell, with the table and the section that they are printed in."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+
+from mia_audit.errors import UserError, suggest
+
+
+@dataclass(frozen=True)
+class Key:
+    """What a number is of; `epsilon` is `inf` without privacy, `explainer` and `attack` are empty where they do not apply."""
+
+    dataset: str
+    architecture: str
+    mechanism: str
+    epsilon: str
+    explainer: str
+    attack: str
+    metric: str
+
+
+@dataclass(frozen=True)
+class Printed:
+    """A printed number: mean and standard deviation over so many models, None where the paper prints none."""
+
+    table: str
+    where: str
+    models: int
+    key: Key
+    mean: float | None
+    sd: float | None
+
+
+@dataclass(frozen=True)
+class Shape:
+    """How a table is laid out: what it shows, and the parts of a key that its rows and its columns are."""
+
+    title: str
+    rows: Sequence[str]
+    columns: Sequence[str]
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Panel:
+    """A panel of ROC curves: its title, its attack, and what each curve is of by its label."""
+
+    title: str
+    attack: str
+    curves: Mapping[str, tuple[str, str, str, str]]
+    """Data set, architecture, ε and explainer of every curve."""
+
+
+@dataclass(frozen=True)
+class Paper:
+    """A paper: its citation, its tables and figures, and the config that trains what a data set's cells need."""
+
+    citation: str
+    shapes: Mapping[str, Shape]
+    figures: Mapping[str, Sequence[Panel]]
+    configs: Mapping[str, str]
+    elsewhere: Mapping[str, str]
+    """Tables and figures that are not written here, and where they are, or why there are none."""
+
+
+EXPLAINERS = {"ixg": "IXG", "saliency": "SL", "ig": "IG", "gradient_shap": "GS"}
+"""Explainers by the abbreviations of Huang et al. 2024."""
+
+DATASETS = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100", "food101": "Food 101", "svhn": "SVHN", "gtsrb": "GTSRB"}
+
+VIT, RELPOS, RELPOS_BASE = (
+    "vit_small_patch16_224",
+    "vit_relpos_small_patch16_224.sw_in1k",
+    "vit_relpos_base_patch16_224.sw_in1k",
+)
+BEIT, BEIT_2 = "beit_base_patch16_224.in22k_ft_in22k_in1k", "beitv2_base_patch16_224.in1k_ft_in22k_in1k"
+
+CHOSEN = {"cifar10": VIT, "cifar100": BEIT, "food101": VIT, "svhn": VIT, "gtsrb": VIT}
+"""The architecture of a data set's cells where the paper names none."""
+
+BUDGETS = ("0.5", "1", "2", "8", "inf")
+
+
+def _by_explainer(attack: str, dataset: str, architecture: str) -> Panel:
+    title = f"{attack.upper()}, {DATASETS[dataset]}"
+    without = {"ig"} if dataset == "cifar100" else set()
+    curves = {
+        name: (dataset, architecture, "inf", explainer)
+        for explainer, name in EXPLAINERS.items()
+        if explainer not in without
+    }
+    return Panel(title, attack, curves)
+
+
+def _by_epsilon(attack: str) -> list[Panel]:
+    return [
+        Panel(
+            f"{attack.upper()}, {DATASETS[dataset]}, {EXPLAINERS[explainer]}",
+            attack,
+            {
+                "non-DP" if epsilon == "inf" else f"ε = {epsilon}": (dataset, CHOSEN[dataset], epsilon, explainer)
+                for epsilon in BUDGETS
+            },
+        )
+        for dataset in ("cifar10", "cifar100", "svhn")
+        for explainer in ("ixg", "saliency", "ig")
+        if (dataset, explainer) != ("cifar100", "ig")
+    ]
+
+
+def _chosen(attacks: Sequence[str], datasets: Sequence[str]) -> list[Panel]:
+    return [_by_explainer(attack, dataset, CHOSEN[dataset]) for attack in attacks for dataset in datasets]
+
+
+def _others(attacks: Sequence[str]) -> list[Panel]:
+    places = (("cifar10", RELPOS), ("cifar10", RELPOS_BASE), ("cifar100", BEIT_2), ("food101", RELPOS))
+    return [_by_explainer(attack, dataset, architecture) for attack in attacks for dataset, architecture in places]
+
+
+MAIN = ("cifar10", "cifar100", "food101")
+
+HUANG = Paper(
+    citation="Huang, Pawelczyk and Lakkaraju 2024, Explaining the Model, Protecting Your Data",
+    shapes={
+        "1": Shape("VAR-LRT against the thresholding attack", ("explainer", "metric"), ("dataset", "attack")),
+        "2": Shape("L1-LRT", ("explainer", "metric"), ("dataset",)),
+        "3": Shape("The attacks beside loss LiRA: CIFAR-10, IXG, vit_small", ("attack",), ("metric",)),
+        "5": Shape("Accuracy of the non-private models", ("dataset", "architecture"), ("metric",)),
+        "8": Shape("Accuracy at every ε", ("dataset", "epsilon"), ("metric",)),
+        "9": Shape("L1-LRT with and without privacy", ("metric", "epsilon"), ("dataset", "explainer")),
+    },
+    figures={
+        "1a": _chosen(["var-lrt"], MAIN),
+        "1b": _chosen(["threshold"], MAIN),
+        "2": _chosen(["l1-lrt", "l2-lrt"], MAIN),
+        "3": _by_epsilon("l1-lrt"),
+        "6": _others(["var-lrt"]),
+        "7": _chosen(["var-lrt"], ["svhn", "gtsrb"]),
+        "8": _others(["l1-lrt", "l2-lrt"]),
+        "9": _chosen(["l1-lrt", "l2-lrt"], ["svhn", "gtsrb"]),
+        "12": _by_epsilon("var-lrt"),
+        "13": _by_epsilon("l2-lrt"),
+    },
+    configs={dataset: f"config/huang2024/{dataset}.yaml" for dataset in DATASETS},
+    elsewhere={
+        "Table 4": "hyper-parameters: they are the configs' (config/huang2024)",
+        "Table 6": "two-sample t-tests, which take targets for independent: `mia-audit compare` pairs the same targets",
+        "Table 7": "seconds per explainer: `mia-audit plan CONFIG` times them on the machine that it runs on",
+        "Figure 4": "activation functions: a drawing, no result",
+        "Figure 5": "the architecture of a transformer: a drawing, no result",
+        "Figure 10": "its epochs are trained by config/huang2024/cifar10-variants.yaml and cifar100-variants.yaml: figures/roc_*",
+        "Figure 11": "fewer shadow models: every report's figure `models`; more than 33 were not trained by these configs",
+    },
+)
+
+HARDER = Paper(
+    citation="Harder, Bauer and Park 2020, Interpretable and Differentially Private Predictions",
+    shapes={
+        "text": Shape(
+            "Test accuracy",
+            ("dataset", "architecture", "epsilon"),
+            ("metric",),
+            "The text prints 2 standard deviations of 10 restarts, here 1; and it has Fashion-MNIST's two budgets the other way round.",
+        )
+    },
+    figures={},
+    configs={name: f"config/harder2020/{name}.yaml" for name in ("mnist", "fashion_mnist")},
+    elsewhere={
+        "Figures 2 to 5, 8 and 9": "figures of the audits of config/harder2020 (docs/papers.md)",
+        "Figures 6, 7 and 10": "the hospital data cannot be had; config/harder2020/table.yaml is the study on another table",
+    },
+)
+
+FADP = Paper(
+    citation="Balancing Trade-offs: Adaptive Differential Privacy in Interpretable Machine Learning Models",
+    shapes={
+        "I": Shape("Cats and dogs", ("metric",), ("mechanism",)),
+        "II": Shape("CIFAR-10", ("metric",), ("mechanism",)),
+        "IV": Shape(
+            "Factors",
+            ("dataset", "mechanism"),
+            ("metric",),
+            "Case 3 is the one of Tables I and II, where its test accuracy on cats and dogs is .850.",
+        ),
+    },
+    figures={},
+    configs={"photos": "config/fadp/image_folder.yaml", "cifar10": "config/fadp/cifar10.yaml"},
+    elsewhere={
+        "Table III and Figure 3": "SSIM: tables/explanation_metrics.csv of these audits",
+        "Table V": "minutes: benchmarks/step_times.csv of these audits",
+        "Figure 4": "the same attack's AUC is in Table IV, its ROC curve in figures/roc_*",
+    },
+)
+
+PAPERS = {"huang2024": HUANG, "harder2020": HARDER, "fadp": FADP}
+"""The papers by the name that the command line uses."""
+
+
+def paper(name: str) -> Paper:
+    """Return a paper by its name; UserError lists the known ones."""
+    if name not in PAPERS:
+        raise UserError(f"paper: no paper '{name}' here: {suggest(name, PAPERS)}")
+    return PAPERS[name]
+
+
+def printed_cells(name: str) -> list[Printed]:
+    """Return the printed numbers of a paper, in the order of its tables."""
+    text = files("mia_audit.reproduction").joinpath("printed", f"{name}.csv").read_text(encoding="utf-8")
+    return [
+        Printed(
+            row["table"],
+            row["where"],
+            int(row["models"]),
+            Key(**{part: row[part] for part in Key.__dataclass_fields__}),
+            float(row["mean"]) if row["mean"] else None,
+            float(row["sd"]) if row["sd"] else None,
+        )
+        for row in csv.DictReader(text.splitlines())
+    ]

@@ -1,0 +1,33 @@
+"""The configs of Huang et al. 2024: every one attacks as published, and a smoke test has the stages of the audit it stands for."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+FOLDER = Path(__file__).parents[2] / "config" / "huang2024"
+CONFIGS = {path.stem: yaml.safe_load(path.read_text(encoding="utf-8")) for path in FOLDER.glob("*.yaml")}
+FULL = [name for name in CONFIGS if f"{name}-smoke" in CONFIGS]
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_every_audit_attacks_as_published(name: str) -> None:
+    assert CONFIGS[name]["attacks"]["set"] == "as-published"
+
+
+def test_every_data_set_has_a_smoke_test() -> None:
+    assert set(FULL) == {"cifar10", "cifar100", "food101", "gtsrb", "svhn"}
+
+
+@pytest.mark.parametrize("name", FULL)
+def test_a_smoke_test_has_the_mechanisms_and_explanations_of_its_audit(name: str) -> None:
+    whole, smoke = CONFIGS[name], CONFIGS[f"{name}-smoke"]
+    assert smoke["explainers"]["methods"] == whole["explainers"]["methods"]
+    assert smoke["mechanisms"].keys() == whole["mechanisms"].keys()
+    for model, section in smoke["architectures"].items():
+        assert section.get("mechanisms") == whole["architectures"][model].get("mechanisms")
+
+
+@pytest.mark.parametrize("name", [name for name in CONFIGS if not name.endswith("-smoke")])
+def test_the_learning_rate_is_that_of_the_authors_code(name: str) -> None:
+    assert CONFIGS[name]["training"]["learning_rate"] == 5e-4

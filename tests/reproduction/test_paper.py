@@ -1,0 +1,157 @@
+"""A paper's tables and figures from finished audits: what is filled, what is blank, and with which command."""
+
+import io
+import math
+from contextlib import redirect_stdout
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pytest
+
+from mia_audit.cli import main
+from mia_audit.config import expand
+from mia_audit.config.load import load_audit
+from mia_audit.evaluation.authors_read_out import authors_read_out
+from mia_audit.report.data.finished import finished
+from mia_audit.reproduction.measured import Measured, difference
+from mia_audit.reproduction.papers import PAPERS, Key, paper, printed_cells
+from mia_audit.storage import write_json, write_table
+from mia_audit.training.report import SCHEMA
+
+ROOT = Path(__file__).parents[2]
+VIT = "vit_small_patch16_224"
+ATTACKS = ("threshold", "authors-lrt", "loss-lira", "var-lrt", "l1-lrt")
+RECORDS, MODELS = 2500, 5
+
+
+@pytest.fixture(scope="module")
+def audit(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return finished results of one setting of the paper: CIFAR-10, vit_small, without privacy; input × gradient alone."""
+    folder = tmp_path_factory.mktemp("paper")
+    rng = np.random.default_rng(0)
+    member = rng.random((RECORDS, MODELS)) < 0.5
+    np.save(folder / "member.npy", member)
+    given = ["--membership", f"{folder}/member.npy"]
+    for name in ("loss", "ixg_variance", "ixg_l1"):
+        values = np.exp(2 * rng.normal(size=(RECORDS, 1)) + rng.normal(size=member.shape) - member)
+        np.save(folder / f"{name}.npy", values)
+        given += ["--signal", f"{name}={folder}/{name}.npy"]
+    root = folder / "results"
+    chosen = ["--attacks", *ATTACKS, "--likelihoods", "pooled", "--no-report"]
+    assert main(["audit", *given, *chosen, "--out", str(folder / "scored")]) == 0
+    setting = root / "cifar10" / VIT / "none-epsinf"
+    setting.mkdir(parents=True)
+    for name in ("scores", "metrics"):
+        next(folder.glob(f"scored/**/{name}.parquet")).rename(setting / f"{name}.parquet")
+    rows = [
+        {"shadow": k, "epoch": 1, "train_accuracy": 1.0, "test_accuracy": 0.95 + 0.01 * k / (MODELS - 1), "records": 10}
+        for k in range(MODELS)
+    ]
+    table = pa.Table.from_pylist([{name: row.get(name) for name in SCHEMA.names} for row in rows], schema=SCHEMA)
+    write_table(setting / "training.parquet", table, "training", MODELS, {})
+    stated = {"dataset": "cifar10", "architecture": VIT, "mechanism": "none", "epsilon": "inf", "private": False}
+    stated |= {"delta": None, "accountant": None, "clipping": None, "path": f"cifar10/{VIT}/none-epsinf"}
+    config = {"attacks": {"likelihoods": ["pooled"]}}
+    write_json(root / "provenance.json", {"audit": "huang2024_cifar10", "settings": [stated], "config": config})
+    return root
+
+
+@pytest.fixture(scope="module")
+def written(audit: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
+    """Return the folder that the command wrote to, and what it said."""
+    folder, said = tmp_path_factory.mktemp("written"), io.StringIO()
+    known = PAPERS["huang2024"]
+    few = {name: known.figures[name] for name in ("1a", "7")}  # drawing all takes 20 seconds
+    with redirect_stdout(said), pytest.MonkeyPatch.context() as patch:
+        patch.setitem(PAPERS, "huang2024", replace(known, figures=few))
+        assert main(["paper", "huang2024", str(audit), "--out", str(folder)]) == 0
+    return folder, said.getvalue().splitlines()
+
+
+def test_tables_and_figures_are_filled_as_far_as_results_go(written: tuple[Path, list[str]]) -> None:
+    folder, said = written
+    filled = [line.split(" cells.")[0] for line in said if " cells." in line]
+    counts = ("1: 6 of 96", "2: 3 of 60", "3: 9 of 12", "5: 2 of 22", "8: 2 of 30", "9: 3 of 48")
+    assert filled == [f"Table {count}" for count in counts]
+    assert {"Figure 1a: drawn.", "Figure 7: no results for any panel."} < set(said)
+    assert any(line.startswith("Table 6: two-sample t-tests") for line in said)
+    commands = [line for line in said if line.startswith("missing: ")]
+    datasets = ("cifar10", "cifar100", "food101", "gtsrb", "svhn")
+    assert commands == [f"missing: snakemake --cores all --configfile config/huang2024/{one}.yaml" for one in datasets]
+    names = {path.name for path in folder.iterdir()}
+    assert {f"table_{table}.{suffix}" for table in "123589" for suffix in ("csv", "tex")} < names
+    figures = {name for name in names if name.startswith("figure_")}
+    assert figures == {f"figure_1a.{suffix}" for suffix in ("pdf", "svg", "png")}
+    latex = (folder / "table_2.tex").read_text()
+    assert "0.0930" in latex and "alike 0." in latex and "config/huang2024/svhn.yaml" in latex
+
+
+def test_a_cell_has_the_papers_procedure_its_exact_scores_and_ours(
+    audit: Path, written: tuple[Path, list[str]]
+) -> None:
+    folder, _ = written
+    table = pl.read_csv(folder / "table_2.csv")
+    (row,) = table.filter(dataset="cifar10", explainer="ixg", metric="tpr_at_fpr_0.01").iter_rows(named=True)
+    scored = finished(audit).scored(finished(audit).spec.settings[0], "authors-lrt", "ixg_l1", "none")
+    read = [authors_read_out(*pair)[0][1] for pair in zip(scored.score.T, scored.member.T, strict=True)]
+    assert row["alike_mean"] == pytest.approx(np.mean(read), abs=1e-6)
+    assert row["printed_mean"] == 0.156 and row["difference"] == pytest.approx(np.mean(read) - 0.156, abs=1e-6)
+    assert row["difference_low"] < row["difference"] < row["difference_high"] and not row["command"]
+    assert row["exact_mean"] != row["alike_mean"] and row["our_attack"] == "l1-lrt (pooled)" and row["ours_mean"] > 0
+    blank = table.filter(dataset="svhn", explainer="ixg", metric="auc").row(0, named=True)
+    assert blank["alike_mean"] is None and blank["printed_mean"] == 0.603 and "svhn.yaml" in blank["command"]
+    accuracy = pl.read_csv(folder / "table_5.csv").filter(dataset="cifar10", architecture=VIT)
+    assert accuracy["alike_mean"].to_list() == pytest.approx([1.0, 0.955])
+    (loss,) = pl.read_csv(folder / "table_3.csv").filter(attack="loss-lira", metric="auc").iter_rows(named=True)
+    assert loss["our_attack"] == "loss-lira (pooled)" and loss["alike_mean"] == pytest.approx(
+        loss["exact_mean"], abs=2e-3
+    )
+
+
+def test_a_threshold_is_read_exactly(audit: Path) -> None:
+    cell = Key("cifar10", VIT, "none", "inf", "ixg", "threshold", "auc")
+    found = Measured([finished(audit)]).found(cell)
+    assert len(found.alike) == MODELS and (found.alike == found.exact).all() and not len(found.ours)
+    assert not len(Measured([]).found(cell).alike)
+
+
+def test_the_difference_counts_both_spreads_and_the_models_that_targets_share() -> None:
+    cell = next(cell for cell in printed_cells("huang2024") if cell.key.attack and cell.mean)
+    values = np.linspace(0.4, 0.6, 17)
+    gap, low, high = difference(values, cell)
+    assert gap == pytest.approx(0.5 - cell.mean) and low < gap < high
+    accuracy = replace(cell, key=replace(cell.key, attack=""))
+    assert difference(values, accuracy)[2] - gap == pytest.approx((high - gap) / math.sqrt(2 * 16 / 15), rel=0.01)
+    assert math.isnan(difference(values, replace(cell, mean=None))[0])
+    gap, low, high = difference(values, replace(cell, sd=None))
+    assert gap == pytest.approx(0.5 - cell.mean) and math.isnan(low) and math.isnan(high)
+
+
+def test_an_unknown_paper_is_refused(audit: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["paper", "huang2042", str(audit), "--out", str(tmp_path / "out")]) == 2
+    assert "no paper 'huang2042' here: " in capsys.readouterr().err and not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(("name", "count"), [("huang2024", 268), ("harder2020", 7), ("fadp", 34)])
+def test_every_cell_of_a_table_has_its_place_and_a_config_that_trains_it(name: str, count: int) -> None:
+    known = paper(name)
+    cells = printed_cells(name)
+    assert {cell.table for cell in cells} == set(known.shapes)
+    assert len({(cell.table, cell.key) for cell in cells}) == len(cells) == count
+    panels = [place for shown in known.figures.values() for panel in shown for place in panel.curves.values()]
+    for dataset, path in known.configs.items():
+        audit = load_audit(ROOT / path)
+        settings = {
+            (one.architecture, one.mechanism, one.epsilon) for one in expand.settings(audit) if one.dataset == dataset
+        }
+        needed = [cell.key for cell in cells if cell.key.dataset == dataset and cell.mean is not None]
+        assert {(key.architecture, key.mechanism, key.epsilon) for key in needed} <= settings
+        drawn = [
+            (where[1], "none" if where[2] == "inf" else "dp-sgd", where[2]) for where in panels if where[0] == dataset
+        ]
+        assert set(drawn) <= settings
+        explained = {key.explainer for key in needed} | {where[3] for where in panels if where[0] == dataset}
+        assert explained <= {"", *audit.explainers.methods}

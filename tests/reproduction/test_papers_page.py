@@ -1,0 +1,31 @@
+"""docs/papers.md names every table and figure of the four papers."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+PAGE = (Path(__file__).parents[2] / "docs" / "papers.md").read_text(encoding="utf-8")
+ROMAN = {"I": 1, "II": 2, "III": 3, "IV": 4, "V": 5}
+NUMBERS = re.compile(r"(Table|Figure)s? ((?:\d+|[IV]+)(?:, (?:\d+|[IV]+))*)")
+
+
+@pytest.mark.parametrize(
+    ("heading", "tables", "figures"),
+    [
+        ("Huang et al. 2024", 9, 13),
+        ("Harder et al. 2020", 0, 10),
+        ("FADP", 5, 4),
+        ("Patel, Shokri and Zick 2020", 3, 9),
+    ],
+)
+def test_every_table_and_figure_has_a_row(heading: str, tables: int, figures: int) -> None:
+    section = PAGE.split(f"\n## {heading}\n")[1].split("\n## ")[0]
+    rows = [line.split("|")[1] for line in section.splitlines() if line.startswith("| ")]
+    found = {
+        (kind, ROMAN.get(number) or int(number))
+        for row in rows
+        for kind, listed in NUMBERS.findall(row)
+        for number in listed.split(", ")
+    }
+    assert found == {("Table", n + 1) for n in range(tables)} | {("Figure", n + 1) for n in range(figures)}

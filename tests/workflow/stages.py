@@ -1,0 +1,57 @@
+"""The stages of the workflow for a plain audit, in one process: libraries are imported once."""
+
+from pathlib import Path
+
+from mia_audit.cli import main
+from mia_audit.config import expand, specs
+from mia_audit.config.report_specs import ReportSpec
+from mia_audit.config.schema import Audit
+
+
+def stage(command: str, spec: Path, **places: object) -> None:
+    """Run one of the workflow's stages in this process: libraries are imported once."""
+    words = (word for name, value in places.items() for word in (f"--{name.replace('_', '-')}", str(value)))
+    assert main([command, "--spec", str(spec), *words]) == 0, (command, places)
+
+
+def run_stages(audit: Audit, results: Path) -> None:
+    """Run what the workflow runs for an audit of one data set, from the pool to the report, without its figures."""
+    (dataset,) = audit.datasets
+    written = results / "specs"
+    pool, design = results / "pools" / dataset, results / "pools" / dataset / "membership.parquet"
+    stage("pool", specs.PoolSpec.of(audit, dataset).write(written), out=pool)
+    records = pool / "records.parquet"
+    stage("membership", specs.MembershipSpec.of(audit, dataset).write(written), records=records, out=design)
+    for name in audit.architectures:
+        spec = specs.ArchitectureSpec.of(audit, name).write(written)
+        stage("architecture", spec, pool=pool, out=results / dataset / name / "architecture.json")
+    for setting in expand.settings(audit):
+        known = {"pool": pool, "architecture": results / dataset / setting.architecture / "architecture.json"}
+        folder = results / setting.path
+        spec = specs.TrainingSpec.of(audit, dataset, setting.architecture, setting.mechanism, setting.epsilon)
+        shadows = f"0-{audit.membership.models - 1}"
+        stage(
+            "train",
+            spec.write(written),
+            **known,
+            shadows=shadows,
+            checkpoints=folder / "kept",
+            device="cpu",
+            out=folder / "models",
+        )
+        spec = specs.MergeSpec.of_training(audit)
+        stage("merge", spec.write(written), training=folder / "models", out=folder / "training.parquet")
+        explained = {"models": folder / "models", "shadows": shadows, "device": "cpu"}
+        families = expand.families_of(audit)[setting.architecture]
+        for family in families:
+            spec = specs.SignalsSpec.of(audit, dataset, setting.architecture, family)
+            stage("signals", spec.write(written), **known, **explained, out=folder / "signals" / family)
+        spec = specs.MergeSpec.of_signals(audit, setting.architecture)
+        merged = {"signals": folder / "signals", "membership": design}
+        stage("merge", spec.write(written), **merged, out=folder / "signals.parquet")
+        found = {"signals": folder / "signals.parquet", "out": folder / "scores.parquet"}
+        stage("attack", specs.AttackSpec.of(audit, dataset).write(written), **found)
+        found = {"scores": folder / "scores.parquet", "out": folder / "metrics.parquet"}
+        stage("evaluate", specs.EvaluationSpec.of(audit).write(written), **found)
+    for command, name in (("tables", "tables"), ("report", "report.html")):
+        stage(command, ReportSpec.of(audit).write(written), results=results, out=results / name)

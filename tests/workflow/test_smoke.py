@@ -1,0 +1,39 @@
+"""A smoke test of config/huang2024 from synthetic images to the report, and the paper's tables from its results."""
+
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from mia_audit.cli import main
+from mia_audit.config.load import check_audit
+from mia_audit.config.plain import read_plain
+from mia_audit.report.data.finished import finished
+
+from .stages import run_stages
+
+ROOT = Path(__file__).parents[2]
+SAMPLE = ["--images", "120", "--classes", "10", "--size", "32"]
+
+
+@pytest.mark.slow
+def test_svhn_goes_from_images_to_the_papers_tables(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["sample-images", "results/samples/svhn", *SAMPLE]) == 0
+    path = ROOT / "config" / "huang2024" / "svhn-smoke.yaml"
+    values = read_plain(path)
+    values["attacks"]["likelihoods"] = ["pooled"]  # the others take half a minute, and are tested by themselves
+    audit = check_audit(values, str(path))
+    results = Path("results") / audit.audit
+    run_stages(audit, results)
+    table = pl.read_csv(results / "tables" / "as_published.csv")
+    assert set(table["read_out"]) == {"authors'", "exact"}
+    assert set(table["of"]) > {"loss", "ixg_l1", "saliency_l1", "ig_l1", "gradient_shap_l1", "ixg_variance"}
+    assert {setting.epsilon for setting in finished(results).spec.settings} == {"inf", "8"}
+    assert "As published" in (results / "report.html").read_text()
+    capsys.readouterr()
+    assert main(["paper", "huang2024", str(results), "--out", "paper"]) == 0
+    said = capsys.readouterr().out
+    assert "Table 5: 4 of 22 cells" in said and "Table 8: 4 of 30 cells" in said and "Figure 7: drawn." in said
