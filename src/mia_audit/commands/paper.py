@@ -35,7 +35,7 @@ def run(options: argparse.Namespace) -> None:
         print(f"Table {name}: {filled} of {len(own)} cells. {shape.title}.")
     with paper_style():
         for name, panels in chosen.figures.items():
-            figure = roc_panels(panels, measured, printed)
+            figure = roc_panels(chosen, panels, measured, printed)
             if figure is not None:
                 save(figure, options.out, f"figure_{name}", CAPTION)
             print(f"Figure {name}: {'drawn' if figure is not None else 'no results for any panel'}.")

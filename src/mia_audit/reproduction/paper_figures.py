@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from mia_audit.reproduction.papers import Panel, Printed
+    from mia_audit.reproduction.papers import Panel, Paper, Printed
 
 FPRS = {"tpr_at_fpr_0.001": 0.001, "tpr_at_fpr_0.01": 0.01}
 
@@ -27,10 +27,15 @@ CAPTION = (
 )
 
 
-def roc_panels(panels: Sequence[Panel], measured: Measured, printed: Sequence[Printed]) -> Figure | None:
-    """Draw a figure's panels, those without any results with a sentence; None where none has any."""
+def roc_panels(paper: Paper, panels: Sequence[Panel], measured: Measured, printed: Sequence[Printed]) -> Figure | None:
+    """Draw a figure's panels, those without any results as the config that trains them; None where none has any."""
     figure, cells = panel_grid(1, len(panels), height=2.2)
     drawn = [_draw(axes, panel, measured, printed) for axes, panel in zip(cells[0], panels, strict=True)]
+    for axes, panel, known in zip(cells[0], panels, drawn, strict=True):
+        if not known:
+            (dataset, *_) = next(iter(panel.curves.values()))
+            axes.set_axis_off()
+            axes.text(0.5, 0.5, f"no results\n{paper.configs[dataset]}", ha="center", va="center", fontsize=6)
     return figure if any(drawn) else None
 
 
@@ -52,12 +57,10 @@ def _draw(axes: Axes, panel: Panel, measured: Measured, printed: Sequence[Printe
             own = (key.dataset, key.architecture, key.epsilon, key.explainer, key.attack) == (*place, panel.attack)
             if own and key.metric in FPRS and cell.mean is not None:
                 axes.plot(FPRS[key.metric], cell.mean, "x", color=colour, markersize=4)
-    known = bool(axes.lines)
+    if not axes.lines:
+        return False
     axes.set(xscale="log", yscale="log", xlim=(lowest, 1), ylim=(lowest, 1.05))
     axes.set(xlabel="false-positive rate", ylabel="true-positive rate")
-    if known:
-        axes.plot([lowest, 1], [lowest, 1], **GUESSING)
-        axes.legend(loc="lower right", fontsize=5)
-    else:
-        axes.text(0.5, 0.5, "no results", ha="center", va="center", transform=axes.transAxes)
-    return known
+    axes.plot([lowest, 1], [lowest, 1], **GUESSING)
+    axes.legend(loc="lower right", fontsize=5)
+    return True
