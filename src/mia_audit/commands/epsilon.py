@@ -23,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Print the result of both accountants, and its terms."""
+    """Print ε, or the noise multiplier, by every accountant, and the terms that it holds under."""
     _check(options)
     from mia_audit.privacy.accounting import epsilon_spent, noise_multiplier_for, steps_per_epoch
 

@@ -83,7 +83,7 @@ class Given:
 
 
 class Free:
-    """No costs: for the parts of a plan that are not time."""
+    """Costs of zero: for plans that count jobs, memory and disk but not time."""
 
     def step(self, architecture: Mapping[str, Any], mechanism: Mechanism, training: Training) -> Linear:
         return Linear(0.0, 0.0)

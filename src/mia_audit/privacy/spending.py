@@ -92,7 +92,7 @@ class PoissonGaussian:
         _check(self.noise_multiplier > 0 and 0 < self.sampling_rate <= 1 and self.steps >= 1, self)
 
     def losses(self, interval: float) -> PrivacyLossDistribution:
-        """Compose that of one step."""
+        """Return the distribution of all steps, composed of that of one."""
         if self.sampling_rate == 1:
             return Gaussian(self.noise_multiplier, self.steps).losses(interval)
         return _gaussian_losses(self.noise_multiplier, self.sampling_rate, interval).self_compose(self.steps)

@@ -83,7 +83,7 @@ def fit(
 
 
 def training_of(job: Job) -> Training:
-    """Return a job's training section, of which a mechanism sees less."""
+    """Return the whole training section of a job, whose type promises a mechanism only some of its keys."""
     assert isinstance(job.training, Training)
     return job.training
 
