@@ -65,6 +65,8 @@ class Paper:
     configs: Mapping[str, str]
     elsewhere: Mapping[str, str]
     """Tables and figures that are not written here, and where they are, or why there are none."""
+    tests: str = ""
+    """The table that prints tests of one attack against another."""
 
 
 EXPLAINERS = {"ixg": "IXG", "saliency": "SL", "ig": "IG", "gradient_shap": "GS"}
@@ -148,13 +150,13 @@ HUANG = Paper(
     configs={dataset: f"config/huang2024/{dataset}.yaml" for dataset in DATASETS},
     elsewhere={
         "Table 4": "hyper-parameters: they are the configs' (config/huang2024)",
-        "Table 6": "two-sample t-tests, which take targets for independent: `mia-audit compare` pairs the same targets",
         "Table 7": "seconds per explainer: `mia-audit plan CONFIG` times them on the machine that it runs on",
         "Figure 4": "activation functions: a drawing, no result",
         "Figure 5": "the architecture of a transformer: a drawing, no result",
         "Figure 10": "its epochs are trained by config/huang2024/cifar10-variants.yaml and cifar100-variants.yaml: figures/roc_*",
         "Figure 11": "fewer shadow models: every report's figure `models`; more than 33 were not trained by these configs",
     },
+    tests="6",
 )
 
 HARDER = Paper(
