@@ -80,9 +80,8 @@ class Measured:
         alike = self._as_read(place, signal)[READ.index(key.metric)] if len(exact) else np.empty(0)
         return Found(alike, exact, ours, f"{key.attack} ({results.spec.likelihood})" if len(ours) else "")
 
-    def scored(self, dataset: str, architecture: str, epsilon: str, signal: str, attack: str) -> Scored | None:
+    def scored(self, place: Place, signal: str, attack: str) -> Scored | None:
         """Return the scores of an attack without likelihoods on a signal; None where there are none."""
-        place = (dataset, architecture, "none" if epsilon == "inf" else "dp-sgd", float(epsilon))
         if place not in self._settings or not len(self._metric(place, attack, signal, "auc", "none")):
             return None
         results, index = self._settings[place]

@@ -35,7 +35,8 @@ def roc_panels(paper: Paper, panels: Sequence[Panel], measured: Measured, printe
         if not known:
             (dataset, *_) = next(iter(panel.curves.values()))
             axes.set_axis_off()
-            axes.text(0.5, 0.5, f"no results\n{paper.configs[dataset]}", ha="center", va="center", fontsize=6)
+            config = panel.config or paper.configs[dataset]
+            axes.text(0.5, 0.5, f"no results\n{config}", ha="center", va="center", fontsize=6)
     return figure if any(drawn) else None
 
 
@@ -44,8 +45,9 @@ def _draw(axes: Axes, panel: Panel, measured: Measured, printed: Sequence[Printe
     attack = "threshold" if panel.attack == "threshold" else AUTHORS
     lowest = 1e-3
     for (label, place), colour in zip(panel.curves.items(), PALETTE, strict=False):
-        dataset, architecture, epsilon, explainer = place
-        scored = measured.scored(dataset, architecture, epsilon, f"{explainer}_{SUMMARIES[panel.attack]}", attack)
+        dataset, architecture, mechanism, epsilon, explainer = place
+        signal = f"{explainer}_{SUMMARIES[panel.attack]}"
+        scored = measured.scored((dataset, architecture, mechanism, float(epsilon)), signal, attack)
         if scored is None:
             continue
         grid = log_grid(int((~scored.member).sum(axis=0).max()))
@@ -54,7 +56,8 @@ def _draw(axes: Axes, panel: Panel, measured: Measured, printed: Sequence[Printe
         axes.plot(grid, np.where(mean > 0, mean, np.nan), color=colour, drawstyle="steps-post", label=label)
         for cell in printed:
             key = cell.key
-            own = (key.dataset, key.architecture, key.epsilon, key.explainer, key.attack) == (*place, panel.attack)
+            where = (key.dataset, key.architecture, key.mechanism, key.epsilon, key.explainer)
+            own = (*where, key.attack) == (*place, panel.attack)
             if own and key.metric in FPRS and cell.mean is not None:
                 axes.plot(FPRS[key.metric], cell.mean, "x", color=colour, markersize=4)
     if not axes.lines:
