@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-LONG = 0.4
-"""Seconds after which a timed run is long enough: until then, more records are timed together."""
+LONG, BRIEF = 0.3, 0.1
+"""Seconds from which a timed run is long enough, so that no more records are timed together, and from which one run will do."""
 
 
 @dataclass(frozen=True)
@@ -21,17 +21,18 @@ class Linear:
 def fitted(seconds: Callable[[int], float], most: int) -> Linear:
     """Fit `seconds` of 1, 4, 16 … records, up to `most` of them or until a run is long, by its last two points.
 
-    Where one record is long already, two records are the second point, and each is timed once.
+    Runs that are brief are timed twice. Where one record is long already, a second run of one record is the rate.
     """
-    long = seconds(1) > LONG  # beside set-up that happens once
-    factor, repeats = (2, 1) if long else (4, 2)
+    if seconds(1) > LONG:  # beside set-up that happens once
+        return Linear(0.0, seconds(1))
     points: list[tuple[int, float]] = []
     count = 1
     while True:
-        points.append((count, min(seconds(count) for _ in range(repeats))))
+        taken = seconds(count)
+        points.append((count, taken if taken > BRIEF else min(taken, seconds(count))))
         if count == most or (points[-1][1] > LONG and len(points) > 1):
             break
-        count = min(factor * count, most)
+        count = min(4 * count, most)
     (few, less), (many, more) = points[max(len(points) - 2, 0)], points[-1]
     each = more / many if few == many else min(max((more - less) / (many - few), 0.0), more / many)
     return Linear(max(more - each * many, 0.0), each)

@@ -100,10 +100,11 @@ class Measured:
             protection.backward(
                 inputs, labels, *(() if persons is None else (persons[: len(inputs)].to(inputs.device),))
             )
-            optimizer.step()
 
         with computing(model, training.precision or "float32"):
-            return self._timed(architecture, run, training.batch)
+            gradients = self._timed(architecture, run, training.batch)
+            update = min(self._seconds(optimizer.step) for _ in range(3))  # the first one makes the optimizer's state
+        return Linear(gradients.fixed + update, gradients.each)
 
     def _calibration(self, mechanism: Mechanism, training: Training, records: int, epsilon: float) -> float:
         model = nn.Sequential(nn.Conv2d(1, 1, 1), nn.Flatten(), nn.Linear(1, 1))  # channels, for noise by channel
@@ -121,16 +122,24 @@ class Measured:
 
     def _passes(self, architecture: Mapping[str, Any], precision: Precision) -> Rates:
         model = self._model(architecture).eval().requires_grad_(False)
+        share = 0.0
 
-        def seconds(gradients: bool) -> float:
-            def run(inputs: Tensor, labels: Tensor) -> None:
-                explained_batch(model, inputs, labels, range(len(inputs)), ONE_GRADIENT, 0, gradients)
+        def run(inputs: Tensor, labels: Tensor) -> None:
+            nonlocal share
+            start, passed = self._clock(), 0.0
 
-            with computing(model, precision):
-                return self._timed(architecture, run, self.batch)(self.batch) / self.batch
+            def after_forward(*_: object) -> None:
+                nonlocal passed
+                passed = self._clock() - start
 
-        forward = seconds(gradients=False)
-        return Rates(forward, max(seconds(gradients=True) - forward, 0.0))
+            handle = model.register_forward_hook(after_forward)
+            explained_batch(model, inputs, labels, range(len(inputs)), ONE_GRADIENT, 0, gradients=True)
+            handle.remove()
+            share = passed / max(self._clock() - start, passed)
+
+        with computing(model, precision):
+            both = self._timed(architecture, run, self.batch)(self.batch) / self.batch
+        return Rates(share * both, (1 - share) * both)
 
     def _without_model(self, architecture: Mapping[str, Any], run: Explaining, most: int) -> float:
         """Time explanations of a model that costs next to nothing: what they take beside their passes."""
@@ -155,11 +164,14 @@ class Measured:
         def seconds(count: int) -> float:
             inputs = torch.randn(count, *shape, generator=random).to(self.device)
             labels = torch.randint(classes, (count,), generator=random).to(self.device)
-            start = self._clock()
-            run(inputs, labels)
-            return self._clock() - start
+            return self._seconds(lambda: run(inputs, labels))
 
         return fitted(seconds, most)
+
+    def _seconds(self, run: Callable[[], object]) -> float:
+        start = self._clock()
+        run()
+        return self._clock() - start
 
     def _clock(self) -> float:
         if self.device == "cpu":
