@@ -41,16 +41,20 @@ def test_a_line_is_recovered(fixed: float, each: float, most: int) -> None:
     line = fitted(seconds, most)
     assert max(asked) <= most
     assert line(max(asked)) == pytest.approx(seconds(max(asked)))
-    if asked == [1, 1] and most > 1:
-        assert (line.fixed, line.each) == (0, seconds(1))  # one record is long
-    elif len(set(asked)) > 1:
+    if len(set(asked)) > 1:
         assert (line.fixed, line.each) == (pytest.approx(fixed, abs=1e-6), pytest.approx(each, rel=1e-6, abs=1e-9))
 
 
-def test_a_long_run_is_not_prolonged() -> None:
-    asked: list[int] = []
-    fitted(lambda count: asked.append(count) or 10.0 * count, 1000)  # type: ignore[func-returns-value]
-    assert asked == [1, 1]
+@pytest.mark.parametrize(
+    ("known", "asked", "fixed"),
+    [({}, [1, 1, 4], 5), ({"few": 1}, [1, 1], 0), ({"few": 4, "empty": True}, [1, 0, 4], 5)],
+)
+def test_a_long_run_is_not_prolonged(known: dict[str, Any], asked: list[int], fixed: float) -> None:
+    """Seconds are 5 and 10 a record; where few records are known to be as good as many, the 5 are taken for theirs."""
+    counts: list[int] = []
+    line = fitted(lambda count: counts.append(count) or 5 + 10.0 * count, 1000, **known)  # type: ignore[func-returns-value]
+    assert counts == asked
+    assert (line.fixed, line.each) == (fixed, 10 if fixed else 15)
 
 
 def test_a_rate_gives_costs_by_passes(mlp: dict[str, Any]) -> None:

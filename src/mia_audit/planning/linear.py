@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-LONG, BRIEF = 0.3, 0.1
-"""Seconds from which a timed run is long enough, so that no more records are timed together, and from which one run will do."""
+LONG = 0.3
+"""Seconds from which a timed run is long enough: no more records are timed together, and the run is not repeated."""
 
 
 @dataclass(frozen=True)
@@ -18,18 +18,21 @@ class Linear:
         return self.fixed + self.each * records
 
 
-def fitted(seconds: Callable[[int], float], most: int) -> Linear:
+def fitted(seconds: Callable[[int], float], most: int, few: int = 0, empty: bool = False) -> Linear:
     """Fit `seconds` of 1, 4, 16 … records, up to `most` of them or until a run is long, by its last two points.
 
-    Runs that are brief are timed twice. Where one record is long already, a second run of one record is the rate.
+    Shorter runs are timed twice. Where one record is long already, and seconds are known to be proportional to records from
+    a `few` on, a run of those is the rate, less what a run of no records takes where there is such a thing (`empty`).
     """
-    if seconds(1) > LONG:  # beside set-up that happens once
-        return Linear(0.0, seconds(1))
+    few = min(few, most)
+    if seconds(1) > LONG and few:  # beside set-up that happens once
+        fixed = seconds(0) if empty else 0.0
+        return Linear(fixed, max(seconds(few) - fixed, 0.0) / few)
     points: list[tuple[int, float]] = []
     count = 1
     while True:
         taken = seconds(count)
-        points.append((count, taken if taken > BRIEF else min(taken, seconds(count))))
+        points.append((count, taken if taken > LONG else min(taken, seconds(count))))
         if count == most or (points[-1][1] > LONG and len(points) > 1):
             break
         count = min(4 * count, most)

@@ -17,6 +17,7 @@ from mia_audit.planning.explanations import MadeUp
 from mia_audit.planning.linear import Linear, fitted
 from mia_audit.planning.sizes import Size
 from mia_audit.privacy.catalogue import Job, Mechanism
+from mia_audit.privacy.per_record import LEAST
 from mia_audit.runtime.precision import computing
 from mia_audit.sections import Precision
 from mia_audit.training.loop import OPTIMIZERS
@@ -45,7 +46,8 @@ class Measured:
         return self._once(key, lambda: self._step(architecture, mechanism, training))
 
     def calibration(self, mechanism: Mechanism, training: Training, records: int, epsilon: float) -> float:
-        key = ["calibration", mechanism.model_dump(), training.epochs, training.batch, records, epsilon]
+        # every ε takes about as long as the first one
+        key = ["calibration", mechanism.model_dump(), training.epochs, training.batch, records]
         return self._once(key, lambda: self._calibration(mechanism, training, records, epsilon))
 
     def forward(self, architecture: Mapping[str, Any]) -> float:
@@ -102,7 +104,11 @@ class Measured:
             )
 
         with computing(model, training.precision or "float32"):
-            gradients = self._timed(architecture, run, training.batch)
+            private = (
+                mechanism.kind.per_record
+            )  # passes of fewer records are filled up, and a step without any is noise
+            few = LEAST if private else 1
+            gradients = self._timed(architecture, run, training.batch, few, empty=private)
             update = min(self._seconds(optimizer.step) for _ in range(3))  # the first one makes the optimizer's state
         return Linear(gradients.fixed + update, gradients.each)
 
@@ -138,7 +144,7 @@ class Measured:
             share = passed / max(self._clock() - start, passed)
 
         with computing(model, precision):
-            both = self._timed(architecture, run, self.batch)(self.batch) / self.batch
+            both = self._timed(architecture, run, self.batch, few=1)(self.batch) / self.batch
         return Rates(share * both, (1 - share) * both)
 
     def _without_model(self, architecture: Mapping[str, Any], run: Explaining, most: int) -> float:
@@ -157,7 +163,14 @@ class Measured:
             parameter.requires_grad_(wanted)
         return model
 
-    def _timed(self, architecture: Mapping[str, Any], run: Callable[[Tensor, Tensor], object], most: int) -> Linear:
+    def _timed(
+        self,
+        architecture: Mapping[str, Any],
+        run: Callable[[Tensor, Tensor], object],
+        most: int,
+        few: int = 0,
+        empty: bool = False,
+    ) -> Linear:
         shape, classes = architecture["input_shape"], architecture["classes"]
         random = torch.Generator().manual_seed(0)
 
@@ -166,7 +179,7 @@ class Measured:
             labels = torch.randint(classes, (count,), generator=random).to(self.device)
             return self._seconds(lambda: run(inputs, labels))
 
-        return fitted(seconds, most)
+        return fitted(seconds, most, few, empty)
 
     def _seconds(self, run: Callable[[], object]) -> float:
         start = self._clock()
