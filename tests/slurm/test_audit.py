@@ -162,3 +162,17 @@ def test_a_strangers_script_has_the_scores_of_the_built_in_model(run: Run, clust
     found = list(read_scores(stranger / "scores.parquet"))
     assert len(found) == len(scores) > 2
     assert all(np.array_equal(one.score, scores[one.key], equal_nan=True) for one in found)
+
+
+def test_what_fits_no_node_is_refused_before_anything_is_submitted(
+    copy_of_finished: Any, tiny: dict[str, Any], cluster: Any, profile: Path
+) -> None:
+    copy = copy_of_finished(tiny | {"membership": {"models": 6}, "compute": tiny["compute"] | {"micro_batch": 10**7}})
+    copy.profile, copy.options = profile, cluster.quick
+    copy.environment |= cluster.environment
+    result = copy.run()
+    assert result.returncode == 1
+    assert (
+        "MB with compute.micro_batch: 10000000, but jobs may have 16,000 MB: set compute.micro_batch: " in result.stdout
+    )
+    assert "SLURM jobid" not in result.stdout

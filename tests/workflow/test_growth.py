@@ -47,6 +47,15 @@ def test_another_design_trains_every_model_again(copy_of_finished: Copy, tiny: d
     assert copy.planned()["train"] == 2 * 3, "more models hide no other change"
 
 
+def test_models_that_fit_no_machine_are_refused_before_any_job(copy_of_finished: Copy, tiny: dict[str, Any]) -> None:
+    copy = copy_of_finished(tiny | {"membership": {"models": 6}, "compute": tiny["compute"] | {"memory_mb": 600}})
+    result = copy.run()
+    assert result.returncode == 1
+    assert "architectures.vit: training under dp-sgd takes about 70" in result.stdout
+    assert "but jobs may have 600 MB: no compute.micro_batch makes it fit" in result.stdout
+    assert "Traceback" not in result.stdout and "rule membership" not in result.stdout
+
+
 def test_extend_says_what_would_be_trained_and_changes_nothing(
     finished: Any, tiny: dict[str, Any], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

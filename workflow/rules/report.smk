@@ -3,6 +3,7 @@ MEASURES = expand("<results>/{group}/explanation_metrics.parquet", group=COMPARE
 CURVES = expand("<results>/{group}/curves.parquet", group=COMPARED) if CURVED else []
 MAPS = expand("<results>/{group}/explanations.parquet", group=COMPARED)
 GROUPED = files_of(audits.grouped_settings(AUDIT), "groups.parquet")
+CANARIES = expand("<results>/{setting}/canaries.csv", setting=AUDIT.canaries.settings)
 TABLES = table_files(REPORT)
 FIGURES = figure_files(REPORT)
 # in Snakemake's own report
@@ -142,6 +143,7 @@ rule report:
             ],
         ),
         ANSWERS,
+        CANARIES if AUDIT.report.policy else [],
         [f"{results}/ladder.csv"] if CLIMBED else [],
     output:
         page=report(
@@ -166,7 +168,7 @@ FINISHED = [
     "<results>/report.html",
     "<results>/provenance.json",
     *PRIVATE,
-    *expand("<results>/{setting}/canaries.csv", setting=AUDIT.canaries.settings),
+    *CANARIES,
 ]
 if SETTINGS:  # without: a study of private explanations alone
     FINISHED += [

@@ -89,6 +89,8 @@ class ReportedSetting(Section):
     """Whether membership was drawn by person."""
     grouped: bool = False
     """Whether results are sliced by groups of records."""
+    floor: float = 0.0
+    """Test accuracy that the first model of every training job had to reach."""
     folder: str = ""
     """Below the results; {dataset}/{architecture}/{mechanism}-eps{epsilon} when left out."""
 
@@ -131,8 +133,10 @@ def _reported(audit: Audit, setting: expand.Setting) -> ReportedSetting:
     no_guarantee = mechanism.kind.no_guarantee
     noise = mechanism.model_extra or {}
     private = mechanism.kind.private and not no_guarantee
+    floor = expand.floor_of(audit, setting.dataset, setting.architecture, setting.mechanism)
     return ReportedSetting(
         **named,
+        **({"floor": floor} if floor else {}),
         design=design,
         private=private,
         no_guarantee=no_guarantee,

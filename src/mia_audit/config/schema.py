@@ -70,10 +70,15 @@ class Compute(Section):
     """Shadow models trained by one job: a block."""
     blocks_explained_per_job: PositiveInt = 1
     """Blocks of shadow models whose signals one job computes; start-up takes some seconds a job."""
+    preflight: bool | Literal["auto"] = "auto"
+    """`true`: the first model of a setting trains an epoch before all other jobs, which ask for memory by what that took, and goes on
+    from it; `auto`: where 8 jobs or more train a setting."""
     threads: PositiveInt = 1
     """Threads of a job."""
     micro_batch: PositiveInt = 256
     """Records in memory at once when signals are computed, per-record gradients included."""
+    memory_mb: PositiveInt | None = None
+    """Megabytes of the largest machine or node that jobs may run on; asked of this machine, or of SLURM, when left out."""
     device: str = Field("auto", pattern=r"^(auto|cpu|cuda(:\d+)?)$")
     """`auto`: a GPU where there is one; `cuda`: any free GPU, and an error without; `cuda:N`: that GPU; `cpu`."""
     checkpoint_seconds: int = Field(60, ge=0)
@@ -252,6 +257,12 @@ class Audit(Section):
                 except ValidationError as error:
                     message = error.errors()[0]["msg"].removeprefix("Value error, ")
                     raise ValueError(f"training of {name} under {mechanism}: {message}") from None
+                floor = self.training_of(name, mechanism).floor
+                for dataset in floor if isinstance(floor, dict) else ():
+                    if dataset not in self.datasets:
+                        raise ValueError(
+                            f"training of {name} under {mechanism}: floor: unknown data set '{dataset}': {suggest(dataset, self.datasets)}"
+                        )
         return self
 
     @model_validator(mode="after")

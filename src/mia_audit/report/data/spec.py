@@ -52,6 +52,8 @@ class Setting:
     """What its owner calls it, where models are given and not trained here; empty elsewhere."""
     grouped: bool = False
     """Whether results are sliced by groups of records."""
+    floor: float = 0.0
+    """Test accuracy that the first model of every training job had to reach; 0 without one."""
 
     @property
     def claimed(self) -> bool:

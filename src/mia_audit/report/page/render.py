@@ -29,7 +29,7 @@ from mia_audit.report.tables.models import models_layout
 from mia_audit.report.tables.persons import persons_layout
 from mia_audit.report.tables.settings import present_channels, settings_layout
 from mia_audit.report.text.answer import TITLES, answer
-from mia_audit.report.text.cautions import cautions, readings
+from mia_audit.report.text.cautions import cautions, floors, readings
 from mia_audit.report.text.formatting import (
     capital,
     count,
@@ -94,7 +94,7 @@ def render(results: Results, findings: Findings, sources: Mapping[str, Any]) -> 
     published = published_layout(results, findings) if spec.as_published else None
     private = [finding for finding in findings.settings if finding.setting.private]
     gaps, unstable = gap_sentences(spec.gaps), unrepeatable_sentences(results)
-    facts = (*corrections(results), *readings(results), gaps, *unstable)
+    facts = (*corrections(results), *readings(results), *floors(results), gaps, *unstable)
     opening = (scope(results, findings), *facts)
     judged = _judged(results, findings) if spec.policy else []
     return template.render(
