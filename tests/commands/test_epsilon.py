@@ -30,6 +30,16 @@ def test_a_budgets_noise_multiplier(capsys: pytest.CaptureFixture[str]) -> None:
     assert all(7.99 <= float(epsilon) <= 8 for _, epsilon in answers.values())
 
 
+def test_a_budget_below_what_rdp_can_say_has_an_answer(capsys: pytest.CaptureFixture[str]) -> None:
+    terms = {"target_epsilon": "1e-3", "batch": "1000", "records": "1000", "epochs": "10"}
+    assert ask(**terms) == 0
+    pld, rdp = capsys.readouterr().out.splitlines()[3:]
+    assert float(pld.split()[1]) == pytest.approx(1410, rel=0.01)
+    assert rdp.split(maxsplit=2) == ["rdp", "none", "its ε cannot be so small at this δ"]
+    assert ask(**terms, accountant="rdp") == 2
+    assert "by the rdp accountant: choose accountant pld" in capsys.readouterr().err
+
+
 def test_a_delta_that_promises_nothing_is_warned_of(capsys: pytest.CaptureFixture[str]) -> None:
     assert ask(noise_multiplier="1.3", delta="0.001") == 0
     assert "warning: δ is not below 1/records" in capsys.readouterr().out
