@@ -4,6 +4,7 @@
     python benchmarks/plan.py --config config/digits.yaml     the digits (five minutes)
     python benchmarks/plan.py --config config/huang2024/svhn-smoke.yaml --pool svhn=120,3x32x32,10 \\
         --before "sample-images results/samples/svhn --images 120 --classes 10 --size 32"
+    python benchmarks/plan.py --planning                      how long planning takes, of every config (ten minutes)
 
 The audit runs in a folder of its own, one job at a time, with the tree that this file belongs to. Its seconds are those of
 all its jobs and of Snakemake itself, which the plan counts with the jobs' start-up.
@@ -30,13 +31,30 @@ def processor_seconds(words: list[str], folder: Path) -> tuple[float, str]:
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, done.stdout
 
 
+def time_planning(configs: list[Path]) -> None:
+    """Print the processor seconds that planning takes, or why a config cannot be planned here."""
+    for config in configs or sorted((ROOT / "config").rglob("*.yaml")):
+        words = ["-m", "mia_audit.cli", "plan", str(config), "--checkout", str(ROOT), "--json"]
+        name = str(config.relative_to(ROOT))
+        try:
+            seconds, _ = processor_seconds([sys.executable, *words], ROOT)
+        except subprocess.CalledProcessError:
+            print(f"{name:40} refused, for the reason above", flush=True)
+        else:
+            print(f"{name:40} {seconds:6.1f} s", flush=True)
+
+
 def main() -> None:
     """Plan, run, compare."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--config", type=Path, default=ROOT / "config" / "breast_cancer.yaml")
     parser.add_argument("--before", help="a command of mia-audit that makes the audit's images, in its folder")
     parser.add_argument("--pool", action="append", default=[], help="as that of mia-audit plan")
+    parser.add_argument("--planning", type=Path, nargs="*", help="time planning alone, of these configs or of all")
     options = parser.parse_args()
+    if options.planning is not None:
+        time_planning([path.resolve() for path in options.planning])
+        return
     config = str(options.config.resolve())
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

@@ -144,7 +144,7 @@ def test_a_workflow_is_run_where_there_is_one(tmp_path: Path, monkeypatch: pytes
 
     monkeypatch.setattr(subprocess, "run", started)
     assert mia.run(ROOT / "config" / "digits.yaml", 8, "--keep-going", checkout=ROOT) == Path("results/digits")
-    assert asked[0][-3:] == ["--logger", "mia-audit", "--keep-going"] and "8" in asked[0]
+    assert asked[0][-3:] == ["--cores", "8", "--keep-going"]
     with pytest.raises(UserError, match="the workflow failed"):
         mia.run(ROOT / "config" / "digits.yaml", checkout=ROOT)
 

@@ -1,9 +1,10 @@
 """Write the table of docs/trees.md: its numbers as CSV, and its rows as Markdown on standard output.
 
-python config/trees/table.py docs/trees.csv results/trees
+python config/trees/table.py docs/trees.csv results/trees results/trees_diffprivlib
 """
 
 import sys
+from functools import partial
 from pathlib import Path
 
 import polars as pl
@@ -21,8 +22,9 @@ PLACE = ["dataset", "architecture", "mechanism", "epsilon"]
 
 def rows_of(results: Path) -> pl.DataFrame:
     """Return the attack on confidence, the strongest on one summary of SHAP values, and that on both, of every setting."""
-    summary = pl.read_csv(results / "tables" / "summary.csv", null_values="not resolvable", infer_schema_length=None)
-    settings = pl.read_csv(results / "tables" / "settings.csv")
+    read = partial(pl.read_csv, infer_schema_length=None, schema_overrides={"epsilon": pl.String})
+    summary = read(results / "tables" / "summary.csv", null_values="not resolvable")
+    settings = read(results / "tables" / "settings.csv")
     if "null_control" in summary.columns:
         summary = summary.filter(~pl.col("null_control"))
     explained = summary.filter(
@@ -58,7 +60,7 @@ def printed(row: dict[str, object]) -> str:
 
 def main(out: str, *results: str) -> None:
     """Write the numbers of several audits and print their rows."""
-    table = pl.concat([rows_of(Path(folder)).cast({"epsilon": pl.String}) for folder in results])
+    table = pl.concat([rows_of(Path(folder)) for folder in results])
     table.write_csv(out, float_precision=5)
     print("\n".join(printed(row) for row in table.iter_rows(named=True)))
 

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 from mia_audit.cli import main
+from mia_audit.runtime.usage import peak_of
 from mia_audit.storage import read_table, write_table
 
 from .conftest import spec_file
@@ -156,6 +157,25 @@ def step(self, records, epoch):
 _Lines.step = step
 sys.exit(main(sys.argv[1:]))
 """
+
+
+def test_a_first_epoch_is_kept_and_ends_in_the_same_bytes(
+    pool: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kept, usage = tmp_path / "checkpoints", tmp_path / "usage.tsv"
+    words = arguments(pool, tmp_path / "first", shadows="0-0", checkpoints=kept)
+    assert main([*words, "--first-epoch", "--usage", str(usage)]) == 0
+    assert contents(tmp_path / "first") == {}
+    assert [path.name for path in kept.rglob("*")] == ["shadow-0", "epoch.safetensors"]
+    assert peak_of(usage) > 50
+    capsys.readouterr()
+    assert train(pool, tmp_path / "on", checkpoints=kept) == 0
+    assert "shadow-0/epoch.safetensors: resuming training" in capsys.readouterr().err
+    assert train(pool, tmp_path / "whole") == 0
+    assert contents(tmp_path / "on") == contents(tmp_path / "whole")
+    assert main([*words, "--first-epoch"]) == 0
+    assert train(pool, tmp_path / "on", checkpoints=kept) == 0
+    assert list(kept.iterdir()) == [], "nothing is left of an epoch of a model that was there"
 
 
 def test_a_killed_job_goes_on_and_ends_in_the_same_bytes(

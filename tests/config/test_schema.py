@@ -112,6 +112,16 @@ def test_epsilon_is_carried_as_the_user_wrote_it(written: object, carried: str) 
             {"decay_epochs": 2},
             "training of mlp under none: decay_epochs: belongs to schedule step, but schedule is cosine",
         ),
+        (
+            "training/floor",
+            {"digit": 0.5},
+            "training of mlp under none: floor: unknown data set 'digit': did you mean 'digits'?",
+        ),
+        (
+            "architectures/mlp/pretraining",
+            {"floor": 0.5},
+            "architectures.mlp: pretraining.floor: a floor is for shadow models",
+        ),
         ("architectures/mlp/sweep", {"depth": 2}, "architectures.mlp.sweep.depth: input should be a valid"),
         ("architectures/mlp/sweep", {"depth": []}, "architectures.mlp.sweep.depth: "),
         ("architectures/mlp/sweep", {"depth": [2, 2]}, "mlp.sweep: 'mlp-depth2' results from it twice"),

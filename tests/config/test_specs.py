@@ -149,6 +149,7 @@ def test_a_swept_architecture_depends_on_what_it_is_made_of_alone() -> None:
         {"evaluation": {"fprs": [0.05]}},
         {"explainers": {"methods": ["ixg"]}},
         {"compute": {"threads": 2}},
+        {"training": {"floor": 0.5}},
         {"mechanisms": {"none": {}, "dp-sgd": {"epsilon": [8, 2, 1], "training": {"epochs": 3}}}},
     ],
 )
@@ -195,6 +196,16 @@ def test_a_data_set_names_a_sweep_by_its_section() -> None:
     swept = {"deep": {"model": "mlp", "sweep": {"depth": [1, 2]}}, "wide": {"model": "mlp"}}
     found = audit(datasets={"digits": {"architectures": ["deep"]}}, architectures=swept)
     assert len(found.architectures_of("digits")) == 2 and "wide" not in found.architectures_of("digits")
+
+
+def test_a_floor_is_overridden_by_mechanism_and_told_by_data_set() -> None:
+    mechanisms = {"none": {}, "dp-sgd": {"epsilon": [8], "training": {"floor": 0.3}}}
+    found = audit(training={"floor": {"digits": 0.9}}, mechanisms=mechanisms)
+    assert {one.mechanism: one.floor for one in report_specs.reported_settings(found)} == {"none": 0.9, "dp-sgd": 0.3}
+    assert (
+        expand.floor_of(found, "digits", "mlp", "none") == 0.9
+        and expand.floor_of(audit(), "digits", "mlp", "none") == 0
+    )
 
 
 def test_the_config_hash_ignores_how_work_is_divided() -> None:

@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 from mia_audit.evaluation.intervals import OverTargets
-from mia_audit.evaluation.stopping import Look, column, enough, look, rungs
+from mia_audit.evaluation.stopping import Look, column, enough, look, rungs, screens
 
 
 def test_the_last_rung_is_the_whole_audit() -> None:
@@ -15,6 +15,11 @@ def test_the_last_rung_is_the_whole_audit() -> None:
     assert rungs("auto", 40) == [5, 9, 17, 33, 40]
     assert rungs((12, 6), 10) == [7, 10]
     assert rungs("auto", 5) == [5]
+
+
+def test_one_or_two_other_models_are_references_of_a_screen() -> None:
+    assert screens("auto") == [2] and rungs((2, 1, 3), 10) == [4, 10]
+    assert screens((8, 2, 1)) == [1, 2] and screens((4,)) == []
 
 
 def metrics(**means: float) -> pl.DataFrame:

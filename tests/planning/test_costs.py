@@ -1,5 +1,6 @@
 """Costs: a line through timed points, and passes that are counted, not believed."""
 
+from itertools import count
 from typing import Any
 
 import pytest
@@ -18,6 +19,10 @@ from mia_audit.privacy.catalogue import Mechanism
 from mia_audit.training.section import Training
 
 OPTIONS: dict[str, Any] = {"explain": ["logit"], "explained_class": "predicted"}
+
+
+TICK = 2**-7
+"""Seconds between two looks at the clock, however long ago the last one was: exact, and brief."""
 
 
 @pytest.fixture(scope="module")
@@ -40,10 +45,16 @@ def test_a_line_is_recovered(fixed: float, each: float, most: int) -> None:
         assert (line.fixed, line.each) == (pytest.approx(fixed, abs=1e-6), pytest.approx(each, rel=1e-6, abs=1e-9))
 
 
-def test_a_long_run_is_not_prolonged() -> None:
-    asked: list[int] = []
-    fitted(lambda count: asked.append(count) or 10.0 * count, 1000)  # type: ignore[func-returns-value]
-    assert asked == [1, 1, 2]
+@pytest.mark.parametrize(
+    ("known", "asked", "fixed"),
+    [({}, [1, 1, 4], 5), ({"few": 1}, [1, 1], 0), ({"few": 4, "empty": True}, [1, 0, 4], 5)],
+)
+def test_a_long_run_is_not_prolonged(known: dict[str, Any], asked: list[int], fixed: float) -> None:
+    """Seconds are 5 and 10 a record; where few records are known to be as good as many, the 5 are taken for theirs."""
+    counts: list[int] = []
+    line = fitted(lambda count: counts.append(count) or 5 + 10.0 * count, 1000, **known)  # type: ignore[func-returns-value]
+    assert counts == asked
+    assert (line.fixed, line.each) == (fixed, 10 if fixed else 15)
 
 
 def test_a_rate_gives_costs_by_passes(mlp: dict[str, Any]) -> None:
@@ -99,18 +110,20 @@ def test_measures_that_ask_the_model_again_are_counted(mlp: dict[str, Any]) -> N
 def test_explanations_fitted_to_records_and_measures_are_timed(
     mlp: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ticks = iter(range(10**6))
-    monkeypatch.setattr(Measured, "_clock", lambda self: float(next(ticks)))
+    ticks = count()
+    monkeypatch.setattr(Measured, "_clock", lambda self: TICK * next(ticks))
     options = {"explain": ["probability"], "explained_class": "predicted", "explainers": ["local_linear"]}
     options |= {"local_kernel": "stable"}
     costs = Measured(batch=4, device="cpu")
     for members, timed in ((12, True), (12, False), (20, True)):
         before = next(ticks)
-        # one tick of the clock for a run of four records: one pass for the values, and the fits
-        assert costs.signals(mlp, "local_linear", options, members) == 2 / 4
+        # for a run of four records four ticks, of which half are the forward pass for the values; one for the fits
+        assert costs.signals(mlp, "local_linear", options, members) == TICK * (4 / 2 + 1) / 4
         assert (next(ticks) > before + 1) == timed
     passes = costs.counted.measures(mlp, SPEC)
-    assert costs.measures(mlp, SPEC, 8) == pytest.approx(8 * (passes.forward + passes.graph) / 4 + 1.0)
+    assert costs.measures(mlp, SPEC, 8) == pytest.approx(
+        TICK * (8 * (passes.forward + passes.graph + passes.backward) / 2 + 1)
+    )
 
 
 def test_a_study_of_private_explanations_is_timed_by_its_own_code() -> None:
@@ -122,32 +135,31 @@ def test_a_study_of_private_explanations_is_timed_by_its_own_code() -> None:
 
 
 def test_the_same_is_timed_once_and_costs_something(mlp: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    ticks = iter(range(10**6))
-    monkeypatch.setattr(Measured, "_clock", lambda self: float(next(ticks)))
+    ticks = count()
+    monkeypatch.setattr(Measured, "_clock", lambda self: TICK * next(ticks))
     costs = Measured(batch=4, device="cpu")
     training = Training(batch=4)
     first = costs.step(mlp, Mechanism(mechanism="dp-sgd", delta=1e-3), training)
     used = next(ticks)
     assert costs.step(mlp, Mechanism(mechanism="dp-sgd", delta=1e-3), training) is first
     assert next(ticks) == used + 1
-    assert first(4) == 1.0  # one tick of the clock for a run, however many records
-    assert costs.forward(mlp) == 1 / 4
-    assert (
-        costs.signals(mlp, "gradient", OPTIONS | {"explainers": ["ixg"]}, 9) == 2 / 4
-    )  # a pass, and what is beside it
-    assert costs.calibration(Mechanism(mechanism="dp-sgd", accountant="rdp", delta=1e-3), training, 4, 8.0) == 1.0
+    assert first(4) == 2 * TICK  # one for the gradients, however many records, and one for the optimizer
+    assert costs.forward(mlp) == TICK / 2
+    # a pass, and what is beside it
+    assert costs.signals(mlp, "gradient", OPTIONS | {"explainers": ["ixg"]}, 9) == TICK * (1 + 1 / 4)
+    assert costs.calibration(Mechanism(mechanism="dp-sgd", accountant="rdp", delta=1e-3), training, 4, 8.0) == TICK
 
 
 @pytest.mark.parametrize("importance", ["public", "past"])
 def test_noise_by_channel_is_timed(importance: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    ticks = iter(range(10**6))
-    monkeypatch.setattr(Measured, "_clock", lambda self: float(next(ticks)))
+    ticks = count()
+    monkeypatch.setattr(Measured, "_clock", lambda self: TICK * next(ticks))
     small = {"width": 0.25, "stages": 1, "stem_stride": 1, "added": 8}
     net = describe("net", "mobilenet_groupnorm", small, (1, 8, 8), 3)
     fadp = Mechanism(mechanism="fadp", clipping="flat", accountant="rdp", delta=1e-3, importance=importance)
     costs = Measured(batch=4, device="cpu")
-    assert costs.step(net, fadp, Training(batch=4))(4) == 1.0
-    assert costs.calibration(fadp, Training(batch=4), 4, 8.0) == 1.0
+    assert costs.step(net, fadp, Training(batch=4))(4) == 2 * TICK
+    assert costs.calibration(fadp, Training(batch=4), 4, 8.0) == TICK
 
 
 def test_activations_are_what_the_layers_keep(mlp: dict[str, Any]) -> None:

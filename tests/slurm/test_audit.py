@@ -1,14 +1,23 @@
 """The tiny audit on a real SLURM with the project's profile: interrupts, cancelled and failing jobs, a missing controller."""
 
+import shutil
 import signal
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from mia_audit.evaluation.files import read_scores
 from mia_audit.planning.requests import PROCESS_BYTES
+from mia_audit.storage import read_frame
+
+STRANGER = Path(__file__).parents[1] / "workflow" / "stranger"
+"""The built-in model as a file with `train(task)`, whose first training is killed in its second epoch."""
+
+NO_PRIVACY = "none-epsinf"
 
 OUTAGE = 45.0
 """Seconds that the controller is stopped."""
@@ -30,6 +39,7 @@ exec env PATH="{rest}" sacct "$@"
 class Run:
     """What was observed of the audit's two runs."""
 
+    audit: Any
     results: Path
     interrupted: str
     left_by_interrupt: dict[str, str]
@@ -72,7 +82,7 @@ def run(finished: Any, cluster: Any, profile: Path, tmp_path_factory: pytest.Tem
         time.sleep(OUTAGE)
         assert cluster.control("start").returncode == 0
         process.wait(cluster.patience)
-    return Run(audit.results, interrupted, left, cancelled, process.returncode, audit.log.read_text())
+    return Run(audit, audit.results, interrupted, left, cancelled, process.returncode, audit.log.read_text())
 
 
 def test_the_audit_is_completed(run: Run) -> None:
@@ -130,3 +140,39 @@ def test_each_job_gets_the_resources_of_its_rule(run: Run, cluster: Any) -> None
     beyond = [int(memory.removesuffix("M")) - attempt * PROCESS_BYTES / 1e6 for attempt in (1, 2, 3)]
     assert any(0 <= megabytes < 150 for megabytes in beyond), memory
     assert granted["tables"] == ["lab", "cpu", "60", "4000M", "1"]
+
+
+def test_a_strangers_script_has_the_scores_of_the_built_in_model(run: Run, cluster: Any) -> None:
+    """The audit grows by an architecture: the built-in model as a script, which is killed and goes on in a job of its own."""
+    audit = run.audit
+    for path in STRANGER.glob("*.py"):
+        shutil.copy(path, audit.folder)
+    script = {"script": {"model": "script.py", "mechanisms": {"none": {}}}}
+    audit.configure(audit.config | {"architectures": audit.config["architectures"] | script})
+    with audit.started(f"results/tiny/digits/script/{NO_PRIVACY}/scores.parquet") as process:
+        process.wait(cluster.patience)
+    assert process.returncode == 0, audit.log.read_text()
+    assert (audit.folder / "killed-script").exists()
+    logs = (audit.results / "logs" / "train").glob("*script*.log")
+    assert any("resuming training from this checkpoint" in log.read_text() for log in logs)
+    built_in, stranger = (audit.results / "digits" / name / NO_PRIVACY for name in ("vit", "script"))
+    own, signals = (read_frame(folder / "signals.parquet", "signals") for folder in (built_in, stranger))
+    assert "ixg_l1" in signals.columns and signals.equals(own.select(signals.columns))
+    scores = {one.key: one.score for one in read_scores(built_in / "scores.parquet")}
+    found = list(read_scores(stranger / "scores.parquet"))
+    assert len(found) == len(scores) > 2
+    assert all(np.array_equal(one.score, scores[one.key], equal_nan=True) for one in found)
+
+
+def test_what_fits_no_node_is_refused_before_anything_is_submitted(
+    copy_of_finished: Any, tiny: dict[str, Any], cluster: Any, profile: Path
+) -> None:
+    copy = copy_of_finished(tiny | {"membership": {"models": 6}, "compute": tiny["compute"] | {"micro_batch": 10**7}})
+    copy.profile, copy.options = profile, cluster.quick
+    copy.environment |= cluster.environment
+    result = copy.run()
+    assert result.returncode == 1
+    assert (
+        "MB with compute.micro_batch: 10000000, but jobs may have 16,000 MB: set compute.micro_batch: " in result.stdout
+    )
+    assert "SLURM jobid" not in result.stdout

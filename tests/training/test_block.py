@@ -109,3 +109,32 @@ def test_models_whose_outputs_are_not_finite_can_be_left_out(train: Callable[...
     table = train(margin, keep_going=True)
     assert diverged_models(table, "training") == {1: "gave outputs that are not finite"}
     assert sorted(path.name for path in table.parent.glob("shadow-?")) == ["shadow-0", "shadow-2"]
+
+
+def test_a_first_model_below_the_floor_stops_the_block_and_stays(train: Callable[..., Path], tmp_path: Path) -> None:
+    trained: list[int] = []
+
+    def margin(
+        task: TrainingTask,
+    ) -> float:  # wrong about the records that model 0 is not trained on, and about no other's
+        trained.append(task.shadow)
+        return -1.0
+
+    with pytest.raises(UserError) as caught:
+        train(margin, floor=0.6, keep_going=True)
+    assert trained == [0]
+    message = str(caught.value)
+    assert message.startswith(
+        "shadow 0 of toy/net/none-epsinf: its test accuracy of 0.000 is below training.floor: 0.6, so no further model is trained: "
+    )
+    assert sorted(path.name for path in (tmp_path / "0-2").iterdir()) == ["shadow-0", "shadow-0.parquet"]
+    train(margin)
+    assert trained == [0, 0, 1, 2]
+
+
+def test_the_floor_is_that_of_the_first_model_that_did_not_diverge(train: Callable[..., Path]) -> None:
+    def margin(task: TrainingTask) -> float:
+        return np.nan if task.shadow == 0 else 1.0
+
+    with pytest.raises(UserError, match=r"shadow 1 of .* is below training.floor"):
+        train(margin, floor=0.6, keep_going=True)

@@ -8,6 +8,7 @@ import pytest
 
 from mia_audit.cli import main
 from mia_audit.config.load import check_audit
+from mia_audit.evaluation.rungs import write_rungs
 from mia_audit.planning.growth import growth
 
 from .test_faults import WHOLE, contents
@@ -33,11 +34,26 @@ def test_more_models_plan_the_last_job_and_new_ones_alone(copy_of_finished: Copy
     assert copy.planned() == {"membership": 1, "train": 2, "signals": 4, **MORE}
 
 
+def test_what_a_ladder_has_found_is_shown_in_a_new_report(copy_of_finished: Copy, tiny: dict[str, Any]) -> None:
+    copy = copy_of_finished(tiny)
+    write_rungs(copy.results / "ladder.csv", [])
+    assert copy.planned() == {"report": 1, "manifest": 1}
+
+
 def test_another_design_trains_every_model_again(copy_of_finished: Copy, tiny: dict[str, Any]) -> None:
     copy = copy_of_finished(tiny | {"membership": {"models": 5, "design": "bernoulli"}})
     assert copy.planned()["train"] == 2 * 2
     copy.configure(tiny | {"membership": {"models": 8}, "training": tiny["training"] | {"epochs": 3}})
     assert copy.planned()["train"] == 2 * 3, "more models hide no other change"
+
+
+def test_models_that_fit_no_machine_are_refused_before_any_job(copy_of_finished: Copy, tiny: dict[str, Any]) -> None:
+    copy = copy_of_finished(tiny | {"membership": {"models": 6}, "compute": tiny["compute"] | {"memory_mb": 600}})
+    result = copy.run()
+    assert result.returncode == 1
+    assert "architectures.vit: training under dp-sgd takes about 70" in result.stdout
+    assert "but jobs may have 600 MB: no compute.micro_batch makes it fit" in result.stdout
+    assert "Traceback" not in result.stdout and "rule membership" not in result.stdout
 
 
 def test_extend_says_what_would_be_trained_and_changes_nothing(

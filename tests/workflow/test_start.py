@@ -22,7 +22,11 @@ def test_the_workflow_runs_from_an_environment_that_is_not_activated(workflow: A
     result = workflow.run("results/tiny/pools/digits/membership.parquet")
     assert result.returncode == 0, result.stdout
     assert (workflow.results / "pools" / "digits" / "membership.parquet").exists()
-    assert {path.name.partition("-")[0] for path in (workflow.results / "specs").iterdir()} == {"pool", "membership"}
+    assert {path.name.partition("-")[0] for path in (workflow.results / "specs").iterdir()} == {
+        "pool",
+        "membership",
+        "limits.json",
+    }
 
 
 @pytest.mark.parametrize(

@@ -6,14 +6,19 @@ from mia_audit.config import expand as audits
 from mia_audit.config import report_specs, specs
 from mia_audit.config.load import check_audit
 from mia_audit.errors import UserError
-from mia_audit.planning import requests
+from mia_audit.planning import limits, requests
 from mia_audit.report.data.spec import parse_spec
 from mia_audit.report.figures.catalogue import figure_files
 from mia_audit.report.tables.catalogue import table_files
 from mia_audit.runtime.locks import release_stale_lock
+from mia_audit.runtime.memory_limits import machine_memory, node_memory
 from mia_audit.runtime.mtimes import clamp_future_mtimes
 from mia_audit.runtime.search_path import prepend_environment
-from mia_audit.runtime.slurm import cancel_jobs_of, put_first_on_path
+from mia_audit.runtime.slurm import (
+    EXECUTOR,
+    cancel_jobs_of,
+    put_first_on_path,
+)
 from mia_audit.sanitise import visible
 
 # all objects of a plan stay alive: collecting garbage among them takes a sixth of the time of planning thousands of jobs
@@ -30,6 +35,7 @@ except UserError as error:
     raise WorkflowError(visible(str(error))) from None
 
 results = f"results/{AUDIT.audit}"
+LIMITS = f"{results}/specs/{limits.FILE}"
 prepend_environment()
 if workflow.is_main_process:
     try:
@@ -60,6 +66,16 @@ def spec(of, *names):
 
     private_folder(Path(results))  # it holds records, and who was a member
     return str(stage.write(folder))
+
+
+@cache
+def memory_limit():
+    """Return the megabytes that a job can have at most, where that is known; the jobs' own Snakemake does not ask."""
+    if AUDIT.compute.memory_mb or workflow.dryrun or not workflow.is_main_process:
+        return AUDIT.compute.memory_mb
+    if workflow.executor_plugin and workflow.executor_plugin.name == EXECUTOR:
+        return node_memory()
+    return None if workflow.non_local_exec else machine_memory()
 
 
 def files_of(settings, *names):

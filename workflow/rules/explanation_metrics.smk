@@ -20,7 +20,7 @@ rule explanation_metrics:
         **requests.model_job(
             AUDIT,
             lambda w, input, attempt: requests.explaining_memory(
-                AUDIT, input.architecture, attempt
+                AUDIT, input.architecture, attempt, memory_limit()
             ),
         ),
         minutes_per_model=str(AUDIT.compute.minutes_per_model),

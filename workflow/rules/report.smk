@@ -3,6 +3,7 @@ MEASURES = expand("<results>/{group}/explanation_metrics.parquet", group=COMPARE
 CURVES = expand("<results>/{group}/curves.parquet", group=COMPARED) if CURVED else []
 MAPS = expand("<results>/{group}/explanations.parquet", group=COMPARED)
 GROUPED = files_of(audits.grouped_settings(AUDIT), "groups.parquet")
+CANARIES = expand("<results>/{setting}/canaries.csv", setting=AUDIT.canaries.settings)
 TABLES = table_files(REPORT)
 FIGURES = figure_files(REPORT)
 # in Snakemake's own report
@@ -17,6 +18,10 @@ FILTERED = {
     for name in AUDIT.datasets
     if (groups := audits.filter_settings(AUDIT, name))
 }
+
+
+# what mia-audit ladder has found with fewer models; no rule makes it
+CLIMBED = Path(results, "ladder.csv").is_file()
 
 
 rule tables:
@@ -138,6 +143,8 @@ rule report:
             ],
         ),
         ANSWERS,
+        CANARIES if AUDIT.report.policy else [],
+        [f"{results}/ladder.csv"] if CLIMBED else [],
     output:
         page=report(
             "<results>/report.html", caption="../report/page.rst", category="Report"
@@ -151,7 +158,7 @@ rule report:
         mem_mb=lambda w, attempt: attempt * requests.report_memory(AUDIT),
     params:
         usage=f"{results}/benchmarks/report.tsv",
-        spec=lambda w: spec(report_specs.ReportSpec.with_studies),
+        spec=lambda w: spec(report_specs.ReportSpec.with_studies, CLIMBED),
         results=subpath(output.page, parent=True),
     shell:
         "mia-audit report --results {params.results} --spec {params.spec} --out {output.page} --usage {params.usage} >{log} 2>&1"
@@ -161,7 +168,7 @@ FINISHED = [
     "<results>/report.html",
     "<results>/provenance.json",
     *PRIVATE,
-    *expand("<results>/{setting}/canaries.csv", setting=AUDIT.canaries.settings),
+    *CANARIES,
 ]
 if SETTINGS:  # without: a study of private explanations alone
     FINISHED += [

@@ -1,5 +1,8 @@
 STEP_TIMES = f"{results}/benchmarks/steps"
 REPEATS = f"{results}/benchmarks/repeats"
+PREFLIGHT = (
+    "<results>/benchmarks/preflight/{dataset}/{architecture}/{mechanism}-eps{eps}.tsv"
+)
 
 
 rule architecture:
@@ -19,8 +22,9 @@ rule architecture:
         usage=f"{results}/benchmarks/architecture/{{dataset}}-{{architecture}}.tsv",
         spec=lambda w: spec(specs.ArchitectureSpec.of, w.architecture),
         pool=subpath(input[0], parent=True),
+        limits=LIMITS,
     shell:
-        "mia-audit architecture --pool {params.pool} --spec {params.spec} --private {resources.private} --out {output}"
+        "mia-audit architecture --pool {params.pool} --spec {params.spec} --private {resources.private} --limits {params.limits} --out {output}"
         " --usage {params.usage} >{log} 2>&1"
 
 
@@ -62,7 +66,7 @@ rule pretrain:
         **requests.model_job(
             AUDIT,
             lambda w, input, attempt: requests.pretraining_memory(
-                AUDIT, w.architecture, input.architecture, attempt
+                AUDIT, w.architecture, input.architecture, attempt, memory_limit()
             ),
         ),
         # a resource, since a param that changes would train again
@@ -78,6 +82,54 @@ rule pretrain:
         " --checkpoint-seconds {resources.checkpoint_seconds} --out {output.weights} --usage {params.usage} >{log} 2>&1"
 
 
+rule preflight:
+    # a setting's first model trains its first epoch, which the first job of the setting goes on from
+    input:
+        records="<pool>/records.npy",
+        table="<pool>/records.parquet",
+        architecture="<architecture>/architecture.json",
+        public=public_weights,
+        public_records=public_records,
+    output:
+        PREFLIGHT,
+    log:
+        "<results>/logs/preflight/{dataset}-{architecture}-{mechanism}-eps{eps}.log",
+    wildcard_constraints:
+        dataset=one_of(AUDIT.datasets),
+    conda:
+        "../../envs/environment.yaml"
+    threads: AUDIT.compute.threads
+    resources:
+        **requests.model_job(
+            AUDIT,
+            lambda w, input, attempt: requests.training_memory(
+                AUDIT,
+                w.architecture,
+                w.mechanism,
+                input.architecture,
+                attempt,
+                memory_limit(),
+            ),
+        ),
+        keep_going=int(AUDIT.compute.keep_going),
+        minutes_per_model=str(AUDIT.compute.minutes_per_model),
+    params:
+        spec=lambda w: spec(
+            specs.TrainingSpec.of, w.dataset, w.architecture, w.mechanism, w.eps
+        ),
+        batch=AUDIT.compute.micro_batch,
+        models=f"{results}/{{dataset}}/{{architecture}}/{{mechanism}}-eps{{eps}}/models",
+    # a model of its own, since one that is there would not be trained
+    shell:
+        "rm -rf {params.models}/.preflight;"
+        " mia-audit train --pool $(dirname {input.records}) --architecture {input.architecture} --public {input.public} --spec {params.spec}"
+        " --shadows 0-0 --first-epoch --threads {threads} --device {resources.device} --batch {params.batch}"
+        " --checkpoints {params.models}/.checkpoints --checkpoint-seconds 0"
+        " --keep-going {resources.keep_going} --minutes-per-model {resources.minutes_per_model}"
+        " --out {params.models}/.preflight --usage {output} >{log} 2>&1;"
+        " rm -rf {params.models}/.preflight"
+
+
 rule train:
     # not the membership of all models, which changes with their number: a job draws its own models' training sets
     input:
@@ -86,6 +138,7 @@ rule train:
         architecture="<architecture>/architecture.json",
         public=public_weights,
         public_records=public_records,
+        preflight=ancient(PREFLIGHT) if audits.has_preflight(AUDIT) else [],
     output:
         # the stamp of the job; models are named by their number, and those that are there are not trained again
         "<setting>/models/.jobs/{block}",
@@ -98,13 +151,22 @@ rule train:
         **requests.model_job(
             AUDIT,
             lambda w, input, attempt: requests.training_memory(
-                AUDIT, w.architecture, w.mechanism, input.architecture, attempt
+                AUDIT,
+                w.architecture,
+                w.mechanism,
+                input.architecture,
+                attempt,
+                memory_limit(),
+                input.preflight or None,
             ),
         ),
         # resources, since params that change would train again
         checkpoint_seconds=AUDIT.compute.checkpoint_seconds,
         keep_going=int(AUDIT.compute.keep_going),
         minutes_per_model=str(AUDIT.compute.minutes_per_model),
+        floor=lambda w: str(
+            audits.floor_of(AUDIT, w.dataset, w.architecture, w.mechanism)
+        ),
     params:
         usage=f"{results}/benchmarks/train/{{dataset}}-{{architecture}}-{{mechanism}}-eps{{eps}}-{{block}}.tsv",
         spec=lambda w: spec(
@@ -120,7 +182,7 @@ rule train:
         "mia-audit train --pool $(dirname {input.records}) --architecture {input.architecture} --public {input.public} --spec {params.spec}"
         " --shadows {wildcards.block} --threads {threads} --device {resources.device} --batch {params.batch}"
         " --checkpoints $(dirname $(dirname {output}))/.checkpoints --checkpoint-seconds {resources.checkpoint_seconds}"
-        " --keep-going {resources.keep_going} --minutes-per-model {resources.minutes_per_model} --step-times {params.step_times} --repeats {params.repeats}"
+        " --keep-going {resources.keep_going} --minutes-per-model {resources.minutes_per_model} --floor {resources.floor} --step-times {params.step_times} --repeats {params.repeats}"
         " --stamp {output} --out $(dirname $(dirname {output})) --usage {params.usage} >{log} 2>&1"
 
 

@@ -16,7 +16,7 @@ rule target:
         **requests.model_job(
             AUDIT,
             lambda w, input, attempt: requests.explaining_memory(
-                AUDIT, input.architecture, attempt
+                AUDIT, input.architecture, attempt, memory_limit()
             ),
         ),
     params:
@@ -45,7 +45,7 @@ rule target_signals:
         **requests.model_job(
             AUDIT,
             lambda w, input, attempt: requests.explaining_memory(
-                AUDIT, input.architecture, attempt
+                AUDIT, input.architecture, attempt, memory_limit()
             ),
         ),
         minutes_per_model=str(AUDIT.compute.minutes_per_model),

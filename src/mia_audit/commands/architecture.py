@@ -6,8 +6,9 @@ from pathlib import Path
 from mia_audit.commands._arguments import add_pool, add_spec
 from mia_audit.config.specs import ArchitectureSpec
 from mia_audit.errors import UserError
+from mia_audit.planning.limits import refuse_model
 from mia_audit.registry import code_files, file_digest
-from mia_audit.storage import table_metadata, write_json
+from mia_audit.storage import open_table, table_metadata, write_json
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -15,6 +16,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_spec(parser, ArchitectureSpec)
     add_pool(parser)
     parser.add_argument("--private", type=int, default=0, help="1: check that the model has per-record gradients")
+    parser.add_argument("--limits", type=Path, help="what the workflow knows of the machines that jobs run on")
     parser.add_argument("--out", required=True, type=Path, help="architecture.json")
 
 
@@ -35,6 +37,9 @@ def run(options: argparse.Namespace) -> None:
             f"architectures.{name}: layer '{layers[0]}' of '{metadata['model']}' ({len(layers)} in all) is a BatchNorm, which mixes"
             " the records of a batch and cannot be trained under dp-sgd: choose a model with LayerNorm or GroupNorm"
         )
+    if options.limits:
+        count = open_table(options.pool / "records.parquet", "records").metadata.num_rows
+        refuse_model(options.limits, options.out.parent, metadata, count)
     write_json(options.out, metadata)
     size = f", {metadata['parameters']:,} parameters" if "parameters" in metadata else ""
     print(

@@ -47,7 +47,9 @@ def _findings(audit: "Audit | None", checkout: Path) -> "Iterator[Finding]":
     yield from doctor.gpus(doctor.ask, torch.version.cuda, doctor.cannot_use_cuda, wanted)
     plan = _plan(audit, results / audit.audit) if audit else None
     yield doctor.disk(results, sum(plan.disk.values()) if plan else None)
-    yield doctor.memory(max(plan.memory.values(), default=0) if plan else None, doctor.available_memory())
+    stated = audit.compute.memory_mb if audit else None
+    available = stated * 10**6 if stated else doctor.available_memory()
+    yield doctor.memory(max(plan.memory.values(), default=0) if plan else None, available)
 
 
 def _plan(audit: "Audit", results: Path) -> "Plan":

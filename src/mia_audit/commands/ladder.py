@@ -3,19 +3,24 @@
 import argparse
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from mia_audit.commands._rung_zero import ONE, screened, stamp
+from mia_audit.commands._screens import Screen, jobs_of, screened, stamp
 from mia_audit.config.expand import Setting, settings
 from mia_audit.config.load import check_audit, load_audit
+from mia_audit.config.recipe import recipe
 from mia_audit.config.schema import Audit
 from mia_audit.errors import UserError
 
 if TYPE_CHECKING:
     from mia_audit.evaluation.stopping import Look
 
-Rows = list[dict[str, object]]
+
+FEWEST = 4
+"""Models of the smallest audit that can be planned: what a model adds to it is what it adds to fewer."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -28,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--records-per-second",
         type=float,
-        help="rate of one forward and one backward pass, for the price of the next rung; without it, no price is printed",
+        help="rate of one forward and one backward pass, by which the next rung is priced; without it, by what the jobs so far took",
     )
     parser.add_argument(
         "--option",
@@ -45,77 +50,140 @@ def run(options: argparse.Namespace) -> None:
     trained = [setting for setting in settings(audit) if setting.trained]
     if not trained:
         raise UserError(f"{options.config}: no models are trained; a ladder is of shadow models")
-    from mia_audit.evaluation.stopping import enough, rungs
-    from mia_audit.sanitise import csv
-    from mia_audit.storage import write_text
-
-    results = Path("results", audit.audit)
-    looks = rungs(audit.ladder, audit.membership.models)
-    rows = _rung_zero(options, audit, trained, results, looks[0])
-    for number, models in enumerate(looks, 1):
-        _workflow(options, audit, models, [str(results / setting.path / "metrics.parquet") for setting in trained])
-        looked = {setting: _look(audit, setting, results, len(looks)) for setting in trained}
-        rows += [_row(setting, one) for setting, found in looked.items() for one in found]
-        print(f"Rung {number} of {len(looks)}: {models} models, each the target of the others", flush=True)
-        for setting, found in looked.items():
-            for one in found:
-                print(f"  {_sentence(setting, one, audit)}", flush=True)
-        if audit.until and enough([one for found in looked.values() for one in found], audit.until):
-            print("Every interval is as narrow as asked")
-            break
-        if number < len(looks):
-            print(_next(options, audit, results, models, looks[number]), flush=True)
-    import polars as pl
-
-    write_text(results / "ladder.csv", csv(pl.DataFrame(rows, infer_schema_length=None)))
-    _workflow(options, audit, models, ["--forcerun", "manifest"])
+    models = Ladder(options, audit, trained).climb()
     if models < audit.membership.models:
         print(
             f"To keep the audit as it is, set membership.models: {models} in {options.config}: the workflow alone trains all of them"
         )
 
 
-def _rung_zero(options: argparse.Namespace, audit: Audit, trained: list[Setting], results: Path, models: int) -> Rows:
-    """Train the first model of every setting, screen it, and print what that says; nothing where persons are the unit."""
-    settings = [one for one in trained if not audit.datasets[one.dataset].by_person]
-    if not settings:
-        return []
-    rows: Rows = []
-    _workflow(options, audit, models, [str(stamp(setting, results)) for setting in settings], ONE)
-    print("Rung 0: one model, and no other", flush=True)
-    for setting in settings:
-        for how, one in screened(audit, setting, results):
-            print(
-                f"  {setting.path}, {how}: TPR at {one.fpr:g} is {one.tpr:.4f}, {one.low:.4f} to {one.high:.4f}: {one.verdict()}",
-                flush=True,
-            )
-            key = {"models": 1, "attack": how, "signal": "loss", "likelihood": "none", "metric": f"tpr_at_{one.fpr:g}"}
-            numbers = {name: f"{getattr(one, name):.6g}" for name in ("low", "high")}
-            rows.append({"setting": setting.path, **key, "mean": f"{one.tpr:.6g}", **numbers})
-    return rows
+@dataclass
+class Ladder:
+    """An audit on its way up, rung by rung."""
+
+    options: argparse.Namespace
+    audit: Audit
+    trained: Sequence[Setting]
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    """Of ladder.csv (`evaluation.rungs`)."""
+
+    @property
+    def results(self) -> Path:
+        """The audit's folder."""
+        return Path("results", self.audit.audit)
+
+    @cached_property
+    def recipes(self) -> dict[Setting, str]:
+        """What the results of every setting depend on besides the number of models."""
+        return {setting: recipe(self.audit, setting) for setting in self.trained}
+
+    def climb(self) -> int:
+        """Run one rung after the other and finish the audit; return the number of its models."""
+        from mia_audit.evaluation.stopping import enough, rungs, screens
+
+        looks = rungs(self.audit.ladder, self.audit.membership.models)
+        first = [0, *screens(self.audit.ladder)] if self._screened else []
+        start = max(len(first), 1)
+        last = start + len(looks) - 1
+        for number, references in enumerate(first):
+            following = first[number + 1] + 1 if number + 1 < len(first) else looks[0]
+            self._screen(f"Rung {number} of {last}", references, looks[0], following)
+        for number, models in enumerate(looks, start):
+            found = self._look(f"Rung {number} of {last}", models, len(looks))
+            stops = bool(self.audit.until) and enough(found, self.audit.until)
+            self._ended(models, looks[looks.index(models) + 1] if models < looks[-1] and not stops else None)
+            if stops:
+                print("Every interval is as narrow as asked")
+                break
+        self._workflow(models, ["--forcerun", "manifest"])
+        return models
+
+    @cached_property
+    def _screened(self) -> list[Setting]:
+        """The settings that are screened: none where persons are the unit, whose records are not independent."""
+        return [one for one in self.trained if not self.audit.datasets[one.dataset].by_person]
+
+    def _screen(self, title: str, references: int, smallest: int, following: int) -> None:
+        """Train the first models of every setting, screen the first one, and print what that says."""
+        models = references + 1
+        stamps = [str(stamp(setting, self.results, models)) for setting in self._screened]
+        self._workflow(smallest, stamps, jobs_of(models))
+        helped = f"{references} other{'s' * (references > 1)} as reference{'s' * (references > 1)}"
+        print(f"{title}: one model, {f'and {helped}' if references else 'and no other'}", flush=True)
+        for setting in self._screened:
+            for one in screened(self.audit, setting, self.results, references):
+                print(f"  {setting.path}, {one.sentence()}", flush=True)
+                self.rows.append(self._key(setting, models, one, f"tpr_at_{one.found.fpr:g}") | _screen_cells(one))
+        self._ended(models, following)
+
+    def _look(self, title: str, models: int, looks: int) -> "list[Look]":
+        """Run the audit with so many models of every setting, print what it finds, and return that."""
+        metrics = [str(self.results / setting.path / "metrics.parquet") for setting in self.trained]
+        self._workflow(models, metrics)
+        looked = {setting: _looks_at(self.audit, setting, self.results, looks) for setting in self.trained}
+        print(f"{title}: {models} models, each the target of the others", flush=True)
+        for setting, found in looked.items():
+            for one in found:
+                asked = self.audit.until.get(one.metric)
+                print(f"  {_sentence(setting, one, asked)}", flush=True)
+                self.rows.append(self._key(setting, models, one, one.metric) | _look_cells(one, asked))
+        return [one for found in looked.values() for one in found]
+
+    def _key(self, setting: Setting, models: int, one: "Look | Screen", metric: str) -> dict[str, Any]:
+        names = {name: getattr(one, name) for name in ("attack", "signal", "likelihood")}
+        known = {"setting": setting.path, "models": models, "recipe": self.recipes[setting]}
+        return known | names | {"metric": metric}
+
+    def _ended(self, models: int, following: int | None) -> None:
+        """Print what the next rung takes, and write what is known so far."""
+        from mia_audit.evaluation.rungs import FILE, write_rungs
+
+        if following is not None:
+            more, seconds = following - models, self._price(models, following)
+            takes = "" if seconds is None else f", about {seconds:,.0f} s of one process"
+            print(f"Next: {more} more model{'s' * (more > 1)} a setting{takes}", flush=True)
+            for row in self.rows:
+                if row["models"] == models:
+                    row |= {"more": more, "seconds": seconds}
+        write_rungs(self.results / FILE, self.rows)
+
+    def _price(self, models: int, following: int) -> float | None:
+        """Return what the next rung takes, at the rate given or by what the jobs so far took; None where neither is known."""
+        if self.options.records_per_second is None:
+            from mia_audit.planning.recorded import recorded
+
+            known = recorded(self.results, self.trained)
+            return known.price(models, following - models) if known else None
+        before = max(models, FEWEST)
+        return self._planned(before + following - models) - self._planned(before)
+
+    def _planned(self, models: int) -> float:
+        from mia_audit.planning.costs import Given
+        from mia_audit.planning.estimate import estimate, models_of
+        from mia_audit.planning.sizes import size_of
+
+        sizes = {name: size_of(self.audit, name, self.results, {}) for name in self.audit.datasets}
+        values = self.audit.model_dump(exclude_unset=True) | {"membership": _at(self.audit, models)}
+        one = check_audit(values, str(self.options.config))
+        return estimate(one, sizes, models_of(one, sizes), Given(self.options.records_per_second), {}).total
+
+    def _workflow(self, models: int, words: Sequence[str], compute: Mapping[str, int] | None = None) -> None:
+        from mia_audit.commands import run as workflow
+
+        changed = ["--config", f"membership={json.dumps(_at(self.audit, models))}"]
+        if compute:
+            asked = {**self.audit.compute.model_dump(exclude_unset=True), **compute}
+            changed.append(f"compute={json.dumps(asked)}")
+        arguments = [*words, *self.options.option, *changed]
+        if workflow.start(self.options.config, self.options.cores, arguments, self.options.checkout):
+            raise UserError(f"{self.options.config}: the workflow failed; what failed, and its log, are named above")
 
 
 def _at(audit: Audit, models: int) -> dict[str, object]:
     return {**audit.membership.model_dump(exclude_unset=True), "models": models}
 
 
-def _workflow(
-    options: argparse.Namespace,
-    audit: Audit,
-    models: int,
-    words: Sequence[str],
-    compute: Mapping[str, int] | None = None,
-) -> None:
-    from mia_audit.commands import run as workflow
-
-    changed = ["--config", f"membership={json.dumps(_at(audit, models))}"]
-    if compute:
-        changed.append(f"compute={json.dumps({**audit.compute.model_dump(exclude_unset=True), **compute})}")
-    if workflow.start(options.config, options.cores, [*words, *options.option, *changed], options.checkout):
-        raise UserError(f"{options.config}: the workflow failed; what failed, and its log, are named above")
-
-
-def _look(audit: Audit, setting: Setting, results: Path, looks: int) -> "list[Look]":
+def _looks_at(audit: Audit, setting: Setting, results: Path, looks: int) -> "list[Look]":
     from mia_audit.evaluation.stopping import look
     from mia_audit.storage import read_frame
 
@@ -128,36 +196,21 @@ def _look(audit: Audit, setting: Setting, results: Path, looks: int) -> "list[Lo
     return found
 
 
-def _sentence(setting: Setting, one: "Look", audit: Audit) -> str:
+def _sentence(setting: Setting, one: "Look", asked: float | None) -> str:
     what = f"{setting.path}, {one.attack} on {one.signal}"
     if one.half != one.half:  # NaN
         return f"{what}: {one.metric} is not resolved by these records"
-    asked = f", asked ± {audit.until[one.metric]:g}" if one.metric in audit.until else ""
-    return f"{what}: {one.metric} {one.mean:.4f}, {one.low:.4f} to {one.high:.4f} (± {one.half:.4f}{asked})"
+    wanted = "" if asked is None else f", asked ± {asked:g}"
+    return f"{what}: {one.metric} {one.mean:.4f}, {one.low:.4f} to {one.high:.4f} (± {one.half:.4f}{wanted})"
 
 
-def _row(setting: Setting, one: "Look") -> dict[str, object]:
-    numbers = {
-        name: None if value != value else f"{value:.6g}"
-        for name, value in (("mean", one.mean), ("low", one.low), ("high", one.high))
-    }
-    key = {name: getattr(one, name) for name in ("models", "attack", "signal", "likelihood", "metric")}
-    return {"setting": setting.path, **key, **numbers}
+def _look_cells(one: "Look", asked: float | None) -> dict[str, Any]:
+    decision = "" if asked is None else "as narrow as asked" if one.narrow(asked) else "wider than asked"
+    decision = "not resolved by these records" if one.half != one.half else decision
+    return {"scored": 1.0, "mean": one.mean, "low": one.low, "high": one.high, "asked": asked, "decision": decision}
 
 
-def _next(options: argparse.Namespace, audit: Audit, results: Path, models: int, more: int) -> str:
-    """Say what the next rung trains, and what it takes where a rate is given."""
-    told = f"Next: {more - models} more models a setting"
-    if options.records_per_second is None:
-        return told
-    from mia_audit.planning.costs import Given
-    from mia_audit.planning.estimate import estimate, models_of
-    from mia_audit.planning.sizes import size_of
-
-    sizes = {name: size_of(audit, name, results, {}) for name in audit.datasets}
-    values = audit.model_dump(exclude_unset=True)
-    plans = []
-    for count in (models, more):
-        one = check_audit(values | {"membership": _at(audit, count)}, str(options.config))
-        plans.append(estimate(one, sizes, models_of(one, sizes), Given(options.records_per_second), {}).total)
-    return f"{told}, about {plans[1] - plans[0]:,.0f} s of one process"
+def _screen_cells(one: Screen) -> dict[str, Any]:
+    found = one.found
+    cells = {"mean": found.tpr, "low": found.low, "high": found.high, "decision": found.verdict()}
+    return cells | {"scored": one.scored}

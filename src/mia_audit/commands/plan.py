@@ -3,6 +3,7 @@
 import argparse
 import json
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -45,7 +46,7 @@ def run(options: argparse.Namespace) -> None:
     given = dict(parse_size(text, audit) for text in options.pool)
     results = options.checkout / "results" / audit.audit
     sizes = {name: size_of(audit, name, results, given) for name in audit.datasets}
-    jobs = count_jobs(options.config, options.checkout)
+    counted = ThreadPoolExecutor(1).submit(count_jobs, options.config, options.checkout)  # a process of its own
     from mia_audit.planning.costs import Given
     from mia_audit.planning.estimate import estimate, models_of
     from mia_audit.planning.timing import Measured
@@ -54,7 +55,9 @@ def run(options: argparse.Namespace) -> None:
     rate = options.records_per_second
     device = device_for(audit.compute.threads, "cpu" if rate else audit.compute.device)
     costs: Costs = Given(rate) if rate else Measured(audit.compute.micro_batch, device)
-    plan = estimate(audit, sizes, models_of(audit, sizes), costs, jobs)
+    models = models_of(audit, sizes)
+    jobs = counted.result()
+    plan = estimate(audit, sizes, models, costs, jobs)
     source = f"{rate:g} records/s, as given" if rate else f"timed on this machine ({device})"
     if options.json:
         print(json.dumps(_metadata(plan, jobs, source), indent=2, ensure_ascii=False))

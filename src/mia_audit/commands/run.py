@@ -33,5 +33,6 @@ def start(config: Path, cores: str | int, options: list[str], checkout: Path) ->
     snakefile = checkout / "Snakefile"
     if not snakefile.is_file():
         raise UserError(f"{snakefile}: no workflow there; run in the checkout of mia-audit, or name it: checkout")
-    words = ["--snakefile", snakefile, "--configfile", config, "--cores", cores, "--logger", "mia-audit", *options]
+    # the logger first: its option takes all words up to the next option, targets too
+    words = ["--logger", "mia-audit", "--snakefile", snakefile, "--configfile", config, "--cores", cores, *options]
     return subprocess.run([sys.executable, "-m", "snakemake", *map(str, words)], check=False).returncode

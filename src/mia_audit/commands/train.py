@@ -1,6 +1,7 @@
 """`mia-audit train`: train a block of shadow models."""
 
 import argparse
+from contextlib import suppress
 from pathlib import Path
 
 from mia_audit.commands._arguments import (
@@ -41,6 +42,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="1: leave out models whose training diverges (0: stop)",
     )
     parser.add_argument(
+        "--floor", type=float, default=0.0, help="test accuracy below which the first model stops the job (0)"
+    )
+    parser.add_argument(
         "--step-times",
         type=Path,
         help="folder for tables of how long steps took; outside of --out, whose bytes never differ",
@@ -49,6 +53,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--repeats",
         type=Path,
         help="JSON file of digests of what came of every training, to notice a rerun that differs; outside of --out",
+    )
+    parser.add_argument(
+        "--first-epoch",
+        action="store_true",
+        help="stop after the first model's first epoch, which is kept where --checkpoint-seconds is 0",
     )
     add_stamp(parser)
     parser.add_argument("--out", required=True, type=Path, help="folder of the setting's models")
@@ -59,6 +68,7 @@ def run(options: argparse.Namespace) -> None:
     acquire_gpu(options.device)
     from mia_audit.learners import Records, open_learner
     from mia_audit.training.block import Block, Checkpoints, train_block
+    from mia_audit.training.preflight import FirstEpochTrained, first_epoch_of
     from mia_audit.training.stored import files_read, training_keys
 
     spec = TrainingSpec.read(options.spec)
@@ -88,7 +98,18 @@ def run(options: argparse.Namespace) -> None:
     checkpoints = Checkpoints(options.checkpoints, options.checkpoint_seconds, learner.environment)
     if options.stamp:
         clear_stamps(options.stamp.parent, shadows)
-    keep_going = bool(options.keep_going)
-    train_block(learner.train, block, options.out, keys, checkpoints, keep_going, options.step_times, options.repeats)
+    train = first_epoch_of(learner.train) if options.first_epoch else learner.train
+    with suppress(FirstEpochTrained):
+        train_block(
+            train,
+            block,
+            options.out,
+            keys,
+            checkpoints,
+            bool(options.keep_going),
+            options.step_times,
+            options.repeats,
+            options.floor,
+        )
     if options.stamp:
         write_stamp(options.stamp, keys)

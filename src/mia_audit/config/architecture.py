@@ -107,6 +107,12 @@ class Architecture(Section):
         return self
 
     @model_validator(mode="after")
+    def _floor(self) -> Self:
+        if self.pretraining.floor is not None:
+            raise ValueError("pretraining.floor: a floor is for shadow models: write it into training")
+        return self
+
+    @model_validator(mode="after")
     def _sweep(self) -> Self:
         if twice := sorted(set(self.sweep) & set(self.parameters)):
             raise ValueError(f"sweep.{twice[0]}: parameters has it too; give it in one of them")

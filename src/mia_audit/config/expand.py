@@ -108,6 +108,16 @@ def blocks(audit: Audit) -> list[str]:
     return [f"{first:03d}-{min(first + size, count) - 1:03d}" for first in starts]
 
 
+PREFLIGHT_FROM = 8
+"""Jobs of a setting from which one epoch beforehand is little beside what they waste where they fail."""
+
+
+def has_preflight(audit: Audit) -> bool:
+    """Return whether a model of every setting trains its first epoch before the others start."""
+    asked = audit.compute.preflight
+    return len(blocks(audit)) >= PREFLIGHT_FROM if asked == "auto" else asked
+
+
 def explained_blocks(audit: Audit) -> dict[str, list[str]]:
     """Group the blocks whose signals one job computes, by the group's name, first-last."""
     all_blocks, size = blocks(audit), audit.compute.blocks_explained_per_job
@@ -132,6 +142,11 @@ def resolved_architecture(audit: Audit, name: str) -> Architecture:
     """Return an architecture's section with its model's name filled in."""
     section = audit.architectures[name]
     return section.model_copy(update={"model": section.model or name})
+
+
+def floor_of(audit: Audit, dataset: str, architecture: str, mechanism: str) -> float:
+    """Return the test accuracy that a setting's first models have to reach, 0 without one."""
+    return audit.training_of(architecture, mechanism).floor_of(dataset)
 
 
 def initial_weights(audit: Audit, architecture: str) -> str:

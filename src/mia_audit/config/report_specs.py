@@ -12,6 +12,7 @@ from mia_audit.attacks.catalogue import AUTHORS, asked
 from mia_audit.config import expand
 from mia_audit.config.architecture import Parameter
 from mia_audit.config.policy import load_policy
+from mia_audit.config.recipe import recipe
 from mia_audit.config.schema import Audit
 from mia_audit.config.specs import Spec
 from mia_audit.evaluation.section import Evaluation
@@ -88,6 +89,8 @@ class ReportedSetting(Section):
     """Whether membership was drawn by person."""
     grouped: bool = False
     """Whether results are sliced by groups of records."""
+    floor: float = 0.0
+    """Test accuracy that the first model of every training job had to reach."""
     folder: str = ""
     """Below the results; {dataset}/{architecture}/{mechanism}-eps{epsilon} when left out."""
 
@@ -130,8 +133,10 @@ def _reported(audit: Audit, setting: expand.Setting) -> ReportedSetting:
     no_guarantee = mechanism.kind.no_guarantee
     noise = mechanism.model_extra or {}
     private = mechanism.kind.private and not no_guarantee
+    floor = expand.floor_of(audit, setting.dataset, setting.architecture, setting.mechanism)
     return ReportedSetting(
         **named,
+        **({"floor": floor} if floor else {}),
         design=design,
         private=private,
         no_guarantee=no_guarantee,
@@ -172,6 +177,8 @@ class ReportSpec(Spec):
     """Studies of private explanations by data set; tables and figures do without."""
     policy: Policy | None = None
     """What the report holds the audit to; tables and figures do without."""
+    ladder: dict[str, str] = Field(default_factory=dict)
+    """The recipes of trained settings by folder, where `mia-audit ladder` has left a table that the report shows."""
     config: dict[str, Any] = Field(default_factory=dict)
     """The resolved config, which the report shows."""
     config_hash: str | None = None
@@ -198,11 +205,17 @@ class ReportSpec(Spec):
         )
 
     @classmethod
-    def with_studies(cls, audit: Audit) -> Self:
-        """Specify an audit's report, which shows the studies of private explanations and the verdicts of its policy too."""
+    def with_studies(cls, audit: Audit, climbed: bool = False) -> Self:
+        """Specify an audit's report, which shows the studies of private explanations and the verdicts of its policy too.
+
+        And the rungs of the ladder that the audit has `climbed`.
+        """
         update: dict[str, Any] = {"studies": studies(audit)} if audit.private_explanations else {}
         if audit.report.policy:
             update["policy"] = load_policy(Path(audit.report.policy))
+        if climbed:
+            trained = (setting for setting in expand.settings(audit) if setting.trained)
+            update["ladder"] = {setting.path: recipe(audit, setting) for setting in trained}
         return cls.of(audit).model_copy(update=update)
 
 

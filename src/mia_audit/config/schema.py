@@ -70,10 +70,15 @@ class Compute(Section):
     """Shadow models trained by one job: a block."""
     blocks_explained_per_job: PositiveInt = 1
     """Blocks of shadow models whose signals one job computes; start-up takes some seconds a job."""
+    preflight: bool | Literal["auto"] = "auto"
+    """`true`: the first model of a setting trains an epoch before all other jobs, which ask for memory by what that took, and goes on
+    from it; `auto`: where 8 jobs or more train a setting."""
     threads: PositiveInt = 1
     """Threads of a job."""
     micro_batch: PositiveInt = 256
     """Records in memory at once when signals are computed, per-record gradients included."""
+    memory_mb: PositiveInt | None = None
+    """Megabytes of the largest machine or node that jobs may run on; asked of this machine, or of SLURM, when left out."""
     device: str = Field("auto", pattern=r"^(auto|cpu|cuda(:\d+)?)$")
     """`auto`: a GPU where there is one; `cuda`: any free GPU, and an error without; `cuda:N`: that GPU; `cpu`."""
     checkpoint_seconds: int = Field(60, ge=0)
@@ -98,8 +103,6 @@ def _named(key: str) -> BeforeValidator:
     return BeforeValidator(fill)
 
 
-FEWEST_OTHERS = 3
-"""Other models of the smallest rung of a ladder."""
 LEAST_EPSILON = 1e-3
 """A privacy budget of training below which no accountant is asked for the noise."""
 
@@ -119,7 +122,7 @@ class Audit(Section):
     membership: Membership = Membership()
     """Membership design, shared by all settings of a data set."""
     ladder: Literal["auto"] | tuple[PositiveInt, ...] = "auto"
-    """Rungs of `mia-audit ladder`, as numbers of other models below `membership.models`, which is the last rung; `auto`: 4, 8, 16, 32."""
+    """Rungs of `mia-audit ladder` below `membership.models`, in other models (1 and 2: references of a screen); `auto`: 2, 4, 8, 16, 32."""
     until: dict[str, PositiveFloat] = Field({})
     """Where `mia-audit ladder` stops: the largest ± of the interval of `auc`, or of `tpr_at_FPR` with an FPR of evaluation.fprs."""
     architectures: Annotated[dict[Name, Architecture], _named("model")] = Field({})
@@ -180,8 +183,6 @@ class Audit(Section):
 
     @model_validator(mode="after")
     def _ladder(self) -> Self:
-        if self.ladder != "auto" and (low := [one for one in self.ladder if one < FEWEST_OTHERS]):
-            raise ValueError(f"ladder: {low[0]} other models; expected at least {FEWEST_OTHERS}")
         known = ["auc", *(f"tpr_at_{fpr:g}" for fpr in self.evaluation.fprs)]
         for name in self.until:
             if name not in known:
@@ -256,6 +257,12 @@ class Audit(Section):
                 except ValidationError as error:
                     message = error.errors()[0]["msg"].removeprefix("Value error, ")
                     raise ValueError(f"training of {name} under {mechanism}: {message}") from None
+                floor = self.training_of(name, mechanism).floor
+                for dataset in floor if isinstance(floor, dict) else ():
+                    if dataset not in self.datasets:
+                        raise ValueError(
+                            f"training of {name} under {mechanism}: floor: unknown data set '{dataset}': {suggest(dataset, self.datasets)}"
+                        )
         return self
 
     @model_validator(mode="after")

@@ -216,7 +216,7 @@ class TrainingSpec(Spec):
             mechanism_name=mechanism,
             mechanism=expand.resolved_mechanism(audit, mechanism, dataset),
             epsilon=epsilon,
-            training=Training(**section.model_dump(exclude_none=True, exclude_unset=not reads)),
+            training=Training(**section.model_dump(exclude_none=True, exclude_unset=not reads, exclude={"floor"})),
             draw=expand.draw_of(audit, dataset),
         )
 

@@ -1,4 +1,4 @@
-"""A screen of one model, without any other model: thresholds whose false alarms are measured on non-members.
+"""A screen of one model, alone or with one or two references: thresholds whose false alarms are measured on non-members.
 
 What it finds is a leak; that it finds none is no evidence of safety, since attacks with shadow models find several times as
 much. The TPR at a false-positive rate has two unknowns, the threshold that has this rate and the share of members beyond it:
@@ -7,17 +7,25 @@ the interval is from a threshold that surely has no more false alarms to one tha
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from mia_audit.attacks.catalogue import attacks
 from mia_audit.evaluation.metrics import clopper_pearson
+from mia_audit.signals.name import Reading, read_signal
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
 
+    from mia_audit.signals.name import Member
+
     Scores = Float[np.ndarray, " n"]
+
+REFERENCED = (("base", "loss", "none"), ("rmia-offline", "loss", "none"), ("loss-lira-offline", "confidence", "pooled"))
+"""Attack, signal and likelihood of the screens with references: those that one other model suffices for."""
 
 FOLDS = 2
 """Parts of the non-members: the quantiles of each are learned on the others."""
@@ -62,6 +70,19 @@ def screen(inside: Scores, outside: Scores, fpr: float, confidence: float) -> Sc
     most = int((inside >= ordered[loose]).sum()) if loose < count else len(inside)
     low = clopper_pearson(hits[0], len(inside), 1 - alpha)[0] if strict else 0.0
     return Screened(fpr, hits[1] / len(inside), low, clopper_pearson(most, len(inside), 1 - alpha)[1], strict > 0)
+
+
+def against_references(
+    signals: Mapping[str, Float[np.ndarray, "n m"]], member: Member
+) -> Iterator[tuple[tuple[str, str, str], Scores]]:
+    """Yield the scores of the first of m models by every attack of `REFERENCED`, the others being its references.
+
+    Scores are NaN for records that an attack cannot score: the offline ones need a reference that was not trained on the
+    record. The references' memberships must be independent of the target's.
+    """
+    for attack, signal, likelihood in REFERENCED:
+        reading = Reading(read_signal(signal), [signals[signal]])
+        yield (attack, signal, likelihood), attacks[attack].score([reading], member, likelihood)[:, 0]
 
 
 def beyond_quantile(

@@ -17,8 +17,11 @@ from mia_audit.evaluation.summary import of_drawn_unit
 if TYPE_CHECKING:
     import polars as pl
 
-AUTO = (4, 8, 16, 32)
+AUTO = (2, 4, 8, 16, 32)
 """Other models of the rungs of `ladder: auto`."""
+
+FEWEST_OTHERS = 3
+"""Other models with which every model can be the target of the others; fewer are references of one target."""
 
 
 @dataclass(frozen=True)
@@ -45,10 +48,18 @@ class Look:
 
 
 def rungs(ladder: str | Sequence[int], models: int) -> list[int]:
-    """Return the shadow models of every rung, the last being all of them."""
-    others = AUTO if isinstance(ladder, str) else ladder
-    counts = sorted({one + 1 for one in others if one + 1 < models})
+    """Return the shadow models of every rung that is an audit of its own, the last being all of them."""
+    counts = sorted({one + 1 for one in _others(ladder) if one >= FEWEST_OTHERS and one + 1 < models})
     return [*counts, models]
+
+
+def screens(ladder: str | Sequence[int]) -> list[int]:
+    """Return the reference models of the rungs that screen the first model with their help, one or two."""
+    return sorted({one for one in _others(ladder) if one < FEWEST_OTHERS})
+
+
+def _others(ladder: str | Sequence[int]) -> Sequence[int]:
+    return AUTO if isinstance(ladder, str) else ladder
 
 
 def column(metric: str) -> str:

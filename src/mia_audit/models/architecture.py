@@ -31,6 +31,9 @@ NEEDED = (
 )
 """Keys that are read of an architecture.json."""
 
+MEASURED = ("stored_bytes", "activation_bytes")
+"""Keys that say what a model takes, and not what it is: nothing that is random is keyed by them."""
+
 
 def describe(name: str, model: str, parameters: Parameters, shape: tuple[int, ...], classes: int) -> dict[str, Any]:
     """Build the model once, on the pool's shape, and return the metadata that rebuild it.

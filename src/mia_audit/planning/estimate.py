@@ -22,6 +22,7 @@ from mia_audit.config.specs import ExplanationMetricsSpec
 from mia_audit.learners.naming import BUILT_IN
 from mia_audit.models import describe as described
 from mia_audit.planning.costs import Costs
+from mia_audit.planning.limits import signals_bytes
 from mia_audit.planning.linear import Linear
 from mia_audit.planning.requests import attack_memory_of, explaining_bytes, training_bytes
 from mia_audit.planning.sizes import Size
@@ -34,7 +35,14 @@ from mia_audit.signals.name import FIT_ERROR, SUMMARIES, is_signal, read_signal
 Models = Mapping[tuple[str, str], Mapping[str, Any]]
 """An architecture.json by data set and architecture."""
 
-START_UP = {"train": 5.0, "signals": 4.5, "pretrain": 4.0, "architecture": 4.0, "explanation_metrics": 3.0}
+START_UP = {
+    "train": 5.0,
+    "preflight": 5.0,
+    "signals": 4.5,
+    "pretrain": 4.0,
+    "architecture": 4.0,
+    "explanation_metrics": 3.0,
+}
 """Seconds of processor time that imports take in a job of a rule that starts its own process; `LIGHT` in all others."""
 
 LIGHT = 1.2
@@ -205,7 +213,7 @@ def _attacks(plan: Plan, audit: Audit, every: Sequence[str], cells: int) -> None
     attacked = [name for name in every if is_signal(name)]
     runs = len(attack_runs(audit.attacks.methods, [read_signal(name) for name in attacked], audit.attacks.likelihoods))
     plan.add("attacks", PER_CELL * runs * cells)
-    plan.store("signals", 2 * 4 * (len(every) + 3) * cells)  # the blocks' tables, and the setting's
+    plan.store("signals", signals_bytes(len(every), cells))
     plan.store("scores", 5 * runs * cells)
     plan.need("attacks", attack_memory_of(cells) * 1e6)
 

@@ -1,14 +1,16 @@
 """What a job asks Snakemake for: memory and GPUs. The rules, `mia-audit plan` and `mia-audit doctor` share it."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from math import ceil
 from pathlib import Path
 from typing import Any
 
 from mia_audit.config.expand import resolved_mechanism
 from mia_audit.config.schema import Audit
+from mia_audit.errors import UserError
 from mia_audit.privacy.catalogue import HELD
+from mia_audit.runtime.usage import peak_of
 from mia_audit.training.section import Training
 
 PROCESS_MEGABYTES, BYTES_PER_CELL = 400, 115
@@ -28,6 +30,9 @@ GPU_PROCESS_BYTES = 4000 * 10**6
 
 POOL_MEGABYTES = 2500
 """Memory of a job that makes a pool of images: of the process, and of the images that it decodes at once (`pools.images`)."""
+
+SPARE = 1.2
+"""What a training job asks for, as a multiple of the peak of one model's first epoch."""
 
 WEIGHTS_MEGABYTES = 4000
 """Memory of a job that reads published weights."""
@@ -65,38 +70,103 @@ def explaining_bytes(metadata: Mapping[str, Any], records: int) -> int:
     return PROCESS_BYTES + kept
 
 
-def training_memory(audit: Audit, architecture: str, mechanism: str, described: str, attempt: int) -> int:
+def training_memory(
+    audit: Audit,
+    architecture: str,
+    mechanism: str,
+    described: str,
+    attempt: int,
+    limit: int | None = None,
+    preflight: str | None = None,
+) -> int:
     """Return the megabytes that a job asks for that trains shadow models; `described` is its architecture.json.
 
-    Raises FileNotFoundError before that file is made: Snakemake asks again when the job is ready.
+    Where there is a table `preflight` of what a model's first epoch used, that counts. A further attempt asks for as much
+    again, and for no more than `limit`, the memory of the largest machine. Raises FileNotFoundError before a file is made:
+    Snakemake asks again when the job is ready.
     """
-    training = audit.training_of(architecture, mechanism)
-    private = resolved_mechanism(audit, mechanism).kind.per_record
-    return _megabytes(
-        audit, described, attempt, lambda it: training_bytes(it, training, audit.compute.micro_batch, private)
-    )
+    if preflight:
+        return _grown(ceil(SPARE * peak_of(Path(preflight))), attempt, limit)
+    of_batch = _training(audit, audit.training_of(architecture, mechanism), mechanism)
+    return _grown(_first(audit, _read(described), of_batch, audit.compute.micro_batch), attempt, limit)
 
 
-def pretraining_memory(audit: Audit, architecture: str, described: str, attempt: int) -> int:
+def pretraining_memory(audit: Audit, architecture: str, described: str, attempt: int, limit: int | None = None) -> int:
     """Return the megabytes that a job asks for that trains the public start, as `training_memory` does."""
-    training = audit.architectures[architecture].pretraining
-    return _megabytes(
-        audit, described, attempt, lambda it: training_bytes(it, training, audit.compute.micro_batch, private=False)
+    of_batch = _training(audit, audit.architectures[architecture].pretraining)
+    return _grown(_first(audit, _read(described), of_batch, audit.compute.micro_batch), attempt, limit)
+
+
+def explaining_memory(audit: Audit, described: str, attempt: int, limit: int | None = None) -> int:
+    """Return the megabytes that a job asks for that explains records, as `training_memory` does."""
+    return _grown(_first(audit, _read(described), explaining_bytes, audit.compute.micro_batch), attempt, limit)
+
+
+def refuse_too_large(audit: Audit, architecture: str, metadata: Mapping[str, Any], limit: int) -> None:
+    """Raise UserError where a job on an architecture asks on its first attempt for more megabytes than any machine has.
+
+    The message names the largest compute.micro_batch with which all of the architecture's jobs fit. Nothing is known of
+    somebody else's model.
+    """
+    if "activation_bytes" not in metadata:
+        return
+    stages: dict[str, OfBatch] = {
+        f"training under {mechanism}": _training(audit, audit.training_of(architecture, mechanism), mechanism)
+        for mechanism in audit.budgets(architecture)
+    }
+    section = audit.architectures[architecture]
+    if section.pretrained == "public":
+        stages["pretraining"] = _training(audit, section.pretraining)
+    stages["explaining"] = explaining_bytes
+
+    def asked(batch: int) -> dict[str, int]:
+        return {stage: _first(audit, metadata, of_batch, batch) for stage, of_batch in stages.items()}
+
+    batch = audit.compute.micro_batch
+    stage, most = max(asked(batch).items(), key=lambda item: item[1])
+    if most <= limit:
+        return
+    fits = next((few for few in _halves(batch) if max(asked(few).values()) <= limit), None)
+    change = (
+        f"set compute.micro_batch: {fits}" if fits else "no compute.micro_batch makes it fit: choose a smaller model"
+    )
+    raise UserError(
+        f"architectures.{architecture}: {stage} takes about {most:,} MB with compute.micro_batch: {batch}, but jobs may have"
+        f" {limit:,} MB: {change}, or state the memory of a larger machine or node in compute.memory_mb"
     )
 
 
-def explaining_memory(audit: Audit, described: str, attempt: int) -> int:
-    """Return the megabytes that a job asks for that explains records, as `training_memory` does."""
-    return _megabytes(audit, described, attempt, lambda it: explaining_bytes(it, audit.compute.micro_batch))
+OfBatch = Callable[[Mapping[str, Any], int], int]
+"""The bytes that a job takes on a CPU, by the model's architecture.json and the records in memory at once."""
 
 
-def _megabytes(audit: Audit, described: str, attempt: int, on_cpu: Callable[[Mapping[str, Any]], int]) -> int:
-    metadata = json.loads(Path(described).read_text(encoding="utf-8"))
+def _training(audit: Audit, training: Training, mechanism: str = "") -> OfBatch:
+    private = bool(mechanism) and resolved_mechanism(audit, mechanism).kind.per_record
+    return lambda metadata, batch: training_bytes(metadata, training, batch, private)
+
+
+def _halves(batch: int) -> Iterator[int]:
+    while batch > 1:
+        batch //= 2
+        yield batch
+
+
+def _read(described: str) -> Mapping[str, Any]:
+    metadata: Mapping[str, Any] = json.loads(Path(described).read_text(encoding="utf-8"))
+    return metadata
+
+
+def _first(audit: Audit, metadata: Mapping[str, Any], on_cpu: OfBatch, batch: int) -> int:
+    """Return the megabytes of a first attempt."""
     if "activation_bytes" not in metadata:  # somebody else's model
-        return attempt * MODEL_MEGABYTES
+        return MODEL_MEGABYTES
     on_gpu = audit.compute.device.startswith("cuda")
-    needed = GPU_PROCESS_BYTES + metadata["stored_bytes"] if on_gpu else on_cpu(metadata)
-    return attempt * ceil(needed / 1e6)
+    needed = GPU_PROCESS_BYTES + metadata["stored_bytes"] if on_gpu else on_cpu(metadata, batch)
+    return ceil(needed / 1e6)
+
+
+def _grown(first: int, attempt: int, limit: int | None) -> int:
+    return min(attempt * first, limit) if limit else attempt * first
 
 
 def model_job(audit: Audit, memory: int | Callable[..., int] = MODEL_MEGABYTES) -> dict[str, Any]:

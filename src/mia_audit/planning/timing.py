@@ -17,6 +17,7 @@ from mia_audit.planning.explanations import MadeUp
 from mia_audit.planning.linear import Linear, fitted
 from mia_audit.planning.sizes import Size
 from mia_audit.privacy.catalogue import Job, Mechanism
+from mia_audit.privacy.per_record import LEAST
 from mia_audit.runtime.precision import computing
 from mia_audit.sections import Precision
 from mia_audit.training.loop import OPTIMIZERS
@@ -45,7 +46,8 @@ class Measured:
         return self._once(key, lambda: self._step(architecture, mechanism, training))
 
     def calibration(self, mechanism: Mechanism, training: Training, records: int, epsilon: float) -> float:
-        key = ["calibration", mechanism.model_dump(), training.epochs, training.batch, records, epsilon]
+        # every ε takes about as long as the first one
+        key = ["calibration", mechanism.model_dump(), training.epochs, training.batch, records]
         return self._once(key, lambda: self._calibration(mechanism, training, records, epsilon))
 
     def forward(self, architecture: Mapping[str, Any]) -> float:
@@ -100,10 +102,15 @@ class Measured:
             protection.backward(
                 inputs, labels, *(() if persons is None else (persons[: len(inputs)].to(inputs.device),))
             )
-            optimizer.step()
 
         with computing(model, training.precision or "float32"):
-            return self._timed(architecture, run, training.batch)
+            private = (
+                mechanism.kind.per_record
+            )  # passes of fewer records are filled up, and a step without any is noise
+            few = LEAST if private else 1
+            gradients = self._timed(architecture, run, training.batch, few, empty=private)
+            update = min(self._seconds(optimizer.step) for _ in range(3))  # the first one makes the optimizer's state
+        return Linear(gradients.fixed + update, gradients.each)
 
     def _calibration(self, mechanism: Mechanism, training: Training, records: int, epsilon: float) -> float:
         model = nn.Sequential(nn.Conv2d(1, 1, 1), nn.Flatten(), nn.Linear(1, 1))  # channels, for noise by channel
@@ -121,16 +128,24 @@ class Measured:
 
     def _passes(self, architecture: Mapping[str, Any], precision: Precision) -> Rates:
         model = self._model(architecture).eval().requires_grad_(False)
+        share = 0.0
 
-        def seconds(gradients: bool) -> float:
-            def run(inputs: Tensor, labels: Tensor) -> None:
-                explained_batch(model, inputs, labels, range(len(inputs)), ONE_GRADIENT, 0, gradients)
+        def run(inputs: Tensor, labels: Tensor) -> None:
+            nonlocal share
+            start, passed = self._clock(), 0.0
 
-            with computing(model, precision):
-                return self._timed(architecture, run, self.batch)(self.batch) / self.batch
+            def after_forward(*_: object) -> None:
+                nonlocal passed
+                passed = self._clock() - start
 
-        forward = seconds(gradients=False)
-        return Rates(forward, max(seconds(gradients=True) - forward, 0.0))
+            handle = model.register_forward_hook(after_forward)
+            explained_batch(model, inputs, labels, range(len(inputs)), ONE_GRADIENT, 0, gradients=True)
+            handle.remove()
+            share = passed / max(self._clock() - start, passed)
+
+        with computing(model, precision):
+            both = self._timed(architecture, run, self.batch, few=1)(self.batch) / self.batch
+        return Rates(share * both, (1 - share) * both)
 
     def _without_model(self, architecture: Mapping[str, Any], run: Explaining, most: int) -> float:
         """Time explanations of a model that costs next to nothing: what they take beside their passes."""
@@ -148,18 +163,28 @@ class Measured:
             parameter.requires_grad_(wanted)
         return model
 
-    def _timed(self, architecture: Mapping[str, Any], run: Callable[[Tensor, Tensor], object], most: int) -> Linear:
+    def _timed(
+        self,
+        architecture: Mapping[str, Any],
+        run: Callable[[Tensor, Tensor], object],
+        most: int,
+        few: int = 0,
+        empty: bool = False,
+    ) -> Linear:
         shape, classes = architecture["input_shape"], architecture["classes"]
         random = torch.Generator().manual_seed(0)
 
         def seconds(count: int) -> float:
             inputs = torch.randn(count, *shape, generator=random).to(self.device)
             labels = torch.randint(classes, (count,), generator=random).to(self.device)
-            start = self._clock()
-            run(inputs, labels)
-            return self._clock() - start
+            return self._seconds(lambda: run(inputs, labels))
 
-        return fitted(seconds, most)
+        return fitted(seconds, most, few, empty)
+
+    def _seconds(self, run: Callable[[], object]) -> float:
+        start = self._clock()
+        run()
+        return self._clock() - start
 
     def _clock(self) -> float:
         if self.device == "cpu":

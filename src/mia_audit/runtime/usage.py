@@ -5,8 +5,6 @@ import sys
 import time
 from pathlib import Path
 
-from mia_audit.storage.atomic import write_text
-
 
 def write_usage(path: Path, seconds: float) -> None:
     """Write what this process has used in these seconds as a table of one row; megabytes are 10⁶ bytes.
@@ -14,6 +12,8 @@ def write_usage(path: Path, seconds: float) -> None:
     The kernel keeps the peak itself: nothing falls between two samples, however short the stage is. Memory of a GPU is what
     PyTorch's allocator has held at most, 0 where none was used.
     """
+    from mia_audit.storage.atomic import write_text  # the workflow reads tables without pyarrow
+
     kilobytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1024 if sys.platform == "darwin" else 1)
     row = {
         "seconds": f"{seconds:.3f}",
@@ -23,6 +23,12 @@ def write_usage(path: Path, seconds: float) -> None:
     }
     path.parent.mkdir(parents=True, exist_ok=True)
     write_text(path, "\t".join(row) + "\n" + "\t".join(row.values()) + "\n")
+
+
+def peak_of(path: Path) -> float:
+    """Return the megabytes at the peak that a table of `write_usage` states."""
+    names, values = (line.split("\t") for line in path.read_text(encoding="utf-8").splitlines())
+    return float(dict(zip(names, values, strict=True))["peak_mb"])
 
 
 def _gpu_bytes() -> int:

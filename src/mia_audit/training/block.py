@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -16,7 +16,7 @@ from mia_audit.runtime.progress import reporter
 from mia_audit.storage import atomic_folder
 from mia_audit.training.checkpoints import Checkpoint, identity
 from mia_audit.training.repeats import Repeats
-from mia_audit.training.report import ReportsTraining, TrainingReport, report_from_logits, training_table
+from mia_audit.training.report import SCHEMA, ReportsTraining, TrainingReport, report_from_logits, training_table
 from mia_audit.training.step_times import StepTimer, write_step_time
 from mia_audit.training.stored import finished, model_folder, model_table, write_diverged, write_training
 from mia_audit.training.task import Records, TrainingTask
@@ -101,6 +101,7 @@ def train_block(
     keep_going: bool,
     step_times: Path | None = None,
     repeats: Path | None = None,
+    floor: float = 0.0,
 ) -> None:
     """Train a block's models and write shadow-{k}/ and shadow-{k}.parquet for each to the folder `models`.
 
@@ -108,7 +109,8 @@ def train_block(
     is. How long the steps of the others took is written to the folder `step_times`, and digests of what came of their
     trainings to the file `repeats`; a model's table says where an earlier run of the same training gave something else. With
     `keep_going`, a model whose training diverges, or whose outputs are not finite, is left out and its table records it;
-    without, it is a UserError that names the model.
+    without, it is a UserError that names the model. It is one too where the test accuracy of the first model is below `floor`;
+    that model is kept.
     """
     results = Repeats.read(repeats)
     tables: list[pa.Table] = []
@@ -117,8 +119,11 @@ def train_block(
             known = finished(models, shadow, keys[shadow])
             if known is not None and (len(known) or keep_going):
                 tables.append(known)
-                results.keep(shadow, checkpoints.of(shadow, keys[shadow]).key)
+                checkpoint = checkpoints.of(shadow, keys[shadow])
+                checkpoint.remove()  # of an epoch that was trained to see what it takes
+                results.keep(shadow, checkpoint.key)
                 print(f"{block.label(shadow)}: already trained", file=sys.stderr)
+                _check_floor(block, shadow, tables, floor)
                 continue
             members = block.membership[:, column]
             checkpoint = checkpoints.of(shadow, keys[shadow])
@@ -162,6 +167,7 @@ def train_block(
                 if step_times:
                     write_step_time(step_times, shadow, timer.milliseconds)
             checkpoint.remove()
+            _check_floor(block, shadow, tables, floor)
     _warn_of_delta([table for table in tables if len(table)], block.mechanism_name)
     if results.unrepeatable:
         print(f"warning: {block.setting}: {results.sentence}", file=sys.stderr)
@@ -179,6 +185,19 @@ def summary_line(report: TrainingReport) -> str:
         f"train accuracy {report.train_accuracy:.3f}, test accuracy {report.test_accuracy:.3f},"
         f" ε {report.epsilon:.4g} at δ {report.terms.delta:g}"
     )
+
+
+def _check_floor(block: Block, shadow: int, tables: Sequence[pa.Table], floor: float) -> None:
+    """Raise UserError where the last of the tables is that of the first model that did not diverge, and is below the floor."""
+    *before, last = tables or [SCHEMA.empty_table()]
+    if any(map(len, before)) or not len(last):
+        return
+    accuracy = last["test_accuracy"][-1].as_py()
+    if accuracy is not None and accuracy < floor:
+        raise UserError(
+            f"shadow {shadow} of {block.setting}: its test accuracy of {accuracy:.3f} is below training.floor: {floor:g}, so no"
+            " further model is trained: change how models are trained (epochs, learning rate, model), or lower the floor"
+        )
 
 
 def _warn_of_delta(tables: list[pa.Table], mechanism: str) -> None:

@@ -4,7 +4,10 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, PositiveInt, model_validator
 
-from mia_audit.sections import Precision, Probability, Section
+from mia_audit.sections import Name, Precision, Probability, Section
+
+Floor = Probability | dict[Name, Probability]
+"""A test accuracy, or one for each data set."""
 
 Schedule = Literal["constant", "cosine", "step"]
 
@@ -35,6 +38,8 @@ class Training(Section):
     """Parameters that are trained: all, the classifier alone, or the bias terms alone (BiTFiT); the rest keep their start."""
     precision: Precision | None = None
     """float32 when left out; `tf32` and `bf16` are faster on GPUs, bf16 with the classifier in float32."""
+    floor: Floor | None = None
+    """Test accuracy, of all data sets or by data set, below which a job's first model stops the audit; trains nothing again."""
 
     @model_validator(mode="before")
     @classmethod
@@ -53,6 +58,11 @@ class Training(Section):
         given = overrides.model_dump(exclude_none=True)
         gone = set(DECAY) if given.get("schedule", "step") != "step" else set()
         return Training(**(self.model_dump(exclude_none=True, exclude=gone) | given))
+
+    def floor_of(self, dataset: str) -> float:
+        """Return the test accuracy that a data set's models have to reach, 0 without one."""
+        floor = self.floor.get(dataset) if isinstance(self.floor, dict) else self.floor
+        return floor or 0.0
 
 
 class TrainingOverrides(Section):
@@ -78,3 +88,5 @@ class TrainingOverrides(Section):
     """Overrides training.trainable."""
     precision: Precision | None = None
     """Overrides training.precision."""
+    floor: Floor | None = None
+    """Overrides training.floor."""

@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 from mia_audit.cli import main
+from mia_audit.errors import UserError
 from mia_audit.pools.groups import Grouping, write_groups
 from mia_audit.report.data.find import find
 from mia_audit.report.data.finished import finished
@@ -76,6 +77,25 @@ def test_a_claim_below_the_lower_bound_fails(ended: Path, tmp_path: Path) -> Non
     leaking |= {"private": True, "epsilon": "0.01", "delta": 1e-5}
     write_json(tmp_path / "copy" / "provenance.json", sources)
     assert verdicts(tmp_path / "copy", epsilon_below_claim=True)["lower bound on ε", LEAKS].verdict == Verdict.FAIL
+
+
+@pytest.mark.parametrize(("shown", "verdict"), [(0.9, Verdict.PASS), (1.1, Verdict.FAIL)])
+def test_a_claim_below_the_bound_from_canaries_fails(
+    ended: Path, tmp_path: Path, shown: float, verdict: Verdict
+) -> None:
+    shutil.copytree(ended, tmp_path / "copy")
+    rows = [f"one-run-f-dp,{shown},0.00001,0.95,400", "one-run-gaussian,9.0,0.00001,0.95,400"]
+    for setting in (LEAKS, HOLDS):
+        path = tmp_path / "copy" / setting / "canaries.csv"
+        path.write_text("\n".join(["method,epsilon,delta,confidence,canaries", *rows, ""]))
+    found = verdicts(tmp_path / "copy", epsilon_below_claim=True)
+    judged = found["lower bound on ε from canaries", HOLDS]
+    assert judged.verdict == verdict and "400 canaries" in judged.note
+    assert ("lower bound on ε from canaries", LEAKS) not in found  # nothing is claimed of it
+    assert ("lower bound on ε from canaries", HOLDS) not in verdicts(tmp_path / "copy", auc=0.9)
+    path.write_text("method\n")
+    with pytest.raises(UserError, match=r"canaries\.csv: damaged"):
+        verdicts(tmp_path / "copy", epsilon_below_claim=True)
 
 
 def test_too_few_models_fail_and_an_unknown_group_cannot_be_told(ended: Path) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from mia_audit.attacks.io.parquet import DERIVED, UNREAD
 from mia_audit.report.data.find import find
-from mia_audit.report.text.cautions import cautions, readings
+from mia_audit.report.text.cautions import cautions, floors, readings
 from mia_audit.storage import write_table
 
 SETTINGS = {("none", "inf"): 1.0, ("dp-sgd", "8"): 0.4}
@@ -34,7 +34,7 @@ def said(small):
 
 
 def test_nothing_is_said_of_an_audit_that_went_well(small):
-    assert said(small) == [] and readings(small.results()) == []
+    assert said(small) == [] and readings(small.results()) == [] and floors(small.results()) == []
 
 
 def test_models_worse_than_guessing_are_named_with_what_helps_under_noise(small):
@@ -58,6 +58,13 @@ def test_a_delta_that_permits_a_leak_is_named(small):
     (line,) = said(small)
     assert line.startswith("δ = 10⁻¹ with dp-sgd at ε = 8 (toy, net) permits revealing one record in 10.0 outright")
     assert line.endswith("choose one well below 1/150.")
+
+
+def test_the_floor_of_the_first_models_is_told_with_its_settings(small):
+    small.spec["settings"][1]["floor"] = 0.25
+    (line,) = floors(small.results())
+    assert line.startswith("Had the first model of a training job been below a test accuracy of 25.0")
+    assert line.endswith("the audit would have stopped: toy/net/dp-sgd-eps8.")
 
 
 def test_attacks_without_signals_and_derived_signals_are_named(small):

@@ -20,6 +20,8 @@ VIT = {"img_size": 8, "patch_size": 4, "embed_dim": 8, "depth": 1, "num_heads": 
 ARCHITECTURE = describe("vit", "vision_transformer", VIT, SHAPE, CLASSES)
 METADATA = {"kind": "image", "shape": list(SHAPE), "classes": [str(digit) for digit in range(CLASSES)]}
 POOL = Path("results", "tiny", "pools", "digits")
+PUBLIC = Path("results", "tiny", "digits", "vit", "public.safetensors")
+"""What the built-in model starts from, where the audit trains it on public records first."""
 KEY = (0, "train", "digits", "vit", "none", "inf")
 """What keys the trainings of the built-in model."""
 
@@ -56,7 +58,8 @@ def fit(
 
     resumed = Checkpoint(checkpoints, "wrapped", 0.0)
     mechanism, known = Mechanism(mechanism="none"), Training(**training)
+    start = PUBLIC if PUBLIC.exists() else None
     task = TrainingTask(
-        records, inside, known, mechanism, float("inf"), KEY, shadow, checkpoint=resumed, progress=progress
+        records, inside, known, mechanism, float("inf"), KEY, shadow, start=start, checkpoint=resumed, progress=progress
     )
     return learner().train(task)

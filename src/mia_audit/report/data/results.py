@@ -17,6 +17,8 @@ from mia_audit.attacks.persons import NONE, PERSON
 from mia_audit.errors import UserError
 from mia_audit.evaluation.files import Scored, read_scores
 from mia_audit.evaluation.model_counts import MODEL_COUNTS
+from mia_audit.evaluation.rungs import FILE as RUNGS
+from mia_audit.evaluation.rungs import read_rungs
 from mia_audit.explanation_metrics.summary import per_model
 from mia_audit.pools.store import read_persons
 from mia_audit.report.data.spec import Setting, Spec
@@ -131,6 +133,15 @@ class Results:
 
         return list(studied(self.root, self.spec.studies))
 
+    @cached_property
+    def rungs(self) -> pl.DataFrame | None:
+        """The rungs that `mia-audit ladder` climbed with settings as they are now; None where there are none."""
+        if not self.spec.ladder:
+            return None
+        current = pl.DataFrame(list(self.spec.ladder.items()), schema=["setting", "recipe"], orient="row")
+        found = read_rungs(self.root / RUNGS).join(current, on=["setting", "recipe"], how="semi", maintain_order="left")
+        return found if len(found) else None
+
     def maps(self, group: tuple[str, str]) -> pl.DataFrame:
         """Return the attribution maps of the records shown, for every setting of a dataset × architecture."""
         return read_frame(self.root.joinpath(*group, "explanations.parquet"), "explanations")
@@ -183,6 +194,7 @@ class Results:
             for setting in self.spec.settings
             for name in ("metrics", "scores", "training", *(["groups"] if setting.grouped else []))
         }
+        paths |= {self.root / RUNGS} if self.rungs is not None else set()
         paths |= {
             self.root.joinpath(*group, f"{name}.parquet")
             for group in self.spec.measured_groups

@@ -52,6 +52,8 @@ class Setting:
     """What its owner calls it, where models are given and not trained here; empty elsewhere."""
     grouped: bool = False
     """Whether results are sliced by groups of records."""
+    floor: float = 0.0
+    """Test accuracy that the first model of every training job had to reach; 0 without one."""
 
     @property
     def claimed(self) -> bool:
@@ -121,6 +123,8 @@ class Spec:
     """What figures look like, and the files that they are written to."""
     policy: Mapping[str, Any] | None = None
     """What the report holds the audit to."""
+    ladder: Mapping[str, str] = field(default_factory=dict)
+    """What the results of trained settings depend on, by folder, where the rungs of a ladder are shown (`config.recipe`)."""
 
     @cached_property
     def planned(self) -> Spec:

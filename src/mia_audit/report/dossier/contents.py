@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import math
 from collections.abc import Iterator, Mapping
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from mia_audit.errors import UserError
+from mia_audit.report.data.canaries import CANARIES, CanaryBound, canary_bound
 from mia_audit.report.data.find import find
 from mia_audit.report.data.findings import Finding, Findings
 from mia_audit.report.data.finished import PROVENANCE, finished, read_provenance
@@ -20,7 +20,7 @@ from mia_audit.storage.manifest import MANIFEST, SIGNATURE
 
 CARD, CARD_TEXT = "card.json", "card.md"
 LEDGER, VERDICTS, CONFIG, PAGE, ANSWERS = "ledger.json", "gate.json", "config.yaml", "dossier.html", "dossier.json"
-REPORT, CANARIES = "report.html", "canaries.csv"
+REPORT = "report.html"
 
 
 @dataclass(frozen=True)
@@ -53,16 +53,11 @@ class Contents:
         """The settings that the dossier is about."""
         return [one for one in self.findings.settings if self.setting in ("", one.setting.path)]
 
-    def canaries(self, finding: Finding) -> Iterator[tuple[list[dict[str, str]], str]]:
-        """Yield the bounds from canaries of a setting, where there are any, and the path of their file."""
-        name = f"{finding.setting.path}/{CANARIES}"
-        path = self.results.root / name
-        if path.is_file():
-            with path.open(encoding="utf-8", newline="") as file:
-                rows = list(csv.DictReader(file))
-            if not rows or not {"method", "epsilon", "delta", "canaries"} <= set(rows[0]):
-                raise UserError(f"{path}: damaged; expected what mia-audit canary-bounds writes")
-            yield rows, name
+    def canaries(self, finding: Finding) -> Iterator[tuple[CanaryBound, str]]:
+        """Yield the bound from canaries of a setting, where there is one, and the path of its file."""
+        bound = canary_bound(self.results.root / finding.setting.path)
+        if bound:
+            yield bound, f"{finding.setting.path}/{CANARIES}"
 
     def files(self) -> Iterator[tuple[Path, str]]:
         """Yield the files that are copied, each with its path in the dossier."""

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mia_audit.errors import UserError
+from mia_audit.report.data.canaries import CANARIES
 from mia_audit.report.data.finished import PROVENANCE
-from mia_audit.report.dossier.contents import ANSWERS, CANARIES, CONFIG, LEDGER, PAGE, REPORT, VERDICTS, Contents
+from mia_audit.report.dossier.contents import ANSWERS, CONFIG, LEDGER, PAGE, REPORT, VERDICTS, Contents
 from mia_audit.report.dossier.questions import answers
 from mia_audit.report.page.policy import policy
 from mia_audit.sanitise import html

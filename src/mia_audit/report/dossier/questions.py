@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from mia_audit.evaluation.bounds_table import ONE_RUN
 from mia_audit.report.data.findings import Finding
 from mia_audit.report.data.finished import PROVENANCE
 from mia_audit.report.data.provenance import guarantee
@@ -210,11 +209,10 @@ def _verified(contents: Contents) -> Answer:
             holds = "holds" if one.null.sound else "does not hold: the audit is not to be relied on"
             sentences.append(f"The null control of {one.setting.path} {holds}.")
         for canaries, name in contents.canaries(one):
-            best = max(float(row["epsilon"]) for row in canaries if row["method"] in ONE_RUN)
-            proved = f"prove ε {at_least(best)}" if best >= 0.01 else "prove no ε above 0"
-            number = count(int(canaries[0]["canaries"]), "canary", "canaries")
+            proved = f"prove ε {at_least(canaries.epsilon)}" if canaries.epsilon >= 0.01 else "prove no ε above 0"
+            number = count(canaries.canaries, "canary", "canaries")
             sentences.append(
-                f"{one.setting.path}: {number} in one training, trained as a release is, {proved} at δ = {power(float(canaries[0]['delta']))}."
+                f"{one.setting.path}: {number} in one training, trained as a release is, {proved} at δ = {power(canaries.delta)}."
             )
             sources.append(name)
     sentences.append(

@@ -16,6 +16,7 @@ from mia_audit.attacks.persons import NONE, PERSON
 from mia_audit.evaluation.files import Scored, read_scores
 from mia_audit.evaluation.summary import with_units
 from mia_audit.pools.groups import Grouping, read_groups
+from mia_audit.report.data.canaries import canary_bound
 from mia_audit.report.data.findings import Finding, estimate
 from mia_audit.report.data.provenance import guarantee
 from mia_audit.report.data.results import Results
@@ -194,6 +195,19 @@ def epsilon(case: Case) -> Iterator[Judged]:
     yield case.judged("lower bound on ε", verdict, _bound(case), f"at most {significant(claimed)}", bound.method)
 
 
+def canaries(case: Case) -> Iterator[Judged]:
+    """Judge the bound from canaries in one training of the setting, where the audit has one, against the ε that is claimed."""
+    setting = case.finding.setting
+    bound = canary_bound(case.results.root / setting.path) if case.policy.epsilon_below_claim else None
+    if bound is None or not setting.private:
+        return
+    verdict = Verdict.FAIL if bound.epsilon > float(setting.epsilon) else Verdict.PASS
+    value = f"{bound.epsilon:.3f} at δ = {bound.delta:g}"
+    note = f"{bound.canaries} canaries in one training, at a confidence of {bound.confidence:g}"
+    limit = f"at most {significant(float(setting.epsilon))}"
+    yield case.judged("lower bound on ε from canaries", verdict, value, limit, note)
+
+
 def _bound(case: Case) -> str:
     bound = case.finding.bound
     return f"{bound.epsilon:.3f} at δ = {bound.delta:g}" if bound else "unknown"
@@ -241,6 +255,6 @@ def accuracy(case: Case) -> Iterator[Judged]:
 
 CRITERIA: tuple[Callable[[Case], Iterator[Judged]], ...] = (
     *(leak, persons, groups, most_exposed),
-    *(epsilon, null_control, models, accuracy),
+    *(epsilon, canaries, null_control, models, accuracy),
 )
 """In the order of their lines."""

@@ -23,12 +23,13 @@ from mia_audit.report.page.tables import answer_table, attacks_layout, null_layo
 from mia_audit.report.page.vega import DRAW, bundle
 from mia_audit.report.tables.as_published import published_layout
 from mia_audit.report.tables.columns import estimate_cell
+from mia_audit.report.tables.ladder import ladder_layout
 from mia_audit.report.tables.layout import Cell, Column, Layout, text
 from mia_audit.report.tables.models import models_layout
 from mia_audit.report.tables.persons import persons_layout
 from mia_audit.report.tables.settings import present_channels, settings_layout
 from mia_audit.report.text.answer import TITLES, answer
-from mia_audit.report.text.cautions import cautions, readings
+from mia_audit.report.text.cautions import cautions, floors, readings
 from mia_audit.report.text.formatting import (
     capital,
     count,
@@ -89,10 +90,11 @@ def render(results: Results, findings: Findings, sources: Mapping[str, Any]) -> 
     level = f"{spec.confidence * 100:g}\u00a0%"
     null = null_layout(findings, level)
     models = models_layout(results, findings)
+    ladder = ladder_layout(results)
     published = published_layout(results, findings) if spec.as_published else None
     private = [finding for finding in findings.settings if finding.setting.private]
     gaps, unstable = gap_sentences(spec.gaps), unrepeatable_sentences(results)
-    facts = (*corrections(results), *readings(results), gaps, *unstable)
+    facts = (*corrections(results), *readings(results), *floors(results), gaps, *unstable)
     opening = (scope(results, findings), *facts)
     judged = _judged(results, findings) if spec.policy else []
     return template.render(
@@ -110,6 +112,7 @@ def render(results: Results, findings: Findings, sources: Mapping[str, Any]) -> 
                 "private": bool(private_studies),
                 "records": bool(exposed),
                 "models": bool(models),
+                "ladder": bool(ladder),
                 "published": bool(published),
                 "null": bool(null),
                 "policy": bool(judged),
@@ -133,6 +136,7 @@ def render(results: Results, findings: Findings, sources: Mapping[str, Any]) -> 
         explained=section(results, findings, interpreted, spec.confidence),
         exposed=exposed,
         models=models,
+        ladder=ladder,
         published=published,
         null=null,
         null_text=f"{null_sentence(findings.settings)} {null_ceiling(findings)}" if null else "",
@@ -193,6 +197,7 @@ def _contents(shown: Mapping[str, bool]) -> list[tuple[str, str]]:
         "private": "Private explanations",
         "records": "Most exposed",
         "models": "How many models",
+        "ladder": "Ladder",
         "published": "As published",
         "null": "Null control",
         "policy": "Policy",

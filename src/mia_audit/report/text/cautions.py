@@ -41,6 +41,19 @@ def readings(results: Results) -> list[str]:
     return [f"The {name} is derived from the {source}, {CLIPPED[source]}." for name, source in sorted(derived)]
 
 
+def floors(results: Results) -> list[str]:
+    """Say which test accuracy was asked of the first models, and of which settings."""
+    by_floor: dict[float, list[str]] = {}
+    for setting in results.spec.settings:
+        if setting.floor:
+            by_floor.setdefault(setting.floor, []).append(setting.path)
+    return [
+        f"Had the first model of a training job been below a test accuracy of {percent(floor)} (training.floor), the audit would"
+        f" have stopped: {joined(paths)}."
+        for floor, paths in sorted(by_floor.items())
+    ]
+
+
 CLIPPED = {
     "loss": "a loss of 0 counting as the smallest positive one",
     "probability": "0 and 1 counting as the closest other probabilities",

@@ -1,0 +1,37 @@
+"""The bound on ε from canaries in one training of a setting, as the workflow wrote it (docs/canaries.md)."""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import dataclass
+from pathlib import Path
+
+from mia_audit.errors import UserError
+
+CANARIES = "canaries.csv"
+METHOD = "one-run-f-dp"
+"""The bound that is quoted: it assumes no more than fair coins, and is one, so that it holds at its confidence."""
+
+
+@dataclass(frozen=True)
+class CanaryBound:
+    """A lower bound on ε at δ, at a confidence, and the number of canaries that it is from."""
+
+    epsilon: float
+    delta: float
+    confidence: float
+    canaries: int
+
+
+def canary_bound(folder: Path) -> CanaryBound | None:
+    """Return the bound in a setting's folder, None where no canaries were asked for; UserError where the file is damaged."""
+    path = folder / CANARIES
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            (row,) = [row for row in csv.DictReader(file) if row.get("method") == METHOD]
+        epsilon, delta, confidence = (float(row[name]) for name in ("epsilon", "delta", "confidence"))
+        return CanaryBound(epsilon, delta, confidence, int(row["canaries"]))
+    except FileNotFoundError:
+        return None
+    except (OSError, KeyError, TypeError, ValueError):
+        raise UserError(f"{path}: damaged; expected what mia-audit canary-bounds writes") from None

@@ -1,0 +1,64 @@
+"""The ladder: what the audit found with fewer models, and why it went on or stopped."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from mia_audit.report.data.results import Results
+from mia_audit.report.tables.layout import Cell, Column, Layout, laid_out
+from mia_audit.report.text.formatting import count, fixed, rate
+
+SCREEN = (
+    "A screen is of the first model, alone or with one or two others as references: what it finds is a leak, "
+    "and that it finds none is no evidence of safety."
+)
+HELD = (
+    "The intervals of larger rungs are wider than the usual ones: they hold at all rungs together, so that the audit could stop "
+    "at any of them."
+)
+PRICES = "The next rung is priced by what the jobs had taken, in seconds of one process."
+
+
+def ladder_layout(results: Results) -> Layout | None:
+    """Lay out a row per rung, attack and metric for the page; None where no ladder was climbed."""
+    rungs = results.rungs
+    if rungs is None:
+        return None
+    columns = [
+        (Column("Models"), lambda row: str(row["models"])),
+        (Column("Setting", number=False), lambda row: row["setting"]),
+        (Column("Attack", number=False), _attack),
+        (Column("Metric", number=False), _metric),
+        (Column("Found"), _found),
+        (Column("Asked"), lambda row: "–" if row["asked"] is None else f"± {row['asked']:g}"),
+        (Column("Conclusion", number=False, wide=True), lambda row: row["decision"] or "–"),
+        (Column("Next rung", number=False), _next),
+    ]
+    rows = sorted(rungs.iter_rows(named=True), key=lambda row: row["models"])
+    return Layout(**laid_out(columns, rows), caption=f"{SCREEN} {HELD} {PRICES}")
+
+
+def _attack(row: Mapping[str, Any]) -> Cell:
+    reads = f"{row['signal']}, {row['likelihood']}" if row["likelihood"] != "none" else row["signal"]
+    scored = "" if row["scored"] in (None, 1.0) else f"of {row['scored']:.0%} of the records"
+    return Cell(row["attack"], (f"on {reads}", scored))
+
+
+def _metric(row: Mapping[str, Any]) -> str:
+    name = str(row["metric"])
+    return f"TPR at {rate(float(name.removeprefix('tpr_at_')))}" if name.startswith("tpr_at_") else "AUC"
+
+
+def _found(row: Mapping[str, Any]) -> Cell:
+    if row["mean"] is None:
+        return Cell("–")
+    known = None not in (row["low"], row["high"])
+    return Cell(fixed(row["mean"]), (f"{fixed(row['low'])} to {fixed(row['high'])}",) if known else ())
+
+
+def _next(row: Mapping[str, Any]) -> str:
+    if row["more"] is None:
+        return "–"
+    price = "" if row["seconds"] is None else f", {row['seconds']:,.0f} s"
+    return f"{count(row['more'], 'more model')}{price}"

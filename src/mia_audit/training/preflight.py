@@ -1,0 +1,27 @@
+"""Stop a training after its first epoch, which its checkpoint keeps: what that takes is known before many models are trained."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TypeVar
+
+from mia_audit.training.task import TrainingTask
+
+Trained = TypeVar("Trained")
+
+
+class FirstEpochTrained(Exception):
+    """The first epoch of a training is over, and a step of the second one has been taken."""
+
+
+def first_epoch_of(train: Callable[[TrainingTask], Trained]) -> Callable[[TrainingTask], Trained]:
+    """Return `train` such that it raises FirstEpochTrained in a second epoch; a learner without epochs trains the whole model."""
+
+    def run(task: TrainingTask) -> Trained:
+        def progress(records: int, epoch: int) -> None:
+            if epoch > 1:
+                raise FirstEpochTrained
+            task.progress(records, epoch)
+
+        return train(replace(task, progress=progress))
+
+    return run

@@ -1,0 +1,108 @@
+"""What can never fit is refused before it runs."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mia_audit.config.load import parse
+from mia_audit.config.schema import Audit
+from mia_audit.errors import UserError
+from mia_audit.planning import limits, requests
+from mia_audit.runtime import memory_limits
+
+CONFIG: dict[str, Any] = {
+    "audit": "tiny",
+    "datasets": {"breast_cancer": {"records": 500}},
+    "membership": {"models": 10},
+    "architectures": {"mlp": {}},
+    "mechanisms": {"none": {}, "dp-sgd": {"epsilon": [8, 2]}},
+    "training": {"batch": 100},
+    "compute": {"micro_batch": 64},
+}
+METADATA = {"parameters": 20_000_000, "stored_bytes": 80_000_000, "activation_bytes": 40_000_000}
+
+
+@pytest.fixture
+def refuse(tmp_path: Path) -> Callable[[int | None], None]:
+    """Describe a model whose records keep 40 MB each, and check it against a limit in megabytes."""
+    group = tmp_path / "breast_cancer" / "mlp"
+    group.mkdir(parents=True)
+    (group / "architecture.json").write_text(json.dumps(METADATA))
+
+    def run(megabytes: int | None, **config: Any) -> None:
+        limits.write(tmp_path / "specs" / limits.FILE, CONFIG | config, megabytes)
+        limits.refuse(tmp_path / "specs" / limits.FILE, tmp_path)
+
+    return run
+
+
+def test_a_model_that_fits_no_machine_is_refused_with_the_batch_that_fits(refuse: Callable[..., None]) -> None:
+    with pytest.raises(UserError) as caught:
+        refuse(3000)
+    # 700 of the process, 4 × 80 of weights and optimizer, 2 × 4 × 80 of per-record gradients, and 40 a record
+    assert str(caught.value) == (
+        "architectures.mlp: training under dp-sgd takes about 4,220 MB with compute.micro_batch: 64, but jobs may have 3,000 MB:"
+        " set compute.micro_batch: 32, or state the memory of a larger machine or node in compute.memory_mb"
+    )
+    refuse(3000, compute={"micro_batch": 32})
+    refuse(4220)
+    refuse(None)
+
+
+def test_a_model_that_no_batch_makes_fit_is_too_large(refuse: Callable[..., None]) -> None:
+    with pytest.raises(UserError, match=r"no compute\.micro_batch makes it fit: choose a smaller model"):
+        refuse(900)
+
+
+def test_models_of_an_earlier_config_or_of_somebody_else_are_not_judged(
+    refuse: Callable[..., None], tmp_path: Path
+) -> None:
+    refuse(900, architectures={"other": {"model": "mlp"}})
+    (tmp_path / "breast_cancer" / "mlp" / "architecture.json").write_text(json.dumps({"learner": "script"}))
+    refuse(900)
+
+
+def test_a_further_attempt_asks_for_no_more_than_there_is(tmp_path: Path) -> None:
+    described = tmp_path / "architecture.json"
+    described.write_text(json.dumps(METADATA))
+    audit = parse(Audit, CONFIG, "tiny.yaml")
+    asked = [requests.explaining_memory(audit, str(described), attempt, limit=6000) for attempt in (1, 2, 3)]
+    assert asked == [3340, 6000, 6000]
+
+
+def test_models_and_signals_that_do_not_fit_the_disk_are_refused(tmp_path: Path) -> None:
+    audit, group = parse(Audit, CONFIG, "tiny.yaml"), tmp_path / "breast_cancer" / "mlp"
+
+    def check(free: float, records: int = 0) -> None:
+        usage = (10**12, 0, int(free))
+        limits.refuse_full_disk(audit, "breast_cancer", "mlp", METADATA, group, records, lambda _: usage)
+
+    check(30 * 80e6)
+    with pytest.raises(UserError) as caught:
+        check(30 * 80e6 - 1)
+    assert str(caught.value).startswith(
+        "architectures.mlp on breast_cancer: 30 models, 0 of them there, take 2.4 GB more with their signals, but 2.4 GB are free at "
+    )
+    with pytest.raises(UserError):
+        check(30 * 80e6, records=500)
+    (group / "none-epsinf" / "models" / "shadow-3").mkdir(parents=True)
+    check(29 * 80e6)
+
+
+def test_the_memory_of_this_machine_and_of_a_cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    whole = memory_limits.machine_memory()
+    assert whole > 100
+    monkeypatch.setattr(memory_limits, "CGROUP", tmp_path / "memory.max")
+    (tmp_path / "memory.max").write_text("64000000\n")
+    assert memory_limits.machine_memory() == 64
+    (tmp_path / "memory.max").write_text("max\n")
+    assert memory_limits.machine_memory() == whole or not Path("/sys/fs/cgroup/memory.max").exists()
+    (tmp_path / "sinfo").write_text("#!/bin/sh\nprintf '3000 \\n16000+\\n8000\\n'\n")
+    (tmp_path / "sinfo").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert memory_limits.node_memory() == 16000
+    (tmp_path / "sinfo").unlink()
+    assert memory_limits.node_memory() is None
