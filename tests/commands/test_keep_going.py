@@ -170,7 +170,7 @@ def test_tables_and_report_say_what_is_missing(audited: Path) -> None:
     assert kept["left_out"].startswith("1 model (1) diverged in epoch ")
     assert lost["models"] is None
     assert lost["left_out"].startswith("6 models (0, 1, 2, 3, 4 and 5) diverged in epoch 1: ")
-    page = (audited / "report.html").read_text()
+    page = (audited / "report.html").read_text().replace("\u00a0", " ")
     assert f"Left out of toy, net, none at ε = inf: {kept['left_out']}." in page
     assert "this setting is missing from all that follows" in page
     assert "Left out of toy, net, hot at" in (audited / "tables" / "settings.tex").read_text()

@@ -132,6 +132,11 @@ def test_the_page_shows_both_and_names_persons(judged: Path) -> None:
     assert "ranks a person who was trained on above one who was not" in page
     table = tables["persons"](results, findings)
     assert table["aggregate"].to_list()[:2] == ["none", "sum"]
+    exposure = tables["exposure"](results, findings)
+    persons, records = (exposure.filter(unit=unit) for unit in ("person", "record"))
+    assert persons["record"].null_count() == len(persons) == PERSONS
+    assert set(records["person"]) == set(persons["person"]) and records["record"].n_unique() == len(records)
+    assert [frame["rank"].to_list()[:2] for frame in (persons, records)] == [[1, 2], [1, 2]]
 
 
 def test_bounds_and_comparisons_go_by_persons(judged: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

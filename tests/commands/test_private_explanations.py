@@ -129,7 +129,7 @@ def test_queries_from_scratch_at_equal_loss(audit, finished):
 
 
 def test_the_page_says_what_explanations_miss_and_cost(finished):
-    page = (finished / "attacked" / "report.html").read_text()
+    page = (finished / "attacked" / "report.html").read_text().replace("\u00a0", " ")
     for told in (
         "Explanations of forest at ε = 1 each (δ = 10⁻⁶) miss the best fit by",
         "one record&#39;s term taken out of the explanation set, the number of records being public",
@@ -145,7 +145,7 @@ def test_the_page_says_what_explanations_miss_and_cost(finished):
 
 
 def test_a_study_without_attacks_has_a_page_of_its_own(finished):
-    page = (finished / "alone" / "report.html").read_text()
+    page = (finished / "alone" / "report.html").read_text().replace("\u00a0", " ")
     assert 'class="conclusion">Explanations of forest at ε = 1 each' in page
     assert "No membership was attacked here." in page
     assert 'id="settings"' not in page and 'id="attacks"' not in page and "AUC" not in page

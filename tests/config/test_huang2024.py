@@ -5,6 +5,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from mia_audit.config.load import load_audit
+
 FOLDER = Path(__file__).parents[2] / "config" / "huang2024"
 CONFIGS = {path.stem: yaml.safe_load(path.read_text(encoding="utf-8")) for path in FOLDER.glob("*.yaml")}
 FULL = [name for name in CONFIGS if f"{name}-smoke" in CONFIGS]
@@ -29,5 +31,12 @@ def test_a_smoke_test_has_the_mechanisms_and_explanations_of_its_audit(name: str
 
 
 @pytest.mark.parametrize("name", [name for name in CONFIGS if not name.endswith("-smoke")])
-def test_the_learning_rate_is_that_of_the_authors_code(name: str) -> None:
-    assert CONFIGS[name]["training"]["learning_rate"] == 5e-4
+def test_models_learn_as_by_the_authors_code_or_stop_the_audit(
+    name: str,
+) -> None:
+    audit = load_audit(FOLDER / f"{name}.yaml")
+    assert audit.training.learning_rate == 5e-4
+    training = audit.mechanisms["none"].training
+    assert training is not None and training.floor is not None
+    floors = training.floor if isinstance(training.floor, dict) else dict.fromkeys(audit.datasets, training.floor)
+    assert floors.keys() == audit.datasets.keys() and min(floors.values()) >= 0.6

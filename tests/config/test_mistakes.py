@@ -77,6 +77,14 @@ CONFIGS = {
         "explainers.explain.0: input should be 'logit' or 'probability'",
     ),
     "an attack that is none": ("attacks: {methods: [lira]}", "unknown attack 'lira': did you mean 'loss-lira'?"),
+    "a label of nothing": (
+        "report: {labels: {settings: {dp-sgd-eps4: ours}}}",
+        "report.labels.settings.dp-sgd-eps4: unknown: known: none, none-epsinf",
+    ),
+    "a label twice": (
+        "mechanisms: {dp-sgd: {epsilon: [2, 8]}}\nreport: {labels: {settings: {dp-sgd-eps2: ours, dp-sgd-eps8: ours}}}",
+        "report.labels.settings: 'ours' is given twice",
+    ),
     "a likelihood that is none": (
         "attacks: {likelihoods: [gaussian]}",
         "attacks.likelihoods.0: input should be 'blend'",

@@ -312,3 +312,16 @@ def test_a_pool_depends_on_what_its_files_hold_and_not_on_their_dates(
     assert specs.PoolSpec.of(audit, "people").path(tmp_path) == before
     path.write_text("age,label\n1.5,a\n9.5,b\n")
     assert specs.PoolSpec.of(audit, "people").path(tmp_path) != before
+
+
+def test_labels_are_by_mechanism_or_by_mechanism_and_epsilon() -> None:
+    labels = {
+        "datasets": {"digits": "Digits"},
+        "settings": {"dp-sgd": "DP-SGD", "dp-sgd-eps2": "ours", "none": "plain"},
+    }
+    mechanisms = {"none": {}, "dp-sgd": {"epsilon": [8, 2]}}
+    settings = report_specs.reported_settings(audit(mechanisms=mechanisms, report={"labels": labels}))
+    assert {one.dataset_label for one in settings if one.dataset == "digits"} == {"Digits"}
+    found = {f"{one.mechanism}-eps{one.epsilon}": (one.label, one.mechanism_label) for one in settings}
+    assert found["none-epsinf"] == ("plain", "plain")
+    assert found["dp-sgd-eps8"] == ("", "DP-SGD") and found["dp-sgd-eps2"] == ("ours", "DP-SGD")

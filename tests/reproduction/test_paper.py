@@ -4,6 +4,7 @@ import io
 import math
 from contextlib import redirect_stdout
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ import pytest
 from mia_audit.cli import main
 from mia_audit.config import expand
 from mia_audit.config.load import load_audit
+from mia_audit.config.schema import Audit
 from mia_audit.evaluation.authors_read_out import authors_read_out
 from mia_audit.report.data.finished import finished
 from mia_audit.reproduction.measured import Measured, difference
@@ -77,12 +79,12 @@ def test_tables_and_figures_are_filled_as_far_as_results_go(written: tuple[Path,
     counts = ("1: 6 of 96", "2: 3 of 60", "3: 9 of 12", "5: 2 of 22", "8: 2 of 30", "9: 3 of 48")
     assert filled == [f"Table {count}" for count in counts]
     assert {"Figure 1a: drawn.", "Figure 7: no results for any panel."} < set(said)
-    assert any(line.startswith("Table 6: two-sample t-tests") for line in said)
+    assert "Table 6: 3 of 33 tests. VAR-LRT less the threshold, paired." in said
     commands = [line for line in said if line.startswith("missing: ")]
     datasets = ("cifar10", "cifar100", "food101", "gtsrb", "svhn")
     assert commands == [f"missing: snakemake --cores all --configfile config/huang2024/{one}.yaml" for one in datasets]
     names = {path.name for path in folder.iterdir()}
-    assert {f"table_{table}.{suffix}" for table in "123589" for suffix in ("csv", "tex")} < names
+    assert {f"table_{table}.{suffix}" for table in "1235689" for suffix in ("csv", "tex")} < names
     figures = {name for name in names if name.startswith("figure_")}
     assert figures == {f"figure_1a.{suffix}" for suffix in ("pdf", "svg", "png")}
     latex = (folder / "table_2.tex").read_text()
@@ -109,6 +111,25 @@ def test_a_cell_has_the_papers_procedure_its_exact_scores_and_ours(
     assert loss["our_attack"] == "loss-lira (pooled)" and loss["alike_mean"] == pytest.approx(
         loss["exact_mean"], abs=2e-3
     )
+
+
+def test_attacks_are_compared_over_the_same_targets(audit: Path, written: tuple[Path, list[str]]) -> None:
+    folder, _ = written
+    table = pl.read_csv(folder / "table_6.csv")
+    (row,) = table.filter(dataset="cifar10", explainer="ixg", metric="auc").iter_rows(named=True)
+    assert (row["printed_t"], row["printed_p"], row["targets"]) == (29.013, 1.534e-38, MODELS)
+    metrics = finished(audit).metrics[0].filter(pl.col("signal") == "ixg_variance", ~pl.col("null_control"))
+    values = {
+        (attack, likelihood): metrics.filter(attack=attack, likelihood=likelihood).sort("target")["auc"].to_numpy()
+        for attack, likelihood in (("threshold", "none"), ("authors-lrt", "none"), ("var-lrt", "pooled"))
+    }
+    for name, attack in (("exact", ("authors-lrt", "none")), ("ours", ("var-lrt", "pooled"))):
+        gaps = values[attack] - values["threshold", "none"]
+        assert row[f"{name}_difference"] == pytest.approx(gaps.mean())
+        assert row[f"{name}_low"] < gaps.mean() < row[f"{name}_high"] and 0 <= row[f"{name}_p"] <= 1
+    assert "svhn.yaml" in table.filter(dataset="svhn")["command"][0] and len(table) == 33
+    latex = (folder / "table_6.tex").read_text()
+    assert "29.013" in latex and "config/huang2024/svhn.yaml" in latex
 
 
 def test_a_threshold_is_read_exactly(audit: Path) -> None:
@@ -141,17 +162,22 @@ def test_every_cell_of_a_table_has_its_place_and_a_config_that_trains_it(name: s
     cells = printed_cells(name)
     assert {cell.table for cell in cells} == set(known.shapes)
     assert len({(cell.table, cell.key) for cell in cells}) == len(cells) == count
-    panels = [place for shown in known.figures.values() for panel in shown for place in panel.curves.values()]
     for dataset, path in known.configs.items():
-        audit = load_audit(ROOT / path)
+        audit = _audit(path)
         settings = {
             (one.architecture, one.mechanism, one.epsilon) for one in expand.settings(audit) if one.dataset == dataset
         }
         needed = [cell.key for cell in cells if cell.key.dataset == dataset and cell.mean is not None]
         assert {(key.architecture, key.mechanism, key.epsilon) for key in needed} <= settings
-        drawn = [
-            (where[1], "none" if where[2] == "inf" else "dp-sgd", where[2]) for where in panels if where[0] == dataset
-        ]
-        assert set(drawn) <= settings
-        explained = {key.explainer for key in needed} | {where[3] for where in panels if where[0] == dataset}
-        assert explained <= {"", *audit.explainers.methods}
+        assert {key.explainer for key in needed} <= {"", *audit.explainers.methods}
+    for panel in (panel for shown in known.figures.values() for panel in shown):
+        (dataset, *_) = next(iter(panel.curves.values()))
+        audit = _audit(panel.config or known.configs[dataset])
+        everywhere = {(one.dataset, one.architecture, one.mechanism, one.epsilon) for one in expand.settings(audit)}
+        assert {place[:4] for place in panel.curves.values()} <= everywhere, panel.title
+        assert {place[4] for place in panel.curves.values()} <= {*audit.explainers.methods}
+
+
+@cache
+def _audit(path: str) -> Audit:
+    return load_audit(ROOT / path)

@@ -103,7 +103,7 @@ def test_an_audit_of_a_forest_a_script_and_a_command_ends_in_a_report(foreign: A
     assert found["forest", "none"]["output_auc_mean"] > 0.7 and found["tool", "none"]["output_auc_mean"] > 0.9
     assert found["mine", "own"]["accountant"] == "claimed" and found["mine", "own"]["delta"] == 1e-3
     assert found["mine", "none"]["explanation_signal"].startswith("own:difference")
-    page = (foreign.results / "report.html").read_text()
+    page = (foreign.results / "report.html").read_text().replace("\u00a0", " ")
     assert "own at a claimed ε = 2" in page and "what the user's own code claims" in page.replace("&#39;", "'")
     assert "Who bears the risk" in page
     groups = pl.read_csv(foreign.results / "tables" / "groups.csv")

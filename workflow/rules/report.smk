@@ -28,6 +28,7 @@ rule tables:
     input:
         files_of(SETTINGS, "metrics.parquet"),
         GROUPED,
+        files_of(SETTINGS, "scores.parquet"),
         files_of(TRAINED, "training.parquet"),
         MEASURES,
         CURVES,
@@ -42,6 +43,8 @@ rule tables:
         "<results>/logs/tables.log",
     conda:
         "../../envs/environment.yaml"
+    resources:
+        mem_mb=lambda w, attempt: attempt * requests.report_memory(AUDIT),
     params:
         usage=f"{results}/benchmarks/tables.tsv",
         spec=lambda w: spec(report_specs.ReportSpec.of),

@@ -16,6 +16,7 @@ def run(options: argparse.Namespace) -> None:
     from mia_audit.report.data.finished import finished
     from mia_audit.report.figures.style import paper_style, save
     from mia_audit.report.tables.layout import latex
+    from mia_audit.reproduction import paper_tests
     from mia_audit.reproduction.measured import Measured
     from mia_audit.reproduction.paper_figures import CAPTION, roc_panels
     from mia_audit.reproduction.paper_tables import frame, layout, rows
@@ -33,9 +34,15 @@ def run(options: argparse.Namespace) -> None:
         filled = sum(len(row.found.alike) > 0 for row in own)
         missing |= {row.command for row in own if not len(row.found.alike) and row.printed.mean is not None}
         print(f"Table {name}: {filled} of {len(own)} cells. {shape.title}.")
+    if chosen.tests:
+        tests = paper_tests.frame(chosen, paper_tests.printed_tests(options.paper), measured)
+        write_text(options.out / f"table_{chosen.tests}.csv", csv(tests))
+        write_text(options.out / f"table_{chosen.tests}.tex", latex(paper_tests.layout(tests)))
+        filled = len(tests) - tests["targets"].null_count()
+        print(f"Table {chosen.tests}: {filled} of {len(tests)} tests. VAR-LRT less the threshold, paired.")
     with paper_style():
         for name, panels in chosen.figures.items():
-            figure = roc_panels(panels, measured, printed)
+            figure = roc_panels(chosen, panels, measured, printed)
             if figure is not None:
                 save(figure, options.out, f"figure_{name}", CAPTION)
             print(f"Figure {name}: {'drawn' if figure is not None else 'no results for any panel'}.")

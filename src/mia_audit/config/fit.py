@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from mia_audit.config import expand
 from mia_audit.config.schema import Audit
 from mia_audit.errors import UserError, suggest
+from mia_audit.explain.catalogue import EXPLANATION_SETS
 from mia_audit.explain.model_kinds import kind_of
 from mia_audit.learners.naming import BUILT_IN
 from mia_audit.pools import pools
@@ -20,7 +22,7 @@ def check_fit(audit: Audit, where: str) -> None:
     """Raise UserError, which names the file `where` and the keys, for the first things that do not fit."""
     try:
         headers = {name: _header(name, section) for name, section in audit.datasets.items()}
-        mistakes = [*_models(audit, headers), *_batches(audit, headers)]
+        mistakes = [*_models(audit, headers), *_batches(audit, headers), *_labels(audit)]
     except UserError as error:
         raise UserError(f"{where}: {error}") from None
     if mistakes:
@@ -115,3 +117,23 @@ def _training_set(audit: Audit, section: Dataset, header: Header) -> int | None:
     if design.design == "half":
         return records // 2
     return records if design.share is None else max(1, round(design.share * records))
+
+
+def _labels(audit: Audit) -> Iterator[str]:
+    """Name labels of what the audit does not have, and those given twice."""
+    given = audit.report.labels.model_dump()
+    if not any(given.values()):
+        return
+    settings = expand.settings(audit)
+    known = {
+        "datasets": {one.dataset.removesuffix(EXPLANATION_SETS) for one in settings},
+        "architectures": {one.architecture for one in settings},
+        "settings": {name for one in settings for name in (one.mechanism, f"{one.mechanism}-eps{one.epsilon}")},
+    }
+    for kind, labels in given.items():
+        where = f"report.labels.{kind}"
+        yield from (
+            f"{where}.{name}: unknown: {suggest(name, known[kind])}" for name in labels if name not in known[kind]
+        )
+        twice = {label for label in labels.values() if list(labels.values()).count(label) > 1}
+        yield from (f"{where}: '{label}' is given twice; readers could not tell them apart" for label in sorted(twice))

@@ -34,12 +34,16 @@ class StudiedSetting(Section):
     mechanism: str
     epsilon: Epsilon
     trained: bool = True
+    label: str = ""
+    architecture_label: str = ""
+    mechanism_label: str = ""
 
 
 class Study(PrivateExplanations):
     """A study of private explanations, and the settings among its black boxes."""
 
     settings: tuple[StudiedSetting, ...]
+    dataset_label: str = ""
 
 
 def studies(audit: Audit) -> dict[str, Study]:
@@ -50,7 +54,8 @@ def studies(audit: Audit) -> dict[str, Study]:
 def _study(audit: Audit, dataset: str) -> Study:
     section = audit.private_explanations[dataset].model_dump(exclude={"architectures"})
     explained = expand.explained_settings(audit, dataset).items()
-    return Study(**section, settings=tuple(StudiedSetting(name=name, **asdict(one)) for name, one in explained))
+    settings = tuple(StudiedSetting(name=name, **asdict(one), **_setting_labels(audit, one)) for name, one in explained)
+    return Study(**section, settings=settings, dataset_label=audit.report.labels.datasets.get(dataset, ""))
 
 
 class ExplanationSets(Section):
@@ -93,6 +98,11 @@ class ReportedSetting(Section):
     """Test accuracy that the first model of every training job had to reach."""
     folder: str = ""
     """Below the results; {dataset}/{architecture}/{mechanism}-eps{epsilon} when left out."""
+    label: str = ""
+    """What readers call it instead of its mechanism and ε; names are shown where labels are left out."""
+    dataset_label: str = ""
+    architecture_label: str = ""
+    mechanism_label: str = ""
 
 
 def reported_settings(audit: Audit) -> list[ReportedSetting]:
@@ -101,9 +111,28 @@ def reported_settings(audit: Audit) -> list[ReportedSetting]:
     pools = [audit.datasets.get(setting.dataset) for setting in described]
     told = [{"by_person": pool.by_person, "grouped": bool(pool.groups)} if pool else {} for pool in pools]
     return [
-        setting.model_copy(update={key: True for key, value in facts.items() if value})
+        setting.model_copy(update={key: True for key, value in facts.items() if value} | _labels(audit, setting))
         for setting, facts in zip(described, told, strict=True)
     ]
+
+
+def _labels(audit: Audit, setting: ReportedSetting) -> dict[str, str]:
+    """Return what readers call a setting; a finished model stays one, however it was trained."""
+    labels = audit.report.labels
+    pool = setting.dataset.removesuffix(EXPLANATION_SETS)
+    dataset = labels.datasets.get(pool, "")
+    shown = f"{dataset}, explained" if dataset and pool != setting.dataset else dataset
+    named = {"dataset_label": shown, **_setting_labels(audit, setting)}
+    return named | {"label": ""} if setting.finished else named
+
+
+def _setting_labels(audit: Audit, setting: ReportedSetting | expand.Setting) -> dict[str, str]:
+    labels = audit.report.labels
+    mechanism = labels.settings.get(setting.mechanism, "")
+    alone = setting.epsilon == "inf"
+    own = labels.settings.get(f"{setting.mechanism}-eps{setting.epsilon}", mechanism if alone else "")
+    architecture = labels.architectures.get(setting.architecture, "")
+    return {"label": own, "architecture_label": architecture, "mechanism_label": mechanism}
 
 
 def _reported(audit: Audit, setting: expand.Setting) -> ReportedSetting:

@@ -20,6 +20,23 @@ class Figures(Section):
     """Files that every figure is written to, beside its data (CSV)."""
 
 
+Label = Annotated[str, StringConstraints(min_length=1, max_length=60, strip_whitespace=True, pattern=r"^[^\r\n]+$")]
+
+
+class Labels(Section):
+    """What readers call settings, data sets and architectures: in titles, legends, printed tables and sentences.
+
+    Files, CSV tables and the shown config keep the names of the config.
+    """
+
+    datasets: dict[str, Label] = Field({})
+    """By the name of a data set."""
+    architectures: dict[str, Label] = Field({})
+    """By the name of an architecture; of a sweep, by that of each of its models."""
+    settings: dict[str, Label] = Field({})
+    """By mechanism, to which ε is added (`dp-sgd: DP-SGD`), or by mechanism and ε (`dp-sgd-eps8: our method`); completes *with …*."""
+
+
 class Report(Section):
     """What the report shows."""
 
@@ -28,6 +45,7 @@ class Report(Section):
     exposed: int = Field(8, ge=0)
     """How many of the most exposed records are shown."""
     figures: Figures = Figures()
+    labels: Labels = Labels()
     show_records: bool = True
     """`false`: no record is shown, neither the most exposed ones nor maps of their explanations, so that the page can be handed on."""
     policy: FilePath = ""

@@ -80,25 +80,51 @@ class Measured:
         alike = self._as_read(place, signal)[READ.index(key.metric)] if len(exact) else np.empty(0)
         return Found(alike, exact, ours, f"{key.attack} ({results.spec.likelihood})" if len(ours) else "")
 
-    def scored(self, dataset: str, architecture: str, epsilon: str, signal: str, attack: str) -> Scored | None:
+    def scored(self, place: Place, signal: str, attack: str) -> Scored | None:
         """Return the scores of an attack without likelihoods on a signal; None where there are none."""
-        place = (dataset, architecture, "none" if epsilon == "inf" else "dp-sgd", float(epsilon))
         if place not in self._settings or not len(self._metric(place, attack, signal, "auc", "none")):
             return None
         results, index = self._settings[place]
         return results.scored(results.spec.settings[index], attack, signal, "none")
 
+    def over_threshold(self, key: Key) -> tuple[OverTargets | None, OverTargets | None]:
+        """Return a metric less the threshold's on the same signal over the same targets: of the paper's score, and of ours.
+
+        Both are read exactly; None where either is not known.
+        """
+        place, signal = place_of(key), signal_of(key)
+        if place not in self._settings:
+            return None, None
+        results, _ = self._settings[place]
+        threshold = self._over(place, "threshold", signal, key.metric, "none")
+        theirs = self._over(place, AUTHORS, signal, key.metric, "none")
+        ours = self._over(place, key.attack, signal, key.metric, results.spec.likelihood)
+        one, other = (None if not (found and threshold) else found.minus(threshold) for found in (theirs, ours))
+        return one, other
+
+    def _over(self, place: Place, attack: str, signal: str, metric: str, likelihood: str) -> OverTargets | None:
+        rows = self._rows(place, attack, signal, likelihood)
+        known = len(rows) > 1 and metric in rows.columns and not rows[metric].null_count()
+        return OverTargets.of(rows, metric) if known else None
+
     def _metric(self, place: Place, attack: str, signal: str, metric: str, likelihood: str) -> Values:
-        results, index = self._settings[place]
-        rows = of_aggregate(results.metrics[index], "none").filter(
-            pl.col("attack") == attack,
-            pl.col("signal") == signal,
-            pl.col("likelihood") == likelihood,
-            ~pl.col("null_control"),
-        )
+        rows = self._rows(place, attack, signal, likelihood)
         if metric not in rows.columns or rows[metric].null_count():
             return np.empty(0)
-        return rows.sort("target")[metric].to_numpy()
+        return rows[metric].to_numpy()
+
+    def _rows(self, place: Place, attack: str, signal: str, likelihood: str) -> pl.DataFrame:
+        results, index = self._settings[place]
+        return (
+            of_aggregate(results.metrics[index], "none")
+            .filter(
+                pl.col("attack") == attack,
+                pl.col("signal") == signal,
+                pl.col("likelihood") == likelihood,
+                ~pl.col("null_control"),
+            )
+            .sort("target")
+        )
 
     def _as_read(self, place: Place, signal: str) -> Float[np.ndarray, "3 K"]:
         """Return the metrics of `READ` of every target, as the authors' code reads them off their score's curve."""

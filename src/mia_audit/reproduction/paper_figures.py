@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from mia_audit.reproduction.papers import Panel, Printed
+    from mia_audit.reproduction.papers import Panel, Paper, Printed
 
 FPRS = {"tpr_at_fpr_0.001": 0.001, "tpr_at_fpr_0.01": 0.01}
 
@@ -27,10 +27,16 @@ CAPTION = (
 )
 
 
-def roc_panels(panels: Sequence[Panel], measured: Measured, printed: Sequence[Printed]) -> Figure | None:
-    """Draw a figure's panels, those without any results with a sentence; None where none has any."""
+def roc_panels(paper: Paper, panels: Sequence[Panel], measured: Measured, printed: Sequence[Printed]) -> Figure | None:
+    """Draw a figure's panels, those without any results as the config that trains them; None where none has any."""
     figure, cells = panel_grid(1, len(panels), height=2.2)
     drawn = [_draw(axes, panel, measured, printed) for axes, panel in zip(cells[0], panels, strict=True)]
+    for axes, panel, known in zip(cells[0], panels, drawn, strict=True):
+        if not known:
+            (dataset, *_) = next(iter(panel.curves.values()))
+            axes.set_axis_off()
+            config = panel.config or paper.configs[dataset]
+            axes.text(0.5, 0.5, f"no results\n{config}", ha="center", va="center", fontsize=6)
     return figure if any(drawn) else None
 
 
@@ -39,8 +45,9 @@ def _draw(axes: Axes, panel: Panel, measured: Measured, printed: Sequence[Printe
     attack = "threshold" if panel.attack == "threshold" else AUTHORS
     lowest = 1e-3
     for (label, place), colour in zip(panel.curves.items(), PALETTE, strict=False):
-        dataset, architecture, epsilon, explainer = place
-        scored = measured.scored(dataset, architecture, epsilon, f"{explainer}_{SUMMARIES[panel.attack]}", attack)
+        dataset, architecture, mechanism, epsilon, explainer = place
+        signal = f"{explainer}_{SUMMARIES[panel.attack]}"
+        scored = measured.scored((dataset, architecture, mechanism, float(epsilon)), signal, attack)
         if scored is None:
             continue
         grid = log_grid(int((~scored.member).sum(axis=0).max()))
@@ -49,15 +56,14 @@ def _draw(axes: Axes, panel: Panel, measured: Measured, printed: Sequence[Printe
         axes.plot(grid, np.where(mean > 0, mean, np.nan), color=colour, drawstyle="steps-post", label=label)
         for cell in printed:
             key = cell.key
-            own = (key.dataset, key.architecture, key.epsilon, key.explainer, key.attack) == (*place, panel.attack)
+            where = (key.dataset, key.architecture, key.mechanism, key.epsilon, key.explainer)
+            own = (*where, key.attack) == (*place, panel.attack)
             if own and key.metric in FPRS and cell.mean is not None:
                 axes.plot(FPRS[key.metric], cell.mean, "x", color=colour, markersize=4)
-    known = bool(axes.lines)
+    if not axes.lines:
+        return False
     axes.set(xscale="log", yscale="log", xlim=(lowest, 1), ylim=(lowest, 1.05))
     axes.set(xlabel="false-positive rate", ylabel="true-positive rate")
-    if known:
-        axes.plot([lowest, 1], [lowest, 1], **GUESSING)
-        axes.legend(loc="lower right", fontsize=5)
-    else:
-        axes.text(0.5, 0.5, "no results", ha="center", va="center", transform=axes.transAxes)
-    return known
+    axes.plot([lowest, 1], [lowest, 1], **GUESSING)
+    axes.legend(loc="lower right", fontsize=5)
+    return True

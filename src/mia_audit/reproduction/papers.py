@@ -51,8 +51,10 @@ class Panel:
 
     title: str
     attack: str
-    curves: Mapping[str, tuple[str, str, str, str]]
-    """Data set, architecture, ε and explainer of every curve."""
+    curves: Mapping[str, tuple[str, str, str, str, str]]
+    """Data set, architecture, mechanism, ε and explainer of every curve."""
+    config: str = ""
+    """The config that trains them, where it is not the data set's."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,8 @@ class Paper:
     configs: Mapping[str, str]
     elsewhere: Mapping[str, str]
     """Tables and figures that are not written here, and where they are, or why there are none."""
+    tests: str = ""
+    """The table that prints tests of one attack against another."""
 
 
 EXPLAINERS = {"ixg": "IXG", "saliency": "SL", "ig": "IG", "gradient_shap": "GS"}
@@ -89,7 +93,7 @@ def _by_explainer(attack: str, dataset: str, architecture: str) -> Panel:
     title = f"{attack.upper()}, {DATASETS[dataset]}"
     without = {"ig"} if dataset == "cifar100" else set()
     curves = {
-        name: (dataset, architecture, "inf", explainer)
+        name: (dataset, architecture, "none", "inf", explainer)
         for explainer, name in EXPLAINERS.items()
         if explainer not in without
     }
@@ -102,13 +106,43 @@ def _by_epsilon(attack: str) -> list[Panel]:
             f"{attack.upper()}, {DATASETS[dataset]}, {EXPLAINERS[explainer]}",
             attack,
             {
-                "non-DP" if epsilon == "inf" else f"ε = {epsilon}": (dataset, CHOSEN[dataset], epsilon, explainer)
+                "non-DP" if epsilon == "inf" else f"ε = {epsilon}": (
+                    dataset,
+                    CHOSEN[dataset],
+                    "none" if epsilon == "inf" else "dp-sgd",
+                    epsilon,
+                    explainer,
+                )
                 for epsilon in BUDGETS
             },
         )
         for dataset in ("cifar10", "cifar100", "svhn")
         for explainer in ("ixg", "saliency", "ig")
         if (dataset, explainer) != ("cifar100", "ig")
+    ]
+
+
+def _by_epochs(attack: str) -> list[Panel]:
+    """Return panels by the number of epochs, the first of which is the paper's own."""
+    epochs = {"cifar10": (30, 5, 10), "cifar100": (9, 5, 7, 30, 50)}
+    return [
+        Panel(
+            f"{attack.upper()}, {DATASETS[dataset]}, {EXPLAINERS[explainer]}",
+            attack,
+            {
+                f"{count} epochs": (
+                    dataset,
+                    VIT,
+                    "none" if count == counts[0] else f"none-{count}-epochs",
+                    "inf",
+                    explainer,
+                )
+                for count in sorted(counts)
+            },
+            f"config/huang2024/{dataset}-variants.yaml",
+        )
+        for dataset, counts in epochs.items()
+        for explainer in ("ixg", "saliency")
     ]
 
 
@@ -142,19 +176,19 @@ HUANG = Paper(
         "7": _chosen(["var-lrt"], ["svhn", "gtsrb"]),
         "8": _others(["l1-lrt", "l2-lrt"]),
         "9": _chosen(["l1-lrt", "l2-lrt"], ["svhn", "gtsrb"]),
+        "10": _by_epochs("var-lrt"),
         "12": _by_epsilon("var-lrt"),
         "13": _by_epsilon("l2-lrt"),
     },
     configs={dataset: f"config/huang2024/{dataset}.yaml" for dataset in DATASETS},
     elsewhere={
         "Table 4": "hyper-parameters: they are the configs' (config/huang2024)",
-        "Table 6": "two-sample t-tests, which take targets for independent: `mia-audit compare` pairs the same targets",
         "Table 7": "seconds per explainer: `mia-audit plan CONFIG` times them on the machine that it runs on",
         "Figure 4": "activation functions: a drawing, no result",
         "Figure 5": "the architecture of a transformer: a drawing, no result",
-        "Figure 10": "its epochs are trained by config/huang2024/cifar10-variants.yaml and cifar100-variants.yaml: figures/roc_*",
         "Figure 11": "fewer shadow models: every report's figure `models`; more than 33 were not trained by these configs",
     },
+    tests="6",
 )
 
 HARDER = Paper(

@@ -1,4 +1,5 @@
 import json
+import re
 
 import pytest
 
@@ -61,3 +62,30 @@ def test_many_settings_are_chosen_from_a_list(lines):
     chart = roc_chart({f"setting {i}": curves for i in range(6)}, drawn)
     (parameter,) = [one for one in chart["params"] if one["name"] == "setting"]
     assert parameter["bind"]["input"] == "select"
+
+
+def test_names_of_settings_are_broken_where_many_stand_side_by_side():
+    from mia_audit.report.page.charts import _broken
+
+    assert _broken(["no protection", "dp-sgd, ε = 8"]) == {}
+    expression = _broken(["no protection", "dp-sgd, ε = 8", "dp-sgd, ε = 2", "no protection"])["labelExpr"]
+    lines = json.loads(expression.partition("(")[2].rpartition(")[")[0])
+    assert lines["dp-sgd, ε = 8"] == ["dp-sgd,", "ε\u00a0=\u00a08"] and len(lines) == 3
+
+
+def test_accuracies_without_intervals_keep_their_names_and_their_direction(named):
+    from dataclasses import replace
+
+    from mia_audit.report.data.findings import estimate
+    from mia_audit.report.page.charts import ROOM
+
+    long = [
+        (f"a mechanism of quite a long name {k}", replace(found, test_accuracy=estimate([0.6 + k / 10], 0.95)))
+        for k, (_, found) in enumerate(named)
+    ]
+    chart = tradeoff_chart(long)
+    text = json.dumps(chart)
+    assert "a mechanism of\\nquite a long\\nname 0" in text
+    assert max(map(int, re.findall(r'"padding": (\d+)', text))) <= ROOM
+    assert set(re.findall(r'"end": ([0-9.]+)', text)) == set(re.findall(r'"accuracy_mean": ([0-9.]+)', text))
+    drawn_svg(chart)

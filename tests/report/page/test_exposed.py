@@ -8,6 +8,7 @@ import pytest
 from mia_audit.report.data.find import find
 from mia_audit.report.page.exposed import most_exposed
 from mia_audit.storage import write_table
+from mia_audit.training.stored import model_folder
 
 EXPOSED = 17
 
@@ -33,11 +34,8 @@ def train(small, kind):
     folder = small.root / "toy" / "net"
     (folder / "architecture.json").write_text(json.dumps(describe("net", model, parameters, shape, 3)))
     for shadow in range(12):
-        block = "000-005" if shadow < 6 else "006-011"
-        save_weights(
-            build(model, parameters, shape, 3, shadow),
-            folder / "none-epsinf" / "models" / block / f"shadow-{shadow}" / "weights.safetensors",
-        )
+        kept = model_folder(folder / "none-epsinf" / "models", shadow)
+        save_weights(build(model, parameters, shape, 3, shadow), kept / "weights.safetensors")
 
 
 def listed(small, **changes):
@@ -105,7 +103,7 @@ def test_maps_are_of_a_model_that_trained_on_the_record_and_one_that_did_not(wit
     image = np.load(with_pool.root / "pools/toy/records.npy")[EXPOSED : EXPOSED + 1]
     for inside in (True, False):
         shadow = member.index(inside)
-        (weights,) = (with_pool.root / "toy/net/none-epsinf/models").glob(f"*/shadow-{shadow}/weights.safetensors")
+        weights = model_folder(with_pool.root / "toy/net/none-epsinf/models", shadow) / "weights.safetensors"
         model = load(architecture, weights)
         options = dict(with_pool.spec["explainers"], explain=["probability"])
         given = (model, to_input(image, metadata), torch.tensor([2]), [EXPOSED], "ig", options, 3)

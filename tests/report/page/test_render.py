@@ -10,6 +10,7 @@ from itertools import pairwise
 import pytest
 
 from mia_audit.report.data.find import find
+from mia_audit.report.data.findings import estimate
 from mia_audit.report.data.provenance import provenance
 from mia_audit.report.page.render import render
 from mia_audit.storage import read_table, write_table
@@ -230,6 +231,36 @@ def test_models_that_gave_something_else_when_trained_again_are_stamped_on_the_p
     write_table(path, table, "training", len(table), {"unrepeatable": [3, 5]})
     told = "Not reproducible: 2 models of toy, net, none at ε = inf (3 and 5) gave other results when trained again"
     results = audit.results()
-    assert told in page_of(results)
+    assert told in Page(page_of(results)).words()
     sources = provenance(results, find(results).settings)
     assert sources["unrepeatable_models"] == {"toy/net/none-epsinf": [3, 5]}
+
+
+def test_labels_stand_in_the_answer_and_the_charts(small):
+    labels = {"none": "plain training", "dp-sgd": "DP-SGD"}
+    settings = [
+        setting
+        | {"mechanism_label": labels[setting["mechanism"]], "dataset_label": "Toys"}
+        | ({} if setting["private"] else {"label": "plain training"})
+        for setting in small.spec["settings"]
+    ]
+    html = page_of(small.results(settings=settings))
+    words = Page(html).words()
+    assert "With plain training, the model's outputs (" in words and "With DP-SGD at ε = 8, the outputs leak" in words
+    assert words.count("Toys (300 records)") == 1
+    charts = json.loads(re.search(r'id="charts">(.*?)</script>', html, re.DOTALL)[1])
+    assert '"plain training"' in json.dumps(charts) and "No protection" not in json.dumps(charts)
+
+
+def test_no_line_ends_within_an_epsilon_and_its_value(html):
+    assert not re.search("[εδ] = ", html.partition("<body>")[2].partition('<script type="application/json"')[0])
+
+
+def test_an_explainer_keeps_its_marker_where_fewer_are_drawn():
+    from mia_audit.report.data.series import LOOKS, MARKERS, Series
+    from mia_audit.report.page.charts import SHAPES, similarity_chart
+
+    triangle = Series("input × gradient", *LOOKS[2])
+    value = estimate([0.1, 0.2, 0.3], 0.95)
+    chart = similarity_chart([("no protection", {triangle.name: value})], [triangle], "SSIM")
+    assert "triangle-up" in json.dumps(chart) and set(MARKERS) < set(SHAPES)

@@ -1,6 +1,7 @@
 import re
 import shutil
 import subprocess
+from dataclasses import replace
 
 import numpy as np
 import polars as pl
@@ -9,6 +10,7 @@ import pytest
 from mia_audit.report.data.diverged import audited
 from mia_audit.report.data.find import find
 from mia_audit.report.tables.catalogue import tables_of, to_csv, write
+from mia_audit.report.tables.persons import persons_layout
 from mia_audit.report.tables.settings import settings_layout
 from mia_audit.sanitise import tex
 from mia_audit.storage import read_table, table_metadata, write_table
@@ -184,3 +186,74 @@ def test_losses_stand_beside_accuracies(small, findings):
     assert row["train_loss_mean"] == pytest.approx(0.1) and row["test_loss_mean"] == pytest.approx(0.455)
     assert row["test_loss_low"] < row["test_loss_mean"] < row["test_loss_high"]
     assert settings_layout(small.results(), findings, page=True).rows[1][4].notes[1] == "loss 0.455"
+
+
+def test_every_record_is_ranked_by_its_exposure_in_every_setting(tables, small):
+    exposure = tables["exposure"]
+    assert len(exposure) == 3 * 300 and exposure["epsilon"].unique(maintain_order=True).to_list() == ["inf", "8", "1"]
+    first = exposure.row(0, named=True)
+    assert (first["record"], first["rank"], first["unit"], first["person"]) == (17, 1, "record", None)
+    assert (first["attack"], first["signal"], first["likelihood"]) == ("loss-lira", "confidence", "pooled")
+    scored = small.results().scored(small.results().spec.settings[0], "loss-lira", "confidence", "pooled")
+    inside, outside = (scored.score[17][scored.member[17] == member].mean() for member in (True, False))
+    assert first["gap"] == pytest.approx(inside - outside, abs=1e-6)
+
+
+def test_pages_without_records_come_with_no_list_of_them(small, findings, tmp_path):
+    (tmp_path / "exposure.csv").write_text("of an earlier run")
+    (tmp_path / "notes.csv").write_text("somebody's own")
+    write(small.results(exposed=0), findings, tmp_path)
+    assert not (tmp_path / "exposure.csv").exists() and (tmp_path / "epsilon.csv").exists()
+    assert (tmp_path / "notes.csv").exists()
+
+
+def test_matrices_have_their_exposures_in_a_file_of_their_own(imported):
+    assert not {"exposure", "epsilon"} & set(tables_of(imported.results().spec))
+
+
+def test_bounds_are_those_of_every_attack_at_the_settings_own_delta(tables, small):
+    bounds = tables["epsilon"]
+    assert len(bounds) == 3 * 5 * 2 * 2  # settings, attacks, null controls, methods without fair coins
+    strongest = bounds.filter(attack="loss-lira", likelihood="pooled", null_control=False, method="clopper-pearson")
+    assert strongest["epsilon_lower_bound"][0] > strongest["epsilon_lower_bound"][2]
+    assert bounds["delta"].unique().to_list() == [1e-5] and bounds["confidence"].unique().to_list() == [0.95]
+
+
+LABELS = {
+    "dataset_label": "Toys & Co",
+    "architecture_label": "A net",
+    "label": "our method",
+    "mechanism_label": "DP-SGD",
+}
+
+
+def test_labels_are_printed_and_csv_keeps_the_names(small, tmp_path):
+    settings = [setting | (LABELS if setting["epsilon"] == "8" else {}) for setting in small.spec["settings"]]
+    results = small.results(settings=settings)
+    write(results, find(results), tmp_path)
+    for name in ("settings", "summary", "differences"):
+        assert r"Toys \& Co & A net & our method & 8" in (tmp_path / f"{name}.tex").read_text()
+        assert "toy,net,dp-sgd,8" in (tmp_path / f"{name}.csv").read_text()
+        assert "Toys" not in (tmp_path / f"{name}.csv").read_text()
+
+
+def test_times_of_training_are_where_the_page_says(small, findings):
+    notes = settings_layout(small.results(), findings, page=True).notes
+    assert [note for note in notes if "benchmarks/step_times.csv" in note]
+
+
+def test_the_page_of_given_models_has_no_column_or_note_of_their_training(small, findings):
+    given = [
+        replace(one, setting=replace(one.setting, trained=False), train_accuracy=None) for one in findings.settings
+    ]
+    results = replace(small.results(), spec=replace(small.results().spec, settings=tuple(one.setting for one in given)))
+    layout = settings_layout(results, replace(findings, settings=given), page=True)
+    assert [column.title for column in layout.columns if column.group == "Accuracy"] == ["test"]
+    assert all(len(row) == len(layout.columns) for row in layout.rows)
+    assert not [note for note in layout.notes if "step_times" in note]
+
+
+def test_an_attack_that_is_strongest_on_two_channels_is_one_row_of_persons(findings):
+    found = findings.settings[0]
+    both = replace(found, leaks=found.leaks | {"both": found.leaks["outputs"]})
+    assert len(persons_layout([both], 0.01).rows) == len(persons_layout([found], 0.01).rows) == len(found.strongest)

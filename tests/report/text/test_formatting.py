@@ -8,6 +8,7 @@ from mia_audit.report.data.spec import Setting
 from mia_audit.report.text.formatting import (
     at_least,
     at_most,
+    broken,
     count,
     fixed,
     joined,
@@ -87,3 +88,17 @@ def test_a_promise_is_never_rounded_down(epsilon, shown):
 @pytest.mark.parametrize(("epsilon", "shown"), [(0.0, "0"), (0.004, "0"), (0.0648, "≥ 0.06"), (1.999, "≥ 1.99")])
 def test_a_lower_bound_is_rounded_down(epsilon, shown):
     assert at_least(epsilon) == shown
+
+
+def test_a_label_stands_for_mechanism_and_epsilon_or_for_the_mechanism_alone():
+    setting = Setting("toy", "net", "dp-sgd", "8", private=True, mechanism_label="DP-SGD")
+    assert protection(setting) == "DP-SGD, ε = 8" and protected(setting) == "with DP-SGD at ε = 8"
+    named = Setting("toy", "net", "dp-sgd", "8", private=True, label="our method", dataset_label="Toys")
+    assert protection(named) == "our method" and protected(named) == "with our method"
+    assert named.place == "Toys, net"
+
+
+def test_names_are_broken_between_words_and_not_within_an_epsilon():
+    lines = broken("feature-aware-dp-training, claimed ε = 8", 14)
+    assert lines == ["feature-aware-", "dp-training,", "claimed ε\u00a0=\u00a08"]
+    assert broken("dp-sgd, ε = 8", 22) == ["dp-sgd, ε\u00a0=\u00a08"]

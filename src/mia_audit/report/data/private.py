@@ -30,13 +30,29 @@ class Studied:
     setting: Mapping[str, Any] | None
 
     @property
+    def dataset_name(self) -> str:
+        """What readers call the data set."""
+        return str(self.study.get("dataset_label") or self.dataset)
+
+    @property
+    def architecture_name(self) -> str:
+        """What readers call the model's architecture; empty for a black box that is none."""
+        setting = self.setting or {}
+        return str(setting.get("architecture_label") or setting.get("architecture", ""))
+
+    @property
+    def training(self) -> str:
+        """How the model was trained, in prose; empty for a black box that is none."""
+        if self.setting is None:
+            return ""
+        mechanism = self.setting.get("mechanism_label") or self.setting["mechanism"]
+        plain = "no DP" if self.setting["epsilon"] == "inf" else f"{mechanism} ε = {self.setting['epsilon']}"
+        return str(self.setting.get("label") or plain)
+
+    @property
     def label(self) -> str:
         """The black box's name in prose."""
-        if self.setting is None:
-            return self.name
-        private = self.setting["epsilon"] != "inf"
-        trained = f"{self.setting['mechanism']} ε = {self.setting['epsilon']}" if private else "no DP"
-        return f"{self.setting['architecture']}, {trained}"
+        return f"{self.architecture_name}, {self.training}" if self.setting else self.name
 
     def experiment(self, name: str) -> pl.DataFrame:
         """Return the answers of one experiment, in their order."""

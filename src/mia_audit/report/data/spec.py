@@ -54,6 +54,31 @@ class Setting:
     """Whether results are sliced by groups of records."""
     floor: float = 0.0
     """Test accuracy that the first model of every training job had to reach; 0 without one."""
+    label: str = ""
+    """What readers call it instead of its mechanism and ε; empty where nothing is said."""
+    dataset_label: str = ""
+    architecture_label: str = ""
+    mechanism_label: str = ""
+
+    @property
+    def dataset_name(self) -> str:
+        """What readers call the data set."""
+        return self.dataset_label or self.dataset
+
+    @property
+    def architecture_name(self) -> str:
+        """What readers call the architecture."""
+        return self.architecture_label or self.architecture
+
+    @property
+    def mechanism_name(self) -> str:
+        """What readers call the mechanism."""
+        return self.mechanism_label or self.mechanism
+
+    @property
+    def place(self) -> str:
+        """Data set and architecture, as readers call them."""
+        return f"{self.dataset_name}, {self.architecture_name}"
 
     @property
     def claimed(self) -> bool:

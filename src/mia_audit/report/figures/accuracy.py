@@ -73,12 +73,14 @@ def accuracy_by_epsilon(results: Results, findings: Findings, subject: None = No
         bare = [finding for finding in group if finding.setting.epsilon == "inf"]
         mechanisms = list(dict.fromkeys(finding.setting.mechanism for finding in group if finding not in bare))
         for mechanism in mechanisms:
-            name = architecture if len(mechanisms) == 1 else f"{architecture}, {mechanism}"
             protected = [finding for finding in group if finding.setting.mechanism == mechanism]
+            called = protected[0].setting
+            name = called.architecture_name
+            name += f", {called.mechanism_name}" if len(mechanisms) > 1 else ""
             if any(finding.setting.no_guarantee for finding in protected):
                 name += " (ε nominal: none is guaranteed)"
             points = [(finding.setting.epsilon, finding) for finding in protected + bare]
-            by_dataset.setdefault(dataset, []).append(Line(name, points))
+            by_dataset.setdefault(called.dataset_name, []).append(Line(name, points))
     deltas = {finding.setting.delta for finding in known if finding.setting.delta}
     label = f"ε at δ = {power(deltas.pop())}" if len(deltas) == 1 else "ε"
     return _figure(by_dataset, lambda value: "no DP" if value == "inf" else value, label)
@@ -97,7 +99,7 @@ def accuracy_by_parameter(results: Results, findings: Findings, key: str) -> Fig
         name = "no DP" if finding.setting.epsilon == "inf" else protection(finding.setting)
         others = {str(k): str(v) for k, v in finding.setting.swept.items() if k != key}
         name = ", ".join([*(f"{k} {v}" for k, v in others.items()), name])
-        lines = by_dataset.setdefault(finding.setting.dataset, [])
+        lines = by_dataset.setdefault(finding.setting.dataset_name, [])
         if all(line.name != name for line in lines):
             same = [one for one in known if key in one.setting.parameters and _rest(one, key) == rest]
             lines.append(Line(name, [(str(one.setting.parameters[key]), one) for one in same]))

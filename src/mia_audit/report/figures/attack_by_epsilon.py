@@ -46,7 +46,7 @@ def attack_by_epsilon(results: Results, findings: Findings, subject: None = None
             axes.axhline(chance, **GUESSING)
             name_places(axes, [tick(finding, group) for finding in group])
             if row == 0:
-                axes.set_title(f"{group[0].setting.dataset}, {group[0].setting.architecture}")
+                axes.set_title(group[0].setting.place)
     for row, (_, label, _) in enumerate(metrics):
         label_lines(panels[row], label)
     shared_legend(figure, panels)

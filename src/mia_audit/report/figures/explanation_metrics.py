@@ -62,7 +62,7 @@ def explanation_metrics(results: Results, findings: Findings, subject: None = No
             errorbars(leakage, values, shade, marker, f"attack on {CHANNELS[channel]}")
         leakage.axhline(0.5, **GUESSING)
         name_places(leakage, [tick(finding, group) for finding in group])
-        accuracy.set_title(f"{group[0].setting.dataset}, {group[0].setting.architecture}")
+        accuracy.set_title(group[0].setting.place)
         if headline := interpretation.headline:
             label = f"{measure_label(headline)}\nwith no DP"
             label_lines([similar], label)

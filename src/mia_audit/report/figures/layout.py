@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from mia_audit.report.text.formatting import protection
+from mia_audit.report.text.formatting import broken, protection
 from mia_audit.sanitise import visible_lines
 
 if TYPE_CHECKING:
@@ -19,6 +19,8 @@ COLUMN, PAGE = 3.4, 7.0
 """Widths of a paper's column and page in inches."""
 ACROSS = 3
 """Panels beside one another on a page."""
+LETTERS = 14
+"""Letters in a line of a setting's label below a panel."""
 MANY = 4
 """Names that fit below a panel in ordinary print."""
 GUESSING: dict[str, Any] = {"color": "0.55", "linewidth": 0.8, "linestyle": (0, (3, 2)), "zorder": 1}
@@ -47,7 +49,9 @@ def panel_grid(rows: int, columns: int, height: float) -> tuple[Figure, Any]:
 
 def name_places(axes: Axes, names: Sequence[str]) -> None:
     """Label the places 0, 1, … of the x axis, in smaller print where there are many."""
-    axes.set_xticks(range(len(names)), names, fontsize=7 if len(names) <= MANY else 5)
+    lines = [[part for line in name.split("\n") for part in broken(line, LETTERS)] for name in names]
+    texts = ["\n".join(parts).replace("\u00a0", " ") for parts in lines]
+    axes.set_xticks(range(len(names)), texts, fontsize=7 if len(names) <= MANY else 5)
     axes.set_xlim(-0.5, len(names) - 0.5)
 
 
@@ -118,10 +122,12 @@ def tick(finding: Finding, group: Sequence[Finding]) -> str:
     """Return the shortest name of a setting that is unique in its group."""
     private = {other.setting.mechanism for other in group if other.setting.private}
     setting = finding.setting
+    if setting.label:
+        return setting.label
     if setting.no_guarantee:
-        return f"{setting.mechanism}\nε none"
+        return f"{setting.mechanism_name}\nε none"
     if not setting.private and not setting.trained and not setting.explained:
         return protection(setting)
     if not setting.private:
         return "no DP"
-    return f"ε = {setting.epsilon}" if len(private) == 1 else f"{setting.mechanism}\nε = {setting.epsilon}"
+    return f"ε = {setting.epsilon}" if len(private) == 1 else f"{setting.mechanism_name}\nε = {setting.epsilon}"

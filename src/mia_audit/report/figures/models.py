@@ -55,7 +55,7 @@ def models(results: Results, findings: Findings, subject: None = None) -> Figure
             axes.set_xscale("log")
             axes.set_xticks(ticks := sorted(set(table["others"])), [str(tick) for tick in ticks])
             axes.minorticks_off()
-        panels[0][column].set_title(f"{group[0].setting.dataset}, {group[0].setting.architecture}")
+        panels[0][column].set_title(group[0].setting.place)
         panels[-1][column].set_xlabel("other models")
     for row, label in zip(panels, metrics.values(), strict=True):
         label_lines(row, label)

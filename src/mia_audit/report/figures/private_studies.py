@@ -151,12 +151,14 @@ def training(results: Results, findings: Findings, subject: None = None) -> Figu
     figure = Figure(figsize=(2 * COLUMN, 2.0 * len(groups)), layout="constrained")
     for row, group in zip(figure.subplots(len(groups), 2, squeeze=False), groups, strict=True):
         mine = [one for one in models if (one.dataset, str((one.setting or {})["architecture"])) == group]
-        names = [one.label.partition(", ")[2] for one in mine]
+        names = [one.training for one in mine]
         for axes, column, label in zip(row, ("distance", "excess_loss"), ("Dist", "approximation loss"), strict=True):
             values = [one.protocol("non-adaptive")[column].to_numpy() for one in mine]
             axes.boxplot(values, tick_labels=names, whis=(5, 95), showfliers=False, medianprops={"color": PALETTE[1]})
             axes.set(ylabel=label, xlabel="training of the model")
-            axes.set_title(f"{group[0]}, {group[1]}: explanations at ε = {mine[0].study['epsilon']:g} each")
+            axes.set_title(
+                f"{mine[0].dataset_name}, {mine[0].architecture_name}: explanations at ε = {mine[0].study['epsilon']:g} each"
+            )
     return figure
 
 
@@ -227,7 +229,7 @@ def _panels(results: Results, panel: Callable[[Axes, Studied], None], x: str, y:
     panels = figure.subplots(rows, columns, squeeze=False)
     for axes, one in zip(panels.flat, studied, strict=False):
         panel(axes, one)
-        axes.set_title(f"{one.dataset}, {one.label}")
+        axes.set_title(f"{one.dataset_name}, {one.label}")
     for axes in panels.flat[len(studied) :]:
         axes.set_axis_off()
     for axes in panels[:, 0]:

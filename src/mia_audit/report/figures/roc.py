@@ -74,7 +74,7 @@ def roc_figure(finding: Finding, lines: Sequence[Curve]) -> Figure:
     axes.set(xscale="log", yscale="log", xlim=(lowest, 1), ylim=(lowest, 1.05))
     axes.set(xlabel="false-positive rate", ylabel="true-positive rate")
     setting = finding.setting
-    axes.set_title(f"{setting.dataset}, {setting.architecture}, {protection(setting)}")
+    axes.set_title(f"{setting.place}, {protection(setting)}")
     title = (
         f"strongest attack on each, its AUC; band: ± 1 sd over {len(lines[0].leak.targets)} targets" if lines else None
     )

@@ -96,7 +96,9 @@ def save(figure: Figure, folder: Path, name: str, caption: str = "", look: Figur
 def disclaimed(figure: Figure, settings: Sequence[Finding]) -> Figure:
     """Write above a figure which of its settings guarantee nothing, and why."""
     reasons = {
-        finding.setting.mechanism: finding.setting.no_guarantee for finding in settings if finding.setting.no_guarantee
+        finding.setting.mechanism_name: finding.setting.no_guarantee
+        for finding in settings
+        if finding.setting.no_guarantee
     }
     if reasons:
         letters = int(figure.get_figwidth() * LETTERS_PER_INCH)

@@ -47,7 +47,7 @@ def tradeoff(results: Results, findings: Findings, subject: None = None) -> Figu
         _make_room(axes, group)
         _label_settings(axes, group)
         axes.set_xlabel("test accuracy")
-        axes.set_title(f"{group[0].setting.dataset}, {group[0].setting.architecture}")
+        axes.set_title(group[0].setting.place)
     label_lines(panels[0], "AUC of the strongest attack")
     shared_legend(figure, panels)
     return figure

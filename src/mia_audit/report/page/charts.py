@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from mia_audit.report.data.explanation_metrics import Interpretation, measure_label
 from mia_audit.report.data.findings import Estimate, Finding, Findings
 from mia_audit.report.data.series import CHANNELS, PALETTE, Curve, Series, roc_curves, series, strongest
 from mia_audit.report.page.explanations import chart_settings
-from mia_audit.report.text.formatting import capital, protection, rate
+from mia_audit.report.text.formatting import broken, capital, protection, rate
 
 if TYPE_CHECKING:
     import altair as alt
@@ -19,8 +20,20 @@ if TYPE_CHECKING:
 
 Chart = tuple[str, str, str, dict[str, Any]]
 """Id, label, caption and Vega-Lite specification."""
+BESIDE, ROOM = 16, 110
+"""Letters in a line of a name beside a point, and pixels that names take at most: more would turn a phone's axis around."""
+BELOW, LONGEST, SHORTEST = 38, 22, 8
+"""Letters that fit below a chart on a phone, and in a line of a setting's name at most and at least."""
 EVERY = 4
 """Every fourth FPR of a curve is drawn."""
+X_SHAPE = "M-1,-.5L-.5,-1L0,-.5L.5,-1L1,-.5L.5,0L1,.5L.5,1L0,.5L-.5,1L-1,.5L-.5,0Z"
+SHAPES = {
+    **{"o": "circle", "s": "square", "^": "triangle-up", "D": "diamond", "v": "triangle-down", "P": "cross"},
+    "X": X_SHAPE,
+}
+"""Vega's name, or outline, of a marker of the figures."""
+WITHIN = "datum.value > -1e-9 && datum.value < 1 + 1e-9 ? datum.label : ''"
+"""Labels of an axis of rates, which may reach beyond 0 and 1 to make room."""
 ROC_CAPTION = (
     "ROC curves on logarithmic axes: mean over targets, as steps, never interpolated, down to one false alarm among "
     "all records that were not trained on. Above the dashed diagonal an attack beats guessing; the left end is where "
@@ -163,7 +176,7 @@ def leak_chart(
         for one in drawn
         if (leak := strongest(finding).get(one.name))
     ]
-    dots = by_setting(rows, drawn, title, [alt.Tooltip("attack:N")])
+    dots = by_setting(rows, drawn, title, [alt.Tooltip("attack:N")], axis={"labelExpr": WITHIN})
     return finish(guessing(chance) + dots, f"{title} of the strongest attacks in every setting, with intervals.", 240)
 
 
@@ -181,7 +194,12 @@ def similarity_chart(
 
 
 def by_setting(
-    rows: Sequence[dict[str, Any]], drawn: Sequence[Series], title: str, more: Sequence[Any], panel: bool = False
+    rows: Sequence[dict[str, Any]],
+    drawn: Sequence[Series],
+    title: str,
+    more: Sequence[Any],
+    panel: bool = False,
+    axis: Mapping[str, Any] | None = None,
 ) -> Any:
     """Draw estimates side by side, a group per setting in the order of the rows; with `panel`, those of the chosen panel."""
     import altair as alt
@@ -191,7 +209,7 @@ def by_setting(
         alt.X("setting:N")
         .sort(list(dict.fromkeys(row["setting"] for row in rows)))
         .title(None)
-        .axis(labelAngle=0, labelLimit=140),
+        .axis(labelAngle=0, labelLimit=140, **_broken([row["setting"] for row in rows])),
         alt.XOffset("series:N").sort([one.name for one in drawn]),
         colour(drawn),
         tooltip=[
@@ -203,10 +221,18 @@ def by_setting(
             alt.Tooltip("high:Q", title="to", format=".3~f"),
         ],
     )
-    y = alt.Y("low:Q").scale(zero=False, padding=10).title(title)
+    y = alt.Y("low:Q", axis=alt.Axis(**(axis or {}))).scale(zero=False, padding=10).title(title)
     bars = base.mark_rule(strokeWidth=2).encode(y, alt.Y2("high:Q"))
     means = alt.Y("mean:Q").scale(zero=False).title(title)
     return bars + base.mark_point(filled=True, size=46, opacity=1).encode(means, _shape(drawn))
+
+
+def _broken(names: Sequence[str]) -> dict[str, Any]:
+    """Break the names below an axis into lines, where they would run into each other on a phone."""
+    different = list(dict.fromkeys(names))
+    letters = min(max(BELOW // max(len(different), 1), SHORTEST), LONGEST)
+    lines = {name: broken(name, letters) for name in different if len(name) > letters}
+    return {"labelExpr": f"({json.dumps(lines)})[datum.value] || datum.label"} if lines else {}
 
 
 def tradeoff_chart(group: Sequence[tuple[str, Finding]]) -> dict[str, Any]:
@@ -216,6 +242,8 @@ def tradeoff_chart(group: Sequence[tuple[str, Finding]]) -> dict[str, Any]:
     rows = [
         {
             "setting": name,
+            "name": "\n".join(broken(name, BESIDE)),
+            "end": short(finding.test_accuracy.mean if math.isnan(low) else low),
             "order": order,
             "series": CHANNELS[channel],
             **_estimate(leak.auc_estimate),
@@ -223,14 +251,18 @@ def tradeoff_chart(group: Sequence[tuple[str, Finding]]) -> dict[str, Any]:
         }
         for order, (name, finding) in enumerate(group)
         if finding.test_accuracy
+        for low in [finding.test_accuracy.low]
         for channel, leak in finding.strongest.items()
     ]
     channels = [name for name in CHANNELS.values() if any(row["series"] == name for row in rows)]
-    drawn = [Series(*parts) for parts in zip(channels, PALETTE, [()] * len(channels), strict=False)]
+    looks = dict(zip(CHANNELS.values(), zip(PALETTE, "osD^", strict=False), strict=True))
+    drawn = [Series(name, looks[name][0], (), looks[name][1]) for name in channels]
     base = alt.Chart(alt.InlineData(values=rows)).encode(colour(drawn))
-    beside = min(max(len(name) for name, _ in group) * 6, 190)  # the names' width in pixels
-    x = alt.X("accuracy_mean:Q").scale(zero=False, padding=max(72, beside)).title("Test accuracy")
-    y = alt.Y("mean:Q").scale(zero=False, padding=12).title("AUC of the strongest attack")
+    longest = max(len(line) for name, _ in group for line in broken(name, BESIDE))
+    beside = min(6 * longest + 12, ROOM)
+    within = alt.Axis(labelExpr=WITHIN, labelFlush=False)  # or the first two labels overlap
+    x = alt.X("accuracy_mean:Q", axis=within).scale(zero=False, padding=max(72, beside)).title("Test accuracy")
+    y = alt.Y("mean:Q", axis=within).scale(zero=False, padding=12).title("AUC of the strongest attack")
     tooltip = [
         alt.Tooltip("setting:N"),
         alt.Tooltip("series:N", title="read"),
@@ -241,8 +273,10 @@ def tradeoff_chart(group: Sequence[tuple[str, Finding]]) -> dict[str, Any]:
     across = base.mark_rule(strokeWidth=2).encode(alt.X("accuracy_low:Q"), alt.X2("accuracy_high:Q"), y)
     upright = base.mark_rule(strokeWidth=2).encode(x, alt.Y("low:Q"), alt.Y2("high:Q"))
     dots = base.mark_point(filled=True, size=60, opacity=1).encode(x, y, _shape(drawn), tooltip=tooltip)
-    names = base.transform_filter(f"datum.series === '{channels[0]}'").mark_text(dx=-6, align="right")
-    names = names.encode(alt.X("accuracy_low:Q"), y, alt.Text("setting:N"), color=alt.value("#7d7d7d"))
+    names = base.transform_filter(f"datum.series === '{channels[0]}'").mark_text(
+        dx=-6, dy=-3, align="right", baseline="bottom", lineBreak="\n", lineHeight=12
+    )
+    names = names.encode(alt.X("end:Q"), y, alt.Text("name:N"), color=alt.value("#7d7d7d"))
     layers = guessing(0.5) + line + across + upright + dots + names
     return finish(layers, "AUC of the strongest attack against test accuracy, with intervals, for every setting.", 280)
 
@@ -275,8 +309,7 @@ def _dash(drawn: Sequence[Series]) -> alt.StrokeDash:
 def _shape(drawn: Sequence[Series]) -> alt.Shape:
     import altair as alt
 
-    shapes = ["circle", "square", "triangle-up", "diamond", "triangle-down", "cross", "triangle-right"]
-    scale = alt.Scale(domain=[one.name for one in drawn], range=shapes[: len(drawn)])
+    scale = alt.Scale(domain=[one.name for one in drawn], range=[SHAPES[one.marker] for one in drawn])
     return alt.Shape("series:N", scale=scale, legend=_legend())
 
 

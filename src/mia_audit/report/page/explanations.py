@@ -65,7 +65,7 @@ def _pictures(
 ) -> list[dict[str, Any]]:
     """Return the pictures of all architectures of a data set, named where there are several."""
     return [
-        {"name": group[0].setting.architecture if len(groups) > 1 else "", "explained": explained}
+        {"name": group[0].setting.architecture_name if len(groups) > 1 else "", "explained": explained}
         for group in groups
         if (explained := overlaid(results, group, interpreted[group[0].setting.group]))
     ]

@@ -190,6 +190,7 @@ def _attributions(
     The lists are shorter where a model is no longer on disk.
     """
     from mia_audit.learners import Attribution, Compute, ExplainedModel, ExplanationRequest, Records, open_learner
+    from mia_audit.training.stored import model_folder
 
     folder = results.root / finding.setting.path / "models"
     wanted: dict[int, list[tuple[int, int]]] = {}
@@ -206,8 +207,8 @@ def _attributions(
     explainer = next((name for name in methods if name.replace("+", "-") == shown.explainer), str(shown.explainer))
     request = ExplanationRequest([explainer], options, int(results.spec.config.get("seed", 0)))
     for shadow, cells in sorted(wanted.items()):
-        model_folder = _folder(folder, shadow)
-        model = learner.load(model_folder) if model_folder else None
+        kept = model_folder(folder, shadow)
+        model = learner.load(kept) if kept.is_dir() else None
         if not isinstance(model, ExplainedModel):
             continue
         rows = [i for i, _ in cells]
@@ -215,7 +216,3 @@ def _attributions(
         for (i, position), attribution in zip(cells, attributions.astype(np.float64), strict=True):
             pairs[i][position] = attribution
     return [[pair[position] for position in sorted(pair)] for pair in pairs]
-
-
-def _folder(folder: Path, shadow: int) -> Path | None:
-    return min(folder.glob(f"*/shadow-{shadow}"), default=None)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from mia_audit.report.data.private import mean_of
-from mia_audit.report.data.series import BASELINE, PALETTE, Series
+from mia_audit.report.data.series import BASELINE, MARKERS, PALETTE, Series
 from mia_audit.report.figures.private_attacks import ATTACKS, attacked, trained_as
 from mia_audit.report.figures.private_studies import DENSITIES, PROTOCOLS, histograms
 from mia_audit.report.page.charts import Chart, by_setting, choice, colour, finish, guessing, short
@@ -81,7 +81,8 @@ def attacks_chart(results: Results, dataset: str) -> Iterator[Chart]:
         for setting, by_name in trainings.items()
         for name, row in by_name[attack].items()
     ]
-    drawn = [Series(trained_as(setting), shade, ()) for setting, shade in zip(trainings, PALETTE, strict=False)]
+    looks = zip(trainings, PALETTE, MARKERS, strict=False)
+    drawn = [Series(trained_as(setting), shade, (), marker) for setting, shade, marker in looks]
     dots = by_setting(rows, drawn, "AUC", [], panel=True)
     described = "AUC of attacks on explanations by their ε, with and without private training, with intervals."
     chart = _chosen(guessing(0.5) + dots, list(ATTACKS.values()))

@@ -60,7 +60,7 @@ def private_section(
             figures.append({"id": f"private-{index}-{name}", "label": label, "caption": caption})
         parts.append(
             {
-                "name": dataset,
+                "name": boxes[0].dataset_name,
                 "conclusion": " ".join(_conclusion(boxes)),
                 "terms": _terms(study, (results.pool_metadata(dataset) or {}).get("unit") == "person"),
                 "losses": _losses(boxes, study),

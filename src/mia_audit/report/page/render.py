@@ -35,6 +35,7 @@ from mia_audit.report.text.formatting import (
     count,
     joined,
     rate,
+    unbroken,
 )
 from mia_audit.report.text.intrinsic import KINDS, compared, intrinsic_sentences
 from mia_audit.report.text.scaling_release import bounds_sentence, release_sentence
@@ -66,7 +67,7 @@ def render(results: Results, findings: Findings, sources: Mapping[str, Any]) -> 
         "trim_blocks": True,
         "lstrip_blocks": True,
         "undefined": jinja2.StrictUndefined,
-        "finalize": html,
+        "finalize": _shown,
     }
     template = jinja2.Environment(loader=loader, autoescape=True, **options).get_template("report.html.j2")
     script = bundle().replace("</script", "<\\/script")
@@ -80,8 +81,8 @@ def render(results: Results, findings: Findings, sources: Mapping[str, Any]) -> 
     private_studies = _private_studies(results, findings, specifications) if results.spec.studies else []
     exposed = list(_exposed(results, findings))
     by_person = [
-        {"name": ", ".join(place), "table": persons_layout(group, findings.fpr)}
-        for place, group in findings.groups().items()
+        {"name": group[0].setting.place, "table": persons_layout(group, findings.fpr)}
+        for group in findings.groups().values()
         if group[0].by_person
     ]
     grouped = list(bearers(results, findings))
@@ -155,6 +156,12 @@ def render(results: Results, findings: Findings, sources: Mapping[str, Any]) -> 
     )
 
 
+def _shown(value: Any) -> Any:
+    """Return what the template escapes and shows: no hidden characters, and no line that ends within ε = 8."""
+    text = html(value.text if isinstance(value, Cell) else value)
+    return unbroken(text) if type(text) is str else text
+
+
 def _units(findings: Findings) -> str:
     units = dict.fromkeys("persons" if finding.by_person else "records" for finding in findings.settings)
     return joined(list(units))
@@ -222,7 +229,7 @@ def _group(
         specifications[f"chart-{index}-{name}"] = chart
         figures.append({"id": f"chart-{index}-{name}", "label": label, "caption": caption})
     return {
-        "name": ", ".join(group[0].setting.group),
+        "name": group[0].setting.place,
         "answer": answer(group, findings, results.spec.confidence),
         "whose": WHOSE[group[0].setting.explained is not None, group[0].by_person],
         "channels": [TITLES[channel] for channel in present_channels(group)],
@@ -249,7 +256,7 @@ def _exposed(results: Results, findings: Findings) -> Iterator[dict[str, Any]]:
     for group in findings.groups().values():
         finding = reference(group) or group[0]
         setting = finding.setting
-        name = f"{setting.dataset}, {setting.architecture}" if setting.finished else setting.dataset
+        name = setting.place if setting.finished else setting.dataset_name
         most = most_exposed_persons if finding.by_person else most_exposed
         listed = most(results, finding, findings.fpr) if name not in seen else None
         if listed is None or not listed[1]:

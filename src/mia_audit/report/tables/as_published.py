@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from mia_audit.attacks.catalogue import AUTHORS, attacks
 from mia_audit.report.tables.catalogue import frame_of, table
-from mia_audit.report.tables.columns import ATTACK_COLUMNS, SETTING, SETTING_COLUMNS, identity, printed, spread_column
+from mia_audit.report.tables.columns import ATTACK_COLUMNS, SETTING, identity, printed, setting_columns, spread_column
 from mia_audit.report.tables.layout import Layout, laid_out
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ CAPTION = (
 
 def _layout(results: Results, findings: Findings, frame: pl.DataFrame) -> Layout:
     columns = [
-        *SETTING_COLUMNS,
+        *setting_columns(results.spec.settings),
         printed("Attacked", "of"),
         *ATTACK_COLUMNS,
         printed("Read-out", "read_out"),

@@ -75,10 +75,18 @@ def table_files(spec: Spec, private: bool = False) -> list[str]:
 
 
 def write(results: Results, findings: Findings, folder: Path, private: bool = False) -> None:
-    """Write every table into a folder: CSV with six significant digits, exact Parquet, and LaTeX."""
+    """Write every table into a folder: CSV with six significant digits, exact Parquet, and LaTeX.
+
+    Tables that the audit has no longer are removed: who asks for no records is to find no list of them.
+    """
     from mia_audit.storage import write_table, write_text
 
     spec = results.spec
+    present = table_files(spec, private)
+    ours = [name for name in tables if tables[name].private == private]
+    for file in (f"{name}.{suffix}" for name in ours for suffix in tables[name].formats):
+        if file not in present:
+            (folder / file).unlink(missing_ok=True)
     metadata = {"audit": spec.audit, "config_hash": spec.config_hash, "confidence": spec.confidence}
     for name, kind in tables_of(spec, private).items():
         frame = kind(results, findings)

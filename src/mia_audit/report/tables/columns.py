@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from mia_audit.report.tables.layout import Cell, Column
@@ -43,12 +43,21 @@ def printed_epsilon(epsilon: str) -> str:
     return "∞" if epsilon == "inf" else epsilon
 
 
-SETTING_COLUMNS = [
-    printed("Data set", "dataset"),
-    printed("Architecture", "architecture"),
-    printed("Mechanism", "mechanism"),
-    (Column("ε", number=False), lambda row: printed_epsilon(row["epsilon"])),
-]
+def setting_columns(settings: Sequence[Setting]) -> list[tuple[Column, Any]]:
+    """Print the columns that identify a setting, as readers call it."""
+    called = {tuple(identity(one).values()): one for one in settings}
+
+    def name(of: Callable[[Setting], str], column: str) -> Any:
+        return lambda row: of(one) if (one := called.get(tuple(row[name] for name in SETTING))) else str(row[column])
+
+    return [
+        (Column("Data set", number=False), name(lambda one: one.dataset_name, "dataset")),
+        (Column("Architecture", number=False), name(lambda one: one.architecture_name, "architecture")),
+        (Column("Mechanism", number=False), name(lambda one: one.label or one.mechanism_name, "mechanism")),
+        (Column("ε", number=False), lambda row: printed_epsilon(row["epsilon"])),
+    ]
+
+
 ATTACK_COLUMNS = [printed("Attack", "attack"), printed("Signal", "signal"), printed("Likelihood", "likelihood")]
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from mia_audit.report.data.explanation_metrics import interpretations, peers
 from mia_audit.report.data.findings import Estimate, Finding, Findings, accuracy_difference, difference, reference
 from mia_audit.report.tables.catalogue import frame_of, table
-from mia_audit.report.tables.columns import PARTS, SETTING, SETTING_COLUMNS, identity, interval_cell, printed
+from mia_audit.report.tables.columns import PARTS, SETTING, identity, interval_cell, printed, setting_columns
 from mia_audit.report.tables.layout import Column, Layout, laid_out
 from mia_audit.report.tables.summary import level
 from mia_audit.report.text.formatting import fixed
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 def _layout(results: Results, findings: Findings, frame: pl.DataFrame) -> Layout:
     columns = [
-        *SETTING_COLUMNS,
+        *setting_columns(results.spec.settings),
         printed("Metric", "metric"),
         printed("Minuend", "minuend"),
         printed("Subtrahend", "subtrahend"),

@@ -11,12 +11,12 @@ from mia_audit.report.data.findings import Findings
 from mia_audit.report.tables.catalogue import frame_of, table
 from mia_audit.report.tables.columns import (
     SETTING,
-    SETTING_COLUMNS,
     identity,
     interval_cell,
     parts,
     parts_schema,
     printed,
+    setting_columns,
     spread_column,
 )
 from mia_audit.report.tables.layout import Column, Layout, laid_out
@@ -34,7 +34,7 @@ EXPLAINED = [printed("Explainer", "explainer"), printed("Quantity", "quantity"),
 def _layout(results: Results, findings: Findings, frame: pl.DataFrame) -> Layout:
     interval = (Column("", number=False), lambda row: interval_cell(row, "value_low", "value_high"))
     columns = [
-        *SETTING_COLUMNS,
+        *setting_columns(results.spec.settings),
         *EXPLAINED,
         printed("Compared with", "against"),
         spread_column("Value", "value"),
@@ -79,7 +79,7 @@ def _curves_layout(results: Results, findings: Findings, frame: pl.DataFrame) ->
         "The class's probability when this share of the coordinates is removed (deletion) or inserted (insertion): mean over "
         "records, then over shadow models."
     )
-    return Layout(**laid_out([*SETTING_COLUMNS, *EXPLAINED, *heights], curves), caption=caption)
+    return Layout(**laid_out([*setting_columns(results.spec.settings), *EXPLAINED, *heights], curves), caption=caption)
 
 
 def _height(share: float) -> Any:

@@ -61,7 +61,7 @@ def groups_layout(found: Sequence[Groups], confidence: float, several: bool = Fa
 
 def _name(found: Groups, several: bool) -> str:
     setting = found.finding.setting
-    place = f"{setting.dataset}, {setting.architecture}: " if several else ""
+    place = f"{setting.place}: " if several else ""
     return f"{place}{capital(protection(setting))}"
 
 

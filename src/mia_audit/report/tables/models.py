@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from mia_audit.report.data.findings import Findings
 from mia_audit.report.tables.catalogue import frame_of, table
-from mia_audit.report.tables.columns import ATTACK_COLUMNS, SETTING, SETTING_COLUMNS, identity
+from mia_audit.report.tables.columns import ATTACK_COLUMNS, SETTING, identity, setting_columns
 from mia_audit.report.tables.layout import Column, Layout, laid_out
 from mia_audit.report.text.formatting import fixed, rate
 
@@ -42,7 +42,7 @@ def level(rows: Sequence[Mapping[str, Any]], tpr: str | None) -> int | None:
 def _layout(results: Results, findings: Findings, frame: pl.DataFrame) -> Layout:
     name = f"TPR at {rate(findings.fpr)}" if findings.fpr is not None else "TPR"
     columns = [
-        *SETTING_COLUMNS,
+        *setting_columns(results.spec.settings),
         *ATTACK_COLUMNS,
         (Column("Other models"), lambda row: f"{row['others']}{'*' if row['level'] else ''}"),
         (Column("AUC"), lambda row: _cell(row["auc"])),

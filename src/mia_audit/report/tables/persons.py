@@ -35,7 +35,7 @@ def persons_layout(group: Sequence[Finding], fpr: float | None) -> Layout:
     rows: list[list[Cell | str]] = []
     for finding in group:
         found = by_aggregate(finding)
-        for channel, leak in finding.strongest.items():
+        for channel, leak in _different(finding).items():
             same = {name: _same(leaks.get(channel, ()), leak) for name, leaks in found.items()}
             cells = [cell for name in WORDS for cell in _cells(same.get(name), fpr)]
             described = f"{leak.attack} on {read_signal(leak.signal).label}"
@@ -50,6 +50,12 @@ def persons_layout(group: Sequence[Finding], fpr: float | None) -> Layout:
         " largest of their records' scores. Membership was drawn by person in all columns."
     )
     return Layout(columns, rows, caption)
+
+
+def _different(finding: Finding) -> dict[str, Leak]:
+    """Return the strongest attack of every channel, without one that is another channel's too."""
+    first = {leak.key: channel for channel, leak in reversed(finding.strongest.items())}
+    return {channel: finding.strongest[channel] for channel in finding.strongest if channel in first.values()}
 
 
 def _same(leaks: Sequence[Leak], wanted: Leak) -> Leak | None:

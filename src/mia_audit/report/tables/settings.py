@@ -37,7 +37,10 @@ if TYPE_CHECKING:
 PREFIXES = {"outputs": "output", "explanations": "explanation", "both": "joint", "other": "signal"}
 """Prefixes of the columns of a channel."""
 TRAINED = ("train_accuracy", "test_accuracy", "train_loss", "test_loss")
-STEP_TIMES = "Times of training steps differ from run to run and are not part of this page: see benchmarks/cost.csv."
+STEP_TIMES = (
+    "Times of training steps differ from run to run and are not part of this page: see benchmarks/step_times.csv."
+)
+PHASES = ("train", "test")
 UNKNOWN = Cell("–")
 
 
@@ -54,12 +57,13 @@ def settings_layout(
 
     present = present_channels(findings.settings)
     trained = any(finding.shadows is not None for finding in findings.settings)
+    phases = [phase for phase in PHASES if any(getattr(one, f"{phase}_accuracy") for one in findings.settings)]
     tpr = "TPR" if findings.fpr is None else f"TPR at {rate(findings.fpr)} FPR"
     columns = [
         *text(*(["Setting"] if page else ["Data set", "Architecture", "Mechanism", "ε"])),
         *([Column("ε spent")] if trained else []),
         Column("lower bound on ε"),
-        *([Column("train", "Accuracy"), Column("test", "Accuracy")] if trained else []),
+        *(Column(phase, "Accuracy") for phase in phases),
         *(Column(title, TITLES[channel]) for channel in present for title in ("AUC", tpr)),
     ]
     rows: list[list[Cell | str]] = []
@@ -69,16 +73,16 @@ def settings_layout(
         if place in results.starts and place not in started:
             started.add(place)
             leaks = [UNKNOWN] * (2 * len(present))
-            rows.append([*_start_names(place, findings, page), *_start_cells(results.starts[place]), *leaks])
-        spent, *accuracies = _training_cells(finding, findings.confidence) if trained else [None]
-        cells = [cell for cell in (spent, _bound_cell(finding), *accuracies) if cell]
+            rows.append([*_start_names(finding, findings, page), *_start_cells(results.starts[place], phases), *leaks])
+        cells = [*([_spent_cell(finding)] if trained else []), _bound_cell(finding)]
+        cells += [_accuracy_cell(finding, phase, findings.confidence) for phase in phases]
         for channel in present:
             cells += _leak_cells(finding.strongest.get(channel), findings.fpr)
         rows.append([*([setting_name(finding, findings)] if page else _names(finding.setting)), *cells])
     lost = [gap.setting for gap in results.spec.gaps if not gap.attacked and not page]
     rows += [[*names, *[UNKNOWN] * (len(columns) - len(names))] for names in map(_names, lost)]
     caption = f"Means over {count(most_targets(findings), 'model')}, with intervals; of each kind the strongest attack by its mean AUC."
-    notes = [*setting_notes(findings, results.releases), *([STEP_TIMES] if trained and page else [])]
+    notes = [*setting_notes(findings, results.releases), *([STEP_TIMES] if results.spec.trained and page else [])]
     notes += list(dict.fromkeys(filter(None, (_chance_note(results, one.setting) for one in findings.settings))))
     notes += [] if page else [gap_sentence(gap) for gap in results.spec.gaps]
     return Layout(columns, rows, caption, notes)
@@ -156,16 +160,20 @@ def _start_row(place: tuple[str, str], start: Start) -> dict[str, Any]:
     return where | {"test_accuracy_mean": start.accuracy, "test_loss_mean": start.loss, "models": 1}
 
 
-def _start_names(place: tuple[str, str], findings: Findings, page: bool) -> list[Cell | str]:
+def _start_names(finding: Finding, findings: Findings, page: bool) -> list[Cell | str]:
+    setting = finding.setting
     if not page:
-        return [*place, PUBLIC_START, "0"]
-    return ["Public start" if len(findings.groups()) == 1 else f"{', '.join(place)}: {PUBLIC_START}"]
+        return [setting.dataset_name, setting.architecture_name, PUBLIC_START, "0"]
+    return ["Public start" if len(findings.groups()) == 1 else f"{setting.place}: {PUBLIC_START}"]
 
 
-def _start_cells(start: Start) -> list[Cell]:
+def _start_cells(start: Start, phases: Sequence[str]) -> list[Cell]:
     """Return the cells of ε spent, the lower bound on ε, and the accuracies."""
-    trained = Cell("–", (f"{start.public_records} public records",))
-    return [Cell("0"), UNKNOWN, trained, Cell(percent(start.accuracy), (f"loss {fixed(start.loss)}",))]
+    accuracies = {
+        "train": Cell("–", (f"{start.public_records} public records",)),
+        "test": Cell(percent(start.accuracy), (f"loss {fixed(start.loss)}",)),
+    }
+    return [Cell("0"), UNKNOWN, *(accuracies[phase] for phase in phases)]
 
 
 def _chance_note(results: Results, setting: Setting) -> str:
@@ -174,7 +182,7 @@ def _chance_note(results: Results, setting: Setting) -> str:
     if chance is None:
         return ""
     return (
-        f"On {setting.dataset}, the most frequent class alone has an accuracy of {percent(chance.accuracy)}, and answering the classes'"
+        f"On {setting.dataset_name}, the most frequent class alone has an accuracy of {percent(chance.accuracy)}, and answering the classes'"
         f" shares a loss of {fixed(chance.loss)}."
     )
 
@@ -182,30 +190,38 @@ def _chance_note(results: Results, setting: Setting) -> str:
 def setting_name(finding: Finding, findings: Findings) -> str:
     """Return a setting's name among all settings, which names the group only where there are several."""
     name = protection(finding.setting)
-    return capital(name) if len(findings.groups()) == 1 else f"{', '.join(finding.setting.group)}: {name}"
+    return capital(name) if len(findings.groups()) == 1 else f"{finding.setting.place}: {name}"
 
 
 def _names(setting: Setting) -> list[Cell | str]:
-    return [setting.dataset, setting.architecture, setting.mechanism, printed_epsilon(setting.reported_epsilon)]
+    return [
+        setting.dataset_name,
+        setting.architecture_name,
+        setting.label or setting.mechanism_name,
+        printed_epsilon(setting.reported_epsilon),
+    ]
 
 
-def _training_cells(finding: Finding, confidence: float) -> list[Cell]:
+def _spent_cell(finding: Finding) -> Cell:
     setting = finding.setting
     spent = guarantee(finding).get("epsilon_spent")
     delta = f"δ = {power(setting.delta)}" if setting.delta else ""
     if setting.explained and setting.private:
         spent, delta = float(setting.epsilon), f"each, {delta}"
-    cells = [Cell("none" if setting.no_guarantee else "∞", ("no guarantee",))]
-    if spent is not None and not setting.no_guarantee:
-        cells = [Cell(at_most(spent), (delta,))]
     if setting.claimed:
-        cells = [Cell(f"{setting.epsilon} claimed", (delta,))]
-    for phase, accuracy in (("train", finding.train_accuracy), ("test", finding.test_accuracy)):
-        loss = shadow_estimate(finding.shadows, f"{phase}_loss", confidence)
-        losses = [f"loss {fixed(loss.mean)}"] if loss else []
-        known = Cell(percent(accuracy.mean), (percent_interval(accuracy), *losses)) if accuracy else Cell("unknown")
-        cells.append(known)
-    return cells
+        return Cell(f"{setting.epsilon} claimed", (delta,))
+    if spent is not None and not setting.no_guarantee:
+        return Cell(at_most(spent), (delta,))
+    return Cell("none" if setting.no_guarantee else "∞", ("no guarantee",))
+
+
+def _accuracy_cell(finding: Finding, phase: str, confidence: float) -> Cell:
+    accuracy = finding.test_accuracy if phase == "test" else finding.train_accuracy
+    if accuracy is None:
+        return Cell("unknown")
+    loss = shadow_estimate(finding.shadows, f"{phase}_loss", confidence)
+    losses = [f"loss {fixed(loss.mean)}"] if loss else []
+    return Cell(percent(accuracy.mean), (percent_interval(accuracy), *losses))
 
 
 def _bound_cell(finding: Finding) -> Cell:

@@ -11,10 +11,10 @@ from mia_audit.report.tables.columns import (
     ATTACK_COLUMNS,
     PARTS,
     SETTING,
-    SETTING_COLUMNS,
     identity,
     interval_cell,
     printed,
+    setting_columns,
     spread_column,
 )
 from mia_audit.report.tables.layout import Column, Layout, laid_out
@@ -28,7 +28,12 @@ if TYPE_CHECKING:
 
 def _summary_layout(results: Results, findings: Findings, frame: pl.DataFrame) -> Layout:
     rates = [name.removesuffix("_mean") for name in frame.columns if name.startswith("tpr_") and name.endswith("_mean")]
-    columns = [*SETTING_COLUMNS, *ATTACK_COLUMNS, *_unit_columns(frame), spread_column("AUC", "auc")]
+    columns = [
+        *setting_columns(results.spec.settings),
+        *ATTACK_COLUMNS,
+        *_unit_columns(frame),
+        spread_column("AUC", "auc"),
+    ]
     for name in rates:
         columns.append(spread_column(f"TPR at {rate(float(name.removeprefix('tpr_at_fpr_')))}", name, "not resolvable"))
     caption = (
@@ -46,7 +51,13 @@ def summary(results: Results, findings: Findings) -> pl.DataFrame:
 
 def _null_layout(results: Results, findings: Findings, frame: pl.DataFrame) -> Layout:
     interval = (Column("", number=False), lambda row: interval_cell(row, "auc_low", "auc_high"))
-    columns = [*SETTING_COLUMNS, *ATTACK_COLUMNS, *_unit_columns(frame), spread_column("AUC", "auc"), interval]
+    columns = [
+        *setting_columns(results.spec.settings),
+        *ATTACK_COLUMNS,
+        *_unit_columns(frame),
+        spread_column("AUC", "auc"),
+        interval,
+    ]
     caption = f"The same attacks against permuted membership, {level(results)}."
     return Layout(**laid_out(columns, frame.iter_rows(named=True)), caption=caption)
 

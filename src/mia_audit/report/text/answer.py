@@ -169,9 +169,9 @@ def _items(group: list[Finding], base: Finding, fpr: float | None, confidence: f
 
 def _term(finding: Finding) -> str:
     setting = finding.setting
-    if setting.explained:
+    if setting.explained or setting.label:
         return capital(protection(setting))
-    return f"ε = {setting.epsilon} ({setting.mechanism})" if setting.private else protection(setting)
+    return f"ε = {setting.epsilon} ({setting.mechanism_name})" if setting.private else protection(setting)
 
 
 def _strength(leak: Leak, confidence: float, names: Members) -> str:

@@ -84,7 +84,7 @@ def _guessed(results: Results, findings: Findings) -> Iterator[str]:
         chance = guessing(results, finding.setting) if finding.setting.trained else None
         if chance is None or not (worse := _worse(finding, chance, findings.confidence)):
             continue
-        where = ", ".join(finding.setting.group)
+        where = finding.setting.place
         rule = f" {_steps(finding)}{RULE}." if _noisy(finding) else ""
         yield f"Worse than guessing {protected(finding.setting)} ({where}): {joined(worse)}.{rule}"
 
@@ -127,7 +127,7 @@ def _deltas(findings: Findings) -> Iterator[str]:
         if finding.setting.private and delta and (delta >= LARGE_DELTA or delta * size >= 1):
             least = f"; choose one well below 1/{size}" if size else ""
             yield (
-                f"δ = {power(delta)} {protected(finding.setting)} ({', '.join(finding.setting.group)}) permits revealing one record in"
+                f"δ = {power(delta)} {protected(finding.setting)} ({finding.setting.place}) permits revealing one record in"
                 f" {significant(1 / delta)} outright, whatever ε is{least}."
             )
 

@@ -1,6 +1,8 @@
 """Numbers and names in prose: significant digits, percent and points, bounds rounded to the safe side."""
 
 import math
+import re
+import textwrap
 from decimal import ROUND_CEILING, Context
 
 from mia_audit.report.data.findings import Estimate
@@ -95,13 +97,15 @@ def power(value: float) -> str:
 
 
 def protection(setting: Setting) -> str:
-    """Return the name of a setting within its group: its mechanism and ε."""
+    """Return the name of a setting within its group: its label, or its mechanism and ε."""
+    if setting.label:
+        return setting.label
     if setting.explained:
         return f"ε = {setting.epsilon} each" if setting.private else "no noise"
     if setting.private:
-        return f"{setting.mechanism}, {'claimed ' if setting.claimed else ''}ε = {setting.epsilon}"
+        return f"{setting.mechanism_name}, {'claimed ' if setting.claimed else ''}ε = {setting.epsilon}"
     if setting.no_guarantee:
-        return f"{setting.mechanism}, ε none (nominal {setting.epsilon})"
+        return f"{setting.mechanism_name}, ε none (nominal {setting.epsilon})"
     if setting.finished:
         return "the finished model"
     if not setting.trained and setting.mechanism != "none":
@@ -113,14 +117,16 @@ def protection(setting: Setting) -> str:
 
 def protected(setting: Setting) -> str:
     """Return a setting's protection as part of a sentence."""
+    if setting.label:
+        return f"with {setting.label}"
     if setting.explained:
         return (
             f"with explanations at ε = {setting.epsilon} each" if setting.private else "with explanations without noise"
         )
     if setting.private:
-        return f"with {setting.mechanism} at {'a claimed ' if setting.claimed else ''}ε = {setting.epsilon}"
+        return f"with {setting.mechanism_name} at {'a claimed ' if setting.claimed else ''}ε = {setting.epsilon}"
     if setting.no_guarantee:
-        return f"with {setting.mechanism}, which guarantees nothing (its ε = {setting.epsilon} is nominal)"
+        return f"with {setting.mechanism_name}, which guarantees nothing (its ε = {setting.epsilon} is nominal)"
     if setting.finished:
         return "in the finished model"
     if not setting.trained and not setting.given_name:
@@ -128,6 +134,20 @@ def protected(setting: Setting) -> str:
     if not setting.trained and setting.mechanism != "none":
         return f"with {setting.given_name}"
     return "without protection"
+
+
+def broken(name: str, letters: int) -> list[str]:
+    """Break a name into lines of at most so many letters, at hyphens in long words alone, and not within ε = 8."""
+    lines = textwrap.wrap(unbroken(name), letters, break_long_words=False, break_on_hyphens=False)
+    return [part for line in lines for part in textwrap.wrap(line, max(letters, 1), break_long_words=False)]
+
+
+def unbroken(text: str) -> str:
+    """Return text of which no line can end within ε = 8."""
+    return EQUATION.sub("\\1\u00a0=\u00a0", text)
+
+
+EQUATION = re.compile("([εδ]) = ")
 
 
 def joined(words: list[str], last: str = "and") -> str:

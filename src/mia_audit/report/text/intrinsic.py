@@ -76,7 +76,7 @@ def _sources(group: Sequence[Finding]) -> Iterator[Source]:
                 leaks.setdefault(explainer, {}).setdefault(name, leak)
     kinds = {explainer: _kind(explainer) for explainer in leaks}
     for explainer in sorted(leaks, key=lambda explainer: list(KINDS).index(kinds[explainer])):
-        yield Source(group[0].setting.architecture, explainer, kinds[explainer], leaks[explainer])
+        yield Source(group[0].setting.architecture_name, explainer, kinds[explainer], leaks[explainer])
 
 
 def _kind(explainer: str) -> str:

@@ -45,7 +45,7 @@ def release_notes(findings: Sequence[Finding], releases: Releases) -> Iterator[s
     for pool, release in releases.items():
         yield release_sentence(pool, release)
         sums = [
-            f"{one.setting.architecture} {protected(one.setting)} at most {at_most(spent['epsilon_spent'] + release['epsilon'])}"
+            f"{one.setting.architecture_name} {protected(one.setting)} at most {at_most(spent['epsilon_spent'] + release['epsilon'])}"
             f" at δ = {power((one.setting.delta or 0.0) + release['delta'])}"
             for one in findings
             if one.setting.dataset == pool and "epsilon_spent" in (spent := guarantee(one))

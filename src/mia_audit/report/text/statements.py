@@ -42,12 +42,12 @@ MANY = 10
 def scope(results: Results, findings: Findings) -> str:
     """Say what was audited."""
     spec = results.spec
-    datasets = dict.fromkeys(setting.dataset for setting in spec.settings)
-    pools = {dataset: results.pool_metadata(dataset) for dataset in datasets}
+    datasets = {setting.dataset: setting.dataset_name for setting in spec.settings}
+    pools = {name: results.pool_metadata(dataset) for dataset, name in datasets.items()}
     named = [f"{name} ({sizes_of(metadata)})" if metadata else name for name, metadata in pools.items()]
     models = count(most_targets(findings), "model") + (" per setting" if len(spec.settings) > 1 else "")
     attacked = "Every model was attacked in turn, with the help of the others."
-    finished = [f"{setting.architecture} ({setting.finished})" for setting in spec.settings if setting.finished]
+    finished = [f"{setting.architecture_name} ({setting.finished})" for setting in spec.settings if setting.finished]
     if finished:
         attacked += (
             f" The finished {'model' if len(finished) == 1 else 'models'} {joined(finished)} {'was' if len(finished) == 1 else 'were'}"
@@ -57,7 +57,7 @@ def scope(results: Results, findings: Findings) -> str:
     if spec.studies and not any(setting.trained for setting in spec.settings):
         return _studied_scope(results, findings)
     if not any(setting.trained for setting in spec.settings):
-        named = [f"{name} ({count(_records(results), 'record')})" for name in datasets]
+        named = [f"{name} ({count(_records(results), 'record')})" for name in datasets.values()]
         return f"{joined(named)}: signals and membership of {models} were given. {attacked}"
     design, share = design_of(results)
     how = DESIGNS.get(design, "").format(share=share)
@@ -81,7 +81,7 @@ def corrections(results: Results) -> list[str]:
 def unrepeatable_sentences(results: Results) -> list[str]:
     """Say which settings cannot be reproduced, a sentence for each."""
     return [
-        f"Not reproducible: {count(len(models), 'model')} of {setting.dataset}, {setting.architecture}, {setting.mechanism} at"
+        f"Not reproducible: {count(len(models), 'model')} of {setting.place}, {setting.mechanism_name} at"
         f" ε = {setting.epsilon} ({joined(list(map(str, models)))}) gave other results when trained again from the same seed, so"
         " another run of this audit will find other numbers there."
         for setting, models in results.unrepeatable.items()
@@ -106,7 +106,8 @@ def _studied_scope(results: Results, findings: Findings) -> str:
     sentences = []
     for dataset, study in results.spec.studies.items():
         metadata = results.pool_metadata(dataset)
-        named = f"{dataset} ({count(metadata['records'], 'record')})" if metadata else dataset
+        name = study.get("dataset_label") or dataset
+        named = f"{name} ({count(metadata['records'], 'record')})" if metadata else name
         sentences.append(f"{named}: private explanations of {joined(list(study['black_boxes']))}.")
     if not findings.settings:
         return " ".join([*sentences, "No membership was attacked here."])
@@ -194,8 +195,8 @@ def refuted_sentence(setting: Setting, bound: LowerBound, level: str) -> str:
     least = at_least(bound.epsilon).removeprefix("≥ ")
     verdict, found = ("refuted", "proves") if bound.method == "one-run" else ("contradicted", "estimates")
     return (
-        f"The claim of ε = {setting.epsilon} by {setting.mechanism} on {setting.dataset} ({setting.architecture}) is {verdict}: the audit"
-        f" {found} an ε of at least {least} at δ = {power(bound.delta)}, with {level}. The code that makes the"
+        f"The claim of ε = {setting.epsilon} by {setting.mechanism_name} on {setting.dataset_name} ({setting.architecture_name}) is {verdict}:"
+        f" the audit {found} an ε of at least {least} at δ = {power(bound.delta)}, with {level}. The code that makes the"
         " claim protects less than it says."
     )
 
@@ -205,7 +206,7 @@ def setting_notes(findings: Findings, releases: Releases) -> list[str]:
     private = [finding for finding in findings.settings if finding.setting.private]
     return [
         *dict.fromkeys(f"{capital(guarantee_sentence(one, guarantee(one)))}." for one in private),
-        *([f"These models are {AUDIT_ONLY}."] if private else []),
+        *([f"These models are {AUDIT_ONLY}."] if any(finding.setting.trained for finding in private) else []),
         *(f"{no_guarantee_sentence(one)}." for one in findings.settings if one.setting.no_guarantee),
         *bound_sentences(findings),
         *release_notes(findings.settings, releases),
@@ -256,10 +257,11 @@ def guarantee_sentence(finding: Finding, metadata: Mapping[str, Any]) -> str:
         kept = explained_adjacency(terms["adjacency"], finding.by_person)
         return f"with explanations at the ε of each: δ = {delta}, for {kept}, {noise}; the costs of several add up"
     if setting.finished:
-        text = f"{protected(setting)} {setting.architecture}: ε = {setting.epsilon} at δ = {delta} is what its owner claims"
+        text = f"{protected(setting)} {setting.architecture_name}: ε = {setting.epsilon} at δ = {delta} is what its owner claims"
         return f"{text}; this audit has not accounted for it, and only sets a lower bound beside it"
     if setting.claimed:
-        text = f"{protected(setting)}: ε = {setting.epsilon} at δ = {delta} is what the user's own code claims"
+        whose = "the user's own code" if setting.trained else "their owner"
+        text = f"{protected(setting)}: ε = {setting.epsilon} at δ = {delta} is what {whose} claims"
         return (
             f"{text}; this audit has not accounted for it, and only sets a lower bound beside it{worth_clause(finding)}"
         )
@@ -301,7 +303,9 @@ def worth_clause(finding: Finding) -> str:
 def no_guarantee_sentence(finding: Finding) -> str:
     """Say why a setting with a nominal ε guarantees nothing."""
     setting = finding.setting
-    return f"{setting.mechanism} at a nominal ε = {setting.epsilon}: no ε is guaranteed, since {setting.no_guarantee}"
+    return (
+        f"{setting.mechanism_name} at a nominal ε = {setting.epsilon}: no ε is guaranteed, since {setting.no_guarantee}"
+    )
 
 
 def exposed_sentences(finding: Finding, leak: Leak, records: int, maps: bool, bars: bool) -> str:
@@ -309,7 +313,7 @@ def exposed_sentences(finding: Finding, leak: Leak, records: int, maps: bool, ba
     described = f"{leak.attack} on {read_signal(leak.signal).label}"
     if finding.setting.finished:
         return (
-            f"The {count(records, 'training record')} of {finding.setting.architecture} whose membership score ({described}) is the"
+            f"The {count(records, 'training record')} of {finding.setting.architecture_name} whose membership score ({described}) is the"
             " highest: those that the finished model gives away first."
         )
     when = "in the explanation set" if finding.setting.explained else "trained on"

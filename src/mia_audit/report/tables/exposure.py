@@ -1,0 +1,97 @@
+"""Every record's exposure and every attack's lower bound on ε, as `mia-audit audit` writes them; too long to be printed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from mia_audit.attacks.persons import NONE, PERSON, RECORD
+from mia_audit.report.data.findings import Finding, Findings
+from mia_audit.report.tables.catalogue import table
+from mia_audit.report.tables.columns import identity
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from mia_audit.report.data.results import Results
+    from mia_audit.report.data.spec import Spec
+
+
+def _of_workflow(spec: Spec) -> bool:
+    """Whether the settings are the workflow's: `mia-audit audit` writes both tables itself, with a report or without."""
+    return bool(spec.settings) and not any(setting.folder for setting in spec.settings)
+
+
+@table("exposure", condition=lambda spec: spec.exposed > 0 and _of_workflow(spec))
+def exposures(results: Results, findings: Findings) -> pl.DataFrame:
+    """Return what membership does to the scores of every record, and person, under each setting's strongest attack.
+
+    The most exposed come first in every setting. `origin` is the row in the user's table, or the file of the image.
+    """
+    import polars as pl
+
+    words = dict.fromkeys(("dataset", "architecture", "mechanism", "epsilon", "unit"), pl.String)
+    units = {"record": pl.Int32, "person": pl.String, "origin": pl.String}
+    attack = dict.fromkeys(("attack", "signal", "likelihood"), pl.String)
+    numbers = dict.fromkeys(("member_score", "non_member_score", "gap", "percentile"), pl.Float64)
+    schema = pl.Schema({**words, **units, **attack, **numbers, "rank": pl.Int32})
+    parts = [part for finding in findings.settings for part in _of_setting(results, finding)]
+    return pl.concat([pl.DataFrame(schema=schema), *(part.select(schema.names()).cast(schema) for part in parts)])
+
+
+def _of_setting(results: Results, finding: Finding) -> Iterator[pl.DataFrame]:
+    """Yield the exposures of a setting's persons, where membership was drawn for them, and of its records."""
+    from mia_audit.report.data.origins import origins
+
+    if not finding.strongest:
+        return
+    origin = origins(results, finding.setting.pool)
+    if finding.by_person:
+        yield _ranked(results, finding, finding.aggregate, origin)
+    yield _ranked(results, finding, NONE, origin)
+
+
+def _ranked(results: Results, finding: Finding, aggregate: str, origin: Callable[[int], str]) -> pl.DataFrame:
+    import numpy as np
+    import polars as pl
+
+    from mia_audit.evaluation.exposure import exposure
+
+    leak = max(finding.strongest.values(), key=lambda leak: float(leak.auc.mean()))
+    scored = results.scored(finding.setting, *leak.key, aggregate)
+    persons = aggregate != NONE
+    known = None if scored.person is None else scored.person.astype(np.str_)
+    named = identity(finding.setting) | {"unit": PERSON if persons else RECORD}
+    named |= dict(zip(("attack", "signal", "likelihood"), leak.key, strict=True))
+    records = None if persons else [origin(int(number)) or None for number in scored.record]
+    columns = {
+        "record": None if persons else scored.record,
+        "person": known,
+        "origin": records,
+        **exposure(scored.score, scored.member),
+    }
+    frame = pl.DataFrame({name: values for name, values in columns.items() if values is not None})
+    absent = [pl.lit(None).alias(name) for name, values in columns.items() if values is None]
+    constants = [pl.lit(value).alias(name) for name, value in named.items()]
+    return frame.with_columns(*constants, *absent).fill_nan(None).sort("rank")
+
+
+@table("epsilon", condition=_of_workflow)
+def bounds(results: Results, findings: Findings) -> pl.DataFrame:
+    """Return the lower bound on ε of every attack and null control on every setting, by every method.
+
+    The bounds of one attack each: the settings' table has those of all attacks together.
+    """
+    import polars as pl
+
+    from mia_audit.evaluation.bounds_table import bounds_table
+
+    spec = results.spec
+    tables = []
+    for setting, metrics in zip(spec.settings, results.metrics, strict=True):
+        delta = setting.delta or spec.delta
+        named = [pl.lit(value).alias(name) for name, value in identity(setting).items()]
+        found = bounds_table(metrics, delta, spec.confidence, setting.design == "bernoulli")
+        found = found.rename({"epsilon": "epsilon_lower_bound"})
+        tables.append(found.select(*named, pl.all()))
+    return pl.concat(tables)
