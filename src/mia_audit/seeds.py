@@ -9,7 +9,7 @@ import hashlib
 
 import numpy as np
 
-AUDIT_ONLY = "for audit only: whoever knows the seed can recompute the noise and the batches of its training"
+AUDIT_ONLY = "for audit only: whoever knows the seed can recompute the noise and the batches of training"
 """The notice in the file of every model that an audit trains, and in what is reported about it."""
 
 

@@ -30,6 +30,14 @@ def test_a_budgets_noise_multiplier(capsys: pytest.CaptureFixture[str]) -> None:
     assert all(7.99 <= float(epsilon) <= 8 for _, epsilon in answers.values())
 
 
+def test_a_budget_below_what_rdp_can_say_has_an_answer(capsys: pytest.CaptureFixture[str]) -> None:
+    terms = {"target_epsilon": "1e-3", "batch": "1000", "records": "1000", "epochs": "10"}
+    assert ask(**terms) == 0
+    pld, rdp = capsys.readouterr().out.splitlines()[3:]
+    assert float(pld.split()[1]) == pytest.approx(5454.7, rel=1e-3)  # the exact Gaussian curve
+    assert rdp.split(maxsplit=2) == ["rdp", "none", "its ε cannot be so small at this δ"]
+
+
 def test_a_delta_that_promises_nothing_is_warned_of(capsys: pytest.CaptureFixture[str]) -> None:
     assert ask(noise_multiplier="1.3", delta="0.001") == 0
     assert "warning: δ is not below 1/records" in capsys.readouterr().out
@@ -40,7 +48,7 @@ def test_a_delta_that_promises_nothing_is_warned_of(capsys: pytest.CaptureFixtur
     [
         ({"target_epsilon": "-1"}, "--target-epsilon: a positive number"),
         ({"target_epsilon": "inf"}, "--target-epsilon"),
-        ({"target_epsilon": "1e-9"}, "cannot be reached"),
+        ({"target_epsilon": "1e-9", "accountant": "rdp"}, "by the rdp accountant: choose accountant pld"),
         ({"noise_multiplier": "0"}, "--noise-multiplier: a positive number"),
         ({"noise_multiplier": "1", "delta": "1"}, "--delta: a number between 0 and 1"),
         ({"noise_multiplier": "1", "batch": "60001"}, "--batch: 60001 records a step out of 60000"),

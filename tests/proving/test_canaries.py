@@ -13,6 +13,9 @@ from mia_audit.privacy.catalogue import Job, Mechanism, Protection, mechanisms
 from mia_audit.privacy.clipping import Clipping, automatic
 from mia_audit.privacy.per_record import ClippedSum, Gradients
 from mia_audit.proving.canaries import CANARIES, Game, audit, channel_scene, person
+from mia_audit.proving.catalogue import Options, targets
+from mia_audit.proving.mechanism import Verdict
+from mia_audit.proving.prover import Limits, prove
 
 CLAIMED = 4.0
 
@@ -131,16 +134,53 @@ def test_noise_calibrated_for_five_times_the_records_is_caught() -> None:
     assert audit(calibrated_for_five_times_the_records, game, CANARIES["weight"]).gaussian > CLAIMED
 
 
-@pytest.mark.parametrize("left_out", ["weight", pytest.param("bias", marks=pytest.mark.slow)])
-def test_a_parameter_left_out_of_the_norm_is_caught(left_out: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def without(left_out: str) -> Callable[..., None]:
+    """A clipped sum whose norms forget a parameter."""
+
     def partial_norm(gradients: Gradients, clipping: Clipping, total: Tensor, *_: object) -> None:
         kept = [value.flatten(1) for name, value in gradients.items() if name != left_out]
         factors = clipping.factors(torch.cat(kept, dim=1).norm(dim=1))
         total += torch.cat([factors @ value.flatten(1) for value in gradients.values()])
 
-    monkeypatch.setattr(per_record, "add_clipped", partial_norm)
+    return partial_norm
+
+
+@pytest.mark.parametrize("left_out", ["weight", pytest.param("bias", marks=pytest.mark.slow)])
+def test_a_parameter_left_out_of_the_norm_is_caught(left_out: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(per_record, "add_clipped", without(left_out))
     proofs = [audit(honest, Game(CLAIMED, trials=500, pilot=100), canary).gaussian for canary in CANARIES.values()]
     assert max(proofs) > CLAIMED
+
+
+def tested(pair: str) -> Verdict:
+    """Put one step of `dp-sgd` to `mia-audit prove`, on one pair of training sets."""
+    mechanism = next(one for one in targets["dp-sgd"](Options(CLAIMED, 1e-5)) if one.name == "one step")
+    pairs = [one for one in mechanism.pairs if one.name == pair]
+    alone = replace(mechanism, pairs=pairs, terms=(), other=None, probes=(), secret_seed=False)
+    return prove("dp-sgd", [alone], Limits(trials=1000, pilot=40, seconds=200))
+
+
+@pytest.mark.parametrize(
+    ("sabotage", "pair"),
+    [
+        pytest.param(no_noise, "an orthogonal record", marks=pytest.mark.slow),
+        pytest.param(noise_on_the_mean, "an orthogonal record", marks=pytest.mark.slow),
+        pytest.param(per_batch_clipping, "an opposite record", marks=pytest.mark.slow),
+        (clip_norm_doubled, "an orthogonal record"),
+    ],
+    ids=lambda value: getattr(value, "__name__", None),
+)
+def test_the_tester_finds_the_sabotage_too(
+    sabotage: Callable[[Job], Protection], pair: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Mechanism, "kind", property(lambda self: lambda section, job: sabotage(job)))
+    assert tested(pair).refuted
+
+
+@pytest.mark.slow
+def test_the_tester_finds_a_parameter_left_out_of_the_norm(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(per_record, "add_clipped", without("weight"))
+    assert tested("an orthogonal record").refuted
 
 
 def by_importance(mechanism: str, **section: Any) -> Callable[[Job], Protection]:

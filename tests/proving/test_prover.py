@@ -8,8 +8,8 @@ import pytest
 
 from mia_audit.cli import main
 from mia_audit.commands.prove import lines
-from mia_audit.proving import probes
-from mia_audit.proving.catalogue import Options, resolve
+from mia_audit.proving import probes, prover
+from mia_audit.proving.catalogue import Options, resolve, targets
 from mia_audit.proving.mechanism import Verdict
 from mia_audit.proving.prover import Limits, prove
 
@@ -104,6 +104,16 @@ def test_noise_by_the_seed_alone_is_refuted_where_a_seed_is_used_again():
     found = prove(target, [mechanism], QUICK).counterexample
     assert found.check.startswith("other terms under one seed")
     assert found.claim.epsilon == 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", targets.names())
+def test_every_check_of_our_own_mechanisms_runs_and_they_hold(monkeypatch, name):
+    monkeypatch.setattr(prover, "CHUNK", 5)  # more trials are in docs/privacy.md
+    verdict = prove(name, targets[name](Options(2.0, 1e-5)), Limits(trials=5, pilot=10, seconds=250))
+    assert not verdict.refuted, verdict.counterexample
+    skipped = {finding.mechanism for finding in verdict.findings if finding.verdict == "skipped"}
+    assert skipped <= {"one step", "with a companion at 1e+08"}
 
 
 COMMAND = """

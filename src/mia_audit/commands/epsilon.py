@@ -4,6 +4,9 @@ import argparse
 
 from mia_audit.errors import UserError
 
+BOTH = ("pld", "rdp")
+"""Accountants that are asked where none is named: the default of mechanisms first."""
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
@@ -34,10 +37,16 @@ def run(options: argparse.Namespace) -> None:
     if options.delta >= 1 / options.records:
         print(f"warning: δ is not below 1/records = {1 / options.records:.3g}: one record may be given away whole")
     print(f"{'accountant':<12}{'noise multiplier':<18}ε")
-    for accountant in options.accountant or ["pld", "rdp"]:
+    for accountant in options.accountant or BOTH:
         multiplier = options.noise_multiplier
         if multiplier is None:
-            multiplier = noise_multiplier_for(options.target_epsilon, rate, steps, options.delta, accountant)
+            try:
+                multiplier = noise_multiplier_for(options.target_epsilon, rate, steps, options.delta, accountant)
+            except UserError:
+                if options.accountant or accountant == BOTH[0]:
+                    raise
+                print(f"{accountant:<12}{'none':<18}its ε cannot be so small at this δ")
+                continue
         epsilon = epsilon_spent(multiplier, rate, steps, options.delta, accountant)
         print(f"{accountant:<12}{multiplier:<18.6g}{epsilon:.4g}")
 
