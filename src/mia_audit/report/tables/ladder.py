@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from mia_audit.report.data.results import Results
 from mia_audit.report.tables.layout import Cell, Column, Layout, laid_out
 from mia_audit.report.text.formatting import count, fixed, rate
+
+if TYPE_CHECKING:
+    from mia_audit.report.data.results import Results
 
 SCREEN = (
     "A screen is of the first model, alone or with one or two others as references: what it finds is a leak, "
