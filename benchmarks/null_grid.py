@@ -1,6 +1,6 @@
 """Is guessing told as guessing? The mean AUC of every attack on signals that know nothing, under every design of membership.
 
-    python benchmarks/null_grid.py [MATRICES [MODELS …]]        (200 matrices, 4 to 64 models: a quarter of an hour)
+    python benchmarks/null_grid.py [MATRICES [MODELS …]]        (200 matrices, 4 to 64 models: two hours)
 
 Matrices of 400 records are pure noise, membership is drawn by the design. A cell is the mean over matrices of the mean AUC over
 targets, less 1/2, in thousandths; its standard error is beside it. The last line says which cells are farther from 1/2 than
@@ -30,6 +30,10 @@ ATTACKS = (
     ("base", "none"),
     ("joint-lrt", "hierarchical"),
     ("joint-lrt", "pooled"),
+    ("loss-lira", "types"),
+    ("loss-lira", "blend"),
+    ("joint-lrt", "blend"),
+    ("shadow-classifier", "none"),
 )
 
 
