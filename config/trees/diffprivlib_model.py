@@ -1,6 +1,6 @@
-"""A random forest of diffprivlib as two commands, `train` and `predict`, in an environment of its own (scikit-learn below 1.8).
+"""Models of diffprivlib as two commands, `train` and `predict`, in an environment of its own (scikit-learn below 1.8).
 
-The environment variable MIA_AUDIT_DIFFPRIVLIB names that environment's Python. Without an ε, the forest is scikit-learn's.
+The environment variable MIA_AUDIT_DIFFPRIVLIB names that environment's Python. Without an ε, the models are scikit-learn's.
 """
 
 import importlib.util
@@ -19,31 +19,50 @@ if importlib.util.find_spec("diffprivlib") is None:
 import numpy as np
 
 warnings.simplefilter("ignore")
-TREES, DEPTH, BOUND = 30, 6, 4.0  # columns are standardised by public records: values beyond the bound are clipped
+BOUND = 4.0  # columns are standardised by public records: values beyond the bound are clipped
+FOREST = {"n_estimators": 30, "max_depth": 6}
 
 
-def train(records: str, labels: str, members: str, epsilon: str, seed: str, model: str) -> None:
-    """Fit a forest to the members."""
-    inside = np.load(members)
-    rows, classes = np.clip(np.load(records)[inside], -BOUND, BOUND), np.load(labels)[inside]
-    known = {"n_estimators": TREES, "max_depth": DEPTH, "random_state": int(seed)}
-    if epsilon == "inf":
+def forest(epsilon: float, seed: int, columns: int):
+    """Return a random forest."""
+    if epsilon == float("inf"):
         from sklearn.ensemble import RandomForestClassifier
 
-        forest = RandomForestClassifier(**known)
-    else:
-        from diffprivlib.models import RandomForestClassifier
+        return RandomForestClassifier(**FOREST, random_state=seed)
+    from diffprivlib.models import RandomForestClassifier
 
-        forest = RandomForestClassifier(epsilon=float(epsilon), bounds=(-BOUND, BOUND), classes=[0, 1], **known)
+    limits = {"bounds": (-BOUND, BOUND), "classes": [0, 1]}
+    return RandomForestClassifier(epsilon=epsilon, **limits, **FOREST, random_state=seed)
+
+
+def logistic(epsilon: float, seed: int, columns: int):
+    """Return a logistic regression; no record is longer than one at the bound in all columns."""
+    if epsilon == float("inf"):
+        from sklearn.linear_model import LogisticRegression
+
+        return LogisticRegression(max_iter=1000, random_state=seed)
+    from diffprivlib.models import LogisticRegression
+
+    return LogisticRegression(epsilon=epsilon, data_norm=BOUND * columns**0.5, random_state=seed)
+
+
+MODELS = {"forest": forest, "logistic": logistic}
+
+
+def train(kind: str, records: str, labels: str, members: str, epsilon: str, seed: str, model: str) -> None:
+    """Fit a model to the members."""
+    inside = np.load(members)
+    rows, classes = np.clip(np.load(records)[inside], -BOUND, BOUND), np.load(labels)[inside]
+    fitted = MODELS[kind](float(epsilon), int(seed), rows.shape[1]).fit(rows, classes)
     with open(model, "wb") as file:  # noqa: PTH123
-        pickle.dump(forest.fit(rows, classes), file)
+        pickle.dump(fitted, file)
 
 
 def predict(records: str, model: str, out: str) -> None:
-    """Write the mean of the trees' probabilities."""
+    """Write the probabilities; a forest's are the mean of its trees'."""
     with open(model, "rb") as file:  # noqa: PTH123
-        forest = pickle.load(file)
-    np.save(out, forest.predict_proba(np.clip(np.load(records), -BOUND, BOUND)).astype(np.float32))
+        fitted = pickle.load(file)
+    np.save(out, fitted.predict_proba(np.clip(np.load(records), -BOUND, BOUND)).astype(np.float32))
 
 
 {"train": train, "predict": predict}[sys.argv[1]](*sys.argv[2:])

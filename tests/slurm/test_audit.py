@@ -1,5 +1,6 @@
 """The tiny audit on a real SLURM with the project's profile: interrupts, cancelled and failing jobs, a missing controller."""
 
+import json
 import shutil
 import signal
 import time
@@ -15,7 +16,17 @@ from mia_audit.planning.requests import PROCESS_BYTES
 from mia_audit.storage import read_frame
 
 STRANGER = Path(__file__).parents[1] / "workflow" / "stranger"
-"""The built-in model as a file with `train(task)`, whose first training is killed in its second epoch."""
+"""Files of the built-in model in a stranger's hands, whose first training is killed in its second epoch."""
+
+STRANGERS: dict[str, dict[str, Any]] = {
+    "script": {"model": "script.py"},
+    "tool": {
+        "train": "python tool.py train {records} {labels} {members} {seed} {checkpoints} {model}",
+        "predict": "python tool.py predict {records} {model} {out}",
+        "outputs": "logits",
+    },
+}
+"""The same model as a file with `train(task)`, and as two commands, which answer with outputs alone."""
 
 NO_PRIVACY = "none-epsinf"
 
@@ -142,26 +153,30 @@ def test_each_job_gets_the_resources_of_its_rule(run: Run, cluster: Any) -> None
     assert granted["tables"] == ["lab", "cpu", "60", "4000M", "1"]
 
 
-def test_a_strangers_script_has_the_scores_of_the_built_in_model(run: Run, cluster: Any) -> None:
-    """The audit grows by an architecture: the built-in model as a script, which is killed and goes on in a job of its own."""
+def test_a_stranger_has_the_scores_of_the_built_in_model(run: Run, cluster: Any) -> None:
+    """The audit grows by two architectures: the built-in model as a script and as a command, each killed and resumed once."""
     audit = run.audit
     for path in STRANGER.glob("*.py"):
         shutil.copy(path, audit.folder)
-    script = {"script": {"model": "script.py", "mechanisms": {"none": {}}}}
-    audit.configure(audit.config | {"architectures": audit.config["architectures"] | script})
-    with audit.started(f"results/tiny/digits/script/{NO_PRIVACY}/scores.parquet") as process:
+    known = {"models": audit.config["membership"]["models"], "training": audit.config["training"]}
+    (audit.folder / "tool.json").write_text(json.dumps(known))
+    strangers = {name: stranger | {"mechanisms": {"none": {}}} for name, stranger in STRANGERS.items()}
+    audit.configure(audit.config | {"architectures": audit.config["architectures"] | strangers})
+    with audit.started(*(f"results/tiny/digits/{name}/{NO_PRIVACY}/scores.parquet" for name in STRANGERS)) as process:
         process.wait(cluster.patience)
     assert process.returncode == 0, audit.log.read_text()
-    assert (audit.folder / "killed-script").exists()
-    logs = (audit.results / "logs" / "train").glob("*script*.log")
-    assert any("resuming training from this checkpoint" in log.read_text() for log in logs)
-    built_in, stranger = (audit.results / "digits" / name / NO_PRIVACY for name in ("vit", "script"))
-    own, signals = (read_frame(folder / "signals.parquet", "signals") for folder in (built_in, stranger))
-    assert "ixg_l1" in signals.columns and signals.equals(own.select(signals.columns))
+    built_in = audit.results / "digits" / "vit" / NO_PRIVACY
+    own = read_frame(built_in / "signals.parquet", "signals")
     scores = {one.key: one.score for one in read_scores(built_in / "scores.parquet")}
-    found = list(read_scores(stranger / "scores.parquet"))
-    assert len(found) == len(scores) > 2
-    assert all(np.array_equal(one.score, scores[one.key], equal_nan=True) for one in found)
+    for name in STRANGERS:
+        assert (audit.folder / f"killed-{name}").exists()
+        logs = (audit.results / "logs" / "train").glob(f"*{name}*.log")
+        assert any("resuming training from this checkpoint" in log.read_text() for log in logs), name
+        signals = read_frame(audit.results / "digits" / name / NO_PRIVACY / "signals.parquet", "signals")
+        assert signals.equals(own.select(signals.columns)), name
+        assert ("ixg_l1" in signals.columns) == (name == "script")
+        found = list(read_scores(audit.results / "digits" / name / NO_PRIVACY / "scores.parquet"))
+        assert found and all(np.array_equal(one.score, scores[one.key], equal_nan=True) for one in found), name
 
 
 def test_what_fits_no_node_is_refused_before_anything_is_submitted(

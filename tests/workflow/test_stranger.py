@@ -1,5 +1,6 @@
 """The built-in model, wrapped as a stranger's script and as a command, has the same scores to the last bit."""
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,7 @@ def strangers(workflow: Any, tiny: dict[str, Any]) -> Any:
     tiny["datasets"] = {"digits": {"records": 60}}
     tiny["membership"] = {"models": 4}
     tiny["training"] = {"epochs": 3, "batch": 10}
+    (workflow.folder / "tool.json").write_text(json.dumps({"models": 4, "training": tiny["training"]}))
     tiny["mechanisms"] = {"none": {}}
     tiny["explainers"] = {"methods": ["ixg"]}
     tiny["explanation_metrics"] = {"records": 0}

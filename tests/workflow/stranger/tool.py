@@ -1,5 +1,6 @@
-"""The wrapped model as two commands."""
+"""The wrapped model as two commands; tool.json holds the number of models and the section `training` of the audit."""
 
+import json
 import sys
 from pathlib import Path
 
@@ -8,15 +9,15 @@ from wrapped import KEY, asked, fit, learner
 
 from mia_audit.seeds import seed_for
 
-MODELS, TRAINING = 4, {"epochs": 3, "batch": 10}
+AUDIT = json.loads(Path("tool.json").read_text())
 
 
 def train(records: str, labels: str, members: str, seed: str, checkpoints: str, model: str) -> None:
     """Train the model whose seed is given: its number is the one that gives that seed."""
     own = (*KEY[:3], "tool", *KEY[4:])
-    shadow = next(number for number in range(MODELS) if seed_for(*own, number) % 2**31 == int(seed))
+    shadow = next(number for number in range(AUDIT["models"]) if seed_for(*own, number) % 2**31 == int(seed))
     arrays = np.load(records), np.load(labels), np.load(members)
-    trained = fit(*arrays, shadow, TRAINING, Path(checkpoints), Path("killed-tool"))
+    trained = fit(*arrays, shadow, AUDIT["training"], Path(checkpoints), Path("killed-tool"))
     Path(model).mkdir()
     trained.save(Path(model))
 
