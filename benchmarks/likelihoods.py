@@ -1,11 +1,13 @@
 """Joint ratios with 4 to 32 other models: the default, types alone and the hierarchical ratio, on the same models.
 
-    python benchmarks/likelihoods.py NAME=SIGNALS[:RECORDS] … [--signals confidence,ixg_l1]
+    python benchmarks/likelihoods.py NAME=SIGNALS[:RECORDS] … [--signals confidence,ixg_l1] [--null PERMUTATIONS]
 
 SIGNALS is a signals.parquet, of an audit with 33 models or of `mia-audit import`; RECORDS takes so many records of it at
 random. Every model is a target once, in a random group of models (`attacks.subsets`). One row per number of other models:
 mean TPR at 1 % FPR and mean AUC over targets, and the paired difference of the default less the hierarchical ratio, with
 its standard error over targets; all as the table of docs/attacks.md. On one core, the published scores take 6 minutes.
+With --null, the same of permuted memberships with 4 other models and with all: the mean AUC less ½ and the mean TPR, both
+with standard errors over permutations.
 """
 
 import argparse
@@ -15,6 +17,7 @@ import numpy as np
 
 from mia_audit.attacks.engine.joint import JOINT_RATIOS
 from mia_audit.attacks.io.parquet import SignalsFile
+from mia_audit.attacks.run import permuted_membership
 from mia_audit.attacks.subsets import counts, scored_with
 from mia_audit.evaluation.metrics import auc, tpr_at_fpr
 from mia_audit.signals.name import Reading
@@ -37,6 +40,14 @@ def measured(signals: list[np.ndarray], member: np.ndarray, others: int) -> dict
     return found
 
 
+def guessed(
+    signals: list[np.ndarray], member: np.ndarray, others: int, permutations: int, name: str
+) -> dict[str, np.ndarray]:
+    """Return the mean TPR and AUC of every permutation of a membership, [permutations, 2], by likelihood."""
+    found = [measured(signals, permuted_membership(member, number, name), others) for number in range(permutations)]
+    return {one: np.array([each[one].mean(axis=0) for each in found]) for one in LIKELIHOODS}
+
+
 def gap(values: np.ndarray) -> str:
     """Print a mean with its standard error."""
     return f"{values.mean():+.4f} ± {values.std(ddof=1) / len(values) ** 0.5:.4f}"
@@ -44,11 +55,9 @@ def gap(values: np.ndarray) -> str:
 
 def main(options: argparse.Namespace) -> None:
     """Print the table."""
-    print(
-        "| signals | others | hierarchical | types | blend | blend − hierarchical, TPR | AUC |",
-        "|---" * 7 + "|",
-        sep="\n",
-    )
+    differences = () if options.null else ("blend − hierarchical, TPR", "AUC")
+    print("|", *(f"{one} |" for one in ("signals", "others", *LIKELIHOODS, *differences)))
+    print("|---" * (5 + len(differences)) + "|")
     for given in options.given:
         name, _, path = given.partition("=")
         path, _, some = path.partition(":")
@@ -59,7 +68,13 @@ def main(options: argparse.Namespace) -> None:
         if some:
             chosen = np.random.default_rng(SEED).permutation(len(member))[: int(some)]
             signals, member = [one[chosen] for one in signals], member[chosen]
-        for others in counts(member.shape[1]):
+        sizes = counts(member.shape[1])
+        for others in (sizes[0], sizes[-1]) if options.null else sizes:
+            if options.null:
+                null = guessed(signals, member, others, options.null, name)
+                cells = [f"{gap(null[one][:, 1] - 0.5)}, {gap(null[one][:, 0])}" for one in LIKELIHOODS]
+                print(f"| {name} | {others} |", *(f"{cell} |" for cell in cells), flush=True)
+                continue
             found = measured(signals, member, others)
             cells = [" ".join(f"{value:.4f}" for value in found[one].mean(axis=0)) for one in LIKELIHOODS]
             difference = found["blend"] - found["hierarchical"]
@@ -70,4 +85,5 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("given", nargs="+")
     parser.add_argument("--signals", default="confidence,ixg_l1")
+    parser.add_argument("--null", type=int, default=0)
     main(parser.parse_args())

@@ -152,7 +152,7 @@ def test_a_parameter_left_out_of_the_norm_is_caught(left_out: str, monkeypatch: 
     assert max(proofs) > CLAIMED
 
 
-def tested(pair: str) -> Verdict:
+def judged(pair: str) -> Verdict:
     """Put one step of `dp-sgd` to `mia-audit prove`, on one pair of training sets."""
     mechanism = next(one for one in targets["dp-sgd"](Options(CLAIMED, 1e-5)) if one.name == "one step")
     pairs = [one for one in mechanism.pairs if one.name == pair]
@@ -174,13 +174,13 @@ def test_the_tester_finds_the_sabotage_too(
     sabotage: Callable[[Job], Protection], pair: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Mechanism, "kind", property(lambda self: lambda section, job: sabotage(job)))
-    assert tested(pair).refuted
+    assert judged(pair).refuted
 
 
 @pytest.mark.slow
 def test_the_tester_finds_a_parameter_left_out_of_the_norm(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(per_record, "add_clipped", without("weight"))
-    assert tested("an orthogonal record").refuted
+    assert judged("an orthogonal record").refuted
 
 
 def by_importance(mechanism: str, **section: Any) -> Callable[[Job], Protection]:
