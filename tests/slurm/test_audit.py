@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from mia_audit.evaluation.files import read_scores
-from mia_audit.planning.requests import PROCESS_BYTES
+from mia_audit.planning.requests import DRAWING_MEGABYTES, PROCESS_BYTES, PROCESS_MEGABYTES
 from mia_audit.storage import read_frame
 
 STRANGER = Path(__file__).parents[1] / "workflow" / "stranger"
@@ -150,7 +150,8 @@ def test_each_job_gets_the_resources_of_its_rule(run: Run, cluster: Any) -> None
     # by the model, and as much again for every further attempt
     beyond = [int(memory.removesuffix("M")) - attempt * PROCESS_BYTES / 1e6 for attempt in (1, 2, 3)]
     assert any(0 <= megabytes < 150 for megabytes in beyond), memory
-    assert granted["tables"] == ["lab", "cpu", "60", "4000M", "1"]
+    drawing = PROCESS_MEGABYTES + DRAWING_MEGABYTES + 1  # 300 scores take less than a megabyte
+    assert granted["tables"] == ["lab", "cpu", "60", f"{drawing}M", "1"]
 
 
 def test_a_stranger_has_the_scores_of_the_built_in_model(run: Run, cluster: Any) -> None:

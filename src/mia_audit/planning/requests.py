@@ -16,6 +16,9 @@ from mia_audit.training.section import Training
 PROCESS_MEGABYTES, BYTES_PER_CELL = 400, 115
 """Memory of an attack: of the process, and per record × model (benchmarks/stage_memory.py)."""
 
+DRAWING_MEGABYTES = 300
+"""Memory of what draws and lays out, beside that of an attack: tables, figures and report of the digits take 470 to 560 MB."""
+
 UNKNOWN_MEGABYTES = 4000
 """Memory of an attack where the config does not say how many records there are: enough for 30 million records × models."""
 
@@ -52,8 +55,8 @@ def attack_memory_of(cells: int) -> int:
 
 
 def report_memory(audit: Audit) -> int:
-    """Return the megabytes that figures and report take at most: the scores of one attack on the largest setting."""
-    return max(attack_memory(audit, dataset) for dataset in [*audit.datasets, *audit.imported])
+    """Return the megabytes that tables, figures and report take at most: the scores of one attack on the largest setting."""
+    return DRAWING_MEGABYTES + max(attack_memory(audit, dataset) for dataset in [*audit.datasets, *audit.imported])
 
 
 def training_bytes(metadata: Mapping[str, Any], training: Training, micro_batch: int, private: bool) -> int:
