@@ -74,10 +74,8 @@ def explained_batch(
         classes = CLASSES[options["explained_class"]](logits.detach(), labels)
         at_inputs = _backward(points, logits, classes, quantities)
     else:
-        with (
-            torch.no_grad(),
-            PatchesAsProducts(),
-        ):  # as a pass for gradients computes them: the same logits to the last bit
+        # patches as a pass for gradients computes them: the same logits to the last bit
+        with torch.no_grad(), PatchesAsProducts():
             logits = model(inputs)
         classes = CLASSES[options["explained_class"]](logits, labels)
         at_inputs = {}

@@ -19,7 +19,7 @@ WIDTH = 8.0
 """Standard deviations of the tilted sum on both sides of its mean that are kept."""
 
 FARTHEST = 0.999
-"""The logarithm of a tail is looked for up to this share of that of the largest loss alone, which no tilt reaches."""
+"""The logarithm of δ is looked for up to this share of that of the largest loss alone, which no tilt reaches."""
 
 NEGLIGIBLE = -80.0
 """Logarithm of what does not count beside 1 in a Fourier transform, whose rounding is some 10⁻¹⁶."""

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import csv
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
@@ -15,7 +13,7 @@ from mia_audit.report.tables.layout import Cell, Layout, text
 from mia_audit.report.text.formatting import fixed
 from mia_audit.reproduction.measured import Measured
 from mia_audit.reproduction.paper_tables import WORDS, command
-from mia_audit.reproduction.papers import Key, Paper
+from mia_audit.reproduction.papers import Key, Paper, printed_rows
 
 if TYPE_CHECKING:
     from mia_audit.evaluation.intervals import OverTargets
@@ -42,7 +40,6 @@ class PrintedTest:
 
 def printed_tests(name: str) -> list[PrintedTest]:
     """Return the printed tests of a paper, in the order of its table."""
-    content = files("mia_audit.reproduction").joinpath("printed", f"{name}_tests.csv").read_text(encoding="utf-8")
     return [
         PrintedTest(
             row["table"],
@@ -51,7 +48,7 @@ def printed_tests(name: str) -> list[PrintedTest]:
             float(row["t"]),
             float(row["p"]),
         )
-        for row in csv.DictReader(content.splitlines())
+        for row in printed_rows(f"{name}_tests")
     ]
 
 

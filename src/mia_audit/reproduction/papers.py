@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 
@@ -241,9 +241,14 @@ def paper(name: str) -> Paper:
     return PAPERS[name]
 
 
+def printed_rows(name: str) -> Iterator[dict[str, str]]:
+    """Yield the rows of one of the files of printed numbers, as text by column."""
+    text = files("mia_audit.reproduction").joinpath("printed", f"{name}.csv").read_text(encoding="utf-8")
+    yield from csv.DictReader(text.splitlines())
+
+
 def printed_cells(name: str) -> list[Printed]:
     """Return the printed numbers of a paper, in the order of its tables."""
-    text = files("mia_audit.reproduction").joinpath("printed", f"{name}.csv").read_text(encoding="utf-8")
     return [
         Printed(
             row["table"],
@@ -253,5 +258,5 @@ def printed_cells(name: str) -> list[Printed]:
             float(row["mean"]) if row["mean"] else None,
             float(row["sd"]) if row["sd"] else None,
         )
-        for row in csv.DictReader(text.splitlines())
+        for row in printed_rows(name)
     ]
