@@ -100,11 +100,10 @@ class Ledger:
                 self._check(entry)
             except ValueError as error:
                 raise UserError(f"{self.path or 'ledger'}: {error}; nothing was charged or released") from None
+        self.refuse_closed()
         if self.path is None or not entries:
             self.entries += entries
             return
-        if self._file < 0:
-            raise UserError(f"{self.path}: closed; nothing was released")
         self._refuse_replaced()
         lines, head = b"", self.head
         for number, entry in enumerate(entries, start=len(self.entries)):
@@ -120,6 +119,11 @@ class Ledger:
                 f"{self.path}: {error.strerror or error}; the answer was not released and stays charged. Make room and start again"
             ) from None
         self.head = head
+
+    def refuse_closed(self) -> None:
+        """Raise UserError where the file is closed, as it is when the disk has failed: the last entries may not be in it."""
+        if self.path is not None and self._file < 0:
+            raise UserError(f"{self.path}: closed; nothing was released")
 
     def close(self) -> None:
         """Let go of the file; another process may then open it."""

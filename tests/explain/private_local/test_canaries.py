@@ -13,7 +13,6 @@ import pytest
 
 from mia_audit.evaluation.epsilon_bounds import clopper_pearson_epsilon, gaussian_epsilon
 from mia_audit.explain.private_local import Answers, ExplanationSet, PrivateExplainer, Terms, records, service
-from mia_audit.explain.private_local.ledger import Entry
 
 C = 0.02
 RECORDS = 8
@@ -111,8 +110,7 @@ def steps_expected(present: bool, first: np.ndarray) -> int:
     """How many steps the second query needs where the first one's explanation is its start and β has no noise."""
     explainer = two_queries(present, 0, ("beta",))
     problem = next(explainer.explained.problems(SECOND[None], -np.ones(1), np.zeros(1, int), explainer.terms))
-    entry = Entry(np.zeros(2), -1.0, 0, "scratch", 40, 0.0, first)
-    return explainer._start(problem, [entry], np.random.default_rng(0))[1]
+    return explainer._start(problem, first[None], np.random.default_rng(0))[1]
 
 
 def proved_by_steps(as_published: tuple[str, ...], trials: int = 150) -> tuple[float, float]:

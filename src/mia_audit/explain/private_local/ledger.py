@@ -9,33 +9,20 @@ from __future__ import annotations
 import math
 import secrets
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
 
+from mia_audit.explain.private_local.history import Entry, History
 from mia_audit.privacy import ledger
 from mia_audit.privacy.gaussian import epsilon_of_gdp
-
-if TYPE_CHECKING:
-    from jaxtyping import Float
 
 WHAT = "explanation"
 KINDS = {"query": list, "value": float, "class": int, "source": str, "steps": int, "explanation": list, "number": int}
 """What an entry says of its release, and as what."""
-
-
-class Entry(NamedTuple):
-    """One answer: the query and its explanation [n], f and the class there, where the answer came from, what it cost, and which it was."""
-
-    query: Float[np.ndarray, " n"]
-    value: float
-    explained_class: int
-    source: str
-    steps: int
-    mu_squared: float
-    explanation: Float[np.ndarray, " n"]
-    number: int = 0
+ACCOUNT = "account"
+"""What an entry says besides where an account was charged."""
 
 
 class Ledger:
@@ -55,11 +42,16 @@ class Ledger:
     ) -> None:
         self.delta, self.features = delta, features
         self.entries: list[Entry] = []
-        self.mu_squared = 0.0
+        self.history = History()
         self._kept = ledger.Ledger(path, ledger.Header(unit, adjacency, terms), self._check)
         self._take(self._kept.entries)
         self.id = self._kept.header.id or secrets.token_hex(16)
         """The random id of the file; without one it is that of this object."""
+
+    @property
+    def mu_squared(self) -> float:
+        """μ² of everything charged so far."""
+        return self.history.mu_squared
 
     @property
     def epsilon(self) -> float:
@@ -73,6 +65,10 @@ class Ledger:
             self._kept.append([self._kept_entry(entry) for entry in entries])
         finally:
             self._take(self._kept.entries[before:])
+
+    def refuse_closed(self) -> None:
+        """Raise UserError where the file takes no more: what was charged last may not be in it."""
+        self._kept.refuse_closed()
 
     def close(self) -> None:
         """Let go of the file; another process may then open it."""
@@ -114,6 +110,8 @@ class Ledger:
             "explanation": entry.explanation.tolist(),
             "number": entry.number,
         }
+        if entry.account:
+            released[ACCOUNT] = entry.account
         return ledger.Entry(
             WHAT, self._kept.header.unit, self._kept.header.adjacency, {"mu_squared": entry.mu_squared}, released
         )
@@ -125,8 +123,9 @@ class Ledger:
             entry.what != WHAT
             or entry.terms.keys() != {"mu_squared"}
             or type(entry.terms["mu_squared"]) is not float
-            or released.keys() != KINDS.keys()
+            or released.keys() - {ACCOUNT} != KINDS.keys()
             or any(type(released[name]) is not kind for name, kind in KINDS.items())
+            or type(released.get(ACCOUNT, "")) is not str
         ):
             raise ValueError("an entry that is no private explanation")
         for name in ("query", "explanation"):
@@ -135,9 +134,8 @@ class Ledger:
 
     def _take(self, kept: list[ledger.Entry]) -> None:
         for entry in kept:
-            told = entry.released
-            query, explanation = np.array(told["query"]), np.array(told["explanation"])
-            cost = entry.terms["mu_squared"]
-            said = (told["value"], told["class"], told["source"], told["steps"], cost, explanation, told["number"])
-            self.entries.append(Entry(query, *said))
-            self.mu_squared += cost
+            said, cost = entry.released, entry.terms["mu_squared"]
+            query, explanation = np.array(said["query"]), np.array(said["explanation"])
+            rest = (said["value"], said["class"], said["source"], said["steps"], cost, explanation, said["number"])
+            self.entries.append(Entry(query, *rest, said.get(ACCOUNT, "")))
+            self.history = self.history.after(self.entries[-1])

@@ -8,7 +8,7 @@ import math
 import os
 import secrets
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from itertools import repeat
 from pathlib import Path
@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from mia_audit.errors import UserError, suggest
-from mia_audit.explain.private_local.ledger import Entry, Ledger
+from mia_audit.explain.private_local.history import HISTORY, REUSED, SCRATCH, WARM, Entry, History, key_of
+from mia_audit.explain.private_local.ledger import Ledger
 from mia_audit.explain.private_local.records import ExplanationSet, checked_values
-from mia_audit.explain.private_local.solver import Problem, descend, learning_rate, minimum
+from mia_audit.explain.private_local.solver import Problem, descend, learning_rate
 from mia_audit.explain.private_local.terms import Terms
-from mia_audit.explain.weights import capped, kernels, radius
+from mia_audit.explain.weights import radius
 from mia_audit.privacy.gdp import allows
 
 if TYPE_CHECKING:
@@ -31,9 +32,6 @@ if TYPE_CHECKING:
 
 CHARGED = "explanations"
 """What the ledger of a data set calls them."""
-
-SCRATCH, WARM, REUSED, HISTORY = "scratch", "warm-start", "reused", "history"
-"""Where an answer comes from: T steps, fewer steps from a past explanation, a past explanation as it is, the history alone."""
 
 
 @dataclass(frozen=True)
@@ -57,13 +55,25 @@ PROTOCOLS = {
 }
 
 
+class Exhausted(UserError):
+    """A query that an exhausted budget and no history leave nothing for; nothing was spent on it."""
+
+
+class Account(NamedTuple):
+    """Who is charged for an answer beside the budget, and the μ² that may be charged to that name in all."""
+
+    name: str
+    mu_squared: float
+
+
 class Answers(NamedTuple):
-    """Explanations [q, n] in units of 1/scale, and for each what it cost (μ²), where it came from and its noisy steps."""
+    """Explanations [q, n] in units of 1/scale, and for each what it cost (μ²), where it came from, its noisy steps and its class."""
 
     explanations: Float[np.ndarray, "q n"]
     spent: list[float]
     source: list[str]
     steps: list[int]
+    classes: list[int]
 
 
 class PrivateExplainer:
@@ -76,7 +86,8 @@ class PrivateExplainer:
     Thakurta 2022); when it refuses, answers come from what was released (algorithm 4) and cost nothing. Threads
     may share an explainer; processes may not: a fork is refused, and so is a ledger that is in use. Where the explanation set is
     (part of) what a model was trained on, `data_ledger` is the ledger of that data set: the whole budget is charged there once,
-    before the first answer (`mia_audit.privacy.dataset_ledger`).
+    before the first answer (`mia_audit.privacy.dataset_ledger`). What `about` says, such as which black box it is, is kept in the
+    ledger, and a ledger that says something else is refused.
 
     Without a `seed` every answer has 128 fresh bits from the operating system, as a service needs. With one the noise is a
     function of seed, records, terms, protocol and the number of the answer, so that a study can be repeated, and protects nobody.
@@ -91,6 +102,7 @@ class PrivateExplainer:
         ledger: Path | None = None,
         seed: int | None = None,
         data_ledger: Path | None = None,
+        about: Mapping[str, Any] | None = None,
     ) -> None:
         if protocol not in PROTOCOLS:
             raise UserError(f"unknown protocol '{protocol}': {suggest(protocol, PROTOCOLS)}")
@@ -100,6 +112,7 @@ class PrivateExplainer:
         self._lock = threading.Lock()
         features, units = explained.features, explained.units
         metadata = {f"{explained.unit}s": units, "features": features, "scale": explained.scale, "terms": _plain(terms)}
+        metadata |= about or {}
         self._secret = None if seed is None else _secret(seed, protocol, metadata, explained)
         self.ledger = Ledger(ledger, features, terms.delta, terms.adjacency, metadata, explained.unit)
         if data_ledger is not None:
@@ -135,43 +148,79 @@ class PrivateExplainer:
         """ε at δ of everything answered so far."""
         return self.ledger.epsilon
 
-    def answer(self, queries: Num[np.ndarray, "q ..."], values: Float[np.ndarray, "q C"] | None = None) -> Answers:
+    def answer(
+        self,
+        queries: Num[np.ndarray, "q ..."],
+        values: Float[np.ndarray, "q C"] | None = None,
+        account: Account | None = None,
+    ) -> Answers:
         """Explain records given as those of the explanation set are; their `values` where there is no black box.
 
-        Raises UserError for queries of another feature space and values outside [−1, 1], and then nothing has been spent; and
-        for a query that an exhausted budget and no history leave nothing for, where those before it stay charged.
+        With an `account` nothing is charged that it has not left either. Raises UserError for queries of another feature space and
+        values outside [−1, 1], and then nothing has been spent; and Exhausted for a query that an exhausted budget and no history
+        leave nothing for, where those before it stay charged.
         """
         self._refuse_fork()
-        points = self.explained.points(queries)
-        outputs = self._values(queries, values)
-        classes = outputs.argmax(axis=1) if outputs.shape[1] > 1 else np.zeros(len(outputs), dtype=np.int64)
-        at_queries = outputs[np.arange(len(outputs)), classes]
-        problems: Iterable[Problem | None] = repeat(None, len(points))
+        asked = self._asked(queries, values, account)
+        problems: Iterable[Problem | None] = repeat(None, len(asked))
         if self.protocol.interactive:
-            problems = self.explained.problems(points, at_queries, classes, self.terms)
+            points = np.array([one.query for one in asked]).reshape(len(asked), self.explained.features)
+            at_queries, classes = (
+                np.array([getattr(one, name) for one in asked]) for name in ("value", "explained_class")
+            )
+            problems = self.explained.problems(points, at_queries, classes.astype(np.int64), self.terms)
         with self._lock:
             self._refuse_fork()
             entries: list[Entry] = []
             charged: list[Entry] = []
+            past = self.ledger.history
             first = max([self._answered, *(entry.number + 1 for entry in self.ledger.entries[-1:])])
             try:
-                for number, (point, problem) in enumerate(zip(points, problems, strict=True)):
-                    asked = Entry(
-                        point, float(at_queries[number]), int(classes[number]), HISTORY, 0, 0.0, point, first + number
-                    )
-                    entries.append(self._one(asked, problem, charged))
-                    charged += [entry for entry in entries[-1:] if entry.mu_squared > 0]
+                for number, (one, problem) in enumerate(zip(asked, problems, strict=True), start=first):
+                    entries.append(self._one(one._replace(number=number), problem, past, account))
+                    if entries[-1].mu_squared > 0:
+                        charged.append(entries[-1])
+                        past = past.after(entries[-1])
             finally:
                 # also where a later query is refused: that depends on what these cost, which noisy numbers decided
                 self.ledger.append(charged)
                 self._answered = first + len(entries)
-        explanations = np.array([entry.explanation for entry in entries]).reshape(points.shape)
-        return Answers(
-            explanations,
-            [entry.mu_squared for entry in entries],
-            [entry.source for entry in entries],
-            [entry.steps for entry in entries],
-        )
+        return _answers(entries, self.explained.features)
+
+    def recall(
+        self,
+        query: Num[np.ndarray, "1 ..."],
+        account: Account | None = None,
+    ) -> Answers | None:
+        """Answer one query at no cost, from what is durably in the ledger, or return None: then `answer` reads the records.
+
+        A query that was charged for gets its explanation again, f being fixed; others get what the protocol answers from the
+        history. Never waits for a thread that computes an answer. Raises UserError as `answer` does.
+        """
+        self._refuse_fork()
+        past = self.ledger.history
+        point = self.explained.points(query)[0]
+        entry = past.answers.get(key_of(point))
+        if entry is not None:
+            entry = entry._replace(source=REUSED, steps=0, mu_squared=0.0)
+        else:
+            (asked,) = self._asked(query, None, account)
+            entry = self._free(asked, past, account)
+        self.ledger.refuse_closed()  # last: a disk that fails closes the ledger before its entries are in the history
+        return None if entry is None else _answers([entry], self.explained.features)
+
+    def _asked(
+        self, queries: Num[np.ndarray, "q ..."], values: Float[np.ndarray, "q C"] | None, account: Account | None
+    ) -> list[Entry]:
+        """Return what is known of the answers before they are computed."""
+        points = self.explained.points(queries)
+        outputs = self._values(queries, values)
+        classes = outputs.argmax(axis=1) if outputs.shape[1] > 1 else np.zeros(len(outputs), dtype=np.int64)
+        name = account.name if account else ""
+        return [
+            Entry(point, float(output[kind]), int(kind), HISTORY, 0, 0.0, point, account=name)
+            for point, output, kind in zip(points, outputs, classes, strict=True)
+        ]
 
     def _values(self, queries: np.ndarray, values: np.ndarray | None) -> Float[np.ndarray, "q C"]:
         if values is None and self.black_box is not None:
@@ -191,41 +240,50 @@ class PrivateExplainer:
             )
         return checked
 
-    def _one(self, asked: Entry, problem: Problem | None, before: list[Entry]) -> Entry:
-        """Answer one query, given what this call has charged for before it; what it charges fits the budget.
+    def _allowed(self, past: History, cost: float, account: Account | None) -> bool:
+        """Return whether budget and account have so much left."""
+        return allows(self.terms.mu_squared, past.mu_squared, cost) and (
+            account is None or allows(account.mu_squared, past.spent.get(account.name, 0.0), cost)
+        )
+
+    def _free(self, asked: Entry, past: History, account: Account | None) -> Entry | None:
+        """Answer from what was charged for before, or return None where the protocol would read the records.
 
         Free answers are functions of charged ones, which are all that is kept: the budget bounds memory and file.
         """
-        past = self.ledger.entries + before
-        point = asked.query
-        alike = [entry for entry in past if entry.explained_class == asked.explained_class]
-        spent = self.ledger.mu_squared + sum(entry.mu_squared for entry in before)
+        least = self.terms.steps * self.terms.step_cost
+        queries, explanations = past.computed(asked.explained_class)
+        if self.protocol.interactive and self.protocol.reuse and len(queries):
+            distances = np.linalg.norm(queries - asked.query, axis=1)
+            if distances.min() <= self._near:
+                return asked._replace(source=REUSED, explanation=explanations[int(np.argmin(distances))])
+            least = self._selection_cost + self.terms.step_cost
+        if self.protocol.interactive and self._allowed(past, least, account):
+            return None
+        if asked.explained_class not in past.classes:
+            raise Exhausted(
+                f"the budget (ε = {self.terms.budget:g} at δ = {self.terms.delta:g}) leaves nothing for this query and nothing of its class"
+                " has been explained yet that it could be answered from; nothing was spent on it (queries before it in the same call"
+                " stay charged, and are in the ledger). Raise the budget"
+            )
+        return asked._replace(explanation=past.fit(asked.query, asked.explained_class, self.terms))
 
-        def allowed(cost: float) -> bool:
-            return allows(self.terms.mu_squared, spent, cost)
-
-        if problem is None:
-            return asked._replace(explanation=self._from_history(point, alike))
-        computed = [entry for entry in alike if entry.source in (SCRATCH, WARM)]
-        if self.protocol.reuse and computed:
-            distances = [float(np.linalg.norm(entry.query - point)) for entry in computed]
-            if min(distances) <= self._near:
-                return asked._replace(source=REUSED, explanation=computed[int(np.argmin(distances))].explanation)
+    def _one(self, asked: Entry, problem: Problem | None, past: History, account: Account | None) -> Entry:
+        """Answer one query; what it charges fits the budget."""
+        if (free := self._free(asked, past, account)) is not None:
+            return free
+        assert problem is not None
         random = self._random(asked.number)
-        start, steps, choice, source = np.zeros_like(point), self.terms.steps, 0.0, SCRATCH
-        if self.protocol.reuse and computed:
-            choice = self._selection_cost
-            if not allowed(choice + self.terms.step_cost):
-                return asked._replace(explanation=self._from_history(point, alike))
+        start, steps, choice, source = np.zeros_like(asked.query), self.terms.steps, 0.0, SCRATCH
+        _, computed = past.computed(asked.explained_class)
+        if self.protocol.reuse and len(computed):
             start, steps = self._start(problem, computed, random)
-            source = WARM
+            choice, source = self._selection_cost, WARM
         cost = choice + steps * self.terms.step_cost
-        if not allowed(cost):
-            if choice == 0.0:
-                return asked._replace(explanation=self._from_history(point, alike))
+        if not self._allowed(past, cost, account):
             # the choice of a start has been paid for, and is all that this query gets
             return asked._replace(source=REUSED, mu_squared=choice, explanation=start)
-        noise = random.standard_normal((1, steps, len(point))) * self.deviation
+        noise = random.standard_normal((1, steps, len(start))) * self.deviation
         explanation = _rounded(descend([problem], start[None], noise, self._rate)[0])
         return asked._replace(source=source, steps=steps, mu_squared=cost, explanation=explanation)
 
@@ -247,48 +305,33 @@ class PrivateExplainer:
         return self.terms.step_cost * (2 if self.terms.guaranteed else 1)
 
     def _start(
-        self, problem: Problem, computed: list[Entry], random: np.random.Generator
+        self, problem: Problem, computed: Float[np.ndarray, "c n"], random: np.random.Generator
     ) -> tuple[Float[np.ndarray, " n"], int]:
         """Choose a start among past explanations by the exponential mechanism, and how many steps it needs (algorithm 2).
 
         The norm of the gradient moves by no more than the gradient, so its sensitivity is that of a step. Norms are in units of c.
         """
         sensitivity = self.terms.sensitivity / problem.records
-        norms = np.array([np.linalg.norm(problem.gradient(entry.explanation)) for entry in computed])
+        norms = np.array([np.linalg.norm(problem.gradient(explanation)) for explanation in computed])
         scores = -norms * self.terms.selection_epsilon / (2 * sensitivity)
         best = int(np.argmax(scores + random.gumbel(size=len(scores))))
         beta = float(norms[best])
         if self.terms.guaranteed:
             beta += random.standard_normal() * self.deviation
-        beta = (
-            max(beta, math.sqrt(len(computed[best].query)) * self.deviation if self.protocol.floor else 0.0)
-            / self.terms.c
-        )
+        beta = max(beta, math.sqrt(len(computed[best])) * self.deviation if self.protocol.floor else 0.0) / self.terms.c
         growth = math.sqrt(math.log(self.terms.steps)) if self.terms.steps > 1 else 1.0
         steps = math.ceil(self.terms.steps * beta * growth) if beta < 1 / growth else self.terms.steps
-        return computed[best].explanation, min(self.terms.steps, max(2, steps))
+        return computed[best], min(self.terms.steps, max(2, steps))
 
-    def _from_history(self, point: Float[np.ndarray, " n"], past: list[Entry]) -> Float[np.ndarray, " n"]:
-        """Fit the past queries by what their explanations say of them (algorithm 4): no records are read, nothing is spent.
 
-        The explanation of z_j says that f changes by φ_jᵀ(z_j − z) from z to z_j (published: that f(z_j) is φ_jᵀz_j). Of all that
-        fit equally, the one nearest to the weighted mean of past explanations is taken.
-        """
-        if not past:
-            raise UserError(
-                f"the budget (ε = {self.terms.budget:g} at δ = {self.terms.delta:g}) leaves nothing for this query and nothing of its class"
-                " has been explained yet that it could be answered from; nothing was spent on it (queries before it in the same call"
-                " stay charged, and are in the ledger). Raise the budget"
-            )
-        queries = np.array([entry.query for entry in past])
-        explanations = np.array([entry.explanation for entry in past])
-        away = queries - point
-        distance = np.linalg.norm(away, axis=1)
-        weights = capped(kernels[self.terms.kernel], distance, self.terms.c, self.terms.span)
-        told = np.einsum("jn,jn->j", explanations, away if self.terms.centred else queries)
-        weighted = away * weights[:, None]
-        proxy = Problem(weighted.T @ away, weighted.T @ told, float(weights @ told**2), len(past))
-        return minimum(proxy, near=weights @ explanations / weights.sum(), tolerance=1e-9)
+def _answers(entries: list[Entry], features: int) -> Answers:
+    return Answers(
+        np.array([entry.explanation for entry in entries]).reshape(len(entries), features),
+        [entry.mu_squared for entry in entries],
+        [entry.source for entry in entries],
+        [entry.steps for entry in entries],
+        [entry.explained_class for entry in entries],
+    )
 
 
 def _rounded(values: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:

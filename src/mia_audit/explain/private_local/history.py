@@ -1,0 +1,102 @@
+"""What was charged and released so far: all that an answer that costs nothing is computed from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from mia_audit.explain.private_local.solver import Problem, minimum
+from mia_audit.explain.weights import capped, kernels
+
+if TYPE_CHECKING:
+    from jaxtyping import Bool, Float
+
+    from mia_audit.explain.private_local.terms import Terms
+
+SCRATCH, WARM, REUSED, HISTORY = "scratch", "warm-start", "reused", "history"
+"""Where an answer comes from: T steps, fewer steps from a past explanation, a past explanation as it is, the history alone."""
+
+
+class Entry(NamedTuple):
+    """One answer: the query and its explanation [n], f and the class there, where the answer came from, what it cost, which it was,
+    and the account that was charged beside the budget, if one was.
+    """
+
+    query: Float[np.ndarray, " n"]
+    value: float
+    explained_class: int
+    source: str
+    steps: int
+    mu_squared: float
+    explanation: Float[np.ndarray, " n"]
+    number: int = 0
+    account: str = ""
+
+
+class Past(NamedTuple):
+    """What was released of one class: k queries and explanations, and which of these were computed from the records."""
+
+    queries: Float[np.ndarray, "k n"]
+    explanations: Float[np.ndarray, "k n"]
+    computed: Bool[np.ndarray, " k"]
+
+    def among_computed(self) -> tuple[Float[np.ndarray, "c n"], Float[np.ndarray, "c n"]]:
+        """Return the queries and explanations that were computed from the records."""
+        return self.queries[self.computed], self.explanations[self.computed]
+
+
+@dataclass(frozen=True)
+class History:
+    """The charged answers by class, what they cost together and by account, and each by its query; one more makes another history.
+
+    A history never changes, so that a thread may read one while others are made.
+    """
+
+    classes: Mapping[int, Past] = field(default_factory=dict)
+    mu_squared: float = 0.0
+    spent: Mapping[str, float] = field(default_factory=dict)
+    answers: Mapping[bytes, Entry] = field(default_factory=dict)
+
+    def after(self, entry: Entry) -> History:
+        """Return the history with one more answer."""
+        computed = np.array([entry.source in (SCRATCH, WARM)])
+        past = Past(entry.query[None], entry.explanation[None], computed)
+        if entry.explained_class in self.classes:
+            before = self.classes[entry.explained_class]
+            past = Past(*(np.concatenate(parts) for parts in zip(before, past, strict=True)))
+        spent = {entry.account: self.spent.get(entry.account, 0.0) + entry.mu_squared}
+        return History(
+            {**self.classes, entry.explained_class: past},
+            self.mu_squared + entry.mu_squared,
+            {**self.spent, **spent},
+            {**self.answers, key_of(entry.query): entry},
+        )
+
+    def computed(self, kind: int) -> tuple[Float[np.ndarray, "c n"], Float[np.ndarray, "c n"]]:
+        """Return queries and explanations of a class that were computed from the records, in their order."""
+        if kind not in self.classes:
+            return np.zeros((0, 0)), np.zeros((0, 0))
+        return self.classes[kind].among_computed()
+
+    def fit(self, point: Float[np.ndarray, " n"], kind: int, terms: Terms) -> Float[np.ndarray, " n"]:
+        """Fit the past queries of a class by what their explanations say of them (algorithm 4): no records are read.
+
+        The explanation of z_j says that f changes by φ_jᵀ(z_j − z) from z to z_j (published: that f(z_j) is φ_jᵀz_j). Of all that
+        fit equally, the one nearest to the weighted mean of past explanations is taken. Raises KeyError for a class without a past.
+        """
+        queries, explanations, _ = self.classes[kind]
+        away = queries - point
+        distance = np.linalg.norm(away, axis=1)
+        weights = capped(kernels[terms.kernel], distance, terms.c, terms.span)
+        said = np.einsum("jn,jn->j", explanations, away if terms.centred else queries)
+        weighted = away * weights[:, None]
+        proxy = Problem(weighted.T @ away, weighted.T @ said, float(weights @ said**2), len(queries))
+        return minimum(proxy, near=weights @ explanations / weights.sum(), tolerance=1e-9)
+
+
+def key_of(query: Float[np.ndarray, " n"]) -> bytes:
+    """Return the key of a query: its bytes, those of −0 being those of 0."""
+    return (query + 0.0).tobytes()
