@@ -4,6 +4,7 @@
 # make test-all the same, then the tests marked slow or slurm
 # make check    set up what is missing, run the static checks alone
 # make reproduce SCORES=DIR   print the paper's Table 3 beside what its published score matrices in DIR say
+# make gpu-check  compare this machine's GPU with the CPU and with itself (eight minutes), and print a table
 # make docs     build the documentation as a site, site/index.html
 # make advisories  print known vulnerabilities of the locked packages (pip-audit; needs the network)
 # make lock     renew envs/ from pyproject.toml
@@ -17,7 +18,7 @@ READY := $(VENV)/ready
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 LOCK := envs/requirements.lock
 
-.PHONY: audit release-demo test test-all tests check docs reproduce advisories lock clean
+.PHONY: audit release-demo test test-all tests check gpu-check docs reproduce advisories lock clean
 
 audit: $(READY)
 	@mia-audit check --with-code $(CONFIG)
@@ -52,6 +53,9 @@ check: $(READY)
 	snakefmt --check Snakefile workflow
 	snakemake --lint
 	codespell
+
+gpu-check: $(READY)
+	@python benchmarks/gpu_check.py
 
 docs: $(READY)
 	mkdocs build --strict --quiet

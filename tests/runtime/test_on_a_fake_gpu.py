@@ -45,4 +45,4 @@ def test_everything_computes_the_same_on_a_gpu_and_on_the_cpu(library: Path) -> 
         env=os.environ | {"FAKE_GPU": str(library)},
     )
     assert result.returncode == 0, result.stdout + result.stderr[-3000:]
-    assert "memory-mapped" in result.stdout
+    assert "memory-mapped" in result.stdout and "clipped sum" in result.stdout
