@@ -137,6 +137,30 @@ def _epsilon(value: object) -> str:
     return "inf" if math.isinf(number) else text
 
 
+STATED = "z"
+"""Begins what stands for ε in the names of a setting whose noise multiplier is stated: `z1.3`. Its ε is computed in training."""
+
+
+def stated_noise(multiplier: float) -> str:
+    """Return what stands for ε in the names of a setting with a stated noise multiplier."""
+    return f"{STATED}{multiplier!r}"
+
+
+def budget(epsilon: str) -> float:
+    """Return the budget that a setting is named by; inf where its noise multiplier is stated, so that nothing limits its ε."""
+    return math.inf if epsilon.startswith(STATED) else float(epsilon)
+
+
+def _setting_epsilon(value: object) -> str:
+    if isinstance(value, str) and value.startswith(STATED):
+        try:
+            if 0 < (multiplier := float(value.removeprefix(STATED))) < math.inf:
+                return stated_noise(multiplier)
+        except ValueError:
+            pass
+    return _epsilon(value)
+
+
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 LONGEST_NAME = 100
 """Characters of a name at most: files are named after several of them, and file systems take 255."""
@@ -169,6 +193,10 @@ Epsilon = Annotated[
     BeforeValidator(_epsilon),
     WithJsonSchema({"anyOf": [{"type": "number", "exclusiveMinimum": 0}, {"const": "inf"}]}),
 ]
+
+
+SettingEpsilon = Annotated[str, BeforeValidator(_setting_epsilon)]
+"""What a setting is named by: ε, inf, or the noise multiplier that is stated instead."""
 
 
 def one_or_more(value: object) -> object:

@@ -31,7 +31,10 @@ def _lines(audit: "Audit") -> Iterator[str]:
 
 
 def _mechanism(name: str, audit: "Audit") -> str:
-    epsilons = [epsilon for epsilon in audit.mechanisms[name].epsilon if epsilon != "inf"]
+    section = audit.mechanisms[name]
+    epsilons = [epsilon for epsilon in section.epsilon if epsilon != "inf"]
+    if multiplier := (section.model_extra or {}).get("noise_multiplier"):
+        return f"{name} at noise multiplier {multiplier:g}"
     return f"{name} at ε = {', '.join(epsilons)}" if epsilons else name
 
 

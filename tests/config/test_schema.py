@@ -5,9 +5,12 @@ from typing import Any
 
 import pytest
 
+from mia_audit.config.expand import settings
 from mia_audit.config.load import load_audit, parse
 from mia_audit.config.schema import Audit
+from mia_audit.config.specs import TrainingSpec
 from mia_audit.errors import UserError
+from mia_audit.privacy.mechanisms.dp_sgd import Noise
 
 SMALLEST: dict[str, Any] = {
     "audit": "tiny",
@@ -42,9 +45,24 @@ def test_epsilon_is_carried_as_the_user_wrote_it(written: object, carried: str) 
     assert audit.mechanisms[mechanism].epsilon == (carried,)
 
 
+def test_a_stated_noise_multiplier_names_a_setting_instead_of_epsilon() -> None:
+    audit = parse(Audit, changed("mechanisms/coarse", {"mechanism": "dp-sgd", "noise_multiplier": 1.30}), "tiny.yaml")
+    assert audit.budgets("mlp") == {"none": ("inf",), "dp-sgd": ("8", "0.5"), "coarse": ("z1.3",)}
+    spec = TrainingSpec.of(audit, "digits", "mlp", "coarse", "z1.3")
+    assert spec.mechanism.read(Noise).noise_multiplier == 1.3 and spec.epsilon == "z1.3"
+    assert "noise_multiplier" not in TrainingSpec.of(audit, "digits", "mlp", "dp-sgd", "8").contents()["mechanism"]
+    assert settings(audit)[-1].label == "coarse, noise multiplier 1.3"
+
+
 @pytest.mark.parametrize(
     ("path", "value", "expected"),
     [
+        (
+            "mechanisms/dp-sgd/noise_multiplier",
+            1.3,
+            "mechanisms.dp-sgd.noise_multiplier: the noise is stated, and epsilon too; leave one of them out",
+        ),
+        ("mechanisms/dp-sgd/epsilon", ["z1.3"], "an ε is a positive number or inf, got 'z1.3'"),
         ("explaners", {}, "unknown key 'explaners': did you mean 'explainers'?"),
         ("datasets/digits/pubic", 5, "unknown key 'datasets.digits.pubic': did you mean 'public'?"),
         (

@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,8 @@ from mia_audit.report.tables.catalogue import tables_of, to_csv, write
 from mia_audit.report.tables.layout import Cell
 from mia_audit.report.tables.settings import settings_layout
 from mia_audit.report.text.answer import answer
+from mia_audit.report.text.formatting import protected
+from mia_audit.report.text.statements import no_guarantee_sentence
 
 
 def build(results: Any, findings: Any) -> Any:
@@ -114,3 +117,12 @@ def test_a_nominal_epsilon_on_an_axis_says_so(nominal: Any) -> None:
         object.__setattr__(one.setting, "epsilon", epsilon)
     legend = [text.get_text() for text in accuracy_by_epsilon(None, findings).legends[0].get_texts()]
     assert "net, fadp-literal (ε nominal: none is guaranteed)" in legend and "net, dp-sgd" in legend
+
+
+def test_a_stated_noise_multiplier_is_no_nominal_epsilon(nominal: Any) -> None:
+    results = nominal.results()
+    stated = replace(results.spec.settings[2], epsilon="z1.3")
+    assert stated.reported_epsilon == "none (noise multiplier 1.3)"
+    assert protected(stated) == "with fadp-literal, which guarantees nothing (noise multiplier 1.3)"
+    finding = replace(find(results).settings[2], setting=stated)
+    assert no_guarantee_sentence(finding).startswith("fadp-literal at a noise multiplier 1.3: no ε is guaranteed")

@@ -33,6 +33,7 @@ def run(options: argparse.Namespace) -> None:
     from mia_audit.learners import Records, TrainingTask, open_learner
     from mia_audit.pools.store import read_records
     from mia_audit.sanitise import csv
+    from mia_audit.sections import budget
     from mia_audit.storage import write_text
 
     spec = TrainingSpec.read(options.spec)
@@ -44,7 +45,7 @@ def run(options: argparse.Namespace) -> None:
         np.ones(len(records), dtype=bool),
         spec.training,
         spec.mechanism,
-        float(spec.epsilon),
+        budget(spec.epsilon),
         None,
         public=Records.of(read_records(options.pool, "public")) if reads_public else None,
         start=options.public,

@@ -13,6 +13,7 @@ from mia_audit.explanation_metrics import measures
 from mia_audit.pools.named_members import COLUMN
 from mia_audit.pools.section import Dataset, Draw
 from mia_audit.privacy.catalogue import Mechanism, Unit
+from mia_audit.sections import STATED
 from mia_audit.signals.families import families, methods_of
 
 
@@ -40,6 +41,8 @@ class Setting:
     @property
     def label(self) -> str:
         """The setting's protection as figures print it."""
+        if self.epsilon.startswith(STATED):
+            return f"{self.mechanism}, noise multiplier {self.epsilon.removeprefix(STATED)}"
         return "no DP" if self.epsilon == "inf" else f"{self.mechanism}, ε = {self.epsilon}"
 
 

@@ -21,7 +21,7 @@ from mia_audit.explain.private_section import PrivateExplanations
 from mia_audit.explain.section import Explainers
 from mia_audit.report.gate.policy import Policy
 from mia_audit.report.section import Figures
-from mia_audit.sections import Epsilon, Section
+from mia_audit.sections import Section, SettingEpsilon
 
 
 class StudiedSetting(Section):
@@ -32,7 +32,7 @@ class StudiedSetting(Section):
     dataset: str
     architecture: str
     mechanism: str
-    epsilon: Epsilon
+    epsilon: SettingEpsilon
     trained: bool = True
     label: str = ""
     architecture_label: str = ""
@@ -72,7 +72,7 @@ class ReportedSetting(Section):
     dataset: str
     architecture: str
     mechanism: str
-    epsilon: Epsilon
+    epsilon: SettingEpsilon
     trained: bool = True
     private: bool = False
     delta: float | None = None

@@ -33,7 +33,7 @@ from mia_audit.privacy import catalogue as privacy
 from mia_audit.privacy.catalogue import Acknowledgement
 from mia_audit.privacy.section import DATASET, Privacy
 from mia_audit.report.section import Report
-from mia_audit.sections import Epsilon, Epsilons, FilePath, Name, Probability, Section, known
+from mia_audit.sections import STATED, Epsilon, Epsilons, FilePath, Name, Probability, Section, known, stated_noise
 from mia_audit.training.section import Training, TrainingOverrides
 
 
@@ -41,9 +41,15 @@ class Mechanism(privacy.Mechanism):
     """How training protects its records, at which privacy budgets; the other keys are those that the mechanism declares."""
 
     epsilon: Epsilons = ()
-    """Privacy budgets, one setting each; `none` has only inf."""
+    """Privacy budgets, one setting each; `none` has only inf, and a mechanism whose `noise_multiplier` is stated has none."""
     training: TrainingOverrides = TrainingOverrides()
     """Training keys that differ for this mechanism."""
+
+    @property
+    def settings(self) -> tuple[str, ...]:
+        """What names the mechanism's settings: its budgets, or its noise multiplier."""
+        multiplier = (self.model_extra or {}).get("noise_multiplier")
+        return self.epsilon or (stated_noise(multiplier) if multiplier else "inf",)
 
 
 class Imported(Section):
@@ -227,8 +233,14 @@ class Audit(Section):
                     raise ValueError(
                         f"{where}: training without privacy has no budget; leave epsilon out, or write inf"
                     )
+            elif mechanism.settings[0].startswith(STATED):
+                continue
             elif not mechanism.epsilon:
                 raise ValueError(f"{where}: missing; list the privacy budgets, for example [8, 2]")
+            elif (mechanism.model_extra or {}).get("noise_multiplier"):
+                raise ValueError(
+                    f"mechanisms.{name}.noise_multiplier: the noise is stated, and epsilon too; leave one of them out"
+                )
             elif "inf" in mechanism.epsilon:
                 raise ValueError(f"{where}: inf is training without privacy; add the mechanism 'none' for it")
             for epsilon in mechanism.epsilon:
@@ -247,7 +259,7 @@ class Audit(Section):
                 where = f"architectures.{name}.mechanisms"
                 if mechanism not in self.mechanisms:
                     raise ValueError(f"{where}: unknown mechanism '{mechanism}': {suggest(mechanism, self.mechanisms)}")
-                budgets = self.mechanisms[mechanism].epsilon or ("inf",)
+                budgets = self.mechanisms[mechanism].settings
                 if odd := [epsilon for epsilon in under.epsilon if epsilon not in budgets]:
                     known = ", ".join(budgets)
                     raise ValueError(f"{where}.{mechanism}.epsilon: {odd[0]} is none of the mechanism's own: {known}")
@@ -279,7 +291,11 @@ class Audit(Section):
                 given = getattr(target, key)
                 if given and given not in names:
                     raise ValueError(f"{where}.{key}: unknown {key} '{given}': {suggest(given, names)}")
-            dataset = self.setting_of(name)[0]
+            dataset, _, mechanism, epsilon = self.setting_of(name)
+            if epsilon.startswith(STATED):
+                raise ValueError(
+                    f"{where}: a finished model claims an ε, but mechanisms.{mechanism} states noise_multiplier: state its epsilon"
+                )
             if self.datasets[dataset].label_noise:
                 raise ValueError(
                     f"{where}: the finished model was not trained on the wrong labels of datasets.{dataset}.label_noise; leave that out"
@@ -370,7 +386,7 @@ class Audit(Section):
         """Return the mechanisms that an architecture is trained under, each with its budgets."""
         chosen = self.architectures[architecture].mechanisms or dict.fromkeys(self.mechanisms, Under())
         return {
-            name: tuple(e for e in section.epsilon or ("inf",) if e in (chosen[name].epsilon or (e,)))
+            name: tuple(e for e in section.settings if e in (chosen[name].epsilon or (e,)))
             for name, section in self.mechanisms.items()
             if name in chosen
         }

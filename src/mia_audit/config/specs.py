@@ -26,7 +26,7 @@ from mia_audit.pools.section import Dataset, Draw, Membership
 from mia_audit.privacy.catalogue import Mechanism
 from mia_audit.registry import code_files, file_digest
 from mia_audit.report.section import Figures
-from mia_audit.sections import Epsilon, Section
+from mia_audit.sections import Epsilon, Section, SettingEpsilon
 from mia_audit.signals.families import options_of
 from mia_audit.training.section import Training
 
@@ -199,7 +199,7 @@ class TrainingSpec(Spec):
     mechanism_name: str
     """The mechanism's name in the config."""
     mechanism: Mechanism
-    epsilon: Epsilon
+    epsilon: SettingEpsilon
     training: Training
     draw: Draw | None = None
     """How a model's training set is drawn, whatever the number of models is; without it, the pool's membership.parquet has it."""
@@ -241,7 +241,7 @@ class TimedSetting(Section):
     mechanism: str
     registered: str
     """The mechanism's registered name."""
-    epsilon: Epsilon
+    epsilon: SettingEpsilon
 
 
 class StepTimesSpec(Spec):
@@ -354,9 +354,9 @@ class ExplanationMetricsSpec(Spec):
 
     seed: int
     dataset: str
-    settings: tuple[tuple[str, Epsilon], ...]
+    settings: tuple[tuple[str, SettingEpsilon], ...]
     """Mechanism and ε of every setting."""
-    reference: tuple[str, Epsilon] | None
+    reference: tuple[str, SettingEpsilon] | None
     """The setting without privacy that the others are compared with."""
     models: int
     """Shadow models of every setting, the first ones."""
@@ -396,7 +396,7 @@ class SideBySideSpec(Spec):
     """A figure of the same records' explanations by several architectures."""
 
     dataset: str
-    architectures: dict[str, tuple[tuple[str, Epsilon, str], ...]]
+    architectures: dict[str, tuple[tuple[str, SettingEpsilon, str], ...]]
     """Mechanism, ε and heading of every setting, by architecture."""
     figures: Figures = Figures()
 

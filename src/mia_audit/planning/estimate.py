@@ -28,6 +28,7 @@ from mia_audit.planning.requests import attack_memory_of, explaining_bytes, trai
 from mia_audit.planning.sizes import Size
 from mia_audit.pools.membership import draw_membership
 from mia_audit.privacy.catalogue import Mechanism
+from mia_audit.sections import STATED
 from mia_audit.signals.explanation_sets import STEM
 from mia_audit.signals.families import columns
 from mia_audit.signals.name import FIT_ERROR, SUMMARIES, is_signal, read_signal
@@ -156,7 +157,7 @@ def _setting(plan: Plan, audit: Audit, setting: Setting, size: Size, metadata: M
     plan.models += count
     plan.add(stage, count * _training(step, training.epochs * per_epoch, training.epochs * inside))
     plan.add(stage, count * size.records * costs.forward(metadata))
-    if private:
+    if private and not setting.epsilon.startswith(STATED):
         once = costs.calibration(mechanism, training, round(units), float(setting.epsilon))
         plan.add(stage, len(blocks(audit)) * once)
     batch = audit.compute.micro_batch

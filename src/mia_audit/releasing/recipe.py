@@ -19,6 +19,7 @@ from mia_audit.learners.naming import BUILT_IN
 from mia_audit.pools.store import persons_of, read_records
 from mia_audit.privacy.catalogue import Foreseeable, Terms
 from mia_audit.privacy.spending import Charge, Gaussian, PoissonGaussian, Stated, Unprotected
+from mia_audit.sections import STATED
 from mia_audit.training.task import Records
 
 if TYPE_CHECKING:
@@ -55,6 +56,11 @@ class Recipe:
             raise UserError(
                 f"{where}: '{mechanism.mechanism}' guarantees nothing: {mechanism.kind.no_guarantee}. It is not released: a card could"
                 " only state an ε that is none. Choose another mechanism, or 'none', whose card says so"
+            )
+        if setting.epsilon.startswith(STATED):
+            raise UserError(
+                f"{where}: noise_multiplier is stated, and what is released promises an ε: state epsilon instead (`mia-audit epsilon`"
+                " computes the one of a noise multiplier)"
             )
         if (
             mechanism.kind.private

@@ -14,6 +14,7 @@ from mia_audit.attacks.catalogue import AUTHORS
 from mia_audit.evaluation.authors_read_out import FPRS, authors_read_out
 from mia_audit.evaluation.intervals import OverTargets
 from mia_audit.evaluation.summary import of_aggregate
+from mia_audit.sections import budget
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -151,7 +152,7 @@ def signal_of(key: Key) -> str:
 
 def place_of(one: Key | Setting) -> Place:
     """Return the setting that a cell or the results of one are of."""
-    return one.dataset, one.architecture, one.mechanism, float(one.epsilon)
+    return one.dataset, one.architecture, one.mechanism, budget(one.epsilon)
 
 
 def difference(values: Values, printed: Printed, confidence: float = 0.95) -> tuple[float, float, float]:

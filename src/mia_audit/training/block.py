@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from mia_audit.errors import NotFinite, UserError
 from mia_audit.runtime.progress import reporter
+from mia_audit.sections import budget
 from mia_audit.storage import atomic_folder
 from mia_audit.training.checkpoints import Checkpoint, identity
 from mia_audit.training.repeats import Repeats
@@ -134,7 +135,7 @@ def train_block(
                 members,
                 block.training,
                 block.mechanism,
-                float(block.epsilon),
+                budget(block.epsilon),
                 block.key,
                 shadow,
                 block.public,

@@ -56,6 +56,14 @@ def test_the_clipped_mean_is_that_of_opacus(mlp: nn.Module, table: tuple[Tensor,
     assert torch.allclose(ours.float() / expected_batch, theirs, atol=1e-6)
 
 
+def test_a_stated_noise_multiplier_is_used_and_its_epsilon_computed(mlp: nn.Module) -> None:
+    protection = protect(mlp, epsilon=math.inf, noise_multiplier=1.7)
+    assert protection.terms.noise_multiplier == 1.7
+    assert protection.spent(12)[0] == epsilon_spent(1.7, 0.25, 12, 1e-5, "pld")
+    with pytest.raises(UserError, match="needs a finite budget"):
+        protect(mlp, epsilon=math.inf)
+
+
 @pytest.mark.parametrize(("clipping", "sensitivity"), [("automatic", 1.0), ("flat", 0.5)])
 def test_an_empty_batch_is_noise_of_the_stated_deviation(clipping: str, sensitivity: float) -> None:
     model = build("mlp", {"width": 64}, (5,), 3, 0)

@@ -6,8 +6,10 @@ import pytest
 
 from mia_audit.config.report_specs import ReportSpec
 from mia_audit.errors import UserError
+from mia_audit.report.data.diverged import audited
 from mia_audit.report.data.results import Results
 from mia_audit.report.data.spec import Setting, parse_spec
+from mia_audit.report.text.formatting import protection
 
 
 def parsed(**values):
@@ -69,3 +71,13 @@ def test_pool_facts_and_inputs(small, imported):
     assert imported.results().pool_metadata("scores") is None
     assert [path.name for path in imported.results().inputs()] == ["metrics.parquet", "scores.parquet"]
     assert json.dumps(imported.spec)
+
+
+def test_the_epsilon_of_a_stated_noise_multiplier_is_what_its_models_spent_at_most(written):
+    small = written({("none", "inf"): 1.0, ("dp-sgd", "z1.3"): 0.0})
+    results = small.results()
+    setting = audited(small.root, results.spec).spec.settings[1]
+    spent = float(results.training[1]["epsilon"].max())
+    assert 0 <= float(setting.epsilon) - spent <= 0.01 * spent and len(setting.epsilon) <= 4
+    assert (setting.named, setting.path) == ("z1.3", results.spec.settings[1].path)
+    assert protection(setting) == f"dp-sgd, ε = {setting.epsilon}"

@@ -32,6 +32,8 @@ class Noise(Section):
     """Per-record clipping: automatic (Bu et al. 2023) or flat at clip_norm."""
     clip_norm: float = Field(1.0, gt=0)
     """Clipping norm C of flat clipping."""
+    noise_multiplier: float | None = Field(None, gt=0, allow_inf_nan=False, exclude_if=lambda value: value is None)
+    """Noise multiplier, instead of `epsilon`: the ε that it spends is computed, stated and audited."""
 
 
 @mechanism("dp-sgd", options=(Noise, Unit))
@@ -48,7 +50,7 @@ class DPSGD:
         from mia_audit.privacy.noise import Stream
         from mia_audit.privacy.per_record import ClippedSum
 
-        check_private(job, section.mechanism)
+        check_private(job, section)
         self.job = job
         self.delta = section.delta
         self.people = sampled_people(section, job)
@@ -63,12 +65,14 @@ class DPSGD:
 
     @classmethod
     def foresee(cls, section: Mechanism, epsilon: float, training: Steps, units: int) -> tuple[Terms, int]:
-        """Calibrate the noise for so many records (persons); return the terms, and the number of steps."""
+        """Calibrate the noise for so many records (persons), unless it is stated; return the terms, and the number of steps."""
         from mia_audit.privacy.accounting import noise_multiplier_for, steps_per_epoch
 
         own, whose = section.read(Noise), section.read(Unit)
         rate, steps = training.batch / units, training.epochs * steps_per_epoch(units, training.batch)
-        noise_multiplier = noise_multiplier_for(epsilon, rate, steps, section.delta, own.accountant)
+        noise_multiplier = own.noise_multiplier or noise_multiplier_for(
+            epsilon, rate, steps, section.delta, own.accountant
+        )
         clipping = clipping_of(section).name
         terms = Terms(section.delta, noise_multiplier, rate, own.accountant, "poisson", clipping)
         if section.by_person:
@@ -151,15 +155,16 @@ def sampled_people(section: Mechanism, job: Job) -> People | None:
     return People(job.persons.cpu(), unit.records_per_person)
 
 
-def check_private(job: Job, mechanism: str) -> None:
+def check_private(job: Job, section: Mechanism) -> None:
     """Refuse what per-record gradients or the accountant's assumptions do not hold for."""
     from mia_audit.models import batch_norm_layers
 
+    mechanism = section.mechanism
     layers = batch_norm_layers(job.model)
     if layers:
         raise UserError(
             f"layer '{layers[0]}' ({len(layers)} in all) is a BatchNorm, which mixes the records of a batch and cannot be"
             f" trained under {mechanism}: choose a model with LayerNorm or GroupNorm"
         )
-    if job.epsilon == float("inf"):
+    if job.epsilon == float("inf") and section.read(Noise).noise_multiplier is None:
         raise UserError(f"mechanism '{mechanism}' needs a finite budget: list mechanisms.*.epsilon, such as [8, 2]")

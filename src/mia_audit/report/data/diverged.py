@@ -2,27 +2,44 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from decimal import ROUND_CEILING, Context
 from itertools import groupby
 from pathlib import Path
 
 from mia_audit.errors import UserError
 from mia_audit.report.data.results import Results
-from mia_audit.report.data.spec import Gap, Spec
-from mia_audit.storage import open_table
+from mia_audit.report.data.spec import Gap, Setting, Spec
+from mia_audit.sections import STATED
+from mia_audit.storage import open_table, read_frame
 from mia_audit.storage.diverged import diverged_models
+
+DIGITS = 3
+"""Digits of a computed ε, which is rounded up."""
 
 
 def audited(root: Path, spec: Spec) -> Results:
     """Open an audit's results, with the settings that could not be attacked moved to the gaps of the spec.
 
-    Raises UserError where no setting is left.
+    The ε of a setting whose noise multiplier is stated is what its models spent at most. Raises UserError where no setting
+    is left.
     """
+    spec = replace(spec, settings=tuple(_computed(root, setting) for setting in spec.settings))
     gaps = tuple(_gaps(root, spec))
     lost = [gap.setting for gap in gaps if not gap.attacked]
     left = tuple(setting for setting in spec.settings if setting not in lost)
     if not left and spec.settings:
         raise UserError(f"{root}: no setting has enough models left: {gap_sentences(gaps)}")
     return Results(root, replace(spec, settings=left, gaps=gaps))
+
+
+def _computed(root: Path, setting: Setting) -> Setting:
+    if not setting.epsilon.startswith(STATED) or setting.no_guarantee:
+        return setting
+    spent = read_frame(root / setting.path / "training.parquet", "training")["epsilon"].drop_nulls()
+    if spent.is_empty():
+        return setting
+    above = Context(DIGITS, ROUND_CEILING).create_decimal(repr(float(spent.to_numpy().max())))
+    return replace(setting, epsilon=f"{above.normalize():f}", budget=setting.epsilon)
 
 
 def _gaps(root: Path, spec: Spec) -> Iterator[Gap]:

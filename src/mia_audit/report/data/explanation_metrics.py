@@ -72,7 +72,7 @@ class Interpretation:
         self, setting: Setting, one: Explained, measure: str, against: str | None = None, column: str = "value"
     ) -> dict[int, float]:
         """Return a measure by shadow model, without models for which it is undefined."""
-        place = {"mechanism": setting.mechanism, "epsilon": setting.epsilon}
+        place = {"mechanism": setting.mechanism, "epsilon": setting.named}
         rows = self.models.filter(**place, explainer=one.explainer, quantity=one.quantity, measure=measure)
         compared = rows["against"].is_null() if against is None else rows["against"] == against
         rows = rows.filter(compared).drop_nulls(column)
@@ -152,7 +152,7 @@ class Peer:
 def peers(group: Sequence[Finding], interpretation: Interpretation | None, confidence: float) -> Iterator[Peer]:
     """Compare mechanisms of a group at the same ε: accuracy, leakage and similarity of explanations."""
     for second, first in combinations([finding for finding in group if finding.setting.trained], 2):
-        if first.setting.epsilon != second.setting.epsilon:
+        if first.setting.named != second.setting.named:
             continue
         accuracy = accuracy_difference(first, second, confidence)
         if accuracy is not None:
@@ -184,7 +184,7 @@ def curves_of(results: Results, group: Sequence[Finding], confidence: float) -> 
     """Yield every deletion or insertion curve of a group's settings."""
     table = results.explanation_curves(group[0].setting.group)
     for finding in group:
-        rows = table.filter(mechanism=finding.setting.mechanism, epsilon=finding.setting.epsilon)
+        rows = table.filter(mechanism=finding.setting.mechanism, epsilon=finding.setting.named)
         for key, curve in rows.group_by("explainer", "quantity", "measure", maintain_order=True):
             explainer, quantity, measure = map(str, key)
             by_share = curve.group_by("share", maintain_order=True).agg("value").sort("share")

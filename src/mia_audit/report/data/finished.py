@@ -69,6 +69,7 @@ def _setting(root: Path, stated: Mapping[str, Any]) -> Setting:
         architecture=str(stated["architecture"]),
         mechanism=str(stated["mechanism"]),
         epsilon=str(stated.get("nominal_epsilon", stated["epsilon"])),
+        budget=str(stated.get("budget", "")),
         private=bool(stated["private"]),
         delta=stated["delta"],
         accountant=stated["accountant"],

@@ -103,8 +103,10 @@ def _described(setting: Setting) -> dict[str, Any]:
     described = {name: getattr(setting, name) for name in (*names, "path")}
     if setting.explained:
         described |= {"explained": dict(setting.explained)}
+    if setting.budget:
+        described |= {"budget": setting.budget}
     if setting.no_guarantee:
-        described |= {"epsilon": "none", "nominal_epsilon": setting.epsilon, "no_guarantee": setting.no_guarantee}
+        described |= {"epsilon": "none", "nominal_epsilon": setting.named, "no_guarantee": setting.no_guarantee}
     return described
 
 

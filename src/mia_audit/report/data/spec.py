@@ -13,6 +13,7 @@ from typing import Any
 from mia_audit.errors import UserError
 from mia_audit.explain.catalogue import EXPLANATION_SETS, private_epsilon
 from mia_audit.report.section import Figures
+from mia_audit.sections import STATED
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,8 @@ class Setting:
     clipping: str | None = None
     measured: bool = True
     """Whether explanations of its models are measured, where the audit measures any."""
+    budget: str = ""
+    """What names it where its ε is computed from a stated noise multiplier; empty elsewhere."""
     trained: bool = True
     """False where the signals were imported: there is no training.parquet."""
     design: str = ""
@@ -88,12 +91,23 @@ class Setting:
     @property
     def reported_epsilon(self) -> str:
         """The ε that tables print: none where it is nominal."""
-        return f"none (nominal {self.epsilon})" if self.no_guarantee else self.epsilon
+        return f"none ({self.nominal})" if self.no_guarantee else self.epsilon
+
+    @property
+    def named(self) -> str:
+        """What stands for ε in the names of files, and in tables that stages before the report wrote."""
+        return self.budget or self.epsilon
+
+    @property
+    def nominal(self) -> str:
+        """What a mechanism without a guarantee was given instead of one."""
+        stated = self.named.startswith(STATED)
+        return f"noise multiplier {self.named.removeprefix(STATED)}" if stated else f"nominal {self.epsilon}"
 
     @property
     def path(self) -> str:
         """The setting's folder below the results."""
-        return self.folder or f"{self.dataset}/{self.architecture}/{self.mechanism}-eps{self.epsilon}"
+        return self.folder or f"{self.dataset}/{self.architecture}/{self.mechanism}-eps{self.named}"
 
     @property
     def group(self) -> tuple[str, str]:

@@ -41,7 +41,7 @@ def curves_over_epsilon(settings: Sequence[Setting]) -> list[tuple[str, str]]:
     values: dict[tuple[str, str], set[str]] = {}
     for setting in settings:
         if setting.trained:
-            values.setdefault(setting.group, set()).add(setting.epsilon)
+            values.setdefault(setting.group, set()).add(setting.named)
     return [group for group, several in values.items() if len(several) >= CURVE]
 
 

@@ -130,7 +130,7 @@ def _maps_of(
 def _rows(maps: pl.DataFrame, finding: Finding, explained: tuple[str, str]) -> dict[int, dict[str, Any]]:
     """Return the rows of one setting and explainer, by record."""
     explainer, quantity = explained
-    place = {"mechanism": finding.setting.mechanism, "epsilon": finding.setting.epsilon}
+    place = {"mechanism": finding.setting.mechanism, "epsilon": finding.setting.named}
     rows = maps.filter(**place, explainer=explainer, quantity=quantity)
     return {row["record"]: row for row in rows.iter_rows(named=True)}
 

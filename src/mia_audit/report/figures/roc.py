@@ -27,7 +27,7 @@ BANDS = 2
 
 
 def _settings(spec: Spec) -> dict[str, Setting]:
-    return {f"roc_{one.dataset}_{one.architecture}_{one.mechanism}-eps{one.epsilon}": one for one in spec.settings}
+    return {f"roc_{one.dataset}_{one.architecture}_{one.mechanism}-eps{one.named}": one for one in spec.settings}
 
 
 @figure(

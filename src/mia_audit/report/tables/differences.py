@@ -69,7 +69,7 @@ def _compare(finding: Finding, base: Finding | None, fpr: float | None, confiden
 
 def _name(finding: Finding) -> str:
     nominal = " (no guarantee)" if finding.setting.no_guarantee else ""
-    return f"{finding.setting.mechanism}-eps{finding.setting.epsilon}{nominal}"
+    return f"{finding.setting.mechanism}-eps{finding.setting.named}{nominal}"
 
 
 def _row(metric: str, minuend: str, subtrahend: str, value: Estimate) -> dict[str, Any]:

@@ -96,6 +96,11 @@ def power(value: float) -> str:
     return f"10{superscript}" if digits == "1" else f"{digits} · 10{superscript}"
 
 
+def without_guarantee(setting: Setting) -> str:
+    """Say what a mechanism without a guarantee was given instead of one."""
+    return f"its ε = {setting.epsilon} is nominal" if setting.nominal.startswith("nominal") else setting.nominal
+
+
 def protection(setting: Setting) -> str:
     """Return the name of a setting within its group: its label, or its mechanism and ε."""
     if setting.label:
@@ -105,7 +110,7 @@ def protection(setting: Setting) -> str:
     if setting.private:
         return f"{setting.mechanism_name}, {'claimed ' if setting.claimed else ''}ε = {setting.epsilon}"
     if setting.no_guarantee:
-        return f"{setting.mechanism_name}, ε none (nominal {setting.epsilon})"
+        return f"{setting.mechanism_name}, ε none ({setting.nominal})"
     if setting.finished:
         return "the finished model"
     if not setting.trained and setting.mechanism != "none":
@@ -126,7 +131,7 @@ def protected(setting: Setting) -> str:
     if setting.private:
         return f"with {setting.mechanism_name} at {'a claimed ' if setting.claimed else ''}ε = {setting.epsilon}"
     if setting.no_guarantee:
-        return f"with {setting.mechanism_name}, which guarantees nothing (its ε = {setting.epsilon} is nominal)"
+        return f"with {setting.mechanism_name}, which guarantees nothing ({without_guarantee(setting)})"
     if setting.finished:
         return "in the finished model"
     if not setting.trained and not setting.given_name:

@@ -304,7 +304,8 @@ def no_guarantee_sentence(finding: Finding) -> str:
     """Say why a setting with a nominal ε guarantees nothing."""
     setting = finding.setting
     return (
-        f"{setting.mechanism_name} at a nominal ε = {setting.epsilon}: no ε is guaranteed, since {setting.no_guarantee}"
+        f"{setting.mechanism_name} at a {setting.nominal.replace('nominal', 'nominal ε =')}: no ε is guaranteed, since"
+        f" {setting.no_guarantee}"
     )
 
 
