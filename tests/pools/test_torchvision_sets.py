@@ -124,6 +124,22 @@ def test_published_files_may_stay_packed(name: str, tmp_path: Path, publish: Pub
     np.testing.assert_array_equal(np.asarray(same.audited.data), np.asarray(pool.audited.data))
 
 
+def test_published_files_may_lie_in_the_root_itself_as_a_package_has_them(tmp_path: Path, publish: Publish) -> None:
+    pixels, _ = publish("fashion_mnist")
+    raw = tmp_path / "FashionMNIST/raw"
+    pool = build("fashion_mnist", raw, take="first")
+    np.testing.assert_array_equal(np.asarray(pool.audited.data), pixels[pool.audited.source])
+    (raw / "t10k-images-idx3-ubyte").unlink()
+    with pytest.raises(
+        UserError, match=r"\(t10k-images-idx3-ubyte is missing\): .* Debian's package dataset-fashion-mnist"
+    ):
+        build("fashion_mnist", raw)
+    with pytest.raises(
+        UserError, match=r"no readable FashionMNIST in .*/none .* path: /usr/share/datasets/fashion-mnist"
+    ):
+        build("fashion_mnist", tmp_path / "none")
+
+
 @pytest.mark.parametrize(
     ("content", "words"),
     [

@@ -25,16 +25,21 @@ FACTORS = {
 }
 
 
-@pytest.mark.parametrize("schedule", FACTORS)
-def test_plain_training_is_plain_training(mlp: nn.Module, table: tuple[Tensor, Tensor], schedule: str) -> None:
+@pytest.mark.parametrize(
+    ("schedule", "own"),
+    [("constant", {"momentum": 0.5}), ("cosine", {"momentum": 0.0}), ("step", {"decay_epochs": 2, "decay": 0.8})],
+)
+def test_plain_training_is_plain_training(
+    mlp: nn.Module, table: tuple[Tensor, Tensor], schedule: str, own: dict[str, float]
+) -> None:
     inputs, labels = table
-    training = Training(epochs=3, batch=16, optimizer="sgd", learning_rate=0.1, weight_decay=0.01, schedule=schedule)  # type: ignore[arg-type]
-    if schedule == "step":
-        training = Training(**(training.model_dump() | {"decay_epochs": 2, "decay": 0.8}))
+    given = {"epochs": 3, "batch": 16, "optimizer": "sgd", "learning_rate": 0.1, "weight_decay": 0.01}
+    training = Training.model_validate({**given, "schedule": schedule, **own})
     job = job_for(mlp, training)
     protection = mechanisms["none"](Mechanism(mechanism="none"), job)
     reference = build("mlp", {"width": 8}, (5,), 3, 0)
-    optimizer = torch.optim.SGD(reference.parameters(), lr=0.1, momentum=0.9, weight_decay=0.01)
+    momentum = own.get("momentum", 0.9)
+    optimizer = torch.optim.SGD(reference.parameters(), lr=0.1, momentum=momentum, weight_decay=0.01)
     same = mechanisms["none"](Mechanism(mechanism="none"), job)  # the same key draws the same batches
     losses = []
     for step, batch in enumerate(batch for _ in range(3) for batch in same.batches()):

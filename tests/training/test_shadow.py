@@ -8,7 +8,7 @@ import torch
 from mia_audit.models import describe
 from mia_audit.privacy.catalogue import Mechanism
 from mia_audit.training.section import Training
-from mia_audit.training.shadow import Recipe, train_shadow
+from mia_audit.training.shadow import Recipe, _terms, start, train_shadow
 
 
 def weights(recipe: Recipe) -> torch.Tensor:
@@ -29,3 +29,13 @@ def test_noise_depends_on_what_defines_a_training_alone() -> None:
     assert torch.equal(weights(replace(recipe, training=training.model_copy(update={"floor": 0.3}))), taken)
     slower = training.model_copy(update={"learning_rate": 0.01})
     assert not torch.equal(weights(replace(recipe, training=slower)), taken)
+
+
+def test_momentum_is_a_term_of_the_key_only_where_it_is_named() -> None:
+    architecture = describe("mlp", "mlp", {"width": 4, "depth": 1}, (6,), 2)
+    mechanism = Mechanism(mechanism="dp-sgd")
+    recipe = Recipe(architecture, None, mechanism, Training(optimizer="sgd"), 4.0, 8, (0, "test"))
+    model = start(recipe, 0)
+    assert "momentum" not in _terms(recipe, model)["training"]
+    named = replace(recipe, training=Training(optimizer="sgd", momentum=0.5))
+    assert _terms(named, model)["training"] == _terms(recipe, model)["training"] | {"momentum": 0.5}

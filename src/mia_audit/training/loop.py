@@ -20,10 +20,15 @@ from mia_audit.training.section import Training
 from mia_audit.training.state import capture_state, restore_state
 from mia_audit.training.task import Progress
 
+MOMENTUM = 0.9
+"""Of sgd, where the config names none."""
+
 OPTIMIZERS: dict[str, Callable[[list[nn.Parameter], Training], torch.optim.Optimizer]] = {
     "adamw": lambda parameters, training: torch.optim.AdamW(parameters, **_options(training)),
     "adam": lambda parameters, training: torch.optim.Adam(parameters, **_options(training)),
-    "sgd": lambda parameters, training: torch.optim.SGD(parameters, momentum=0.9, **_options(training)),
+    "sgd": lambda parameters, training: torch.optim.SGD(
+        parameters, momentum=MOMENTUM if training.momentum is None else training.momentum, **_options(training)
+    ),
 }
 
 SCHEDULES: dict[str, Callable[[Training, float], float]] = {

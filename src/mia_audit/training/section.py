@@ -23,11 +23,13 @@ class Training(Section):
     batch: PositiveInt = 64
     """Records per step (expected records under Poisson sampling)."""
     optimizer: Literal["adamw", "adam", "sgd"] = "adamw"
-    """Optimizer; `sgd` has momentum 0.9."""
+    """Optimizer."""
     learning_rate: float = Field(1e-3, gt=0, allow_inf_nan=False)
     """Peak learning rate."""
     weight_decay: float = Field(0.0, ge=0)
     """Decoupled for adamw, L2 otherwise."""
+    momentum: float | None = Field(None, ge=0, lt=1)
+    """Of optimizer sgd alone, 0.9 when left out."""
     schedule: Schedule = "cosine"
     """`cosine` falls to zero over all steps, `step` by the factor `decay` every `decay_epochs` epochs."""
     decay: Probability | None = None
@@ -53,10 +55,17 @@ class Training(Section):
                 raise ValueError(f"{key}: belongs to schedule step, but schedule is {self.schedule}")
         return self
 
+    @model_validator(mode="after")
+    def _momentum(self) -> Self:
+        if self.momentum is not None and self.optimizer != "sgd":
+            raise ValueError(f"momentum: belongs to optimizer sgd, but optimizer is {self.optimizer}")
+        return self
+
     def overridden(self, overrides: "TrainingOverrides") -> "Training":
-        """Return the section with the overrides' keys; another schedule takes over nothing that belongs to step."""
+        """Return the section with the overrides' keys; another schedule or optimizer takes over nothing that belongs to one alone."""
         given = overrides.model_dump(exclude_none=True)
         gone = set(DECAY) if given.get("schedule", "step") != "step" else set()
+        gone |= {"momentum"} if given.get("optimizer", "sgd") != "sgd" else set()
         return Training(**(self.model_dump(exclude_none=True, exclude=gone) | given))
 
     def floor_of(self, dataset: str) -> float:
@@ -78,6 +87,8 @@ class TrainingOverrides(Section):
     """Overrides training.learning_rate."""
     weight_decay: float | None = Field(None, ge=0)
     """Overrides training.weight_decay."""
+    momentum: float | None = Field(None, ge=0, lt=1)
+    """Overrides training.momentum."""
     schedule: Schedule | None = None
     """Overrides training.schedule."""
     decay: Probability | None = None

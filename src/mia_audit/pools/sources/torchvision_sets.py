@@ -23,20 +23,34 @@ if TYPE_CHECKING:
 KEYS = ("path", "download", "size")
 
 
-def cifar_files(kind: Any) -> list[tuple[str, str | None]]:
+def cifar_files(kind: Any, root: Path) -> list[tuple[str, str | None]]:
     """List what CIFAR-10 and CIFAR-100 consist of."""
     batches = [*kind.train_list, *kind.test_list, (kind.meta["filename"], kind.meta["md5"])]
     return [(f"{kind.base_folder}/{name}", md5) for name, md5 in batches]
 
 
-def mnist_files(kind: Any) -> list[tuple[str, str | None]]:
+def mnist_files(kind: Any, root: Path) -> list[tuple[str, str | None]]:
     """List what MNIST and its like consist of, packed or not."""
-    return [(f"{kind.__name__}/raw/{Path(url).stem}", None) for url, _ in kind.resources]
+    names = [Path(url).stem for url, _ in kind.resources]
+    below = "" if _has_any(root, names) else f"{kind.__name__}/raw/"
+    return [(f"{below}{name}", None) for name in names]
+
+
+def _has_any(root: Path, names: Iterable[str]) -> bool:
+    """Return whether published files lie in the root itself, and not where torchvision puts them."""
+    return any(packed_or_not(root / name) for name in names)
 
 
 def from_packed(kind: Any) -> Any:
-    """Return torchvision's class of MNIST or one like it, made to read its files packed as they were published, too."""
+    """Return torchvision's class of MNIST or one like it, made to read its files packed as they were published, too.
+
+    They may lie in the root itself, as Debian's package of Fashion-MNIST has them.
+    """
     import torch
+
+    def raw_folder(self: Any) -> str:
+        name, _ = mnist_files(kind, Path(self.root))[0]
+        return str(Path(self.root, name).parent)
 
     def load(self: Any) -> tuple[Any, Any]:
         stem = Path(self.raw_folder, "train" if self.train else "t10k")
@@ -47,7 +61,8 @@ def from_packed(kind: Any) -> Any:
     def exists(self: Any) -> bool:
         return all(packed_or_not(Path(self.raw_folder, Path(url).stem)) for url, _ in self.resources)
 
-    methods = {"_load_data": load, "_check_exists": exists, "_check_legacy_exist": lambda self: False}
+    methods: dict[str, Any] = {"_load_data": load, "_check_exists": exists, "_check_legacy_exist": lambda self: False}
+    methods["raw_folder"] = property(raw_folder)
     return type(kind.__name__, (kind,), methods)
 
 
@@ -69,11 +84,13 @@ class TorchvisionSet:
     splits: tuple[tuple[Mapping[str, Any], tuple[int, ...]], ...]
     labels: Callable[[Any], Any]
     classes: Callable[[Any], list[str]]
-    needs: Callable[[Any], Iterable[tuple[str, str | None]]]
+    needs: Callable[[Any, Path], Iterable[tuple[str, str | None]]]
     varies: bool = False
     files: Callable[[Any], list[Any]] | None = None
     reads: Callable[[Any], Any] = _as_it_is
     """Makes of torchvision's class the one that reads the files."""
+    package: tuple[str, str] | None = None
+    """Debian's package that holds the files, and the folder where it puts them."""
 
     def __call__(self, dataset: Dataset, where: str) -> Source:
         """Read what torchvision reads at once, and leave images that are files of their own to be decoded later."""
@@ -115,7 +132,7 @@ class TorchvisionSet:
         guard()
         import torchvision.datasets
 
-        root = root_of(dataset, where, must_exist=not dataset.download)
+        root = root_of(dataset, where, must_exist=not (dataset.download or self.package))
         part = " ".join(str(value) for value in arguments.values() if isinstance(value, str))
         try:
             kind = self.reads(getattr(torchvision.datasets, self.kind))
@@ -126,6 +143,8 @@ class TorchvisionSet:
             else:
                 why = "; ".join(self._wrong(root)) or first_line(error)
                 remedy = f"put its published files there, or let torchvision fetch them with {where}.download: true"
+                if self.package:
+                    remedy += ", or install Debian's package {} and write path: {}".format(*self.package)
             raise UserError(f"{where}.path: no readable {self.kind} in {root} ({why}): {remedy}") from None
         if len(images) not in counts:
             expected = " or ".join(f"{count:,}" for count in counts)
@@ -140,7 +159,7 @@ class TorchvisionSet:
         import torchvision.datasets
         from torchvision.datasets.utils import check_integrity
 
-        for name, md5 in self.needs(getattr(torchvision.datasets, self.kind)):
+        for name, md5 in self.needs(getattr(torchvision.datasets, self.kind), root):
             if not (root / name).exists() and not (root / f"{name}.gz").exists():
                 yield f"{name} is missing"
             elif md5 and not check_integrity(root / name, md5):
@@ -171,14 +190,18 @@ SETS = {
     "cifar100": TorchvisionSet("CIFAR100", CIFAR_SPLITS, _targets, _classes, cifar_files),
     # 70,000 grey-scale digits of 28 × 28 pixels in 10 classes (LeCun et al. 1998), and pieces of clothing (Xiao et al. 2017)
     "mnist": TorchvisionSet("MNIST", MNIST_SPLITS, _targets, _classes, mnist_files, reads=from_packed),
-    "fashion_mnist": TorchvisionSet("FashionMNIST", MNIST_SPLITS, _targets, _classes, mnist_files, reads=from_packed),
+    "fashion_mnist": TorchvisionSet(
+        *("FashionMNIST", MNIST_SPLITS, _targets, _classes, mnist_files),
+        reads=from_packed,
+        package=("dataset-fashion-mnist", "/usr/share/datasets/fashion-mnist"),
+    ),
     # Street View House Numbers: 99,289 colour images of 32 × 32 pixels in 10 classes (Netzer et al. 2011)
     "svhn": TorchvisionSet(
         "SVHN",
         SVHN_SPLITS,
         labels=lambda part: part.labels,
         classes=lambda part: [str(number) for number in range(10)],
-        needs=lambda kind: [kind.split_list[arguments["split"]][1:] for arguments, _ in SVHN_SPLITS],
+        needs=lambda kind, root: [kind.split_list[arguments["split"]][1:] for arguments, _ in SVHN_SPLITS],
     ),
     # 101,000 colour photographs of at most 512 pixels a side in 101 classes (Bossard et al. 2014)
     "food101": TorchvisionSet(
@@ -186,7 +209,9 @@ SETS = {
         FOOD_SPLITS,
         labels=lambda part: part._labels,
         classes=_classes,
-        needs=lambda kind: [(f"food-101/{name}", None) for name in ("images", "meta/train.json", "meta/test.json")],
+        needs=lambda kind, root: [
+            (f"food-101/{name}", None) for name in ("images", "meta/train.json", "meta/test.json")
+        ],
         varies=True,
         files=lambda part: part._image_files,
     ),
@@ -196,7 +221,7 @@ SETS = {
         GTSRB_SPLITS,
         labels=lambda part: [label for _, label in part._samples],
         classes=lambda part: [str(number) for number in range(43)],
-        needs=lambda kind: [(f"gtsrb/{name}", None) for name in GTSRB_FILES],
+        needs=lambda kind, root: [(f"gtsrb/{name}", None) for name in GTSRB_FILES],
         varies=True,
         files=lambda part: [path for path, _ in part._samples],
     ),

@@ -1,0 +1,38 @@
+"""The small network M_b of Harder et al. (2020), Figure 8: two strided convolutions and a hidden layer of 32 units."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mia_audit.errors import UserError
+from mia_audit.models.catalogue import architecture
+from mia_audit.models.images import channels_and_size
+
+if TYPE_CHECKING:
+    from torch import nn
+
+LEAST = 14
+"""Pixels a side of which the convolutions and poolings leave any."""
+
+
+@architecture("cnn-strided")
+def cnn_strided(shape: tuple[int, ...], classes: int) -> nn.Module:
+    """Build 16 filters of 8 × 8, 32 of 4 × 4, both of stride 2 before ReLU and 2 × 2 max-pooling of stride 1, and 32 units.
+
+    It maps [B, C, H, W] to [B, classes] and has 26,010 parameters for 28 × 28 grey pixels and 10 classes. Raises UserError
+    for tables, and for images of fewer than 14 pixels a side.
+    """
+    from torch import nn
+
+    channels, sides = channels_and_size("cnn-strided", shape)
+    if min(sides) < LEAST:
+        raise UserError(
+            f"model 'cnn-strided': an image of {sides[0]} × {sides[1]} pixels is too small; expected at least {LEAST} a side:"
+            " choose cnn"
+        )
+    height, width = ((side // 2 - 5) // 2 for side in sides)
+    return nn.Sequential(
+        *[nn.Conv2d(channels, 16, 8, stride=2, padding=3), nn.ReLU(), nn.MaxPool2d(2, stride=1)],
+        *[nn.Conv2d(16, 32, 4, stride=2), nn.ReLU(), nn.MaxPool2d(2, stride=1)],
+        *[nn.Flatten(), nn.Linear(32 * height * width, 32), nn.ReLU(), nn.Linear(32, classes)],
+    )
