@@ -112,7 +112,7 @@ def halving(device: str) -> Iterator[Row]:
             halved = work()
         del filler
         lines = log.getvalue().splitlines()
-        far = max(float(np.abs(halved[key] - values).max() / np.abs(values).max()) for key, values in whole.items())
+        far = max(float(np.abs(halved[key] - one).max() / (np.abs(one).max() + 1e-9)) for key, one in whole.items())
         says = f"{lines[-1] if lines else 'memory never ran out'}; {far:.1e}"
         yield Row(f"{what} in little memory", "fewer at once, the same to 1e-3", says, bool(lines) and far < 1e-3)
 

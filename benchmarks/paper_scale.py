@@ -121,7 +121,8 @@ class Bench:
         training = Training(epochs=1, batch=self.records, optimizer="sgd", learning_rate=1e-3)
         budget = float("inf") if mechanism == "none" else 8.0
         job = Job(model, self.records, budget, training, self.batch, b"benchmark")
-        section = Mechanism(mechanism=mechanism, delta=1e-5, accountant="rdp")
+        private = {} if mechanism == "none" else {"delta": 1e-5, "accountant": "rdp"}
+        section = Mechanism(mechanism=mechanism, **private)
 
         def run() -> float:
             protection = mechanisms[mechanism](section, job)
