@@ -39,6 +39,9 @@ AUDIT = {
 }
 
 
+DIGEST = "private-explanations-72b1e8c12d65dba1.json"
+"""The specification of this study before there were repetitions."""
+
 ATTACKS = ("threshold", "lrt", "var-lrt", "l1-lrt", "l2-lrt", "linf-lrt")
 
 
@@ -236,6 +239,14 @@ def test_pictures_and_attacks_recompute_nothing(audit):
     )
     for stage, names in ((specs.PrivateExplanationsSpec, ("digits",)), (specs.BlackBoxSpec, ("digits", "forest"))):
         assert stage.of(changed, *names) == stage.of(audit, *names)
+
+
+def test_a_study_without_repetitions_keeps_its_digest(audit):
+    """Its answers are what they were, and need not be computed again."""
+    assert specs.PrivateExplanationsSpec.of(audit, "digits").path(Path()).name == DIGEST
+    section = AUDIT["private_explanations"]["digits"] | {"repetitions": 2}
+    repeated = check_audit(AUDIT | {"private_explanations": {"digits": section}}, "study")
+    assert specs.PrivateExplanationsSpec.of(repeated, "digits").study.repetitions == 2
 
 
 def test_explanation_sets_of_persons_keep_persons_private(tmp_path):

@@ -40,10 +40,11 @@ def run(options: argparse.Namespace) -> None:
     reference = read_values(options.reference, len(records)) if options.reference else None
     explained = ExplanationSet.of(records, values, section.scale, stored.units)
     key = (spec.seed, "private explanations", spec.dataset)
-    rows = Study(explained, section, key, reference).rows()
+    rows = Study(explained, section, key, reference, stored.labels).rows()
     table = pa.Table.from_pylist([row | {"explanation": row["explanation"].astype("float32").tolist()} for row in rows])
-    distance = table.schema.get_field_index("distance")
-    table = table.set_column(distance, "distance", table["distance"].cast(pa.float64()))
+    kinds = {"distance": pa.float64(), "path": pa.list_(pa.float64()), "misclassified": pa.float64()}
+    for name in kinds.keys() & set(table.column_names):  # without any value a column would have no type
+        table = table.set_column(table.schema.get_field_index(name), name, table[name].cast(kinds[name]))
     metadata = {"dataset": spec.dataset, "records": len(records), "features": explained.features}
     if explained.unit == "person":
         metadata |= {"unit": explained.unit, "persons": explained.units}

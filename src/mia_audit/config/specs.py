@@ -461,9 +461,11 @@ class PrivateExplanationsSpec(Spec):
     @classmethod
     def of(cls, audit: Audit, dataset: str) -> Self:
         """Specify a data set's study."""
+        stated = audit.private_explanations[dataset]
         unread = {"black_boxes", "architectures", "pictures", "attacked"}
-        section = audit.private_explanations[dataset].model_dump(exclude=unread)
-        return cls(seed=audit.seed, dataset=dataset, study=PrivateExplanations(**section))
+        optional = {"repetitions", "parts", "traced", "nearest"}  # studies without them keep their digest
+        unread |= optional - stated.model_dump(include=optional, exclude_defaults=True).keys()
+        return cls(seed=audit.seed, dataset=dataset, study=PrivateExplanations(**stated.model_dump(exclude=unread)))
 
 
 class ExplanationSignalsSpec(Spec):

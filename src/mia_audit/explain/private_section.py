@@ -21,6 +21,17 @@ class PrivateExplanations(Section):
     """Architectures of this audit whose first shadow model is explained too, in every setting."""
     queries: PositiveInt = 300
     """Records that are explained, drawn by the seed; the history alone answers half as many more, of classes explained before."""
+    repetitions: PositiveInt = 1
+    """How often every experiment is repeated with other queries and other noise, on the same black box; from two, numbers are means
+    with Student's t intervals over repetitions. The paper has 10."""
+    parts: PositiveInt = 1
+    """Disjoint parts of the data set that answer the same queries side by side, each a part of them at the whole ε (section 6.2
+    has 3); 1: none."""
+    traced: int = Field(0, ge=0)
+    """Queries whose loss is recorded at every iteration: of the adaptive protocol, started closer to the minimum than the norm of
+    a step's noise (Figure 4 has 15)."""
+    nearest: int = Field(0, ge=0)
+    """Records nearest to a query over which the black box's misclassification is measured (Figure 8 has 50); 0: not measured."""
     epsilons: tuple[float, ...] = (0.1, 1.0, 10.0)
     """ε of one explanation, where losses are compared over ε."""
     epsilon: float = Field(1.0, gt=0)

@@ -57,10 +57,10 @@ class MadeUp:
         values = self.explained.values if reference else None
 
         def run(count: int) -> None:
-            section = self.study.model_copy(update={"queries": count})
-            Study(self.explained, section, (0, "plan"), values).rows()
+            section = self.study.model_copy(update={"queries": count, "repetitions": 1})
+            Study(self.explained, section, (0, "plan"), values, self.labels).rows()
 
-        return _seconds(run, self.study.queries, least=2)
+        return self.study.repetitions * _seconds(run, self.study.queries, least=max(2, self.study.parts))
 
     def attacked(self, epsilon: str, sets: int) -> float:
         """Return the seconds to explain every record's neighbour from each of the sets."""

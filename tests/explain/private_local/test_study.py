@@ -4,6 +4,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+from mia_audit.explain.private_local.records import ExplanationSet
 from mia_audit.explain.private_local.study import Remembering, Study
 from mia_audit.explain.private_section import PrivateExplanations
 from mia_audit.privacy.gaussian import epsilon_of_gdp
@@ -77,3 +78,72 @@ def test_what_is_remembered_is_what_was_computed(table):
         for one, other in zip(fresh, kept.problems(points, values, classes, study.terms), strict=True):
             np.testing.assert_allclose(one.gram, other.gram)
     assert len(kept.kept) == 2
+
+
+def test_repetitions_differ_and_the_first_is_the_study_itself(clustered):
+    explained = clustered(200, 3).explained
+    section = PrivateExplanations(queries=6, epsilons=(1.0,), steps=5, repetitions=2)
+    once = Study(explained, section.model_copy(update={"repetitions": 1}), (0,)).rows()
+    twice = Study(explained, section, (0,)).rows()
+    first, second = ([row for row in twice if row["repetition"] == number] for number in (0, 1))
+    assert [row["mu_squared"] for row in first] == [row["mu_squared"] for row in once]
+    assert all((one["explanation"] == other["explanation"]).all() for one, other in zip(first, once, strict=True))
+    assert [row["record"] for row in first] != [row["record"] for row in second]
+    assert "repetition" not in once[0]
+
+
+def test_a_path_ends_at_the_answer_of_a_query_that_started_near_the_minimum(clustered):
+    explained = clustered(3000, 4, clusters=6).explained
+    section = SECTION.model_copy(update={"traced": 3, "epsilons": (1.0,), "queries": 30})
+    rows = Study(explained, section, (0, "study")).rows()
+    traced = [row for row in rows if row["path"] is not None]
+    assert len(traced) == 3
+    for row in traced:
+        assert (row["protocol"], row["experiment"], row["source"]) == ("adaptive", "protocols", "warm-start")
+        assert len(row["path"]) == row["steps"] + 1 and min(row["path"]) > -1e-9
+        assert row["path"][-1] == pytest.approx(row["excess_loss"], abs=1e-6)
+
+
+def test_disjoint_parts_answer_side_by_side_at_the_whole_budget(clustered):
+    explained = clustered(600, 3).explained
+    section = PrivateExplanations(queries=12, epsilons=(1.0,), steps=20, parts=3)
+    rows = pl.DataFrame([row | {"explanation": None} for row in Study(explained, section, (0,)).rows()])
+    parts = [of(rows, f"part {number}") for number in (1, 2, 3)]
+    whole = of(rows, "protocols")
+    assert [len(part) for part in parts] == [4, 4, 4]
+    assert sorted(record for part in parts for record in part["record"]) == sorted(whole["record"])
+    most = max(part["mu_squared_spent"].max() for part in parts)  # nobody is in two parts
+    assert most == pytest.approx(whole["mu_squared_spent"].max() / 3)
+    assert (
+        pl.concat(parts)["excess_loss"].mean() > whole["excess_loss"].mean()
+    )  # a third of the records, thrice the noise
+
+
+def test_persons_are_in_one_part_each(clustered):
+    table = clustered(60, 3)
+    explained = ExplanationSet.of(table.records, table.explained.values, persons=np.repeat(np.arange(20), 3))
+    section = PrivateExplanations(queries=6, epsilons=(1.0,), steps=3, parts=2)
+    sizes = []
+    with pytest.MonkeyPatch.context() as patch:
+        among = ExplanationSet.among
+        patch.setattr(ExplanationSet, "among", lambda self, member: sizes.append(member) or among(self, member))
+        Study(explained, section, (0,)).rows()
+    first, second = sizes
+    assert (first ^ second).all()
+    assert all(len(set(first[3 * person : 3 * person + 3])) == 1 for person in range(20))
+
+
+def test_misclassification_is_that_of_the_nearest_other_records(clustered):
+    table = clustered(300, 3)
+    explained = table.explained
+    labels = (explained.values[:, 0] > 0).astype(int)
+    labels[:40] = 1 - labels[:40]
+    section = PrivateExplanations(queries=5, epsilons=(1.0,), steps=3, nearest=10)
+    rows = [row for row in Study(explained, section, (0,), labels=labels).rows() if row["misclassified"] is not None]
+    assert len(rows) == 5 and {row["protocol"] for row in rows} == {"non-adaptive"}
+    points = explained.points(explained.records)
+    for row in rows:
+        distances = np.linalg.norm(points - points[row["record"]], axis=1)
+        distances[row["record"]] = np.inf
+        near = np.argsort(distances)[:10]
+        assert row["misclassified"] == pytest.approx((near < 40).mean())

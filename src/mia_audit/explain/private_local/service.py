@@ -284,8 +284,15 @@ class PrivateExplainer:
             # the choice of a start has been paid for, and is all that this query gets
             return asked._replace(source=REUSED, mu_squared=choice, explanation=start)
         noise = random.standard_normal((1, steps, len(start))) * self.deviation
-        explanation = _rounded(descend([problem], start[None], noise, self._rate)[0])
+        explanation = _rounded(self._descend(problem, start, noise))
         return asked._replace(source=source, steps=steps, mu_squared=cost, explanation=explanation)
+
+    def _descend(
+        self, problem: Problem, start: Float[np.ndarray, " n"], noise: Float[np.ndarray, "1 T n"]
+    ) -> Float[np.ndarray, " n"]:
+        """Return the last iterate of the noisy steps of one query."""
+        (last,) = descend([problem], start[None], noise, self._rate)
+        return np.asarray(last)
 
     def _refuse_fork(self) -> None:
         if os.getpid() != self._process:

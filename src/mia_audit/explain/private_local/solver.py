@@ -6,7 +6,8 @@ L(φ) = (1/m)(φᵀGφ − 2bᵀφ + s), so that a step costs O(n²) whatever m 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -73,13 +74,16 @@ def learning_rate(c: float, deviation: float, features: int) -> float:
     return 2 / math.sqrt(c**2 + features * deviation**2)
 
 
-def descend(
+def iterates(
     problems: Sequence[Problem],
     starts: Float[np.ndarray, "q n"],
     noise: Float[np.ndarray, "q T n"],
     rate: float,
-) -> Float[np.ndarray, "q n"]:
-    """Take T noisy projected gradient steps of length rate/√t for every problem and return the last iterates (algorithm 1)."""
+) -> Iterator[Float[np.ndarray, "q n"]]:
+    """Yield the iterates of T noisy projected gradient steps of length rate/√t for every problem (algorithm 1).
+
+    It is one array, which the next step changes.
+    """
     matrices = np.stack([problem.gram * (2 / problem.records) for problem in problems])
     moments = np.stack([problem.moment * (2 / problem.records) for problem in problems])
     current = starts.copy()
@@ -87,4 +91,15 @@ def descend(
         slopes = np.matmul(matrices, current[:, :, None])[:, :, 0] - moments + noise[:, step]
         current -= (rate / math.sqrt(step + 1)) * slopes
         current /= np.maximum(1.0, np.sqrt(np.einsum("qn,qn->q", current, current)))[:, None]
-    return current
+        yield current
+
+
+def descend(
+    problems: Sequence[Problem],
+    starts: Float[np.ndarray, "q n"],
+    noise: Float[np.ndarray, "q T n"],
+    rate: float,
+) -> Float[np.ndarray, "q n"]:
+    """Return the last iterates of noisy projected gradient steps, the starts where there are none."""
+    (last,) = deque(iterates(problems, starts, noise, rate), maxlen=1) or (starts,)
+    return last

@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from mia_audit.explain.private_local.history import WARM
 from mia_audit.explain.private_local.ledger import Ledger
+from mia_audit.explain.private_local.near import nearest_records
 from mia_audit.explain.private_local.records import ExplanationSet
 from mia_audit.explain.private_local.service import PrivateExplainer
 from mia_audit.explain.private_local.solver import Problem, minimum
 from mia_audit.explain.private_local.terms import Terms
+from mia_audit.explain.private_local.traced import TracedExplainer
 from mia_audit.seeds import generator, seed_for
 
 if TYPE_CHECKING:
@@ -58,12 +61,16 @@ class Remembering(ExplanationSet):
 
 @dataclass(frozen=True)
 class Study:
-    """What is studied: a black box's values on the pool, the records explained, and the non-private black box beside it."""
+    """What is studied: a black box's values on the pool, the records explained, and the non-private black box beside it.
+
+    `labels` are the classes of the records, where the black box's misclassification is measured.
+    """
 
     explained: ExplanationSet
     section: PrivateExplanations
     key: tuple[int | str, ...]
     reference: Float[np.ndarray, "m C"] | None = None
+    labels: Int[np.ndarray, " m"] | None = None
 
     @property
     def terms(self) -> Terms:
@@ -74,7 +81,17 @@ class Study:
         )
 
     def rows(self) -> list[dict[str, Any]]:
-        """Run every experiment and return a row an answer."""
+        """Run every experiment and return a row an answer, with its repetition where there are several."""
+        if self.section.repetitions == 1:
+            return self._rows(traced=True)
+        found = []
+        for number in range(self.section.repetitions):
+            one = replace(self, key=(*self.key, "repetition", number)) if number else self
+            found += [{"repetition": number} | row for row in one._rows(traced=number == 0)]
+        return found
+
+    def _rows(self, traced: bool) -> list[dict[str, Any]]:
+        """Run every experiment once; the iterations are those of the first repetition alone."""
         remembering = Remembering(
             self.explained.records, self.explained.values, self.explained.scale, self.explained.persons
         )
@@ -89,13 +106,55 @@ class Study:
                 terms = replace(self.terms, epsilon=epsilon, as_published=published)
                 found += self._run(remembering, terms, "epsilon", "non-adaptive", asked)[0]
         for protocol in ADAPTING:
-            rows, ledger = self._run(remembering, self.terms, "protocols", protocol, asked)
+            trace = traced and protocol == "adaptive" and self.section.traced > 0
+            rows, ledger = self._run(remembering, self.terms, "protocols", protocol, asked, trace=trace)
+            if protocol == "non-adaptive":
+                self._add_misclassified(rows, asked)
             found += rows
             known = later[np.isin(self._classes(later), self._classes(asked))]
             if protocol == "adaptive" and len(known):  # of other classes the history says nothing
                 found += self._run(remembering, self.terms, "protocols", "non-interactive", known, ledger)[0]
         for name, queries in zip(("random", "dense", "sparse"), self._densities(asked, random), strict=True):
             found += self._run(remembering, self.terms, name, "adaptive", queries)[0]
+        if self.section.parts > 1:
+            found += self._in_parts(remembering, asked)
+        columns = dict.fromkeys(name for row in found for name in row)
+        return [{name: row.get(name) for name in columns} for row in found]
+
+    def _add_paths(self, rows: list[dict[str, Any]], paths: list[list[float] | None], least: list[float]) -> None:
+        """Add the excess loss at every iteration to some of the queries that started near the minimum."""
+        stepped = [number for number, row in enumerate(rows) if row["steps"]]
+        near = [
+            (number, path)
+            for number, path in zip(stepped, paths, strict=True)
+            if path is not None and rows[number]["source"] == WARM
+        ]
+        for row in rows:
+            row["path"] = None
+        for place in generator(*self.key, "traced").permutation(len(near))[: self.section.traced]:
+            number, path = near[place]
+            rows[number]["path"] = [loss - least[number] for loss in path]
+
+    def _add_misclassified(self, rows: list[dict[str, Any]], asked: Int[np.ndarray, " q"]) -> None:
+        """Add the share of the nearest records that the black box puts in another class than their own."""
+        if not self.section.nearest or self.labels is None:
+            return
+        values = self.explained.values
+        predicted = values.argmax(axis=1) if values.shape[1] > 1 else (values[:, 0] > 0).astype(np.int64)
+        wrong = predicted != self.labels
+        for row, near in zip(rows, nearest_records(self.explained, asked, self.section.nearest), strict=True):
+            row["misclassified"] = float(wrong[near].mean())
+
+    def _in_parts(self, whole: ExplanationSet, asked: Int[np.ndarray, " q"]) -> list[dict[str, Any]]:
+        """Answer each part of the queries from a disjoint part of the data set; losses are those on the whole set."""
+        count, found = self.section.parts, list[dict[str, Any]]()
+        part = np.arange(self.explained.units) % count
+        generator(*self.key, "parts").shuffle(part)
+        of_record = part if self.explained.persons is None else self.explained.persons.spread(part)
+        for number, queries in enumerate(np.array_split(asked, min(count, len(asked)))):
+            own = self.explained.among(of_record == number)
+            for protocol in ADAPTING:
+                found += self._run(whole, self.terms, f"part {number + 1}", protocol, queries, answering=own)[0]
         return found
 
     def _classes(self, records: Int[np.ndarray, " q"]) -> Int[np.ndarray, " q"]:
@@ -110,10 +169,16 @@ class Study:
         protocol: str,
         queries: Int[np.ndarray, " q"],
         history: Ledger | None = None,
+        answering: ExplanationSet | None = None,
+        trace: bool = False,
     ) -> tuple[list[dict[str, Any]], Ledger]:
-        """Answer queries in their order, and compare each answer with the exact minimum."""
+        """Answer queries in their order, and compare each answer with the exact minimum over the explanation set.
+
+        `answering` is the set that answers, where it is another.
+        """
         name = (experiment, protocol, f"{terms.epsilon:g}", *terms.as_published)
-        service = PrivateExplainer(explained, terms, protocol, seed=seed_for(*self.key, *name))
+        kind = TracedExplainer if trace else PrivateExplainer
+        service = kind(answering or explained, terms, protocol, seed=seed_for(*self.key, *name))
         before = history.entries if history is not None else []
         service.ledger.append(before)
         answers = service.answer(explained.records[queries], explained.values[queries])
@@ -122,10 +187,11 @@ class Study:
         problems = explained.problems(points, values, classes, terms)
         exact = self._exact(points, classes, queries, terms)
         spent = np.cumsum([sum(entry.mu_squared for entry in before), *answers.spent])[1:]
-        rows = []
+        rows, losses = list[dict[str, Any]](), list[float]()
         for number, (problem, phi) in enumerate(zip(problems, answers.explanations, strict=True)):
             best = minimum(problem)
             least = problem.loss(best)
+            losses.append(least)
             rows.append(
                 {
                     "experiment": experiment,
@@ -145,6 +211,8 @@ class Study:
                     "explanation": phi,
                 }
             )
+        if isinstance(service, TracedExplainer):
+            self._add_paths(rows, service.paths, losses)
         return rows, service.ledger
 
     def _exact(

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -13,21 +14,69 @@ import polars as pl
 
 from mia_audit.explain.private_local.terms import Terms
 from mia_audit.privacy.gaussian import epsilon_of_gdp
+from mia_audit.report.data.findings import Estimate, estimate
 from mia_audit.storage import read_frame
 
 ROUNDING = 1e-12
 """Losses below this are rounding errors."""
 
 
+Rows = Callable[["Studied"], pl.DataFrame]
+"""Some of the answers of one repetition."""
+
+
 @dataclass(frozen=True)
 class Studied:
-    """One black box of a study: its name, its answers, and its setting where it is a model of this audit."""
+    """One black box of a study: its name, its answers, and its setting where it is a model of this audit.
+
+    Where experiments were repeated, `experiment`, `protocol` and what is computed from their rows are of one repetition, an item
+    of `repetitions`; `over`, `mean`, `spent`, `instead` and `losses` are over all of them.
+    """
 
     dataset: str
     name: str
     study: Mapping[str, Any]
     answers: pl.DataFrame
     setting: Mapping[str, Any] | None
+    confidence: float = 0.95
+
+    @cached_property
+    def repetitions(self) -> list[Studied]:
+        """The study once for every repetition; itself where nothing was repeated."""
+        if "repetition" not in self.answers.columns:
+            return [self]
+        return [replace(self, answers=own) for own in self.answers.partition_by("repetition", maintain_order=True)]
+
+    def over(self, value: Callable[[Studied], float | None]) -> Estimate | None:
+        """Return the mean of a number over repetitions with Student's t interval; None where a repetition has no such number."""
+        values = [number for one in self.repetitions if (number := value(one)) is not None]
+        return estimate(values, self.confidence) if len(values) == len(self.repetitions) else None
+
+    def mean(self, rows: Rows, column: str) -> Estimate:
+        """Return the mean of a column of some of the answers."""
+        return estimate([mean_of(rows(one), column) for one in self.repetitions], self.confidence)
+
+    def spent(self, rows: Rows) -> Estimate:
+        """Return the total ε of some of the answers."""
+        return estimate([one.epsilon_of(rows(one)) for one in self.repetitions], self.confidence)
+
+    def instead(self, rows: Rows) -> Estimate | None:
+        """Return the ε that as many queries from scratch spend at the mean loss of some of the answers."""
+        return self.over(lambda one: one.scratch_at_equal_loss(rows(one)))
+
+    def saved(self, rows: Rows) -> Estimate | None:
+        """Return the share of that ε that some of the answers save; below 0 where they spend more."""
+
+        def share(one: Studied) -> float | None:
+            instead = one.scratch_at_equal_loss(rows(one))
+            return None if instead is None else 1 - one.epsilon_of(rows(one)) / instead
+
+        return self.over(share)
+
+    def losses(self) -> dict[tuple[str, float], Estimate]:
+        """Return mean losses by published choice and ε of one explanation, each from scratch."""
+        each = [one.over_epsilon() for one in self.repetitions]
+        return {key: estimate([means[key] for means in each], self.confidence) for key in each[0]}
 
     @property
     def dataset_name(self) -> str:
@@ -87,13 +136,13 @@ class Studied:
         return epsilon_of_gdp(math.sqrt(len(rows) * terms.steps * terms.step_cost), terms.delta)
 
 
-def studied(root: Path, studies: Mapping[str, Any]) -> Iterator[Studied]:
+def studied(root: Path, studies: Mapping[str, Any], confidence: float = 0.95) -> Iterator[Studied]:
     """Yield every black box of every study whose answers are below `root`, those fitted to the pool first."""
     for dataset, study in studies.items():
         settings = {setting["name"]: setting for setting in study["settings"]}
         for name in (*study["black_boxes"], *settings):
             answers = read_frame(root / dataset / "private" / name / "answers.parquet", "private-answers")
-            yield Studied(dataset, name, study, answers, settings.get(name))
+            yield Studied(dataset, name, study, answers, settings.get(name), confidence)
 
 
 def mean_of(rows: pl.DataFrame, column: str) -> float:

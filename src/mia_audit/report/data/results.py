@@ -131,7 +131,7 @@ class Results:
         """Every black box of the audit's studies of private explanations."""
         from mia_audit.report.data.private import studied  # and the privacy accounting with it
 
-        return list(studied(self.root, self.spec.studies))
+        return list(studied(self.root, self.spec.studies, self.spec.confidence))
 
     @cached_property
     def rungs(self) -> pl.DataFrame | None:

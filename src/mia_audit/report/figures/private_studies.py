@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from mia_audit.report.data.findings import Findings
+from mia_audit.report.data.findings import Estimate, Findings, estimate
 from mia_audit.report.data.series import PALETTE
 from mia_audit.report.data.spec import Spec
 from mia_audit.report.figures.catalogue import figure, once
-from mia_audit.report.figures.layout import COLUMN, GUESSING
+from mia_audit.report.figures.layout import COLUMN, GUESSING, errorbars
 from mia_audit.report.figures.pictures import attribution_pixels, attribution_scale
 
 if TYPE_CHECKING:
-    import polars as pl
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from mia_audit.report.data.private import Studied
+    from mia_audit.report.data.private import Rows, Studied
     from mia_audit.report.data.results import Results
 
 PROTOCOLS = {
@@ -31,24 +30,75 @@ PROTOCOLS = {
 }
 DENSITIES = {"random": PALETTE[0], "dense": PALETTE[2], "sparse": PALETTE[1]}
 BINS = 24
+POINTS = 200
+"""Points drawn of a line over queries."""
 LEAST = 1e-9
 """Losses below this are drawn as this: they are rounding errors."""
+
+
+def of_protocol(name: str) -> Rows:
+    """Select the answers of one protocol where protocols are compared."""
+    return lambda one: one.protocol(name)
+
+
+def of_experiment(name: str) -> Rows:
+    """Select the answers of one experiment."""
+    return lambda one: one.experiment(name)
 
 
 def _once(name: str) -> Callable[[Spec], Mapping[str, Any]]:
     return once(name, lambda spec: spec.studies)
 
 
-def histograms(one: Studied, column: str, protocols: Mapping[str, Any]) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+def histograms(one: Studied, column: str, protocols: Mapping[str, Any]) -> tuple[np.ndarray, dict[str, list[Estimate]]]:
     """Return the edges of bins over losses (logarithmic) or steps, and the share of queries in each by protocol."""
-    rows = {name: one.protocol(name) for name in protocols}
-    values = {name: np.maximum(known[column].to_numpy(), LEAST) for name, known in rows.items() if len(known)}
+    values: dict[str, list[np.ndarray]] = {}
+    for name in protocols:
+        each = [rows[column].to_numpy() for again in one.repetitions if len(rows := again.protocol(name))]
+        if each:
+            values[name] = [np.maximum(known, LEAST) for known in each]
     if column == "excess_loss":
-        logs = np.log10(np.concatenate(list(values.values())))
+        logs = np.log10(np.concatenate([known for each in values.values() for known in each]))
         edges = 10 ** np.linspace(np.floor(logs.min()), np.ceil(logs.max()), BINS + 1)
     else:
         edges = np.linspace(0, one.study["steps"] + 1e-9, BINS + 1)
-    return edges, {name: np.histogram(known, edges)[0] / len(known) for name, known in values.items()}
+    shares = {
+        name: np.stack([np.histogram(known, edges)[0] / len(known) for known in each]) for name, each in values.items()
+    }
+    return edges, {name: [estimate(bins, one.confidence) for bins in each.T] for name, each in shares.items()}
+
+
+def spending_curve(one: Studied, rows: Rows, points: int) -> tuple[list[int], list[Estimate]]:
+    """Return so many numbers of queries answered, at most, and the ε spent on them."""
+    from mia_audit.privacy.gaussian import epsilon_of_gdp
+
+    each = [rows(again)["mu_squared_spent"].to_numpy() for again in one.repetitions]
+    last = min(map(len, each))
+    if not last:
+        return [], []
+    places = [place for place in range(last) if place % max(1, last // points) == 0 or place == last - 1]
+    spent = [
+        estimate([epsilon_of_gdp(math.sqrt(costs[place]), one.study["delta"]) for costs in each], one.confidence)
+        for place in places
+    ]
+    return [place + 1 for place in places], spent
+
+
+def draw_spending(axes: Axes, one: Studied, rows: Rows, colour: str, label: str) -> None:
+    """Draw the ε spent over the number of queries, with a band over repetitions."""
+    places, spent = spending_curve(one, rows, POINTS)
+    if places:
+        axes.plot(places, [value.mean for value in spent], color=colour, label=label)
+        draw_band(axes, places, spent, colour)
+
+
+def draw_band(
+    axes: Axes, places: Any, values: Sequence[Estimate], colour: str, step: Literal["post"] | None = None
+) -> None:
+    """Shade the intervals of a line; nothing where nothing was repeated."""
+    if values and not math.isnan(values[0].low):
+        low, high = [value.low for value in values], [value.high for value in values]
+        axes.fill_between(places, low, high, color=colour, alpha=0.25, linewidth=0, step=step)
 
 
 @figure(
@@ -61,15 +111,16 @@ def loss(results: Results, findings: Findings, subject: None = None) -> Figure:
     """Draw mean approximation losses over the ε of one explanation."""
 
     def panel(axes: Axes, one: Studied) -> None:
-        means = one.over_epsilon()
+        means = one.losses()
         for published, label, colour, marker in (
             ("", "exact calibration", PALETTE[0], "o"),
             ("sigma", "published σ", PALETTE[1], "s"),
         ):
             line = sorted((epsilon, mean) for (choice, epsilon), mean in means.items() if choice == published)
-            axes.plot(*zip(*line, strict=True), color=colour, marker=marker, markersize=3, label=label)
-        zero = float(one.experiment("epsilon")["excess_loss_of_zero"].to_numpy().mean())
-        axes.axhline(zero, **GUESSING, label="no explanation (φ = 0)")
+            axes.plot(*zip(*((at, value.mean) for at, value in line), strict=True), color=colour)
+            errorbars(axes, line, colour, marker, label)
+        zero = one.mean(of_experiment("epsilon"), "excess_loss_of_zero")
+        axes.axhline(zero.mean, **GUESSING, label="no explanation (φ = 0)")
         axes.set(xscale="log", yscale="log")
 
     return _panels(results, panel, "ε of one explanation", "approximation loss")
@@ -86,9 +137,8 @@ def spending(results: Results, findings: Findings, subject: None = None) -> Figu
 
     def panel(axes: Axes, one: Studied) -> None:
         for protocol, (label, colour) in PROTOCOLS.items():
-            rows = one.protocol(protocol)
-            if protocol != "non-interactive" and len(rows):
-                axes.plot(rows["number"] + 1, _epsilons(rows, one), color=colour, label=label)
+            if protocol != "non-interactive":
+                draw_spending(axes, one, of_protocol(protocol), colour, label)
         axes.set_ylim(bottom=0)
 
     return _panels(results, panel, "queries answered", "ε spent")
@@ -128,8 +178,7 @@ def queries(results: Results, findings: Findings, subject: None = None) -> Figur
 
     def panel(axes: Axes, one: Studied) -> None:
         for name, colour in DENSITIES.items():
-            rows = one.experiment(name)
-            axes.plot(rows["number"] + 1, _epsilons(rows, one), color=colour, label=f"{name} queries")
+            draw_spending(axes, one, of_experiment(name), colour, f"{name} queries")
         axes.set_ylim(bottom=0)
 
     return _panels(results, panel, "queries answered", "ε spent")
@@ -139,7 +188,7 @@ def queries(results: Results, findings: Findings, subject: None = None) -> Figur
     "private_training",
     once("private_training", lambda spec: any(study["settings"] for study in spec.studies.values())),
     "Distance to the exact explanations of the model without DP (Dist), and approximation loss, by the training of the model "
-    "(Figure 7). Boxes: quartiles; whiskers: 5 % and 95 %.",
+    "(Figure 7). Boxes: quartiles over queries; whiskers: 5 % and 95 %; diamonds: means with intervals over repetitions.",
     private=True,
 )
 def training(results: Results, findings: Findings, subject: None = None) -> Figure:
@@ -153,8 +202,12 @@ def training(results: Results, findings: Findings, subject: None = None) -> Figu
         mine = [one for one in models if (one.dataset, str((one.setting or {})["architecture"])) == group]
         names = [one.training for one in mine]
         for axes, column, label in zip(row, ("distance", "excess_loss"), ("Dist", "approximation loss"), strict=True):
-            values = [one.protocol("non-adaptive")[column].to_numpy() for one in mine]
+            rows = [one.answers.filter(experiment="protocols", protocol="non-adaptive") for one in mine]
+            values = [own[column].to_numpy() for own in rows]
             axes.boxplot(values, tick_labels=names, whis=(5, 95), showfliers=False, medianprops={"color": PALETTE[1]})
+            means = [one.mean(of_protocol("non-adaptive"), column) for one in mine]
+            if not math.isnan(means[0].low):
+                errorbars(axes, list(enumerate(means, start=1)), PALETTE[0], "D", "mean over repetitions")
             axes.set(ylabel=label, xlabel="training of the model")
             axes.set_title(
                 f"{mine[0].dataset_name}, {mine[0].architecture_name}: explanations at ε = {mine[0].study['epsilon']:g} each"
@@ -183,7 +236,7 @@ def draw_pictures(results: Results, dataset: str) -> Figure:
 
     images = np.load(results.root / "pools" / dataset / "records.npy", mmap_mode="r")
     one = [one for one in results.studied if one.dataset == dataset][-1]
-    rows = one.experiment("epsilon").filter(as_published="").sort("epsilon", "number")
+    rows = one.repetitions[0].experiment("epsilon").filter(as_published="").sort("epsilon", "number")
     by_query = rows.group_by("number", "record", maintain_order=True).agg("epsilon", "explanation")
     drawn = by_query.sort("number").head(one.study["pictures"])
     epsilons = drawn["epsilon"][0].to_list()
@@ -202,18 +255,13 @@ def draw_pictures(results: Results, dataset: str) -> Figure:
     return figure
 
 
-def _epsilons(rows: pl.DataFrame, one: Studied) -> list[float]:
-    from mia_audit.privacy.gaussian import epsilon_of_gdp
-
-    return [epsilon_of_gdp(math.sqrt(spent), one.study["delta"]) for spent in rows["mu_squared_spent"]]
-
-
 def _stairs(column: str, protocols: Mapping[str, tuple[str, str]], scale: str) -> Callable[[Axes, Studied], None]:
     def panel(axes: Axes, one: Studied) -> None:
         edges, heights = histograms(one, column, protocols)
         for name, shares in heights.items():
             label, colour = protocols[name]
-            axes.stairs(shares, edges, color=colour, label=label, linewidth=1.1)
+            axes.stairs([share.mean for share in shares], edges, color=colour, label=label, linewidth=1.1)
+            draw_band(axes, edges, [*shares, shares[-1]], colour, step="post")
         axes.set_xscale(scale)
 
     return panel

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from mia_audit.report.data.private import mean_of
+from mia_audit.report.data.findings import Estimate, estimate
 from mia_audit.report.data.series import BASELINE, MARKERS, PALETTE, Series
 from mia_audit.report.figures.private_attacks import ATTACKS, attacked, trained_as
-from mia_audit.report.figures.private_studies import DENSITIES, PROTOCOLS, histograms
+from mia_audit.report.figures.private_studies import (
+    DENSITIES,
+    POINTS,
+    PROTOCOLS,
+    histograms,
+    of_experiment,
+    of_protocol,
+    spending_curve,
+)
 from mia_audit.report.page.charts import Chart, by_setting, choice, colour, finish, guessing, short
 
 if TYPE_CHECKING:
-    import polars as pl
-
-    from mia_audit.report.data.private import Studied
+    from mia_audit.report.data.private import Rows, Studied
     from mia_audit.report.data.results import Results
 
-POINTS = 200
-"""Points drawn of a line over queries."""
 HEIGHT = 260
 EXACT, PUBLISHED, NONE = (
     Series("exact noise", PALETTE[0], ()),
@@ -48,7 +53,7 @@ def study_charts(boxes: Sequence[Studied]) -> Iterator[Chart]:
         for one in boxes
         for name, (label, _) in PROTOCOLS.items()
         if name != "non-interactive"
-        for row in _spent(one, one.protocol(name), label)
+        for row in _spent(one, of_protocol(name), label)
     ]
     axes = {"x": "Queries answered", "y": "ε spent"}
     yield (
@@ -61,7 +66,7 @@ def study_charts(boxes: Sequence[Studied]) -> Iterator[Chart]:
     yield "losses", "Histogram of losses", LOSSES, _histogram(boxes, everyone, "excess_loss", "Approximation loss")
     yield "steps", "Histogram of steps", STEPS, _histogram(boxes, adapting[1:], "steps", "Noisy steps of a query")
     places = [Series(f"{name} queries", shade, ()) for name, shade in DENSITIES.items()]
-    rows = [row for one in boxes for name in DENSITIES for row in _spent(one, one.experiment(name), f"{name} queries")]
+    rows = [row for one in boxes for name in DENSITIES for row in _spent(one, of_experiment(name), f"{name} queries")]
     yield (
         "queries",
         "ε spent by where queries lie",
@@ -97,22 +102,27 @@ def _interval(row: Mapping[str, Any]) -> dict[str, float | None]:
 def _loss_chart(boxes: Sequence[Studied]) -> dict[str, Any]:
     rows = []
     for one in boxes:
-        zero = mean_of(one.answers, "excess_loss_of_zero")
-        for (published, epsilon), loss in sorted(one.over_epsilon().items()):
+        zero = one.mean(lambda each: each.answers, "excess_loss_of_zero")
+        for (published, epsilon), loss in sorted(one.losses().items(), key=lambda item: item[0]):
             name = PUBLISHED.name if published else EXACT.name
-            rows.append({"panel": one.label, "series": name, "x": epsilon, "y": short(loss)})
+            rows.append({"panel": one.label, "series": name, "x": epsilon, **_y(loss, logarithmic=True)})
             if not published:
-                rows.append({"panel": one.label, "series": NONE.name, "x": epsilon, "y": short(zero)})
+                rows.append({"panel": one.label, "series": NONE.name, "x": epsilon, **_y(zero, logarithmic=True)})
     axes = {"x": "ε of one explanation", "y": "Approximation loss"}
     names = [one.label for one in boxes]
     return _line_chart(rows, (EXACT, PUBLISHED, NONE), axes, names, logarithmic=("x", "y"), points=True)
 
 
-def _spent(one: Studied, rows: pl.DataFrame, name: str) -> Iterator[dict[str, Any]]:
-    step = max(1, len(rows) // POINTS)
-    for row in range(len(rows)):
-        if row % step == 0 or row == len(rows) - 1:
-            yield {"panel": one.label, "series": name, "x": row + 1, "y": short(one.epsilon_of(rows[: row + 1]))}
+def _y(value: Estimate, logarithmic: bool = False) -> dict[str, float]:
+    """A mean, and its interval where there is one that the axis can show."""
+    if math.isnan(value.low) or (logarithmic and value.low <= 0):
+        return {"y": short(value.mean)}
+    return {"y": short(value.mean), "low": short(value.low), "high": short(value.high)}
+
+
+def _spent(one: Studied, selected: Rows, name: str) -> Iterator[dict[str, Any]]:
+    for place, spent in zip(*spending_curve(one, selected, POINTS), strict=True):
+        yield {"panel": one.label, "series": name, "x": place, **_y(spent)}
 
 
 def _histogram(boxes: Sequence[Studied], drawn: Sequence[Series], column: str, title: str) -> dict[str, Any]:
@@ -123,8 +133,9 @@ def _histogram(boxes: Sequence[Studied], drawn: Sequence[Series], column: str, t
     for one in boxes:
         edges, shares = histograms(one, column, protocols)
         for name, heights in shares.items():
-            for place, height in zip(edges, [*heights, 0.0], strict=True):
-                rows.append({"panel": one.label, "series": protocols[name], "x": short(place), "y": short(height)})
+            none = estimate([0.0] * len(one.repetitions), one.confidence)
+            for place, height in zip(edges, [*heights, none], strict=True):
+                rows.append({"panel": one.label, "series": protocols[name], "x": short(place), **_y(height)})
     axes = {"x": title, "y": "Share of queries"}
     names = [one.label for one in boxes]
     return _line_chart(rows, drawn, axes, names, logarithmic=("x",) if logarithmic else (), interpolate="step-after")
@@ -142,9 +153,9 @@ def _line_chart(
     """Draw a line per series, for one black box at a time."""
     import altair as alt
 
-    def encoded(kind: Any, name: str) -> Any:
+    def encoded(kind: Any, name: str, field: str = "") -> Any:
         scale = {"type": "log"} if name in logarithmic else {"zero": name == "y"}
-        return kind(f"{name}:Q").scale(**scale).title(axes[name])
+        return kind(f"{field or name}:Q").scale(**scale).title(axes[name])
 
     tooltip = [
         alt.Tooltip("series:N", title=" "),
@@ -156,6 +167,11 @@ def _line_chart(
     )
     line = line.encode(encoded(alt.X, "x"), encoded(alt.Y, "y"), colour(drawn, lines=True), tooltip=tooltip)
     described = f"{axes['y']} over {axes['x']}, for one black box at a time."
+    if any("low" in row for row in rows):
+        described += " Bands: intervals over repetitions."
+        band = base.mark_area(interpolate=interpolate, opacity=0.2)
+        ends = {"y": encoded(alt.Y, "y", "low"), "y2": alt.Y2("high:Q")}
+        line = band.encode(encoded(alt.X, "x"), **ends, color=colour(drawn, lines=True)) + line
     return finish(_chosen(line, list(panels)), described, HEIGHT)
 
 

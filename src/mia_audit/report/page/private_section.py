@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mia_audit.report.data.private import Studied, mean_of
+from mia_audit.report.data.findings import Estimate, estimate
+from mia_audit.report.data.private import Rows, Studied
 from mia_audit.report.figures.pictures import png_uri
 from mia_audit.report.figures.private_attacks import ATTACKS, attacked
-from mia_audit.report.figures.private_studies import PROTOCOLS, draw_pictures
+from mia_audit.report.figures.private_studies import PROTOCOLS, draw_pictures, of_experiment, of_protocol
 from mia_audit.report.figures.style import paper_style
 from mia_audit.report.page.private_charts import attacks_chart, study_charts
 from mia_audit.report.tables.layout import Cell, Column, Layout, text
@@ -25,6 +27,8 @@ from mia_audit.report.text.formatting import (
     power,
     protection,
     significant,
+    significant_interval,
+    with_interval,
 )
 from mia_audit.report.text.statements import explained_adjacency
 
@@ -79,30 +83,37 @@ def private_section(
 def _conclusion(boxes: Sequence[Studied]) -> Iterator[str]:
     """Say what explanations of the first black box miss, and what the adaptive protocol saves at the same loss."""
     one = boxes[0]
-    scratch, adaptive = one.protocol("non-adaptive"), one.protocol("adaptive")
-    loss, zero = (mean_of(scratch, name) for name in ("excess_loss", "excess_loss_of_zero"))
+    scratch, adaptive = of_protocol("non-adaptive"), of_protocol("adaptive")
+    loss, zero = (one.mean(scratch, name) for name in ("excess_loss", "excess_loss_of_zero"))
     yield (
         f"Explanations of {one.label} at ε = {one.study['epsilon']:g} each (δ = {power(one.study['delta'])}) miss the best fit by"
-        f" {significant(loss)} on average; an empty one misses it by {significant(zero)}."
+        f" {with_interval(loss)} on average; an empty one misses it by {with_interval(zero)}."
     )
-    total, spent, instead = one.epsilon_of(scratch), one.epsilon_of(adaptive), one.scratch_at_equal_loss(adaptive)
-    queries = count(len(scratch), "query", "queries")
-    spending = f"{queries} from scratch spend ε = {at_most(total)} together, the adaptive protocol {at_most(spent)}"
-    yield f"{spending}{_saved(spent, instead)}."
-    others = [(other, other.protocol("adaptive")) for other in boxes[1:]]
-    saved = [(other, other.epsilon_of(rows), other.scratch_at_equal_loss(rows)) for other, rows in others]
-    if known := [f"{other.label} {_change(spent, instead)}" for other, spent, instead in saved if instead]:
+    queries = count(len(scratch(one.repetitions[0])), "query", "queries")
+    spending = f"{queries} from scratch spend ε = {_epsilon(one.spent(scratch))} together, the adaptive protocol"
+    yield f"{spending} {_epsilon(one.spent(adaptive))}{_saved(one, adaptive)}."
+    saved = [(other, other.saved(adaptive)) for other in boxes[1:]]
+    if known := [f"{other.label} {_change(share)}" for other, share in saved if share]:
         yield f"For the others: {joined(known)}."
 
 
-def _saved(spent: float, instead: float | None) -> str:
-    if instead is None:
+def _epsilon(spent: Estimate) -> str:
+    return with_interval(spent, at_most(spent.mean))
+
+
+def _saved(one: Studied, rows: Rows) -> str:
+    share, instead = one.saved(rows), one.instead(rows)
+    if share is None or instead is None:
         return ""
-    return f": {_change(spent, instead)} than queries from scratch that miss as much would ({at_most(instead)})"
+    return f": {_change(share)} than queries from scratch that miss as much would ({_epsilon(instead)})"
 
 
-def _change(spent: float, instead: float) -> str:
-    return f"{fixed(100 * abs(1 - spent / instead), 0)}\u00a0% {'less' if spent < instead else 'more'}"
+def _change(saved: Estimate) -> str:
+    """Say how much less is spent, or more, with the interval of that share."""
+    less = saved.mean > 0
+    ends = sorted((saved.low, saved.high) if less else (-saved.low, -saved.high))
+    within = "" if math.isnan(saved.low) else f" ({' to '.join(fixed(100 * end, 0) for end in ends)})"
+    return f"{fixed(100 * abs(saved.mean), 0)}\u00a0%{within} {'less' if less else 'more'}"
 
 
 def _terms(study: Any, by_person: bool) -> str:
@@ -114,6 +125,18 @@ def _terms(study: Any, by_person: bool) -> str:
     return (
         f"Every ε stands at δ = {power(study['delta'])}, for {explained_adjacency(study['adjacency'], by_person)}; {accounting}."
         f" {count(study['steps'], 'noisy step')} from scratch, {study['kernel']} weights, c = {study['c']:g}. {who}."
+        f"{_repeated(study)}"
+    )
+
+
+def _repeated(study: Any) -> str:
+    """Say what intervals are over; nothing where nothing was repeated."""
+    times = study.get("repetitions", 1)
+    if times == 1:
+        return ""
+    return (
+        f" Numbers are means over {times} repetitions with other queries and other noise, on the same black box, and intervals are"
+        " Student's t over them."
     )
 
 
@@ -121,9 +144,9 @@ def _losses(boxes: Sequence[Studied], study: Any) -> Layout:
     """Lay out mean losses over the ε of one explanation, a row per black box."""
     rows: list[list[Cell | str]] = []
     for one in boxes:
-        means = one.over_epsilon()
-        cells = [Cell(significant(means["", at]), (significant(means["sigma", at]),)) for at in study["epsilons"]]
-        rows.append([one.label, *cells, significant(mean_of(one.answers, "excess_loss_of_zero"))])
+        means = one.losses()
+        cells = [_with_published(means["", at], means["sigma", at]) for at in study["epsilons"]]
+        rows.append([one.label, *cells, _cell(one.mean(lambda each: each.answers, "excess_loss_of_zero"))])
     caption = (
         "Mean approximation loss of one explanation, by its ε: how much worse it fits than the best explanation. In small print the "
         "same with the published noise."
@@ -132,32 +155,51 @@ def _losses(boxes: Sequence[Studied], study: Any) -> Layout:
     return Layout([*text("Black box"), *heads, Column("no explanation")], rows, caption)
 
 
+def _with_published(exact: Estimate, published: Estimate) -> Cell:
+    within = significant_interval(exact)
+    return Cell(significant(exact.mean), ((within,) if within else ()) + (with_interval(published),))
+
+
+def _cell(value: Estimate, shown: str = "") -> Cell:
+    """A mean, and its interval in small print where it has one."""
+    within = significant_interval(value)
+    return Cell(shown or significant(value.mean), (within,) if within else ())
+
+
 def _protocols(boxes: Sequence[Studied]) -> Layout:
     """Lay out what every protocol spends, a row per black box and protocol."""
-    known = [(one, name, rows) for one in boxes for name in PROTOCOLS if len(rows := one.protocol(name))]
+    known = [
+        (one, name) for one in boxes for name in PROTOCOLS if all(len(each.protocol(name)) for each in one.repetitions)
+    ]
     columns = ("queries", "mean loss", "mean steps", "free answers", "ε spent", "from scratch at equal loss")
     caption = (
         "ε spent by protocols on the same queries. The last column is what queries from scratch would spend at the same mean loss: "
         "the fair comparison. Answers from history cost nothing more."
     )
     heads = [*text("Black box", "Protocol"), *map(Column, columns)]
-    return Layout(heads, [[one.label, *_protocol(one, name, rows)] for one, name, rows in known], caption)
+    return Layout(heads, [[one.label, *_protocol(one, name)] for one, name in known], caption)
 
 
-def _protocol(one: Studied, protocol: str, rows: pl.DataFrame) -> list[str]:
-    sources = rows["source"].to_list()
-    free = sum(source in ("reused", "history") for source in sources) / len(sources)
+def _protocol(one: Studied, protocol: str) -> list[Cell | str]:
+    rows = of_protocol(protocol)
+    free = estimate([_free(rows(each)) for each in one.repetitions], one.confidence)
     alone = protocol == "non-interactive"
-    instead = None if alone else one.scratch_at_equal_loss(rows)
+    spent, instead = one.spent(rows), None if alone else one.instead(rows)
+    within = "" if math.isnan(free.low) else f"{fixed(100 * free.low, 1)} to {fixed(100 * free.high, 1)}"
     return [
         PROTOCOLS[protocol][0],
-        f"{len(rows):,}".replace(",", "\u202f"),
-        significant(mean_of(rows, "excess_loss")),
-        significant(mean_of(rows, "steps")),
-        f"{fixed(100 * free, 0)}\u00a0%",
-        "0" if alone else at_most(one.epsilon_of(rows)),
-        "–" if instead is None else at_most(instead),
+        f"{len(rows(one.repetitions[0])):,}".replace(",", "\u202f"),
+        _cell(one.mean(rows, "excess_loss")),
+        _cell(one.mean(rows, "steps")),
+        Cell(f"{fixed(100 * free.mean, 0)}\u00a0%", (within,) if within else ()),
+        "0" if alone else _cell(spent, at_most(spent.mean)),
+        "–" if instead is None else _cell(instead, at_most(instead.mean)),
     ]
+
+
+def _free(rows: pl.DataFrame) -> float:
+    sources = rows["source"].to_list()
+    return sum(source in ("reused", "history") for source in sources) / len(sources)
 
 
 def _items(boxes: Sequence[Studied]) -> Iterator[tuple[str, str]]:
@@ -165,7 +207,9 @@ def _items(boxes: Sequence[Studied]) -> Iterator[tuple[str, str]]:
     boxes = [one for one in boxes if one.setting is None] or boxes[:1]
     yield "Noise", " ".join(_noise(one) for one in boxes)
     yield "Past answers", " ".join(_adapting(one) for one in boxes)
-    if sentences := [_history(one) for one in boxes if len(one.protocol("non-interactive"))]:
+    if sentences := [
+        _history(one) for one in boxes if all(len(each.protocol("non-interactive")) for each in one.repetitions)
+    ]:
         yield "History alone", " ".join(sentences)
     yield "Where queries lie", " ".join(_density(one) for one in boxes)
     named = {one.name: one for one in boxes}
@@ -174,55 +218,58 @@ def _items(boxes: Sequence[Studied]) -> Iterator[tuple[str, str]]:
 
 
 def _noise(one: Studied) -> str:
-    means = one.over_epsilon()
+    means = one.losses()
     middle = one.study["epsilons"][len(one.study["epsilons"]) // 2]
-    exact, published = means["", middle], means["sigma", middle]
+    ratio = estimate(
+        [losses["sigma", middle] / losses["", middle] for losses in (each.over_epsilon() for each in one.repetitions)],
+        one.confidence,
+    )
     return (
-        f"{capital(one.label)}: at ε = {middle:g} for one explanation the mean loss is {significant(exact)} with exactly calibrated noise"
-        f" and {significant(published)} with the published σ, {significant(published / exact, 2)} times as much."
+        f"{capital(one.label)}: at ε = {middle:g} for one explanation the mean loss is {with_interval(means['', middle])} with exactly"
+        f" calibrated noise and {with_interval(means['sigma', middle])} with the published σ,"
+        f" {with_interval(ratio, significant(ratio.mean, 2))} times as much."
     )
 
 
 def _adapting(one: Studied) -> str:
     sentences = []
     for protocol in ("adaptive", "enhanced"):
-        rows = one.protocol(protocol)
-        spent = one.epsilon_of(rows)
-        loss = significant(mean_of(rows, "excess_loss"))
-        saved = _saved(spent, one.scratch_at_equal_loss(rows))
-        sentences.append(f"{PROTOCOLS[protocol][0]} ε = {at_most(spent)} at a mean loss of {loss}{saved}")
-    scratch = one.protocol("non-adaptive")
-    loss = significant(mean_of(scratch, "excess_loss"))
-    queries = count(len(scratch), "query", "queries")
-    return f"{capital(one.label)}, {queries}: from scratch ε = {at_most(one.epsilon_of(scratch))} at {loss}; {'; '.join(sentences)}."
+        rows = of_protocol(protocol)
+        loss, spent = with_interval(one.mean(rows, "excess_loss")), _epsilon(one.spent(rows))
+        sentences.append(f"{PROTOCOLS[protocol][0]} ε = {spent} at a mean loss of {loss}{_saved(one, rows)}")
+    scratch = of_protocol("non-adaptive")
+    loss = with_interval(one.mean(scratch, "excess_loss"))
+    queries = count(len(scratch(one.repetitions[0])), "query", "queries")
+    return f"{capital(one.label)}, {queries}: from scratch ε = {_epsilon(one.spent(scratch))} at {loss}; {'; '.join(sentences)}."
 
 
 def _history(one: Studied) -> str:
-    rows = one.protocol("non-interactive")
-    loss, zero = (mean_of(rows, name) for name in ("excess_loss", "excess_loss_of_zero"))
-    verdict = "better than no explanation" if loss < zero else "worse than no explanation"
+    rows = of_protocol("non-interactive")
+    loss, zero = (one.mean(rows, name) for name in ("excess_loss", "excess_loss_of_zero"))
+    verdict = "better than no explanation" if loss.mean < zero.mean else "worse than no explanation"
     return (
-        f"{capital(one.label)}: {count(len(rows), 'further query', 'further queries')} answered from past explanations alone cost nothing"
-        f" and miss {significant(loss)} on average, {verdict} ({significant(zero)})."
+        f"{capital(one.label)}: {count(len(rows(one.repetitions[0])), 'further query', 'further queries')} answered from past"
+        f" explanations alone cost nothing and miss {with_interval(loss)} on average, {verdict} ({with_interval(zero)})."
     )
 
 
 def _density(one: Studied) -> str:
     parts = []
     for name in ("random", "dense", "sparse"):
-        rows = one.experiment(name)
-        loss = significant(mean_of(rows, "excess_loss"))
-        parts.append(f"{name} ones ε = {at_most(one.epsilon_of(rows))} (mean loss {loss})")
-    queries = count(len(one.experiment("dense")), "query", "queries")
+        rows = of_experiment(name)
+        loss = with_interval(one.mean(rows, "excess_loss"))
+        parts.append(f"{name} ones ε = {_epsilon(one.spent(rows))} (mean loss {loss})")
+    queries = count(len(one.repetitions[0].experiment("dense")), "query", "queries")
     return f"{capital(one.label)}, {queries} each by the adaptive protocol: {joined(parts)}."
 
 
 def _overfitting(plain: Studied, overfitted: Studied) -> str:
-    spent = [one.epsilon_of(one.protocol("adaptive")) for one in (plain, overfitted)]
-    losses = [significant(mean_of(one.protocol("adaptive"), "excess_loss")) for one in (plain, overfitted)]
+    rows = of_protocol("adaptive")
+    spent = [_epsilon(one.spent(rows)) for one in (plain, overfitted)]
+    losses = [with_interval(one.mean(rows, "excess_loss")) for one in (plain, overfitted)]
     return (
-        f"The same queries to the adaptive protocol spend ε = {at_most(spent[1])} on the overfitted forest (mean loss {losses[1]})"
-        f" and {at_most(spent[0])} on the other one ({losses[0]})."
+        f"The same queries to the adaptive protocol spend ε = {spent[1]} on the overfitted forest (mean loss {losses[1]})"
+        f" and {spent[0]} on the other one ({losses[0]})."
     )
 
 
@@ -237,8 +284,7 @@ def _training(boxes: Sequence[Studied], results: Results) -> Layout | None:
         )
         accounted = setting.delta and setting.accountant
         notes = [f"δ = {power(setting.delta or 0)}, {(setting.accountant or '').upper()}"] if accounted else []
-        answers = one.protocol("non-adaptive")
-        rows.append([Cell(one.label, notes), *(_spread(answers[name]) for name in ("distance", "excess_loss"))])
+        rows.append([Cell(one.label, notes), *(_spread(one, name) for name in ("distance", "excess_loss"))])
     caption = (
         "Private explanations of models, by their training: distance to the exact explanations of the model without protection "
         "(Dist, of weights whose squares sum to at most 1), and excess loss over the best fit to their own model. Means over "
@@ -247,12 +293,14 @@ def _training(boxes: Sequence[Studied], results: Results) -> Layout | None:
     return Layout([*text("Model"), Column("Dist"), Column("approximation loss")], rows, caption) if rows else None
 
 
-def _spread(values: pl.Series) -> Cell:
-    known = values.drop_nulls().to_numpy()
-    if not len(known):
+def _spread(one: Studied, column: str) -> Cell:
+    """A mean over queries, its interval over repetitions, and the range of nine queries in ten."""
+    answers = one.answers.filter(experiment="protocols", protocol="non-adaptive")
+    if answers[column].null_count():
         return Cell("–")
-    low, high = np.quantile(known, SPREAD)
-    return Cell(significant(float(known.mean())), (f"{significant(low)} to {significant(high)}",))
+    low, high = np.quantile(answers[column].to_numpy(), SPREAD)
+    mean = one.mean(of_protocol("non-adaptive"), column)
+    return Cell(with_interval(mean), (f"{significant(low)} to {significant(high)}",))
 
 
 def _attacks(results: Results, dataset: str) -> Layout | None:

@@ -13,10 +13,13 @@ from mia_audit.report.tables.catalogue import table
 if TYPE_CHECKING:
     import polars as pl
 
+    from mia_audit.report.data.private import Studied
     from mia_audit.report.data.results import Results
 
 KEYS = ("experiment", "protocol", "as_published", "epsilon")
 SOURCES = {"scratch": "scratch", "warm-start": "warm_start", "reused": "reused", "history": "history"}
+INTERVALS = ("excess_loss_mean", "distance", "steps", "epsilon_spent", "epsilon_from_scratch_at_equal_loss")
+"""Numbers of the table that have an interval over repetitions."""
 PUBLISHED = {
     "": "exact noise, capped weights, centred, noisy β",
     "sigma": "the noise of Algorithm 1",
@@ -28,41 +31,76 @@ PUBLISHED = {
 
 @table("private_explanations", condition=lambda spec: spec.studies, private=True)
 def private_explanations(results: Results, findings: Findings) -> pl.DataFrame:
-    """Return a row per black box, experiment, protocol and ε: losses, steps, ε spent and sources of the answers."""
+    """Return a row per black box, experiment, protocol and ε: losses, steps, ε spent and sources of the answers.
+
+    Numbers are means over repetitions; `_low` and `_high` are the ends of their Student's t intervals over repetitions, empty
+    where nothing was repeated. `answers` are those of one repetition.
+    """
+    import polars as pl
+
+    frames = []
+    for one in results.studied:
+        each = pl.concat(
+            _of_repetition(again).with_columns(pl.lit(number).alias("repetition"))
+            for number, again in enumerate(one.repetitions)
+        )
+        front = [pl.lit(value).alias(name) for name, value in (("dataset", one.dataset), ("black_box", one.name))]
+        frames.append(_over_repetitions(each, one).select(*front, pl.all()))
+    return pl.concat(frames)
+
+
+def _of_repetition(one: Studied) -> pl.DataFrame:
+    """Return a row per experiment, protocol and ε of one repetition."""
     import polars as pl
 
     from mia_audit.privacy.gaussian import epsilon_of_gdp
 
-    frames = []
-    for one in results.studied:
-        delta = one.study["delta"]
-        excess = pl.col("excess_loss")
-        table = one.answers.group_by(*KEYS, maintain_order=True).agg(
-            pl.len().cast(pl.Int32).alias("answers"),
-            excess.mean().alias("excess_loss_mean"),
-            excess.std().alias("excess_loss_sd"),
-            pl.col("excess_loss_of_zero").mean(),
-            pl.col("distance").mean(),
-            pl.col("steps").mean(),
-            *((pl.col("source") == source).mean().alias(f"share_{name}") for source, name in SOURCES.items()),
-            pl.col("mu_squared_spent").max(),
-        )
-        spent = [epsilon_of_gdp(math.sqrt(spent), delta) for spent in table["mu_squared_spent"]]
-        compared = zip(table["experiment"], table["protocol"], strict=True)
-        instead = [
-            one.scratch_at_equal_loss(one.protocol(protocol))
-            if experiment == "protocols" and protocol != "non-interactive"
-            else None
-            for experiment, protocol in compared
-        ]
-        front = [pl.lit(value).alias(name) for name, value in (("dataset", one.dataset), ("black_box", one.name))]
-        table = table.with_columns(
-            pl.lit(delta).alias("delta"),
-            pl.Series("epsilon_spent", spent),
-            pl.Series("epsilon_from_scratch_at_equal_loss", instead, pl.Float64),
-        )
-        frames.append(table.select(*front, pl.all()))
-    return pl.concat(frames)
+    delta = one.study["delta"]
+    excess = pl.col("excess_loss")
+    table = one.answers.group_by(*KEYS, maintain_order=True).agg(
+        pl.len().cast(pl.Int32).alias("answers"),
+        excess.mean().alias("excess_loss_mean"),
+        excess.std().alias("excess_loss_sd"),
+        pl.col("excess_loss_of_zero").mean(),
+        pl.col("distance").mean(),
+        pl.col("steps").mean(),
+        *((pl.col("source") == source).mean().alias(f"share_{name}") for source, name in SOURCES.items()),
+        pl.col("mu_squared_spent").max(),
+    )
+    spent = [epsilon_of_gdp(math.sqrt(spent), delta) for spent in table["mu_squared_spent"]]
+    compared = zip(table["experiment"], table["protocol"], strict=True)
+    instead = [
+        one.scratch_at_equal_loss(one.protocol(protocol))
+        if experiment == "protocols" and protocol != "non-interactive"
+        else None
+        for experiment, protocol in compared
+    ]
+    return table.with_columns(
+        pl.lit(delta).alias("delta"),
+        pl.Series("epsilon_spent", spent),
+        pl.Series("epsilon_from_scratch_at_equal_loss", instead, pl.Float64),
+    )
+
+
+def _over_repetitions(each: pl.DataFrame, one: Studied) -> pl.DataFrame:
+    """Return means over repetitions with intervals; a number that a repetition lacks is empty."""
+    import polars as pl
+
+    from mia_audit.report.data.findings import estimate
+
+    numbers = [name for name, kind in each.schema.items() if kind == pl.Float64 and name not in (*KEYS, "delta")]
+    rows = []
+    for _, own in each.group_by(*KEYS, maintain_order=True):
+        row = own.row(0, named=True)
+        row |= {name: None if own[name].null_count() else own[name].mean() for name in numbers}
+        row["repetitions"] = row.pop("repetition") + len(own)
+        for name in INTERVALS:
+            known = None if own[name].null_count() or len(own) < 2 else estimate(own[name].to_numpy(), one.confidence)
+            row |= {f"{name}_low": known and known.low, f"{name}_high": known and known.high}
+        rows.append(row)
+    ends = [f"{name}_{end}" for name in INTERVALS for end in ("low", "high")]
+    kinds = {name: kind for name, kind in each.schema.items() if name != "repetition"}
+    return pl.DataFrame(rows, schema=kinds | {"repetitions": pl.Int32} | dict.fromkeys(ends, pl.Float64))
 
 
 @table("private_published", condition=lambda spec: spec.studies, private=True)

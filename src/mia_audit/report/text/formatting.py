@@ -68,6 +68,19 @@ def interval(value: Estimate, scale: float = 1.0, decimals: int = 3) -> str:
     return f"{fixed(value.low * scale, decimals)} to {fixed(value.high * scale, decimals)}"
 
 
+def significant_interval(value: Estimate, scale: float = 1.0, digits: int = 3) -> str:
+    """Format an interval as low to high with so many significant digits; empty where there is none."""
+    if math.isnan(value.low):
+        return ""
+    return f"{significant(value.low * scale, digits)} to {significant(value.high * scale, digits)}"
+
+
+def with_interval(value: Estimate, shown: str = "") -> str:
+    """Format a mean, as `shown` where that is given, with its interval in parentheses where there is one."""
+    within = significant_interval(value)
+    return (shown or significant(value.mean)) + (f" ({within})" if within else "")
+
+
 def plus_minus(value: Estimate) -> str:
     """Format an estimate as mean ± standard deviation."""
     return spread(value.mean, value.sd)

@@ -1,0 +1,47 @@
+"""The records that are nearest to a query."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from mia_audit.explain.private_local.records import ExplanationSet
+
+if TYPE_CHECKING:
+    from jaxtyping import Int
+
+QUERIES = 256
+"""Queries whose distances to a block of records are in memory at once."""
+
+
+def nearest_records(explained: ExplanationSet, queries: Int[np.ndarray, " q"], count: int) -> Int[np.ndarray, "q k"]:
+    """Return the records nearest to every query but the query itself: `count`, or all others where there are fewer.
+
+    Queries are given by their places in the set.
+    """
+    points = explained.points(explained.records[queries])
+    kept = min(count, len(explained.records) - 1)
+    return np.concatenate(
+        [
+            _nearest(explained, points[first : first + QUERIES], queries[first : first + QUERIES], kept)
+            for first in range(0, len(queries), QUERIES)
+        ]
+    )
+
+
+def _nearest(explained: ExplanationSet, points: np.ndarray, queries: np.ndarray, count: int) -> Int[np.ndarray, "q k"]:
+    distances, places = np.empty((len(points), 0)), np.empty((len(points), 0), dtype=np.int64)
+    first = 0
+    for block, _, _ in explained.blocks():
+        squares = (
+            np.square(block).sum(axis=1) - 2 * points @ block.T
+        )  # less what all distances of a query have in common
+        here = np.arange(first, first + len(block))
+        squares[queries[:, None] == here] = np.inf
+        distances = np.concatenate([distances, squares], axis=1)
+        places = np.concatenate([places, np.broadcast_to(here, squares.shape)], axis=1)
+        best = np.argpartition(distances, min(count, distances.shape[1]) - 1, axis=1)[:, :count]
+        distances, places = np.take_along_axis(distances, best, 1), np.take_along_axis(places, best, 1)
+        first += len(block)
+    return places

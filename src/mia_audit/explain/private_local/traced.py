@@ -1,0 +1,40 @@
+"""An explainer that records, for the auditor alone, the exact loss at every iteration of queries that start near the minimum."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from mia_audit.explain.private_local.records import ExplanationSet
+from mia_audit.explain.private_local.service import PrivateExplainer
+from mia_audit.explain.private_local.solver import Problem, iterates
+from mia_audit.explain.private_local.terms import Terms
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+
+
+class TracedExplainer(PrivateExplainer):
+    """Explains as `PrivateExplainer` does; `paths` has the losses of every query that took steps, in their order.
+
+    A path is the loss at the start and after every step. It is None where the gradient at the start is longer than the norm
+    √n σ of a step's noise: the paper's Figure 4 is about the others. The losses are computed without noise.
+    """
+
+    def __init__(self, explained: ExplanationSet, terms: Terms, protocol: str, seed: int | None = None) -> None:
+        super().__init__(explained, terms, protocol, seed=seed)
+        self.paths: list[list[float] | None] = []
+
+    def _descend(
+        self, problem: Problem, start: Float[np.ndarray, " n"], noise: Float[np.ndarray, "1 T n"]
+    ) -> Float[np.ndarray, " n"]:
+        near = np.linalg.norm(problem.gradient(start)) < math.sqrt(len(start)) * self.deviation
+        path, last = [problem.loss(start)], start
+        for current in iterates([problem], start[None], noise, self._rate):
+            last = current[0]
+            if near:
+                path.append(problem.loss(last))
+        self.paths.append(path if near else None)
+        return last
