@@ -7,6 +7,7 @@ import pytest
 
 from mia_audit.config import expand
 from mia_audit.config.load import parse
+from mia_audit.config.report_specs import ReportSpec
 from mia_audit.config.schema import Audit
 
 CONFIG: dict[str, Any] = {
@@ -96,6 +97,24 @@ def test_a_sweep_is_an_architecture_per_combination() -> None:
     assert expanded["mlp-depth1"].model == "mlp"
     swept = expanded["llm-depth2-dropout0.5"].swept
     assert swept is not None and (swept.section, swept.values) == ("llm", {"depth": 2, "dropout": 0.5})
+
+
+def test_a_sweep_takes_keys_of_training_too() -> None:
+    net = {"model": "mlp", "training": {"batch": 16}, "sweep": {"training.epochs": [2, 4], "width": [8]}}
+    expanded = audit(architectures={"net": net})
+    assert list(expanded.architectures) == ["net-epochs2-width8", "net-epochs4-width8"]
+    one = expanded.architectures["net-epochs4-width8"]
+    assert one.parameters == {"width": 8}
+    training = expanded.training_of("net-epochs4-width8", "none")
+    assert (training.epochs, training.batch) == (4, 16)
+    assert one.swept is not None and one.swept.values == {"epochs": 4, "width": 8}
+    plain = ReportSpec.of(audit(architectures={"net": {"model": "mlp"}}))
+    assert plain.settings[0].parameters == {}
+    swept = ReportSpec.of(expanded).settings
+    assert [one.parameters for one in swept if one.epsilon == "inf"] == [
+        {"width": 8, "epochs": 2},
+        {"width": 8, "epochs": 4},
+    ]
 
 
 def test_the_files_that_a_pool_is_read_from_are_known(tmp_path: Path) -> None:

@@ -150,6 +150,27 @@ def test_a_stated_noise_multiplier_names_a_setting_instead_of_epsilon() -> None:
             "architectures.mlp: sweep.depth: parameters has it too",
         ),
         (
+            "architectures/mlp/sweep",
+            {"training.epoch": [1]},
+            "sweep.training.epoch: no key of training that changes it: did you mean 'epochs'?",
+        ),
+        ("architectures/mlp/sweep", {"training.floor": [0.5]}, "sweep.training.floor: no key of training"),
+        (
+            "architectures/mlp/sweep",
+            {"training.epochs": [0]},
+            "mlp.sweep.training.epochs: input should be greater than 0",
+        ),
+        (
+            "architectures/mlp",
+            {"sweep": {"training.epochs": [1]}, "mechanisms": {"none": {"training": {"epochs": 3}}}},
+            "sweep.training.epochs: mechanisms.none.training has it too",
+        ),
+        (
+            "architectures/mlp",
+            {"sweep": {"training.width": [1]}},
+            "sweep.training.width: no key of training that changes it",
+        ),
+        (
             "architectures",
             {"mlp": {"sweep": {"depth": [1]}}, "mlp-depth1": {}},
             "architectures: 'mlp-depth1' results from a sweep and is given too",

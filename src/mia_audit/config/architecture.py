@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Annotated, Self
 
-from pydantic import Field, PrivateAttr, field_validator, model_validator
+from pydantic import Field, PrivateAttr, ValidationError, field_validator, model_validator
 
-from mia_audit.errors import UserError
+from mia_audit.errors import UserError, suggest
 from mia_audit.learners.command_line import check_commands
 from mia_audit.learners.naming import BUILT_IN, Outputs, check_script, described_as, learner_of, script_and_function
 from mia_audit.sections import Epsilons, FilePath, Section, folder_name
@@ -16,6 +16,8 @@ from mia_audit.training.section import Training, TrainingOverrides
 Parameter = bool | int | float | str
 MOST_SWEPT = 1000
 """Combinations of a sweep."""
+TRAINING = "training."
+"""What the swept keys of a training section begin with."""
 
 
 class Under(Section):
@@ -29,10 +31,12 @@ class Under(Section):
 
 @dataclass(frozen=True)
 class Swept:
-    """What an architecture has from a sweep: the section's name, and the values of the swept parameters."""
+    """What an architecture has from a sweep: the section's name, and the values of the swept keys, without `training.`."""
 
     section: str
     values: Mapping[str, Parameter]
+    training: tuple[str, ...] = ()
+    """Which of them are keys of training."""
 
 
 class Architecture(Section):
@@ -52,7 +56,8 @@ class Architecture(Section):
     votes: int = Field(0, ge=0)
     """Votes that a probability is the mean of, such as trees, which decides how it is kept from 0 and 1; 0: not votes, or known."""
     sweep: dict[str, Annotated[tuple[Parameter, ...], Field(min_length=1)]] = Field({})
-    """Parameters that take several values: each combination becomes an architecture of its own, named `{name}-{key}{value}`."""
+    """Parameters, and keys of training as `training.epochs`, that take several values: each combination becomes an architecture of
+    its own, named `{name}-{key}{value}`."""
     pretrained: FilePath = "none"
     """What shadows are fine-tuned from: `none`, `public` (trained once on the pool's public records), `hub` (the weights that timm
     publishes for the model) or a .safetensors or .pth file of weights."""
@@ -116,6 +121,19 @@ class Architecture(Section):
     def _sweep(self) -> Self:
         if twice := sorted(set(self.sweep) & set(self.parameters)):
             raise ValueError(f"sweep.{twice[0]}: parameters has it too; give it in one of them")
+        keys = {key.removeprefix(TRAINING) for key in self.sweep if key.startswith(TRAINING)}
+        sections = {"training": self.training} | {
+            f"mechanisms.{name}.training": under.training for name, under in self.mechanisms.items()
+        }
+        known = [key for key in TrainingOverrides.model_fields if key != "floor"]
+        for key in sorted(keys):
+            if key not in known:
+                raise ValueError(f"sweep.{TRAINING}{key}: no key of training that changes it: {suggest(key, known)}")
+            if key in self.sweep or key in self.parameters:
+                raise ValueError(f"sweep.{TRAINING}{key}: the model has a parameter of that name; name them apart")
+            for where, section in sections.items():
+                if getattr(section, key) is not None:
+                    raise ValueError(f"sweep.{TRAINING}{key}: {where} has it too; give it in one of them")
         return self
 
     def expanded(self, name: str) -> "dict[str, Architecture]":
@@ -124,15 +142,32 @@ class Architecture(Section):
             return {name: self}
         architectures = {}
         for values in product(*self.sweep.values()):
-            chosen = dict(zip(self.sweep, values, strict=True))
+            chosen = {key.removeprefix(TRAINING): value for key, value in zip(self.sweep, values, strict=True)}
+            own = {key: value for key, value in chosen.items() if key in self.sweep}
             words = [
                 f"{key}{str(value).lower() if isinstance(value, bool) else value}" for key, value in chosen.items()
             ]
+            training = self._trained_with({key: value for key, value in chosen.items() if key not in own}, name)
             one = self.model_copy(
-                update={"model": self.model or name, "parameters": self.parameters | chosen, "sweep": {}}
+                update={
+                    "model": self.model or name,
+                    "parameters": self.parameters | own,
+                    "training": training,
+                    "sweep": {},
+                }
             )
-            one._swept = Swept(name, chosen)
+            one._swept = Swept(name, chosen, tuple(key for key in chosen if key not in own))
             if (label := folder_name("-".join([name, *words]))) in architectures:
                 raise ValueError(f"{name}.sweep: '{label}' results from it twice; give every value once")
             architectures[label] = one
         return architectures
+
+    def _trained_with(self, swept: Mapping[str, Parameter], name: str) -> TrainingOverrides:
+        """Return the section's overrides and the swept ones; ValueError names a value that a key of training cannot have."""
+        if not swept:
+            return self.training
+        try:
+            return TrainingOverrides.model_validate(self.training.model_dump(exclude_none=True) | dict(swept))
+        except ValidationError as error:
+            wrong = error.errors()[0]
+            raise ValueError(f"{name}.sweep.{TRAINING}{wrong['loc'][0]}: {wrong['msg'].lower()}") from None

@@ -174,9 +174,16 @@ def _reported(audit: Audit, setting: expand.Setting) -> ReportedSetting:
         clipping=noise.get("clipping") if private else None,
         model=architecture.model,
         measured=bool(expand.compared_explainers(audit, setting.architecture)),
-        parameters=architecture.parameters,
+        parameters=architecture.parameters | _swept_of_training(audit, setting),
         swept=dict(architecture.swept.values) if architecture.swept else {},
     )
+
+
+def _swept_of_training(audit: Audit, setting: expand.Setting) -> dict[str, Parameter]:
+    """Return what a setting has of the keys of training that any sweep of the audit varies."""
+    training = audit.training_of(setting.architecture, setting.mechanism)
+    keys = sorted({key for one in audit.architectures.values() if one.swept for key in one.swept.training})
+    return {key: value for key in keys if (value := getattr(training, key)) is not None}
 
 
 class ReportSpec(Spec):

@@ -91,10 +91,13 @@ def accuracy_by_epsilon(results: Results, findings: Findings, subject: None = No
 )
 def accuracy_by_parameter(results: Results, findings: Findings, key: str) -> Figure | str:
     """Draw test accuracy over a swept parameter, a panel per data set and a line per protection and values of the others."""
-    known = _trained(findings)
-    swept = [finding for finding in known if key in finding.setting.swept]
+    return _figure(lines_over(_trained(findings), key), str, key)
+
+
+def lines_over(known: Sequence[Finding], key: str) -> dict[str, list[Line]]:
+    """Return by data set the lines over a swept parameter: a line per protection and values of the other parameters."""
     by_dataset: dict[str, list[Line]] = {}
-    for finding in swept:
+    for finding in (one for one in known if key in one.setting.swept):
         rest = _rest(finding, key)
         name = "no DP" if finding.setting.epsilon == "inf" else protection(finding.setting)
         others = {str(k): str(v) for k, v in finding.setting.swept.items() if k != key}
@@ -102,8 +105,9 @@ def accuracy_by_parameter(results: Results, findings: Findings, key: str) -> Fig
         lines = by_dataset.setdefault(finding.setting.dataset_name, [])
         if all(line.name != name for line in lines):
             same = [one for one in known if key in one.setting.parameters and _rest(one, key) == rest]
-            lines.append(Line(name, [(str(one.setting.parameters[key]), one) for one in same]))
-    return _figure(by_dataset, str, key)
+            points = [(str(one.setting.parameters[key]), one) for one in same]
+            lines.append(Line(name, sorted(points, key=lambda point: _order(point[0]))))
+    return by_dataset
 
 
 def _trained(findings: Findings) -> list[Finding]:
