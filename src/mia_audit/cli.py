@@ -35,6 +35,7 @@ FOR_PEOPLE = {
     "compare": "compare two attacks on the same targets",
     "release": "train one model on the whole pool to be given away, with its card",
     "tune": "release the best of several private trainings, chosen under the same budget",
+    "serve-explanations": "answer callers with private explanations over HTTP, within their budgets",
     "ledger": "print what was released of a data set, or add to it",
     "epsilon": "compute the ε of a noise multiplier, or the noise multiplier of an ε",
     "epsilon-bound": "compute lower bounds on ε from membership scores",

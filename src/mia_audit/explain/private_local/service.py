@@ -187,26 +187,32 @@ class PrivateExplainer:
                 self._answered = first + len(entries)
         return _answers(entries, self.explained.features)
 
+    def known(self, query: Num[np.ndarray, "1 ..."]) -> Answers | None:
+        """Give a query that was charged for its explanation again, f being fixed, at no cost; None for any other."""
+        self._refuse_fork()
+        entry = self.ledger.history.answers.get(key_of(self.explained.points(query)[0]))
+        self.ledger.refuse_closed()  # last: a disk that fails closes the ledger before its entries are in the history
+        if entry is None:
+            return None
+        return _answers([entry._replace(source=REUSED, steps=0, mu_squared=0.0)], self.explained.features)
+
     def recall(
         self,
         query: Num[np.ndarray, "1 ..."],
+        values: Float[np.ndarray, "1 C"] | None = None,
         account: Account | None = None,
     ) -> Answers | None:
         """Answer one query at no cost, from what is durably in the ledger, or return None: then `answer` reads the records.
 
-        A query that was charged for gets its explanation again, f being fixed; others get what the protocol answers from the
-        history. Never waits for a thread that computes an answer. Raises UserError as `answer` does.
+        That is a query that is `known`, and what the protocol answers from the history. Never waits for a thread that computes an
+        answer. Raises UserError as `answer` does.
         """
-        self._refuse_fork()
+        if (known := self.known(query)) is not None:
+            return known
         past = self.ledger.history
-        point = self.explained.points(query)[0]
-        entry = past.answers.get(key_of(point))
-        if entry is not None:
-            entry = entry._replace(source=REUSED, steps=0, mu_squared=0.0)
-        else:
-            (asked,) = self._asked(query, None, account)
-            entry = self._free(asked, past, account)
-        self.ledger.refuse_closed()  # last: a disk that fails closes the ledger before its entries are in the history
+        (asked,) = self._asked(query, values, account)
+        entry = self._free(asked, past, account)
+        self.ledger.refuse_closed()
         return None if entry is None else _answers([entry], self.explained.features)
 
     def _asked(

@@ -1,0 +1,192 @@
+"""Who is answered when: what costs nothing at once, what reads the records one after the other, and what is left of every budget."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import sys
+from collections import Counter
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from mia_audit.errors import UserError
+from mia_audit.explain.private_local.records import checked_values
+from mia_audit.explain.private_local.service import Account, Answers, Exhausted
+from mia_audit.privacy.gaussian import epsilon_of_gdp
+from mia_audit.privacy.gdp import ROUNDING, limit_for
+from mia_audit.sanitise import visible
+
+if TYPE_CHECKING:
+    from jaxtyping import Num
+
+    from mia_audit.serving.subject import Subject
+
+ACCOUNTANT = "Gaussian DP filter (Smith and Thakurta 2022)"
+PENDING, WAITING = 8, 64
+"""Queries that may wait for the records at once: of one caller, and of all."""
+
+
+class Refused(Exception):
+    """A query that gets no answer: an HTTP status, one line that says why, and what is left where a budget is exhausted."""
+
+    def __init__(self, status: int, reason: str, left: Mapping[str, Any] | None = None) -> None:
+        super().__init__(reason)
+        self.status, self.reason, self.left = status, reason, left
+
+
+class Desk:
+    """Answers queries of callers, who may each spend an ε of their own, from one explainer.
+
+    One thread asks the black box and one reads the records, in the order in which queries came. What costs nothing waits for the
+    first alone, and a query that was charged for before for neither. When the ledger fails, nothing more is answered.
+    """
+
+    def __init__(
+        self, subject: Subject, callers: Mapping[str, float], failed: Callable[[], None] = lambda: None
+    ) -> None:
+        self.subject, self.explainer = subject, subject.explainer
+        terms = self.explainer.terms
+        self.accounts = {name: Account(name, limit_for(budget, terms.delta)) for name, budget in callers.items()}
+        self.budgets = dict(callers)
+        self.failure = ""
+        """Why nothing is answered any more; empty while all is well."""
+        self.failed = failed
+        """Called once when nothing is answered any more."""
+        self._asking = ThreadPoolExecutor(1, "black-box")
+        self._private = ThreadPoolExecutor(1, "private")
+        self._pending: Counter[str] = Counter()
+
+    async def explain(self, record: Num[np.ndarray, " ..."], caller: str) -> dict[str, Any]:
+        """Answer one query: a record as the explanation set has them. Raises Refused."""
+        self.refuse_failed()
+        query, account = record[None], self.accounts[caller]
+        try:
+            self.explainer.explained.points(query)
+        except UserError as error:
+            raise Refused(422, str(error)) from None
+        answers = self._checked(partial(self.explainer.known, query), caller)
+        if answers is None:
+            values = await self._run(self._asking, partial(self._values, query))
+            recall = partial(self.explainer.recall, query, values, account)
+            answers = await self._run(self._asking, partial(self._checked, recall, caller))
+            answers = answers or await self._computed(recall, query, values, account)
+        return {
+            "explanation": answers.explanations[0].reshape(record.shape).tolist(),
+            "class": answers.classes[0],
+            "source": answers.source[0],
+            "steps": answers.steps[0],
+            "mu_squared": answers.spent[0],
+            "left": self.left(caller),
+        }
+
+    async def _computed(
+        self, recall: Callable[[], Answers | None], query: np.ndarray, values: np.ndarray, account: Account
+    ) -> Answers:
+        """Answer from the records when it is this query's turn, unless the history answers it by then."""
+
+        def compute() -> Answers:
+            return recall() or self.explainer.answer(query, values, account)
+
+        if self._pending[account.name] >= PENDING:
+            raise Refused(429, f"{PENDING} of your queries wait already; ask again when they are answered")
+        if self._pending.total() >= WAITING:
+            raise Refused(503, f"{WAITING} queries wait already; ask again later")
+        self._pending[account.name] += 1
+        try:
+            answers: Answers = await self._run(self._private, partial(self._checked, compute, account.name))
+            return answers
+        finally:
+            self._pending[account.name] -= 1
+
+    async def _run(self, thread: ThreadPoolExecutor, task: Callable[[], Any]) -> Any:
+        return await asyncio.get_running_loop().run_in_executor(thread, task)
+
+    def _values(self, query: np.ndarray) -> np.ndarray:
+        """Return the black box's values [1, C] at a query."""
+        try:
+            values = self.subject.black_box(query)
+        except UserError as error:
+            print(f"mia-audit: {visible(str(error))}", file=sys.stderr)
+            raise Refused(500, "the black box failed at this query; nothing was spent") from None
+        try:
+            return checked_values(values, 1, "the black box")
+        except UserError:
+            raise Refused(422, "the black box has no value in [−1, 1] at this query; nothing was spent") from None
+
+    def _checked(self, task: Callable[[], Any], caller: str) -> Any:
+        """Return what a task of the explainer returns; an exhausted budget, and a ledger that fails, are Refused."""
+        self.refuse_failed()
+        try:
+            return task()
+        except Exhausted:
+            raise Refused(
+                403,
+                "the budget, yours or the total, leaves nothing for this query, and nothing of its class was explained before that"
+                " it could be answered from; nothing was spent",
+                self.left(caller),
+            ) from None
+        except UserError as error:  # queries and values were checked before: this is the ledger
+            if not self.failure:
+                self.failure = str(error)
+                self.failed()
+            self.refuse_failed()
+
+    def refuse_failed(self) -> None:
+        """Raise Refused where the ledger has failed."""
+        if self.failure:
+            raise Refused(503, "the ledger takes no more: nothing is answered until the service is started again")
+
+    def left(self, caller: str) -> dict[str, Any]:
+        """Return what is spent and left of the total and of a caller's own budget."""
+        history, terms = self.explainer.ledger.history, self.explainer.terms
+        account = self.accounts[caller]
+
+        def part(budget: float, limit: float, spent: float) -> dict[str, Any]:
+            rest = max(0.0, limit - spent)
+            scratch = terms.steps * terms.step_cost
+            return {
+                "epsilon": budget,
+                "epsilon_spent": _epsilon(spent, terms.delta),
+                "share_left": rest / limit,
+                "from_scratch_left": max(0, math.floor((limit * (1 + ROUNDING) - spent) / scratch)),
+            }
+
+        return {
+            "total": part(terms.budget, terms.mu_squared, history.mu_squared),
+            "caller": part(self.budgets[caller], account.mu_squared, history.spent.get(caller, 0.0)),
+        }
+
+    def facts(self) -> dict[str, Any]:
+        """Return what is public of the service: whom it protects, between which neighbours, its terms, and what a query is."""
+        explained, terms, pool = self.explainer.explained, self.explainer.terms, self.subject.pool
+        return {
+            "epsilon": terms.budget,
+            "delta": terms.delta,
+            "unit": explained.unit,
+            "units": explained.units,
+            "adjacency": terms.adjacency,
+            "accountant": ACCOUNTANT,
+            "epsilon_from_scratch": terms.epsilon,
+            "steps": terms.steps,
+            "scale": explained.scale,
+            "shape": list(explained.records.shape[1:]),
+            "dtype": str(self.subject.dtype),
+            "features": pool.get("features"),
+            "classes": pool["classes"],
+            "black_box": self.subject.card,
+        }
+
+    def close(self) -> None:
+        """Wait for what is being computed, and let go of the ledger."""
+        for thread in (self._asking, self._private):
+            thread.shutdown(wait=True)
+        self.explainer.ledger.close()
+
+
+@lru_cache(1024)
+def _epsilon(mu_squared: float, delta: float) -> float:
+    return epsilon_of_gdp(math.sqrt(mu_squared), delta)

@@ -1,0 +1,96 @@
+"""Callers' keys: random, shown once when they are made, kept as their SHA-256 in a file of the owner's alone, and never logged."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+import re
+import secrets
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from mia_audit.errors import UserError
+from mia_audit.regular_files import open_regular
+
+LINE = re.compile(r"(?P<name>\S+) (?P<digest>[0-9a-f]{64})")
+LARGEST = 1 << 20
+"""Bytes of a file of keys at most."""
+
+
+@dataclass(frozen=True)
+class Keys:
+    """The SHA-256 of every caller's key. A key has 256 random bits, so that its digest needs no salt and cannot be inverted."""
+
+    digests: tuple[tuple[str, bytes], ...] = field(repr=False)
+
+    def caller_of(self, key: str) -> str | None:
+        """Return whose key this is, or None; all digests are compared, each in constant time."""
+        given = hashlib.sha256(key.encode("utf-8", "surrogateescape")).digest()
+        found = None
+        for name, digest in self.digests:
+            if hmac.compare_digest(digest, given):
+                found = name
+        return found
+
+
+def new_key(path: Path, name: str) -> str:
+    """Make a caller's key, add its digest to the file, and return it; UserError where the caller has one."""
+    if name in (known for known, _ in _lines(path, missing_ok=True)):
+        raise UserError(
+            f"{path}: '{name}' has a key already; take its line out to withdraw that key, then make another"
+        )
+    key = secrets.token_urlsafe(32)
+    descriptor = _opened(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    with os.fdopen(descriptor, "a", encoding="utf-8") as file:
+        file.write(f"{name} {hashlib.sha256(key.encode()).hexdigest()}\n")
+        file.flush()
+        os.fsync(file.fileno())
+    return key
+
+
+def read_keys(path: Path, callers: Iterable[str]) -> Keys:
+    """Read the file of keys; UserError where it is open to others, a line is none, or a caller has no key or two."""
+    found = _lines(path, missing_ok=True)
+    names = [name for name, _ in found]
+    known = set(callers)
+    for name in sorted(known - set(names)):
+        raise UserError(f"{path}: no key of caller '{name}'; make it with --new-key {name}")
+    for name in names:
+        if name not in known:
+            raise UserError(
+                f"{path}: a key of '{name}', which is no caller of the service; take its line out, or name it"
+            )
+        if names.count(name) > 1:
+            raise UserError(f"{path}: two keys of '{name}'; expected one, take the other line out")
+    return Keys(tuple((name, bytes.fromhex(digest)) for name, digest in found))
+
+
+def _lines(path: Path, missing_ok: bool) -> list[tuple[str, str]]:
+    if missing_ok and not path.exists() and not path.is_symlink():
+        return []
+    with os.fdopen(_opened(path, os.O_RDONLY), "rb") as file:
+        content = file.read(LARGEST + 1)
+    if len(content) > LARGEST:
+        raise UserError(f"{path}: more than {LARGEST:,} bytes; expected a line a caller")
+    found = []
+    for number, line in enumerate(content.decode("utf-8", "replace").splitlines(), 1):
+        match = LINE.fullmatch(line)
+        if match is None:  # the line itself is not shown: it may be a key
+            raise UserError(
+                f"{path}, line {number}: expected a name and the SHA-256 of a key; make it with --new-key NAME"
+            )
+        found.append((match["name"], match["digest"]))
+    return found
+
+
+def _opened(path: Path, flags: int) -> int:
+    try:
+        descriptor = open_regular(path, flags)
+    except OSError as error:
+        raise UserError(f"{path}: {(error.strerror or str(error)).lower()}; expected a file of keys") from None
+    if os.fstat(descriptor).st_mode & 0o077:
+        os.close(descriptor)
+        raise UserError(f"{path}: open to other users; expected a file of yours alone: chmod 600 {path}")
+    return descriptor

@@ -1,0 +1,70 @@
+"""The server: one process, one event loop, and an end that loses nothing."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import sys
+from typing import TYPE_CHECKING
+
+import uvicorn
+
+from mia_audit.errors import UserError
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+
+    from mia_audit.serving.desk import Desk
+
+CONNECTIONS = 256
+"""Connections at once; further ones get status 503."""
+TO_END = 60
+"""Seconds that requests in flight have to be finished in."""
+SWITCH = 0.0005
+"""Seconds after which a thread that computes lets another one run: the default of 5 ms is several answers from the history."""
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Return a socket that listens, on a free port where `port` is 0; UserError where that cannot be."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=CONNECTIONS)
+    except (OSError, OverflowError) as error:
+        raise UserError(
+            f"{host}, port {port}: {getattr(error, 'strerror', None) or error}; give another --host or --port"
+        ) from None
+
+
+def serve(app: FastAPI, desk: Desk, listener: socket.socket) -> None:
+    """Answer until SIGTERM or SIGINT; then finish what is in flight, close the ledger, and return.
+
+    Raises UserError where the ledger has failed, after which nothing may be answered.
+    """
+    config = uvicorn.Config(
+        app,
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        lifespan="off",
+        limit_concurrency=CONNECTIONS,
+        timeout_graceful_shutdown=TO_END,
+    )
+    server = uvicorn.Server(config)
+
+    def stop(*_: object) -> None:
+        server.should_exit = True
+
+    desk.failed = stop
+    # uvicorn raises the signal again when it has ended: by then it means nothing more
+    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(SWITCH)
+    try:
+        server.run(sockets=[listener])
+    finally:
+        sys.setswitchinterval(interval)
+        desk.close()
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    if desk.failure:
+        raise UserError(f"{desk.failure}; the service has ended")

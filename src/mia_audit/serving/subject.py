@@ -1,0 +1,109 @@
+"""What is served, opened: the pool, the black box, the explainer with its ledger, and what is known of a released model."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from mia_audit.errors import UserError
+from mia_audit.explain.black_boxes.values import of_logits
+from mia_audit.explain.private_local import ExplanationSet, PrivateExplainer
+from mia_audit.foreign_json import parse_object
+from mia_audit.learners import Compute, Records, open_learner
+from mia_audit.learners.user_code import user_code
+from mia_audit.pools.store import StoredRecords, read_records
+from mia_audit.registry import code_files, file_digest, load_file
+from mia_audit.releasing.card import CARD
+from mia_audit.storage.digests import sha256
+from mia_audit.training.stored import file_digests
+
+if TYPE_CHECKING:
+    from jaxtyping import Float, Num
+
+    from mia_audit.serving.section import Served
+
+    BlackBox = Callable[[Num[np.ndarray, "q ..."]], Float[np.ndarray, "q C"]]
+
+FACTS = ("epsilon", "delta", "unit", "adjacency", "accountant")
+"""What of a released model's card is served."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """An explainer, what its pool says of records, and what a released model's card promises of its training, if there is one."""
+
+    explainer: PrivateExplainer
+    black_box: BlackBox
+    pool: Mapping[str, Any]
+    dtype: np.dtype[Any]
+    card: Mapping[str, Any] | None = None
+
+
+def open_subject(served: Served, threads: int = 1) -> Subject:
+    """Open all that is served; what is released is not seeded. Raises UserError for files that are not as they should be."""
+    stored = read_records(Path(served.pool))
+    card = _card(Path(served.model)) if served.model else None
+    function, identity = _function(served) if served.black_box else _model(served, stored, threads)
+    values = function(stored.data)
+    explained = ExplanationSet.of(stored.data, values, served.scale, stored.units)
+    explainer = PrivateExplainer(
+        explained,
+        served.terms,
+        served.protocol,
+        ledger=Path(served.ledger),
+        data_ledger=Path(served.data_ledger) if served.data_ledger else None,
+        about={"black_box": identity},
+    )
+    return Subject(explainer, function, stored.metadata, stored.data.dtype, card)
+
+
+def _function(served: Served) -> tuple[BlackBox, str]:
+    """Return the user's own function, and the digests of its file and of those beside it that it imports."""
+    file, _, name = served.black_box.rpartition(":")
+    function = getattr(load_file(Path(file), "black_box"), name, None)
+    if not callable(function):
+        raise UserError(f"black_box: {file} has no function '{name}'")
+
+    def values(records: Num[np.ndarray, "q ..."]) -> Float[np.ndarray, "q C"]:
+        with user_code(f"black_box '{served.black_box}'", Path(file)):
+            return np.asarray(function(records))
+
+    return values, json.dumps(sorted(file_digest(path) for path in code_files(served.black_box)))
+
+
+def _model(served: Served, stored: StoredRecords, threads: int) -> tuple[BlackBox, str]:
+    """Return a finished model as a black box, and the digest of its files."""
+    folder = Path(served.model)
+    if not folder.is_dir():
+        raise UserError(f"{folder}: no such folder; expected a finished model")
+    _, learner = open_learner(Path(served.architecture), Compute("cpu", threads))
+    model = learner.load(folder)
+
+    def values(records: Num[np.ndarray, "q ..."]) -> Float[np.ndarray, "q C"]:
+        # a learner's records have labels and numbers, which no output depends on
+        numbers = np.arange(len(records))
+        return of_logits(
+            model.logits(Records(records, np.zeros(len(records), dtype=np.int64), stored.metadata, numbers)),
+            served.quantity,
+        )
+
+    digests = {"files": file_digests(folder), "architecture": sha256(Path(served.architecture)), "of": served.quantity}
+    return values, json.dumps(digests, sort_keys=True)
+
+
+def _card(folder: Path) -> dict[str, Any] | None:
+    """Return what the card of a released model promises of its training; None for a model without a card."""
+    path = folder / CARD
+    if not path.exists():
+        return None
+    try:
+        card = parse_object(path.read_bytes())
+        privacy = card["privacy"]
+        return {"id": card["id"], "guarantee": card["guarantee"]} | {name: privacy[name] for name in FACTS}
+    except (ValueError, KeyError, TypeError, OSError) as error:
+        raise UserError(f"{path}: not a model's card ({error}); expected what `mia-audit release` writes") from None
