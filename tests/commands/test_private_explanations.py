@@ -34,6 +34,10 @@ AUDIT = {
             "pictures": 2,
             "attacked": ["inf", 1],
             "scale": 500,
+            "repetitions": 2,
+            "parts": 2,
+            "traced": 2,
+            "nearest": 5,
         }
     },
 }
@@ -119,9 +123,19 @@ def test_the_tables_say_what_was_spent_and_what_published_choices_cost(finished)
     assert math.isinf(float(published["beta"]["epsilon_zero_out"]))
 
 
+def test_parts_and_misclassification_have_tables_with_intervals(finished):
+    parts = pl.read_csv(finished / "tables" / "private_parts.csv")
+    assert parts["protocol"].to_list() == ["non-adaptive", "adaptive", "enhanced"] and (parts["parts"] == 2).all()
+    (row,) = parts.filter(protocol="non-adaptive").iter_rows(named=True)
+    assert row["epsilon_spent_in_parts"] < row["epsilon_spent"]  # each part answers half of the queries
+    assert row["loss_low"] < row["loss"] < row["loss_high"]
+    near = pl.read_csv(finished / "tables" / "private_misclassified.csv").row(0, named=True)
+    assert near["nearest"] == 5 and 0 <= near["misclassified"] < 0.2  # a forest on its own training records
+
+
 def test_queries_from_scratch_at_equal_loss(audit, finished):
     """At the losses that were measured, the ε is the one that was spent there."""
-    (one,) = studied(finished, dumped(audit))
+    ((one, _),) = [one.repetitions for one in studied(finished, dumped(audit))]
     rows = one.experiment("epsilon").filter(pl.col("as_published") == "", pl.col("epsilon") == 10)
     scratch = one.protocol("non-adaptive")
     for mine in (rows, scratch):
@@ -138,6 +152,8 @@ def test_the_page_says_what_explanations_miss_and_cost(finished):
         "one record&#39;s term taken out of the explanation set, the number of records being public",
         "answered from past explanations alone cost nothing",
         "the published β, without noise",
+        "means over 2 repetitions with other queries and other noise",
+        "disjoint parts side by side spend ε =",
         "ε spent by protocols on the same queries",
         "distinguishes records of the explanation set from others",
     ):
@@ -243,10 +259,11 @@ def test_pictures_and_attacks_recompute_nothing(audit):
 
 def test_a_study_without_repetitions_keeps_its_digest(audit):
     """Its answers are what they were, and need not be computed again."""
-    assert specs.PrivateExplanationsSpec.of(audit, "digits").path(Path()).name == DIGEST
-    section = AUDIT["private_explanations"]["digits"] | {"repetitions": 2}
-    repeated = check_audit(AUDIT | {"private_explanations": {"digits": section}}, "study")
-    assert specs.PrivateExplanationsSpec.of(repeated, "digits").study.repetitions == 2
+    new = ("repetitions", "parts", "traced", "nearest")
+    section = {key: value for key, value in AUDIT["private_explanations"]["digits"].items() if key not in new}
+    plain = check_audit(AUDIT | {"private_explanations": {"digits": section}}, "study")
+    assert specs.PrivateExplanationsSpec.of(plain, "digits").path(Path()).name == DIGEST
+    assert specs.PrivateExplanationsSpec.of(audit, "digits").study.repetitions == 2
 
 
 def test_explanation_sets_of_persons_keep_persons_private(tmp_path):

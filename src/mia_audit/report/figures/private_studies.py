@@ -123,7 +123,7 @@ def loss(results: Results, findings: Findings, subject: None = None) -> Figure:
         axes.axhline(zero.mean, **GUESSING, label="no explanation (φ = 0)")
         axes.set(xscale="log", yscale="log")
 
-    return _panels(results, panel, "ε of one explanation", "approximation loss")
+    return draw_panels(results.studied, panel, "ε of one explanation", "approximation loss")
 
 
 @figure(
@@ -141,7 +141,7 @@ def spending(results: Results, findings: Findings, subject: None = None) -> Figu
                 draw_spending(axes, one, of_protocol(protocol), colour, label)
         axes.set_ylim(bottom=0)
 
-    return _panels(results, panel, "queries answered", "ε spent")
+    return draw_panels(results.studied, panel, "queries answered", "ε spent")
 
 
 @figure(
@@ -152,7 +152,9 @@ def spending(results: Results, findings: Findings, subject: None = None) -> Figu
 )
 def losses(results: Results, findings: Findings, subject: None = None) -> Figure:
     """Draw a histogram of approximation losses, by protocol."""
-    return _panels(results, _stairs("excess_loss", PROTOCOLS, "log"), "approximation loss", "share of queries")
+    return draw_panels(
+        results.studied, _stairs("excess_loss", PROTOCOLS, "log"), "approximation loss", "share of queries"
+    )
 
 
 @figure(
@@ -164,7 +166,9 @@ def losses(results: Results, findings: Findings, subject: None = None) -> Figure
 def steps(results: Results, findings: Findings, subject: None = None) -> Figure:
     """Draw a histogram of noisy steps per query, one for each adaptive protocol."""
     adaptive = {name: PROTOCOLS[name] for name in ("adaptive", "enhanced")}
-    return _panels(results, _stairs("steps", adaptive, "linear"), "noisy steps of a query", "share of queries")
+    return draw_panels(
+        results.studied, _stairs("steps", adaptive, "linear"), "noisy steps of a query", "share of queries"
+    )
 
 
 @figure(
@@ -181,38 +185,7 @@ def queries(results: Results, findings: Findings, subject: None = None) -> Figur
             draw_spending(axes, one, of_experiment(name), colour, f"{name} queries")
         axes.set_ylim(bottom=0)
 
-    return _panels(results, panel, "queries answered", "ε spent")
-
-
-@figure(
-    "private_training",
-    once("private_training", lambda spec: any(study["settings"] for study in spec.studies.values())),
-    "Distance to the exact explanations of the model without DP (Dist), and approximation loss, by the training of the model "
-    "(Figure 7). Boxes: quartiles over queries; whiskers: 5 % and 95 %; diamonds: means with intervals over repetitions.",
-    private=True,
-)
-def training(results: Results, findings: Findings, subject: None = None) -> Figure:
-    """Draw Dist and approximation loss of private explanations, by the training of the model."""
-    from matplotlib.figure import Figure
-
-    models = [one for one in results.studied if one.setting is not None]
-    groups = list(dict.fromkeys((one.dataset, str((one.setting or {})["architecture"])) for one in models))
-    figure = Figure(figsize=(2 * COLUMN, 2.0 * len(groups)), layout="constrained")
-    for row, group in zip(figure.subplots(len(groups), 2, squeeze=False), groups, strict=True):
-        mine = [one for one in models if (one.dataset, str((one.setting or {})["architecture"])) == group]
-        names = [one.training for one in mine]
-        for axes, column, label in zip(row, ("distance", "excess_loss"), ("Dist", "approximation loss"), strict=True):
-            rows = [one.answers.filter(experiment="protocols", protocol="non-adaptive") for one in mine]
-            values = [own[column].to_numpy() for own in rows]
-            axes.boxplot(values, tick_labels=names, whis=(5, 95), showfliers=False, medianprops={"color": PALETTE[1]})
-            means = [one.mean(of_protocol("non-adaptive"), column) for one in mine]
-            if not math.isnan(means[0].low):
-                errorbars(axes, list(enumerate(means, start=1)), PALETTE[0], "D", "mean over repetitions")
-            axes.set(ylabel=label, xlabel="training of the model")
-            axes.set_title(
-                f"{mine[0].dataset_name}, {mine[0].architecture_name}: explanations at ε = {mine[0].study['epsilon']:g} each"
-            )
-    return figure
+    return draw_panels(results.studied, panel, "queries answered", "ε spent")
 
 
 def _pictured(spec: Spec) -> dict[str, str]:
@@ -267,22 +240,30 @@ def _stairs(column: str, protocols: Mapping[str, tuple[str, str]], scale: str) -
     return panel
 
 
-def _panels(results: Results, panel: Callable[[Axes, Studied], None], x: str, y: str) -> Figure:
+def draw_panels(
+    studied: Sequence[Studied],
+    panel: Callable[[Axes, Studied], None],
+    x: str,
+    y: str,
+    note: Callable[[Studied], str] = lambda one: "",
+) -> Figure:
+    """Draw a panel per black box, with one legend below all."""
     from matplotlib.figure import Figure
 
-    studied = results.studied
     columns = 2 if len(studied) == 4 else min(3, len(studied))
     rows = -(-len(studied) // columns)
     figure = Figure(figsize=(max(COLUMN, 2.35 * columns), 1.9 * rows + 0.4), layout="constrained")
     panels = figure.subplots(rows, columns, squeeze=False)
     for axes, one in zip(panels.flat, studied, strict=False):
         panel(axes, one)
-        axes.set_title(f"{one.dataset_name}, {one.label}")
+        axes.set_title(f"{one.dataset_name}, {one.label}{note(one)}")
     for axes in panels.flat[len(studied) :]:
         axes.set_axis_off()
     for axes in panels[:, 0]:
         axes.set_ylabel(y)
     for axes in panels[-1]:
         axes.set_xlabel(x)
-    figure.legend(*panels[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=4 if columns == 3 else 2)
+    labelled = panels[0, 0].get_legend_handles_labels()
+    if labelled[0]:
+        figure.legend(*labelled, loc="outside lower center", ncols=4 if columns == 3 else 2)
     return figure

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mia_audit.report.data.findings import Estimate, estimate
-from mia_audit.report.data.private import Rows, Studied
+from mia_audit.report.data.private import Studied
 from mia_audit.report.figures.pictures import png_uri
 from mia_audit.report.figures.private_attacks import ATTACKS, attacked
-from mia_audit.report.figures.private_studies import PROTOCOLS, draw_pictures, of_experiment, of_protocol
+from mia_audit.report.figures.private_studies import PROTOCOLS, draw_pictures, of_protocol
 from mia_audit.report.figures.style import paper_style
 from mia_audit.report.page.private_charts import attacks_chart, study_charts
+from mia_audit.report.page.private_items import change, epsilon, findings_of, misclassification, saved
 from mia_audit.report.tables.layout import Cell, Column, Layout, text
 from mia_audit.report.tables.private import private_published
 from mia_audit.report.text.formatting import (
@@ -69,7 +70,9 @@ def private_section(
                 "terms": _terms(study, (results.pool_metadata(dataset) or {}).get("unit") == "person"),
                 "losses": _losses(boxes, study),
                 "protocols": _protocols(boxes),
-                "items": [{"term": term, "text": text} for term, text in _items(boxes)],
+                "items": [
+                    {"term": term, "text": text} for term, text in (*findings_of(boxes), *misclassification(boxes))
+                ],
                 "training": _training(boxes, results),
                 "attacks": _attacks(results, dataset),
                 "published": _published(published, dataset),
@@ -90,30 +93,11 @@ def _conclusion(boxes: Sequence[Studied]) -> Iterator[str]:
         f" {with_interval(loss)} on average; an empty one misses it by {with_interval(zero)}."
     )
     queries = count(len(scratch(one.repetitions[0])), "query", "queries")
-    spending = f"{queries} from scratch spend ε = {_epsilon(one.spent(scratch))} together, the adaptive protocol"
-    yield f"{spending} {_epsilon(one.spent(adaptive))}{_saved(one, adaptive)}."
-    saved = [(other, other.saved(adaptive)) for other in boxes[1:]]
-    if known := [f"{other.label} {_change(share)}" for other, share in saved if share]:
+    spending = f"{queries} from scratch spend ε = {epsilon(one.spent(scratch))} together, the adaptive protocol"
+    yield f"{spending} {epsilon(one.spent(adaptive))}{saved(one, adaptive)}."
+    shares = [(other, other.saved(adaptive)) for other in boxes[1:]]
+    if known := [f"{other.label} {change(share)}" for other, share in shares if share]:
         yield f"For the others: {joined(known)}."
-
-
-def _epsilon(spent: Estimate) -> str:
-    return with_interval(spent, at_most(spent.mean))
-
-
-def _saved(one: Studied, rows: Rows) -> str:
-    share, instead = one.saved(rows), one.instead(rows)
-    if share is None or instead is None:
-        return ""
-    return f": {_change(share)} than queries from scratch that miss as much would ({_epsilon(instead)})"
-
-
-def _change(saved: Estimate) -> str:
-    """Say how much less is spent, or more, with the interval of that share."""
-    less = saved.mean > 0
-    ends = sorted((saved.low, saved.high) if less else (-saved.low, -saved.high))
-    within = "" if math.isnan(saved.low) else f" ({' to '.join(fixed(100 * end, 0) for end in ends)})"
-    return f"{fixed(100 * abs(saved.mean), 0)}\u00a0%{within} {'less' if less else 'more'}"
 
 
 def _terms(study: Any, by_person: bool) -> str:
@@ -200,77 +184,6 @@ def _protocol(one: Studied, protocol: str) -> list[Cell | str]:
 def _free(rows: pl.DataFrame) -> float:
     sources = rows["source"].to_list()
     return sum(source in ("reused", "history") for source in sources) / len(sources)
-
-
-def _items(boxes: Sequence[Studied]) -> Iterator[tuple[str, str]]:
-    """Yield the findings on the black boxes that were fitted to the pool; the tables have all of them."""
-    boxes = [one for one in boxes if one.setting is None] or boxes[:1]
-    yield "Noise", " ".join(_noise(one) for one in boxes)
-    yield "Past answers", " ".join(_adapting(one) for one in boxes)
-    if sentences := [
-        _history(one) for one in boxes if all(len(each.protocol("non-interactive")) for each in one.repetitions)
-    ]:
-        yield "History alone", " ".join(sentences)
-    yield "Where queries lie", " ".join(_density(one) for one in boxes)
-    named = {one.name: one for one in boxes}
-    if {"forest", "forest-overfitted"} <= set(named):
-        yield "Overfitting", _overfitting(named["forest"], named["forest-overfitted"])
-
-
-def _noise(one: Studied) -> str:
-    means = one.losses()
-    middle = one.study["epsilons"][len(one.study["epsilons"]) // 2]
-    ratio = estimate(
-        [losses["sigma", middle] / losses["", middle] for losses in (each.over_epsilon() for each in one.repetitions)],
-        one.confidence,
-    )
-    return (
-        f"{capital(one.label)}: at ε = {middle:g} for one explanation the mean loss is {with_interval(means['', middle])} with exactly"
-        f" calibrated noise and {with_interval(means['sigma', middle])} with the published σ,"
-        f" {with_interval(ratio, significant(ratio.mean, 2))} times as much."
-    )
-
-
-def _adapting(one: Studied) -> str:
-    sentences = []
-    for protocol in ("adaptive", "enhanced"):
-        rows = of_protocol(protocol)
-        loss, spent = with_interval(one.mean(rows, "excess_loss")), _epsilon(one.spent(rows))
-        sentences.append(f"{PROTOCOLS[protocol][0]} ε = {spent} at a mean loss of {loss}{_saved(one, rows)}")
-    scratch = of_protocol("non-adaptive")
-    loss = with_interval(one.mean(scratch, "excess_loss"))
-    queries = count(len(scratch(one.repetitions[0])), "query", "queries")
-    return f"{capital(one.label)}, {queries}: from scratch ε = {_epsilon(one.spent(scratch))} at {loss}; {'; '.join(sentences)}."
-
-
-def _history(one: Studied) -> str:
-    rows = of_protocol("non-interactive")
-    loss, zero = (one.mean(rows, name) for name in ("excess_loss", "excess_loss_of_zero"))
-    verdict = "better than no explanation" if loss.mean < zero.mean else "worse than no explanation"
-    return (
-        f"{capital(one.label)}: {count(len(rows(one.repetitions[0])), 'further query', 'further queries')} answered from past"
-        f" explanations alone cost nothing and miss {with_interval(loss)} on average, {verdict} ({with_interval(zero)})."
-    )
-
-
-def _density(one: Studied) -> str:
-    parts = []
-    for name in ("random", "dense", "sparse"):
-        rows = of_experiment(name)
-        loss = with_interval(one.mean(rows, "excess_loss"))
-        parts.append(f"{name} ones ε = {_epsilon(one.spent(rows))} (mean loss {loss})")
-    queries = count(len(one.repetitions[0].experiment("dense")), "query", "queries")
-    return f"{capital(one.label)}, {queries} each by the adaptive protocol: {joined(parts)}."
-
-
-def _overfitting(plain: Studied, overfitted: Studied) -> str:
-    rows = of_protocol("adaptive")
-    spent = [_epsilon(one.spent(rows)) for one in (plain, overfitted)]
-    losses = [with_interval(one.mean(rows, "excess_loss")) for one in (plain, overfitted)]
-    return (
-        f"The same queries to the adaptive protocol spend ε = {spent[1]} on the overfitted forest (mean loss {losses[1]})"
-        f" and {spent[0]} on the other one ({losses[0]})."
-    )
 
 
 def _training(boxes: Sequence[Studied], results: Results) -> Layout | None:

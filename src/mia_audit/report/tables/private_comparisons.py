@@ -1,0 +1,83 @@
+"""Private explanations: disjoint parts beside the whole data set, and losses beside misclassification."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from mia_audit.report.data.findings import Estimate, Findings
+from mia_audit.report.tables.catalogue import table
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from mia_audit.report.data.results import Results
+
+
+@table(
+    "private_parts",
+    condition=lambda spec: any(study.get("parts", 1) > 1 for study in spec.studies.values()),
+    private=True,
+)
+def private_parts(results: Results, findings: Findings) -> pl.DataFrame:
+    """Return a row per black box and protocol: ε spent and mean loss of the whole data set and of its disjoint parts.
+
+    The parts' ε is the most that any of them spends: nobody is in two parts (parallel composition). Losses are those on the
+    whole data set. `_low` and `_high` are ends of intervals over repetitions.
+    """
+    import polars as pl
+
+    from mia_audit.report.figures.private_protocols import in_parts
+    from mia_audit.report.figures.private_studies import of_protocol
+
+    found = []
+    for one in results.studied:
+        for protocol in ("non-adaptive", "adaptive", "enhanced"):
+            divided = in_parts(one, protocol)
+            if divided is None:
+                continue
+            rows = of_protocol(protocol)
+            front = {"dataset": one.dataset, "black_box": one.name, "protocol": protocol, "parts": one.study["parts"]}
+            values = {"epsilon_spent": one.spent(rows), "loss": one.mean(rows, "excess_loss")}
+            values |= {"epsilon_spent_in_parts": divided[0], "loss_in_parts": divided[1]}
+            found.append(front | {"delta": one.study["delta"]} | _columns(values))
+    return pl.DataFrame(found, infer_schema_length=None)
+
+
+@table(
+    "private_misclassified",
+    condition=lambda spec: any(study.get("nearest") for study in spec.studies.values()),
+    private=True,
+)
+def private_misclassified(results: Results, findings: Findings) -> pl.DataFrame:
+    """Return a row per black box: mean misclassification of the records nearest to queries, and its correlation with the loss.
+
+    The correlation is Spearman's, of a repetition's queries, empty where nothing is misclassified. `_low` and `_high` are ends of
+    intervals over repetitions.
+    """
+    import polars as pl
+
+    from mia_audit.report.figures.private_models import correlation
+    from mia_audit.report.figures.private_studies import of_protocol
+
+    found = []
+    for one in results.studied:
+        if not one.study.get("nearest"):
+            continue
+        values = {"misclassified": one.mean(of_protocol("non-adaptive"), "misclassified")}
+        values["loss"] = one.mean(of_protocol("non-adaptive"), "excess_loss")
+        front = {"dataset": one.dataset, "black_box": one.name, "nearest": one.study["nearest"]}
+        found.append(front | _columns(values | {"correlation": correlation(one)}))
+    return pl.DataFrame(found, infer_schema_length=None)
+
+
+def _columns(values: dict[str, Any]) -> dict[str, float | None]:
+    """Return a mean and the ends of its interval as columns, empty where they are not known."""
+    columns: dict[str, float | None] = {}
+    for name, value in values.items():
+        known: Estimate | None = value
+        ends = {"": "mean", "_low": "low", "_high": "high"}
+        for suffix, part in ends.items():
+            number = math.nan if known is None else float(getattr(known, part))
+            columns[name + suffix] = None if math.isnan(number) else number
+    return columns
