@@ -9,7 +9,6 @@ import pytest
 import torch
 
 from mia_audit.cli import main
-from mia_audit.explain.attribute import attribute
 from mia_audit.explanation_metrics.methods.similarity import rank_correlation
 from mia_audit.explanation_metrics.methods.spread import gini
 from mia_audit.explanation_metrics.study import draw_sample, shown_rows
@@ -21,6 +20,7 @@ from mia_audit.pools.store import read_records, write_pool
 from mia_audit.storage import table_metadata, write_json
 from mia_audit.training.stored import write_diverged
 
+from ..explain.attribution import attribute
 from .conftest import spec_file
 
 SETTINGS = (("none", "inf"), ("dp-sgd", "8"))

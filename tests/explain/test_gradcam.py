@@ -8,8 +8,9 @@ from captum.attr import LayerAttribution, LayerGradCam
 from torch import Tensor, nn
 
 from mia_audit.errors import UserError
-from mia_audit.explain.attribute import attribute
 from mia_audit.models import build
+
+from .attribution import attribute
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning:captum")
 

@@ -9,10 +9,11 @@ from torch import nn
 
 from mia_audit.errors import UserError
 from mia_audit.explain import explainers
-from mia_audit.explain.attribute import attribute
 from mia_audit.explain.batch import explained_batch
 from mia_audit.explain.training_records import Members
 from mia_audit.explain.weights import capped, kernels
+
+from .attribution import attribute
 
 OPTIONS = {
     "explain": ["probability"],

@@ -8,9 +8,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from mia_audit.explain.attribute import attribute
 from mia_audit.explain.methods.gradient_shap import record_draws
 from mia_audit.explain.methods.smoothgrad import record_noise
+
+from .attribution import attribute
 
 OPTIONS: dict[str, Any] = {
     "explain": ["logit", "probability"],

@@ -11,7 +11,7 @@ from mia_audit.pools import pools
 from mia_audit.pools.build import Pool, build_pool
 from mia_audit.pools.section import Dataset
 from mia_audit.pools.store import read_records
-from mia_audit.privacy.moments import release_between
+from mia_audit.privacy.moments import release
 
 from .conftest import PUBLIC, pool_command, through_all_stages
 
@@ -34,7 +34,7 @@ def people(tmp_path: Path) -> Path:
 
 def build(root: Path, seed: int = 0, **section: Any) -> Pool:
     dataset = Dataset(source="table", path=str(root), **PRIVATE | section)
-    return build_pool(pools["table"].load(dataset, "datasets.people"), dataset, "people", seed, release=release_between)
+    return build_pool(pools["table"].load(dataset, "datasets.people"), dataset, "people", seed, release=release)
 
 
 def test_columns_of_numbers_are_scaled_by_what_was_released_and_flags_stay(people: Path) -> None:

@@ -18,7 +18,7 @@ from mia_audit.privacy.accounting import noise_multiplier_for
 from mia_audit.privacy.catalogue import Job, Mechanism, mechanisms
 from mia_audit.privacy.clipping import CLIPPINGS
 from mia_audit.privacy.group import by_group_privacy, epsilon_of_person
-from mia_audit.privacy.moments import Bounds, release_between, sensitivity, sums
+from mia_audit.privacy.moments import Bounds, release, sensitivity, sums
 from mia_audit.privacy.noise import Stream
 from mia_audit.privacy.people import People
 from mia_audit.privacy.per_record import ClippedSum, per_record_gradients
@@ -192,9 +192,9 @@ def test_a_person_moves_the_sums_of_constants_no_more_than_a_record(others: list
 def test_with_one_record_a_person_constants_are_those_of_records() -> None:
     rows, bounds = np.random.default_rng(0).standard_normal((20, 2)), (np.full(2, -3.0), np.full(2, 3.0))
     terms = (20, bounds, 1.0, 1e-5, ("seed",))
-    by_record = release_between([rows], *terms)
-    by_person = release_between([rows[:7], rows[7:]], *terms, np.ones(20))
-    assert np.array_equal(release_between([rows[:7], rows[7:]], *terms).mean, by_person.mean)
+    by_record = release([rows], *terms)
+    by_person = release([rows[:7], rows[7:]], *terms, np.ones(20))
+    assert np.array_equal(release([rows[:7], rows[7:]], *terms).mean, by_person.mean)
     assert by_record.noise == by_person.noise
-    several = release_between([rows], 10, *terms[1:], np.full(20, 0.5))
+    several = release([rows], 10, *terms[1:], np.full(20, 0.5))
     assert several.noise == 2 * by_record.noise and several.sensitivity == by_record.sensitivity

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from torch import nn
 
 from mia_audit.errors import UserError
-from mia_audit.explain.attribute import attribute
 from mia_audit.explain.summaries import summarise
 from mia_audit.learners import Records, torch_signals
 from mia_audit.learners.kinds.torch_module import TorchModel
@@ -21,6 +20,8 @@ from mia_audit.signals import compute
 from mia_audit.signals.compute import Task, model_signals
 from mia_audit.signals.families import columns
 from mia_audit.training import outputs
+
+from ..explain.attribution import attribute
 
 LOGITS = st.lists(st.floats(-1e4, 1e4, width=32), min_size=2, max_size=8)
 EXTREMES = st.lists(

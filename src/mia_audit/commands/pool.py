@@ -12,7 +12,7 @@ from mia_audit.pools import pools
 from mia_audit.pools.build import build_pool
 from mia_audit.pools.catalogue import check_keys
 from mia_audit.pools.store import write_pool
-from mia_audit.privacy.moments import release_between
+from mia_audit.privacy import moments
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -33,7 +33,7 @@ def run(options: argparse.Namespace) -> None:
     options.out.mkdir(parents=True, exist_ok=True)
     try:
         source = member.load(section, where)
-        pool = build_pool(source, section, name, spec.seed, options.out, options.threads, release_between)
+        pool = build_pool(source, section, name, spec.seed, options.out, options.threads, moments.release)
         write_pool(pool, options.out)
     except BaseException:
         if new and not any(options.out.iterdir()):

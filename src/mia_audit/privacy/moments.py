@@ -13,6 +13,7 @@ import hashlib
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float
@@ -25,8 +26,7 @@ Secret = tuple[int | str, ...]
 Column = Float[np.ndarray, " d"]
 
 
-@dataclass(frozen=True)
-class Bounds:
+class Bounds(NamedTuple):
     """Low and high [d] of every column, known without looking at the records; low is below high."""
 
     low: Column
@@ -88,13 +88,13 @@ def sums(
 def release(
     chunks: Iterable[Float[np.ndarray, "n d"]],
     records: int,
-    bounds: Bounds,
+    ends: tuple[Column, Column],
     epsilon: float,
     delta: float,
     secret: Secret | None,
     shares: Column | None = None,
 ) -> Moments:
-    """Release the moments of n records' columns by one Gaussian mechanism with the least noise for (ε, δ).
+    """Release the moments of n records' columns, of known low and high ends, by one Gaussian mechanism for (ε, δ).
 
     The noise is keyed, as that of a training, by the secret, all terms and the records' content: a release on other terms or
     of other records has other noise. It is added in float64 and the sum rounded to float32. Without a secret the noise is that
@@ -110,6 +110,7 @@ def release(
 
     from mia_audit.privacy.noise import RELEASED, Stream, fresh_key, training_key
 
+    bounds = Bounds(*ends)
     moved = sensitivity(len(bounds.low))
     multiplier = multiplier_for(epsilon, 1, delta)
     digest = hashlib.sha256()
@@ -140,27 +141,14 @@ def _digested(chunks: Iterable[Float[np.ndarray, "n d"]], digest: hashlib._Hash)
         yield chunk
 
 
-def release_between(
-    chunks: Iterable[Float[np.ndarray, "n d"]],
-    records: int,
-    bounds: tuple[Column, Column],
-    epsilon: float,
-    delta: float,
-    secret: Secret,
-    shares: Column | None = None,
-) -> Moments:
-    """Release moments as `release` does, between the low and the high of every column."""
-    return release(chunks, records, Bounds(*bounds), epsilon, delta, secret, shares)
-
-
 def release_afresh(
     chunks: Iterable[Float[np.ndarray, "n d"]],
     records: int,
-    bounds: tuple[Column, Column],
+    ends: tuple[Column, Column],
     epsilon: float,
     delta: float,
     secret: Secret,
     shares: Column | None = None,
 ) -> Moments:
-    """Release moments as `release_between` does, with noise that nobody can repeat; the secret is not used."""
-    return release(chunks, records, Bounds(*bounds), epsilon, delta, None, shares)
+    """Release moments as `release` does, with noise that nobody can repeat; the secret is not used."""
+    return release(chunks, records, ends, epsilon, delta, None, shares)

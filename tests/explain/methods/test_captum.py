@@ -10,8 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from mia_audit.errors import UserError
-from mia_audit.explain.attribute import attribute
 from mia_audit.explain.methods.captum import LAYERED, METHODS, WRAPPERS, methods_of_captum
+
+from ..attribution import attribute
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning:captum")
 

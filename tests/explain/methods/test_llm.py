@@ -6,7 +6,6 @@ import torch
 from torch import nn
 
 from mia_audit.errors import UserError
-from mia_audit.explain.attribute import attribute
 from mia_audit.explain.section import Explainers
 from mia_audit.learners import Records
 from mia_audit.learners.kinds.torch_module import TorchModel
@@ -14,6 +13,8 @@ from mia_audit.models import build
 from mia_audit.models.architectures.locally_linear_maps import LocallyLinearMaps
 from mia_audit.signals.compute import Task, model_signals
 from mia_audit.signals.families import columns, families
+
+from ..attribution import attribute
 
 NAMES = ("llm-global", "llm-local", "llm-gradient", "llm-top")
 OPTIONS = {"explain": ("logit", "probability"), "explained_class": "predicted", "llm_top": 2}

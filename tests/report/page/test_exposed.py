@@ -80,9 +80,10 @@ def test_without_models_images_are_shown_without_maps(with_pool):
 def test_maps_are_of_a_model_that_trained_on_the_record_and_one_that_did_not(with_pool, monkeypatch):
     import torch
 
-    from mia_audit.explain.attribute import attribute
     from mia_audit.learners.kinds.torch_module import TorchModel
     from mia_audit.models import load, to_input
+
+    from ...explain.attribution import attribute
 
     train(with_pool, "image")
     asked = []

@@ -1,4 +1,4 @@
-"""Full attributions, for the few records that a report shows."""
+"""What an explainer gives for a batch, as tests ask for it."""
 
 from __future__ import annotations
 
