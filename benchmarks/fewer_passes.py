@@ -1,6 +1,6 @@
 """Do fewer passes, or coarser numbers, change what an attack on explanations finds? Paired over the same targets.
 
-    snakemake --cores all --configfile config/digits.yaml --until train
+    snakemake --cores all --configfile config/digits.yaml --until train membership
     python benchmarks/fewer_passes.py results/digits/digits/vit/none-epsinf        (ten minutes on one core)
     python benchmarks/fewer_passes.py SETTING --nodes 25 --precision bf16          (minutes)
 

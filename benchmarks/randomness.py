@@ -1,6 +1,6 @@
 """Does an explainer's own noise protect, and do repeated requests undo it? Paired over the same targets.
 
-    snakemake --cores all --configfile config/digits.yaml --until train
+    snakemake --cores all --configfile config/digits.yaml --until train membership
     python benchmarks/randomness.py results/digits/digits/vit/none-epsinf [--out FILE]     (ten minutes on one core)
 
 Stochastic explainers are computed on a setting's trained models with every setting of `explainers.randomness`; the likelihood

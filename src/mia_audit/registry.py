@@ -170,16 +170,16 @@ def code_files(value: Any) -> list[str]:
 
 def imported_beside(path: str) -> set[str]:
     """Return the files beside a Python file that it imports, directly or not; none of one that is missing or no Python."""
-    folder, found, left = Path(path).parent, set[str](), [path] if path.endswith(".py") else []
+    folder, files, left = Path(path).parent, set[str](), [path] if path.endswith(".py") else []
     while left:
         for name in _imports(Path(left.pop())):
             parts = Path(*name.split("."))
             module, package = folder / parts.with_suffix(".py"), folder / parts / "__init__.py"
             for beside in (module, package):
-                if beside.is_file() and str(beside) != path and str(beside) not in found:
-                    found.add(str(beside))
+                if beside.is_file() and str(beside) != path and str(beside) not in files:
+                    files.add(str(beside))
                     left.append(str(beside))
-    return found
+    return files
 
 
 def _imports(path: Path) -> set[str]:

@@ -28,9 +28,9 @@ def open_regular(path: Path, flags: int, mode: int = OWNER_ONLY, own: bool = Tru
             raise UserError(f"{path}: not a regular file; move it away") from None
         raise
     try:
-        found = os.fstat(descriptor)
-        _check(path, found, own)
-        if single and found.st_nlink > 1:
+        status = os.fstat(descriptor)
+        _check(path, status, own)
+        if single and status.st_nlink > 1:
             raise UserError(f"{path}: has other names (hard links); expected a file of its own. Remove it")
         if truncate:
             os.ftruncate(descriptor, 0)
@@ -40,11 +40,11 @@ def open_regular(path: Path, flags: int, mode: int = OWNER_ONLY, own: bool = Tru
     return descriptor
 
 
-def _check(path: Path, found: os.stat_result, own: bool) -> None:
-    if not stat.S_ISREG(found.st_mode):
+def _check(path: Path, status: os.stat_result, own: bool) -> None:
+    if not stat.S_ISREG(status.st_mode):
         raise UserError(f"{path}: not a regular file; move it away")
-    if own and found.st_uid != os.geteuid():
-        raise UserError(f"{path}: belongs to another user (number {found.st_uid}); expected a file of your own")
+    if own and status.st_uid != os.geteuid():
+        raise UserError(f"{path}: belongs to another user (number {status.st_uid}); expected a file of your own")
 
 
 def private_folder(path: Path) -> None:
@@ -60,8 +60,8 @@ def private_folder(path: Path) -> None:
 def own_folder(path: Path) -> Path:
     """Create a folder that only this user may enter, or check that it is one; UserError where it is another's or a link."""
     path.mkdir(mode=0o700, exist_ok=True)
-    found = path.lstat()
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o022:
+    status = path.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o022:
         raise UserError(
             f"{path}: expected a folder of your own that nobody else may write to, but it is a link, another user's, or open"
             " to others. Move it away, or set XDG_RUNTIME_DIR to a folder of yours"

@@ -64,14 +64,14 @@ def visible_lines(text: str) -> str:
     return _HIDDEN_IN_LINES.sub(_written_out, text)
 
 
-def _written_out(found: re.Match[str]) -> str:
-    return found[0].encode("unicode_escape", "surrogatepass").decode("ascii")
+def _written_out(match: re.Match[str]) -> str:
+    return match[0].encode("unicode_escape", "surrogatepass").decode("ascii")
 
 
 def tex(text: str) -> str:
     """Return text as LaTeX prints it unchanged, in one line."""
     escaped = visible(text).translate(TEX)
-    return re.sub("[⁻⁰¹²³⁴⁵⁶⁷⁸⁹]+", lambda found: f"$^{{{found[0].translate(_DIGITS)}}}$", escaped)
+    return re.sub("[⁻⁰¹²³⁴⁵⁶⁷⁸⁹]+", lambda match: f"$^{{{match[0].translate(_DIGITS)}}}$", escaped)
 
 
 def tex_comment(text: str) -> str:
@@ -110,7 +110,7 @@ def html(value: Any) -> Any:
 def html_json(value: Any) -> str:
     """Return JSON that may stand in a script element of a page: nothing in it ends that element."""
     text = json.dumps(value, separators=(",", ":"), ensure_ascii=False)
-    return HIDDEN.sub(lambda found: json.dumps(found[0])[1:-1], text).replace("<", "\\u003c")
+    return HIDDEN.sub(lambda match: json.dumps(match[0])[1:-1], text).replace("<", "\\u003c")
 
 
 class _Safe:

@@ -57,13 +57,13 @@ def of_persons(scores: Float[np.ndarray, "N T"], persons: Persons, aggregate: st
     A person's scores are added from the smallest up: the order of the rows changes no bit.
     """
     starts = np.cumsum(persons.records) - persons.records
-    found = np.empty((len(persons), scores.shape[1]), dtype=scores.dtype)
+    aggregated = np.empty((len(persons), scores.shape[1]), dtype=scores.dtype)
     for column in range(scores.shape[1]):
         order = np.lexsort((scores[:, column], persons.of))
         values = scores[order, column]
         counts = np.add.reduceat(~np.isnan(values), starts, dtype=np.int64)
-        found[:, column] = np.where(counts > 0, AGGREGATES[aggregate](values, starts, counts), np.nan)
-    return found
+        aggregated[:, column] = np.where(counts > 0, AGGREGATES[aggregate](values, starts, counts), np.nan)
+    return aggregated
 
 
 def in_unit(values: np.ndarray, persons: Persons | None, aggregate: str) -> np.ndarray:

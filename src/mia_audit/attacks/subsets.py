@@ -48,6 +48,6 @@ def scored_with(
     """
     scores = np.empty(member.shape, dtype=np.float32, order="F")
     for models, targets in groups(member.shape[1], others, *key):
-        found = score(models, np.asfortranarray(member[:, models]))
-        scores[:, models[:targets]] = found[:, :targets]
+        columns = score(models, np.asfortranarray(member[:, models]))
+        scores[:, models[:targets]] = columns[:, :targets]
     return scores

@@ -34,5 +34,5 @@ kinds: Registry[Kind] = Registry("kind of canaries", "mia_audit.canaries.kinds",
 
 def other_labels(labels: np.ndarray, classes: int, random: np.random.Generator) -> np.ndarray:
     """Return labels that differ from the given ones, each of the others being as likely."""
-    found: np.ndarray = (labels + random.integers(1, classes, len(labels))) % classes
-    return found.astype(labels.dtype)
+    others: np.ndarray = (labels + random.integers(1, classes, len(labels))) % classes
+    return others.astype(labels.dtype)

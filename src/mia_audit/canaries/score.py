@@ -108,5 +108,5 @@ def bounds(table: pl.DataFrame, delta: float, confidence: float) -> pl.DataFrame
     key = ("canaries", "confidence", "none", False)
     member, score = (table[name].to_numpy()[:, None] for name in ("member", "score"))
     one = Scored(key, np.zeros(1, dtype=np.int32), table["canary"].to_numpy(), member == 1, score)
-    found = bounds_table(metrics_table(metric_rows(one, (), confidence)), delta, confidence, bernoulli=True)
-    return found.select("method", "epsilon", "delta", "confidence").with_columns(pl.lit(len(table)).alias("canaries"))
+    bounded = bounds_table(metrics_table(metric_rows(one, (), confidence)), delta, confidence, bernoulli=True)
+    return bounded.select("method", "epsilon", "delta", "confidence").with_columns(pl.lit(len(table)).alias("canaries"))

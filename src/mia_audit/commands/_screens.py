@@ -28,12 +28,12 @@ class Screen:
     attack: str
     signal: str
     likelihood: str
-    found: Screened
+    estimate: Screened
     scored: float = 1.0
 
     def sentence(self) -> str:
-        """Say what was found, and what that means."""
-        one, of = self.found, "" if self.scored == 1 else f" of the {self.scored:.0%} of records that it scores"
+        """State the estimate, and what it means."""
+        one, of = self.estimate, "" if self.scored == 1 else f" of the {self.scored:.0%} of records that it scores"
         return (
             f"{self.attack}: TPR at {one.fpr:g}{of} is {one.tpr:.4f}, {one.low:.4f} to {one.high:.4f}: {one.verdict()}"
         )

@@ -64,7 +64,7 @@ def run(options: argparse.Namespace) -> None:
         targets, metadata[TARGET] = slice(place, place + 1), told[TARGET]
     with threadpool_limits(1, "blas"):  # its products are too small to gain from threads
         scored = (
-            (found.run, found.member[:, targets], found.scores[:, targets])
-            for found in scores_of(runs, file.read, file.member, null, chosen)
+            (one.run, one.member[:, targets], one.scores[:, targets])
+            for one in scores_of(runs, file.read, file.member, null, chosen)
         )
         write_scores(options.out, scored, runs, file.record, file.target[targets], metadata, file.persons)

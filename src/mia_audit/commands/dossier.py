@@ -28,8 +28,8 @@ def run(options: argparse.Namespace) -> None:
 
     contents = gather(options.results, options.release, options.ledger, options.verdicts, options.setting)
     write_dossier(contents, options.out, options.license or LICENSE, options.controller or UNNAMED)
-    found = [answer for _, answer in answers(contents)]
-    unanswered = sum(bool(answer.controller) for answer in found)
+    given = [answer for _, answer in answers(contents)]
+    unanswered = sum(bool(answer.controller) for answer in given)
     print(
-        f"{options.out}: {len(found)} questions, {unanswered} of them with a part that only the controller can answer"
+        f"{options.out}: {len(given)} questions, {unanswered} of them with a part that only the controller can answer"
     )

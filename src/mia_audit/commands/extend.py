@@ -38,29 +38,29 @@ def run(options: argparse.Namespace) -> None:
     results = options.checkout / "results" / audit.audit
     if not results.is_dir():
         raise UserError(f"{results}: no results there, so that nothing stays: mia-audit plan says what the audit takes")
-    found = list(growth(audit, results))
+    grown = list(growth(audit, results))
     jobs = count_jobs(options.config, options.checkout, whole=False, changes=changes)
-    _print(found, jobs, options.models)
+    _print(grown, jobs, options.models)
 
 
-def _print(found: "list[Growth]", jobs: Mapping[str, int], models: int | None) -> None:
+def _print(grown: "list[Growth]", jobs: Mapping[str, int], models: int | None) -> None:
     from rich.table import Table
 
     display = console(sys.stdout)
     table = Table(box=None, pad_edge=False)
     for column in ("setting", "models that stay", "trained", "of them again"):
         table.add_column(column, justify="left" if column == "setting" else "right")
-    for one in found:
+    for one in grown:
         table.add_row(one.setting.path, *(str(len(group)) for group in (one.kept, one.trained, one.again)))
     display.print(table)
-    trained = sum(len(one.trained) for one in found)
-    print(f"{trained} models are trained; {sum(len(one.kept) for one in found)} stay as they are")
+    trained = sum(len(one.trained) for one in grown)
+    print(f"{trained} models are trained; {sum(len(one.kept) for one in grown)} stay as they are")
     before = [f"{jobs[rule]} {rule}" for rule in BEFORE if rule in jobs]
-    if before and any(one.kept for one in found):
+    if before and any(one.kept for one in grown):
         print(
             f"First run: {', '.join(before)}; if what they make differs, all models that depend on it are trained again"
         )
-    if any(one.again for one in found):
+    if any(one.again for one in grown):
         print("Trained again: models that are there, but of another training, pool or design than the config describes")
     listed = ", ".join(f"{count:,} {rule}" for rule, count in jobs.items())
     print(f"{sum(jobs.values()):,} jobs: {listed}" if jobs else "Nothing is left to do")

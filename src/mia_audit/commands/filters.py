@@ -65,10 +65,10 @@ def run(options: argparse.Namespace) -> None:
         for heading, folder in settings:
             model = load(architecture, first_folder(options.results / folder / "models") / WEIGHTS)
             assert isinstance(model, LocallyLinearMaps)
-            columns.append(found := column(heading, model, inputs, sample, spec.top))
-            shares.append((name, heading, found.maps, found.top_share, 1 / found.maps, found.mixes_evenly))
-            if found.mixes_evenly:
-                print(f"warning: {folder}: {_even(found)}", file=sys.stderr)
+            columns.append(drawn := column(heading, model, inputs, sample, spec.top))
+            shares.append((name, heading, drawn.maps, drawn.top_share, 1 / drawn.maps, drawn.mixes_evenly))
+            if drawn.mixes_evenly:
+                print(f"warning: {folder}: {_even(drawn)}", file=sys.stderr)
         with paper_style(spec.figures.font):
             metadata = pool.metadata | {"shape": architecture["input_shape"]}
             save(
@@ -84,10 +84,10 @@ def run(options: argparse.Namespace) -> None:
     write_text(options.out / "shares.csv", csv(pl.DataFrame(shares, schema=names, orient="row")))
 
 
-def _even(found: Column) -> str:
+def _even(drawn: Column) -> str:
     """Say that no map stands out, and what helps."""
     return (
-        f"the top map's mean share is {found.top_share:.3f} where {found.maps} maps mixed evenly have {1 / found.maps:.3f}: the"
+        f"the top map's mean share is {drawn.top_share:.3f} where {drawn.maps} maps mixed evenly have {1 / drawn.maps:.3f}: the"
         " model is one linear map per class; a larger beta, a larger scale of the projections or longer inputs (mean, std) help"
     )
 

@@ -22,5 +22,5 @@ def run(options: argparse.Namespace) -> None:
     spec = GroupsSpec.read(options.spec)
     where, table = f"datasets.{spec.name}", options.pool / "records.parquet"
     source = pools[spec.dataset.source].load(spec.dataset, where)
-    found = groupings(source, spec.dataset, table, where)
-    write_groups(options.out, found, open_table(table, "records").metadata.num_rows)
+    grouped = groupings(source, spec.dataset, table, where)
+    write_groups(options.out, grouped, open_table(table, "records").metadata.num_rows)

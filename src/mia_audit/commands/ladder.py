@@ -89,8 +89,8 @@ class Ladder:
             following = first[number + 1] + 1 if number + 1 < len(first) else looks[0]
             self._screen(f"Rung {number} of {last}", references, looks[0], following)
         for number, models in enumerate(looks, start):
-            found = self._look(f"Rung {number} of {last}", models, len(looks))
-            stops = bool(self.audit.until) and enough(found, self.audit.until)
+            judged = self._look(f"Rung {number} of {last}", models, len(looks))
+            stops = bool(self.audit.until) and enough(judged, self.audit.until)
             self._ended(models, looks[looks.index(models) + 1] if models < looks[-1] and not stops else None)
             if stops:
                 print("Every interval is as narrow as asked")
@@ -113,7 +113,7 @@ class Ladder:
         for setting in self._screened:
             for one in screened(self.audit, setting, self.results, references):
                 print(f"  {setting.path}, {one.sentence()}", flush=True)
-                self.rows.append(self._key(setting, models, one, f"tpr_at_{one.found.fpr:g}") | _screen_cells(one))
+                self.rows.append(self._key(setting, models, one, f"tpr_at_{one.estimate.fpr:g}") | _screen_cells(one))
         self._ended(models, following)
 
     def _look(self, title: str, models: int, looks: int) -> "list[Look]":
@@ -122,12 +122,12 @@ class Ladder:
         self._workflow(models, metrics)
         looked = {setting: _looks_at(self.audit, setting, self.results, looks) for setting in self.trained}
         print(f"{title}: {models} models, each the target of the others", flush=True)
-        for setting, found in looked.items():
-            for one in found:
+        for setting, screens in looked.items():
+            for one in screens:
                 asked = self.audit.until.get(one.metric)
                 print(f"  {_sentence(setting, one, asked)}", flush=True)
                 self.rows.append(self._key(setting, models, one, one.metric) | _look_cells(one, asked))
-        return [one for found in looked.values() for one in found]
+        return [one for screens in looked.values() for one in screens]
 
     def _key(self, setting: Setting, models: int, one: "Look | Screen", metric: str) -> dict[str, Any]:
         names = {name: getattr(one, name) for name in ("attack", "signal", "likelihood")}
@@ -188,12 +188,12 @@ def _looks_at(audit: Audit, setting: Setting, results: Path, looks: int) -> "lis
     from mia_audit.storage import read_frame
 
     metrics = read_frame(results / setting.path / "metrics.parquet", "metrics")
-    found = look(metrics, list(audit.until) or ["auc"], audit.evaluation.confidence, looks)
-    if not found:
+    screens = look(metrics, list(audit.until) or ["auc"], audit.evaluation.confidence, looks)
+    if not screens:
         raise UserError(
             f"{results / setting.path}: fewer than four models are left of this setting, which no attack judges"
         )
-    return found
+    return screens
 
 
 def _sentence(setting: Setting, one: "Look", asked: float | None) -> str:
@@ -211,6 +211,6 @@ def _look_cells(one: "Look", asked: float | None) -> dict[str, Any]:
 
 
 def _screen_cells(one: Screen) -> dict[str, Any]:
-    found = one.found
-    cells = {"mean": found.tpr, "low": found.low, "high": found.high, "decision": found.verdict()}
+    estimate = one.estimate
+    cells = {"mean": estimate.tpr, "low": estimate.low, "high": estimate.high, "decision": estimate.verdict()}
     return cells | {"scored": one.scored}

@@ -93,16 +93,16 @@ def lines(verdict: Verdict) -> list[str]:
     said += [f"  {one.verdict:8} {one.mechanism}, {one.check}: {_bound(one)}" for one in ranked[:8]]
     if len(ranked) > 8:
         said.append(f"  … and {len(ranked) - 8} more, which reached less")
-    if (found := verdict.counterexample) is not None:
-        said.append(f"refuted by {found.mechanism}, {found.check}")
-        said.append(f"  event: {found.detail}")
-        if found.counts is not None and found.lower_bound is not None and found.confidence is not None:
+    if (example := verdict.counterexample) is not None:
+        said.append(f"refuted by {example.mechanism}, {example.check}")
+        said.append(f"  event: {example.detail}")
+        if example.counts is not None and example.lower_bound is not None and example.confidence is not None:
             said.append(
-                f"  it occurred {found.counts[0]} and {found.counts[1]} times in {found.trials} trials on each input: at"
-                f" confidence {found.confidence:.5g}, ε ≥ {found.lower_bound:.3g}{_gaussian(found)}"
+                f"  it occurred {example.counts[0]} and {example.counts[1]} times in {example.trials} trials on each input: at"
+                f" confidence {example.confidence:.5g}, ε ≥ {example.lower_bound:.3g}{_gaussian(example)}"
             )
-        if found.inputs is not None:
-            said += [f"  input {number}: {_short(one)}" for number, one in enumerate(found.inputs, 1)]
+        if example.inputs is not None:
+            said += [f"  input {number}: {_short(one)}" for number, one in enumerate(example.inputs, 1)]
     else:
         best = verdict.best
         reached = f": the best bound is ε ≥ {best.lower_bound:.3g}, {best.share:.0%} of its claim" if best else ""

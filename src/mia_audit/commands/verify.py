@@ -90,13 +90,13 @@ def _damages(results: Path) -> Iterator[str]:
         yield from _checked_by(checks[path.suffix], path)
 
 
-def _refuse(found: list[str]) -> None:
+def _refuse(differences: list[str]) -> None:
     """Raise the first complaint, after a line for each of the others."""
-    if found:
-        more = [f"; {len(found) - 1} more above"] if len(found) > 1 else []
-        for complaint in found[1:]:
+    if differences:
+        more = [f"; {len(differences) - 1} more above"] if len(differences) > 1 else []
+        for complaint in differences[1:]:
             print(visible(complaint))
-        raise UserError("".join([found[0], *more]))
+        raise UserError("".join([differences[0], *more]))
 
 
 def _hidden(path: Path, results: Path) -> bool:

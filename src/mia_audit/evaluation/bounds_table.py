@@ -140,7 +140,7 @@ def _guessed(metrics: pl.DataFrame) -> tuple[np.ndarray, np.ndarray, np.ndarray]
     members, non_members, unscored = (
         metrics[name].to_numpy().astype(np.int64) for name in ("members", "non_members", "unscored")
     )
-    found = []
+    counts = []
     for high, low in GUESSES:
         guesses = correct = np.zeros(len(metrics), dtype=np.int64)
         if high:
@@ -150,8 +150,8 @@ def _guessed(metrics: pl.DataFrame) -> tuple[np.ndarray, np.ndarray, np.ndarray]
             above, over = (metrics[name].to_numpy().astype(np.int64) for name in called_columns(1 - low))
             guesses = guesses + (members - above) + (non_members - over)
             correct = correct + (non_members - over)
-        found.append((guesses, correct))
-    guesses, correct = (np.stack(parts, axis=1) for parts in zip(*found, strict=True))
+        counts.append((guesses, correct))
+    guesses, correct = (np.stack(parts, axis=1) for parts in zip(*counts, strict=True))
     return np.broadcast_to((members + non_members + unscored)[:, None], guesses.shape), guesses, correct
 
 

@@ -62,14 +62,14 @@ def paired(first: pl.DataFrame, second: pl.DataFrame, name: str) -> OverTargets:
 
 
 def _one(metrics: pl.DataFrame, attack: tuple[str, str, str]) -> pl.DataFrame:
-    found = metrics.filter(~pl.col("null_control"))
+    chosen = metrics.filter(~pl.col("null_control"))
     for name, value in zip(("attack", "signal", "likelihood"), attack, strict=True):
-        found = found.filter(pl.col(name) == value)
-    if found.is_empty():
+        chosen = chosen.filter(pl.col(name) == value)
+    if chosen.is_empty():
         known = metrics.filter(~pl.col("null_control")).select(
             pl.concat_str("attack", "signal", "likelihood", separator=" ")
         )
         raise UserError(
             f"no metrics of {' '.join(attack)}; there are: {'; '.join(known.to_series().unique(maintain_order=True))}"
         )
-    return found
+    return chosen

@@ -34,8 +34,8 @@ def clopper_pearson_epsilon(
     """
     fnr, fpr = _error_bounds(true_positives, false_positives, members, non_members, alpha)
     with np.errstate(divide="ignore", invalid="ignore"):
-        found = [np.log(np.maximum(1 - above - delta, 0) / below) for above, below in ((fnr, fpr), (fpr, fnr))]
-    return max(0.0, *(float(values.max()) for values in found))
+        bounds = [np.log(np.maximum(1 - above - delta, 0) / below) for above, below in ((fnr, fpr), (fpr, fnr))]
+    return max(0.0, *(float(values.max()) for values in bounds))
 
 
 def gaussian_epsilon(

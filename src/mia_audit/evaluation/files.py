@@ -53,7 +53,7 @@ def read_scores(path: Path, *wanted: str, aggregate: str | None = None) -> Itera
     """
     file = open_table(path, "scores", [*KEYS, "target", "record", "member", "score"])
     if not stated_order(file):
-        yield from (found for found in _foreign_scores(path, *wanted) if aggregate in (None, found.aggregate))
+        yield from (scored for scored in _foreign_scores(path, *wanted) if aggregate in (None, scored.aggregate))
         return
     told = table_metadata(path, "scores").get(ROW_GROUPS)
     named = "person" in file.schema_arrow.names

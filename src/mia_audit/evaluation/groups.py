@@ -102,23 +102,21 @@ def group_rows(
         inside_pairs = member[:, pairs.target]
         again = scores, inside_pairs, [called_above(scores, inside_pairs, fpr) for fpr in fprs]
     for column, label, inside in slices.groups:
-        found: dict[str, Any] = {}
-        found |= _metrics(score, member, called, inside, fprs)
+        row: dict[str, Any] = {}
+        row |= _metrics(score, member, called, inside, fprs)
         if score.shape[1] == 1:
-            found |= _over_records(score[:, 0], member[:, 0], [one[:, 0] for one in called], inside, fprs, confidence)
+            row |= _over_records(score[:, 0], member[:, 0], [one[:, 0] for one in called], inside, fprs, confidence)
         if again is not None and further is not None:
             metrics = _metrics(*again, inside, fprs)
-            found |= {
-                f"{name}{WITHOUT}": _square(values, further[1], score.shape[1]) for name, values in metrics.items()
-            }
+            row |= {f"{name}{WITHOUT}": _square(values, further[1], score.shape[1]) for name, values in metrics.items()}
         if accuracy is not None:
-            found |= _accuracies(*accuracy, member, inside)
+            row |= _accuracies(*accuracy, member, inside)
         sizes = {
             "members": (member & inside[:, None] & ~np.isnan(score)).sum(axis=0),
             "non_members": (~member & inside[:, None] & ~np.isnan(score)).sum(axis=0),
         }
         for index, target in enumerate(scored.target):
-            values = {name: _known(known[index]) for name, known in (sizes | found).items()}
+            values = {name: _known(known[index]) for name, known in (sizes | row).items()}
             yield key | {"column": column, "group": label, "units": int(inside.sum()), "target": int(target)} | values
 
 
@@ -127,19 +125,19 @@ def _metrics(
 ) -> dict[str, np.ndarray]:
     """Return the metrics of a group in every column, NaN for those that cannot be resolved."""
     own = metrics_of_columns(score[inside], member[inside], fprs)
-    found = {"auc": own["auc"], "rest_auc": np.full(score.shape[1], np.nan)}
+    metrics = {"auc": own["auc"], "rest_auc": np.full(score.shape[1], np.nan)}
     if (~inside).sum() >= LEAST:
-        found["rest_auc"] = metrics_of_columns(score[~inside], member[~inside], ())["auc"]
+        metrics["rest_auc"] = metrics_of_columns(score[~inside], member[~inside], ())["auc"]
     known = ~np.isnan(score) & inside[:, None]
     members, others = (known & member).sum(axis=0), (known & ~member).sum(axis=0)
     whole = (~np.isnan(score) & ~member).sum(axis=0)
     for fpr, positive in zip(fprs, called, strict=True):
         resolved = (members > 0) & (others > 0) & (fpr * whole >= 1)
-        found[f"tpr_at_fpr_{fpr:g}"] = own[f"tpr_at_fpr_{fpr:g}"]
+        metrics[f"tpr_at_fpr_{fpr:g}"] = own[f"tpr_at_fpr_{fpr:g}"]
         for name, side, count in (("tpr", member, members), ("fpr", ~member, others)):
             hits = (positive & known & side).sum(axis=0)
-            found[f"common_{name}_at_fpr_{fpr:g}"] = np.where(resolved, hits / np.maximum(count, 1), np.nan)
-    return found
+            metrics[f"common_{name}_at_fpr_{fpr:g}"] = np.where(resolved, hits / np.maximum(count, 1), np.nan)
+    return metrics
 
 
 def _over_records(
@@ -151,25 +149,25 @@ def _over_records(
     confidence: float,
 ) -> dict[str, list[float]]:
     """Return the intervals of a single target's metrics over its records, and the errors that its difference is judged by."""
-    found: dict[str, list[float]] = {}
+    columns: dict[str, list[float]] = {}
     for prefix, part in (("", inside), ("rest_", ~inside)):
         ranking = Ranking(score[part], member[part])
         if not ranking.members or not ranking.non_members:
             continue
         value, variance = ranking.auc()
-        found[f"{prefix}auc_error"] = [float(np.sqrt(variance))]
+        columns[f"{prefix}auc_error"] = [float(np.sqrt(variance))]
         if not prefix:
             ends = auc_interval(value, variance, ranking.members, ranking.non_members, confidence)
-            found |= {"auc_low": [ends[0]], "auc_high": [ends[1]]}
+            columns |= {"auc_low": [ends[0]], "auc_high": [ends[1]]}
             for fpr, positives in zip(fprs, ranking.true_positives(np.array(fprs)), strict=True):
                 if fpr * ranking.non_members >= 1:
                     ends = clopper_pearson(int(positives), ranking.members, confidence)
-                    found |= {f"tpr_at_fpr_{fpr:g}_low": [ends[0]], f"tpr_at_fpr_{fpr:g}_high": [ends[1]]}
+                    columns |= {f"tpr_at_fpr_{fpr:g}_low": [ends[0]], f"tpr_at_fpr_{fpr:g}_high": [ends[1]]}
     known = inside & member & ~np.isnan(score)
     for fpr, positive in zip(fprs, called, strict=True) if known.any() else ():
         ends = clopper_pearson(int((positive & known).sum()), int(known.sum()), confidence)
-        found |= {f"common_tpr_at_fpr_{fpr:g}_low": [ends[0]], f"common_tpr_at_fpr_{fpr:g}_high": [ends[1]]}
-    return found
+        columns |= {f"common_tpr_at_fpr_{fpr:g}_low": [ends[0]], f"common_tpr_at_fpr_{fpr:g}_high": [ends[1]]}
+    return columns
 
 
 def _square(values: np.ndarray, pairs: Pairs, models: int) -> list[list[float | None] | None]:
@@ -182,12 +180,12 @@ def _square(values: np.ndarray, pairs: Pairs, models: int) -> list[list[float | 
 
 
 def _accuracies(right: np.ndarray, records: np.ndarray, member: Member, inside: np.ndarray) -> dict[str, np.ndarray]:
-    found = {}
+    accuracies = {}
     for name, side in zip(ACCURACIES, (member, ~member), strict=True):
         part = side & inside[:, None]
         count = (records * part).sum(axis=0)
-        found[name] = np.where(count > 0, (right * records * part).sum(axis=0) / np.maximum(count, 1), np.nan)
-    return found
+        accuracies[name] = np.where(count > 0, (right * records * part).sum(axis=0) / np.maximum(count, 1), np.nan)
+    return accuracies
 
 
 def _known(value: Any) -> Any:

@@ -86,9 +86,9 @@ class OverTargets:
         within = None
         if len(known) == 1 and f"{name}_low" in known.columns and known[f"{name}_low"][0] is not None:
             within = Within(known[f"{name}_low"][0], known[f"{name}_high"][0], confidence)
-        found = cls(values, _square(known, f"{name}{WITHOUT}"), members, non_members, within=within)
+        over = cls(values, _square(known, f"{name}{WITHOUT}"), members, non_members, within=within)
         aucs = known["auc"].drop_nulls().to_numpy().astype(np.float64) if "auc" in known.columns else values[:0]
-        return replace(found, silent=len(aucs) > 1 and replace(found, values=aucs).above_guessing() > SILENT)
+        return replace(over, silent=len(aucs) > 1 and replace(over, values=aucs).above_guessing() > SILENT)
 
     @property
     def count(self) -> int:
@@ -114,10 +114,10 @@ class OverTargets:
         target lost anything: what all targets learn alike (a shift's sign) hardly changes without one model.
         """
         noise = self.sd**2 / max(self.count - 2, 1)
-        found = _shared(self.without) if self.without is not None else None
-        if found is None:
+        estimate = _shared(self.without) if self.without is not None else None
+        if estimate is None:
             return noise
-        return max(found, noise) if self.silent and found != 0 else max(found, 0.0)
+        return max(estimate, noise) if self.silent and estimate != 0 else max(estimate, 0.0)
 
     @property
     def error(self) -> float:

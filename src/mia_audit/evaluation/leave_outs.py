@@ -78,11 +78,11 @@ def metrics_without(
     pairs, models, scores = rescored.pairs, rescored.models, in_unit(rescored.scores, persons, aggregate)
     if persons is not None and aggregate != NONE:
         member = persons.gathered(member, "membership")
-    found = metrics_of_columns(scores.astype(np.float32, copy=False), member[:, pairs.target], fprs)
+    metrics = metrics_of_columns(scores.astype(np.float32, copy=False), member[:, pairs.target], fprs)
     places = chosen(models)
     rest: list[None] = [None] * (models - len(places))
     columns: Columns = {}
-    for name, values in found.items():
+    for name, values in metrics.items():
         square = np.full((len(places), len(places)), np.nan)
         square[pairs.target, pairs.left] = values
         columns[f"{name}{WITHOUT}"] = [*_lists(square), *rest]

@@ -40,8 +40,8 @@ def target_metrics(scores: Scores, member: Member, fprs: Sequence[float], confid
         value, variance = ranking.auc()
         low, high = auc_interval(value, variance, members, non_members, confidence)
         row |= {"auc": value, "auc_low": low, "auc_high": high, "balanced_accuracy": ranking.balanced_accuracy()}
-    found = ranking.true_positives(np.asarray(fprs, dtype=np.float64)) if both else [None] * len(fprs)
-    for fpr, positives in zip(fprs, found, strict=True):
+    counts = ranking.true_positives(np.asarray(fprs, dtype=np.float64)) if both else [None] * len(fprs)
+    for fpr, positives in zip(fprs, counts, strict=True):
         name = f"tpr_at_fpr_{fpr:g}"
         row |= {name: None, f"{name}_low": None, f"{name}_high": None}
         if positives is not None and fpr >= 1 / non_members:
@@ -57,7 +57,7 @@ def metrics_of_columns(
 ) -> dict[str, Float[np.ndarray, " C"]]:
     """Return the metrics of several targets without their intervals, float32 scores; NaN for those that cannot be resolved."""
     names = ("auc", "balanced_accuracy", *(f"tpr_at_fpr_{fpr:g}" for fpr in fprs))
-    found = {name: np.full(scores.shape[1], np.nan) for name in names}
+    metrics = {name: np.full(scores.shape[1], np.nan) for name in names}
     known = ~np.isnan(scores).any(axis=0)
     step = max(1, CELLS // max(len(scores), 1))
     parts = [
@@ -73,13 +73,13 @@ def metrics_of_columns(
         if not len(part):
             continue
         rankings = Rankings(values, inside)
-        found["auc"][part] = rankings.auc()
-        found["balanced_accuracy"][part] = rankings.balanced_accuracy()
+        metrics["auc"][part] = rankings.auc()
+        metrics["balanced_accuracy"][part] = rankings.balanced_accuracy()
         positives = rankings.true_positives(np.asarray(fprs, dtype=np.float64))
         for fpr, name, column in zip(fprs, names[2:], positives.T, strict=True):
             resolved = fpr >= 1 / rankings.non_members
-            found[name][part] = np.where(resolved, column / rankings.members, np.nan)
-    return found
+            metrics[name][part] = np.where(resolved, column / rankings.members, np.nan)
+    return metrics
 
 
 def auc(scores: Scores, member: Member) -> float:

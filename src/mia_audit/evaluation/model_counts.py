@@ -62,13 +62,13 @@ def by_count(
         some = [Reading(one.signal, [values.T[models].T for values in one.queries]) for one in readings]
         return attack.score(some, here, run.likelihood, **given)
 
-    found = {}
+    by_number = {}
     for others in numbers:
         scores = scored_with(score, member, others, "how many models").astype(np.float32, copy=False)
         metrics = metrics_of_columns(scores, member, fprs)
-        found[others] = {name: values for name, values in metrics.items() if not np.isnan(values).any()}
+        by_number[others] = {name: values for name, values in metrics.items() if not np.isnan(values).any()}
     key = {"attack": run.attack, "signal": run.signal, "likelihood": run.likelihood}
-    return [key | {"others": others} | _parts(found[others], found[numbers[-1]]) for others in numbers]
+    return [key | {"others": others} | _parts(by_number[others], by_number[numbers[-1]]) for others in numbers]
 
 
 def model_counts(

@@ -103,12 +103,14 @@ class Rankings:
         vertices = self._last.sum(axis=1)
         starts = np.cumsum(vertices) - vertices
         missed, ends = self._missed[self._last], np.broadcast_to(self._ends, self._last.shape)[self._last]
-        found, spared = np.diff(missed, prepend=COUNT(0)), ends - missed
-        found[starts] = missed[starts]
+        gained, spared = np.diff(missed, prepend=COUNT(0)), ends - missed
+        gained[starts] = missed[starts]
         beaten = spared.astype(np.int64)
         beaten[1:] += spared[:-1]
         beaten[starts] = spared[starts]
-        areas: Float[np.ndarray, " C"] = np.add.reduceat(found * beaten, starts) / (2 * self.members * self.non_members)
+        areas: Float[np.ndarray, " C"] = np.add.reduceat(gained * beaten, starts) / (
+            2 * self.members * self.non_members
+        )
         return areas
 
     def balanced_accuracy(self) -> Float[np.ndarray, " C"]:
@@ -125,13 +127,13 @@ class Rankings:
 
     def true_positives(self, fprs: Float[np.ndarray, " x"]) -> Int[np.ndarray, "C x"]:
         """Return per column and FPR what `Ranking.true_positives` does."""
-        found = [
+        counts = [
             _true_positives(missed[last], (self._ends - missed)[last], int(members), int(non_members), fprs)
             for missed, last, members, non_members in zip(
                 self._missed, self._last, self.members, self.non_members, strict=True
             )
         ]
-        return np.stack(found)
+        return np.stack(counts)
 
 
 def _true_positives(
@@ -142,8 +144,8 @@ def _true_positives(
     allowed += (allowed + 1) / non_members <= fprs  # x · n may round to either side of an integer
     allowed -= allowed / non_members > fprs
     vertex = np.searchsorted(spared, (non_members - allowed).astype(COUNT))
-    found: Int[np.ndarray, " x"] = members - np.where(allowed < non_members, missed[vertex], 0)
-    return found
+    counts: Int[np.ndarray, " x"] = members - np.where(allowed < non_members, missed[vertex], 0)
+    return counts
 
 
 def _sorted(scores: Scores, member: Member) -> tuple[np.ndarray, np.ndarray]:

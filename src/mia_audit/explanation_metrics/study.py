@@ -86,7 +86,7 @@ def explained(model: TrainedModel, sample: Records, task: Task) -> dict[Attribut
         for key, part in at_once(partial(_explained_part, model, sample, task, start)).items():
             parts.setdefault(key, []).append(part)
         start += at_once.size
-    return {key: _joined(found) for key, found in parts.items()}
+    return {key: _joined(arrays) for key, arrays in parts.items()}
 
 
 def _explained_part(
@@ -132,8 +132,8 @@ def _probe(
 
     def explain(points: Tensor, rows: Sequence[int]) -> Tensor:
         chosen = list(rows)
-        found = model.attributions_at(points, classes[chosen], sample.numbers[chosen], request)
-        return at_inputs(found[key], task.shape).to(points)
+        attributions = model.attributions_at(points, classes[chosen], sample.numbers[chosen], request)
+        return at_inputs(attributions[key], task.shape).to(points)
 
     return Probe(
         model.module, inputs, sample.numbers.tolist(), torch.from_numpy(classes).to(inputs.device), key.quantity,

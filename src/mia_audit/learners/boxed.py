@@ -51,7 +51,7 @@ def boxed_attributions(
     known = getattr(estimator, "classes_", None)
     key = (request.seed, "shap", *(() if request.model is None else (request.model,)))
     box = Box(convert(flat(records.values)), np.asarray(classes), logits, members, key, estimator, known)
-    found: dict[Attribution, np.ndarray] = {}
+    attributions: dict[Attribution, np.ndarray] = {}
     for name in names:
         member = explainers[name]
         if member.of_box is None:
@@ -62,5 +62,5 @@ def boxed_attributions(
             raise UserError(
                 f"explainers.explain: {name} explains the {' and the '.join(answers)} of this model; add it, or leave {name} out"
             )
-        found |= {Attribution(name, quantity): values for quantity, values in wanted.items()}
-    return found
+        attributions |= {Attribution(name, quantity): values for quantity, values in wanted.items()}
+    return attributions

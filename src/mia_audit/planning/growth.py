@@ -32,10 +32,10 @@ def growth(audit: Audit, results: Path) -> Iterator[Growth]:
 def _growth(audit: Audit, setting: Setting, results: Path) -> Growth:
     models = results / setting.path / "models"
     wanted = _keys(audit, setting, results)
-    found = {shadow: known_key(models, shadow) for shadow in wanted}
-    kept = tuple(shadow for shadow, key in wanted.items() if key and found[shadow] == key)
+    keys = {shadow: known_key(models, shadow) for shadow in wanted}
+    kept = tuple(shadow for shadow, key in wanted.items() if key and keys[shadow] == key)
     trained = tuple(shadow for shadow in wanted if shadow not in kept)
-    return Growth(setting, kept, trained, tuple(shadow for shadow in trained if found[shadow]))
+    return Growth(setting, kept, trained, tuple(shadow for shadow in trained if keys[shadow]))
 
 
 def _keys(audit: Audit, setting: Setting, results: Path) -> dict[int, str]:

@@ -77,10 +77,10 @@ def distinct_records(
     rows: list[int] = []
     hashes: list[str] = []
     bad: list[str] = []
-    read, found, last, seen = 0, 0, -1, dict[tuple[str, int], int]()
+    read, distinct, last, seen = 0, 0, -1, dict[tuple[str, int], int]()
     for place, outcome in enumerate(_outcomes(records, order, threads)):
         owner = int(order[place]) if persons is None else int(persons[order[place]])
-        if found == wanted and owner != last:
+        if distinct == wanted and owner != last:
             break
         read += 1
         report.step(int(owner != last), 1)
@@ -90,7 +90,7 @@ def distinct_records(
         row, record, digest = outcome
         if seen.setdefault((digest, int(labels[row])), owner) != owner:
             continue
-        found += owner != last
+        distinct += owner != last
         last = owner
         store = store or Store(record.shape, record.dtype, folder)
         store.add(record)

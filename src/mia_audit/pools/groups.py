@@ -60,10 +60,10 @@ def groupings(source: Source, section: Dataset, pool: Path, where: str) -> list[
 
     table = read_table(pool, "records", ["label", "source"])
     labels, rows = table["label"].to_numpy(), table["source"].to_numpy()
-    found = []
+    groups = []
     for name, edges in section.edges_of_groups.items():
         if name == CLASS:
-            found.append(_of_classes(labels, source.classes))
+            groups.append(_of_classes(labels, source.classes))
             continue
         if name == RECORDS:
             ids = read_persons(pool)
@@ -73,8 +73,8 @@ def groupings(source: Source, section: Dataset, pool: Path, where: str) -> list[
             values = pl.Series(name, persons.spread(persons.records))
         else:
             values = _column(source, name, where)[rows]
-        found.append(grouping(name, values, edges, f"{where}.groups: '{name}'"))
-    return found
+        groups.append(grouping(name, values, edges, f"{where}.groups: '{name}'"))
+    return groups
 
 
 def grouping(name: str, values: pl.Series, edges: Sequence[float], where: str) -> Grouping:
@@ -135,11 +135,11 @@ def _column(source: Source, name: str, where: str) -> pl.Series:
     raise UserError(f"{where}.groups: the source has no column '{name}': {suggest(name, known)}")
 
 
-def write_groups(path: Path, found: Sequence[Grouping], records: int) -> None:
+def write_groups(path: Path, groups: Sequence[Grouping], records: int) -> None:
     """Write groups.parquet: a row a record, and for every grouping the place of its group; the labels are in the metadata."""
     columns = {"record": pa.array(np.arange(records, dtype=np.int32))}
-    columns |= {f"{COLUMN}{one.name}": pa.array(one.of.astype(np.int32)) for one in found}
-    write_table(path, pa.table(columns), KIND, records, {"labels": {one.name: list(one.labels) for one in found}})
+    columns |= {f"{COLUMN}{one.name}": pa.array(one.of.astype(np.int32)) for one in groups}
+    write_table(path, pa.table(columns), KIND, records, {"labels": {one.name: list(one.labels) for one in groups}})
 
 
 def read_groups(path: Path) -> list[Grouping]:

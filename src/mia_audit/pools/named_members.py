@@ -35,13 +35,13 @@ def named_members(
     """
     inside = np.zeros(count, dtype=bool)
     inside[_rows(dataset, members, identifier, count, where)] = True
-    found: np.ndarray = inside[rows]
-    if not 0 < found.sum() < len(found):
+    chosen: np.ndarray = inside[rows]
+    if not 0 < chosen.sum() < len(chosen):
         raise UserError(
-            f"{where}.members: {members}: {'all' if found.any() else 'none'} of the pool's {len(found)} records were trained on;"
+            f"{where}.members: {members}: {'all' if chosen.any() else 'none'} of the pool's {len(chosen)} records were trained on;"
             " an audit needs some of either kind"
         )
-    return found
+    return chosen
 
 
 def check_persons(member: Bool[np.ndarray, " n"], persons: Persons, where: str) -> None:

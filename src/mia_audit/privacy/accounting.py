@@ -225,14 +225,14 @@ def noise_multiplier_for(epsilon: float, sampling_rate: float, steps: int, delta
 
     # most of the search at a coarse interval; PRV, which has none, starts at PLD's
     start = _least(roughly, epsilon, ROUGH * epsilon, 1.0, 2.0) if accountant != "rdp" else 1.0
-    found = _least(spent, epsilon, slack, start, 2.0 if accountant == "rdp" else 1 + ROUGH) if start else None
-    if found is None:
+    least = _least(spent, epsilon, slack, start, 2.0 if accountant == "rdp" else 1 + ROUGH) if start else None
+    if least is None:
         advice = "raise mechanisms.*.epsilon or lower training.epochs or training.batch"
         raise UserError(
             f"ε = {epsilon:g} at δ = {delta:g} cannot be reached in {steps} steps at sampling rate {sampling_rate:.4g}"
             f" by the {accountant} accountant: {advice if accountant == 'pld' else 'choose accountant pld'}"
         )
-    return found
+    return least
 
 
 def _least(spent: Callable[[float], float], epsilon: float, slack: float, start: float, factor: float) -> float | None:

@@ -148,9 +148,9 @@ class Ledger:
         try:
             self._lock(path)
             self._refuse_replaced()
-            found, self.entries, self.head, end = _parsed(path, self._file, self._check)
-            self._compare(path, found)
-            self.header = found
+            header, self.entries, self.head, end = _parsed(path, self._file, self._check)
+            self._compare(path, header)
+            self.header = header
             os.ftruncate(self._file, end)
         except BaseException:
             self.close()
@@ -170,10 +170,10 @@ class Ledger:
             else:
                 return
 
-    def _compare(self, path: Path, found: Header) -> None:
+    def _compare(self, path: Path, header: Header) -> None:
         """Refuse a ledger that was begun with another unit, adjacency or terms."""
         expected = json.loads(json.dumps(asdict(self.header)))
-        given = asdict(found)
+        given = asdict(header)
         other = [name for name in ("unit", "adjacency") if given[name] != expected[name]]
         names = sorted(given["terms"].keys() | expected["terms"].keys())
         other += [name for name in names if given["terms"].get(name) != expected["terms"].get(name)]

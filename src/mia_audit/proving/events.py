@@ -80,8 +80,8 @@ class Event:
 
 def best_event(first: Sequence[Observation], second: Sequence[Observation], claim: Claim) -> Event:
     """Return the event that speaks most against the claim; directions come from one half of the pilot, thresholds from the other."""
-    found = [*_facts(first, second, claim), *_values(first, second, claim), *_numbers(first, second, claim)]
-    return max(found, key=lambda event: event.worth)
+    events = [*_facts(first, second, claim), *_values(first, second, claim), *_numbers(first, second, claim)]
+    return max(events, key=lambda event: event.worth)
 
 
 def rarer_events(event: Event, first: Sequence[Observation], second: Sequence[Observation]) -> list[Event]:

@@ -301,7 +301,7 @@ def prove(name: str, mechanisms: Sequence[Mechanism], limits: Limits | None = No
         game.alpha = limits.alpha / len(listed)
     findings: list[Finding] = []
 
-    def found(finding: Finding) -> bool:
+    def refuted(finding: Finding) -> bool:
         findings.append(finding)
         return finding.verdict == "refuted"
 
@@ -311,13 +311,13 @@ def prove(name: str, mechanisms: Sequence[Mechanism], limits: Limits | None = No
     with scratch_folder():
         for mechanism in mechanisms:
             for probe in (*mechanism.probes, *([seed_bits] if mechanism.secret_seed else [])):
-                if found(probe(mechanism)):
+                if refuted(probe(mechanism)):
                     return verdict()
         share = FIRST_SHARE * limits.seconds / max(1, len(listed))
         for game in listed:
             game.play(min(FIRST, limits.trials), limits, min(deadline, time.monotonic() + share))
             if game.refuted:
-                found(game.finding())
+                refuted(game.finding())
                 return verdict()
         promising = sorted(listed, key=lambda game: game.promise, reverse=True)[:PROMISING]
         single = [game for game in listed if game.check == SINGLE]
@@ -325,7 +325,7 @@ def prove(name: str, mechanisms: Sequence[Mechanism], limits: Limits | None = No
         for place, game in enumerate(promising):
             game.play(limits.trials, limits, deadline, to_the_end=place == 0)
             if game.refuted:
-                found(game.finding())
+                refuted(game.finding())
                 return verdict()
     findings += [game.finding() for game in listed]
     if listed and all(finding.verdict == "skipped" for finding in findings):

@@ -13,10 +13,10 @@ PROCESSORS = Path("/proc/cpuinfo")
 def processor_names() -> list[str]:
     """Return the kind of the CPU, and that of the GPU where this process computes on one."""
     try:
-        found = re.search(r"^model name\s*:\s*(.+)$", PROCESSORS.read_text(), re.MULTILINE)
+        match = re.search(r"^model name\s*:\s*(.+)$", PROCESSORS.read_text(), re.MULTILINE)
     except (OSError, ValueError):
-        found = None
-    names = [found[1] if found else platform.processor() or platform.machine()]
+        match = None
+    names = [match[1] if match else platform.processor() or platform.machine()]
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_initialized():
         names.append(torch.cuda.get_device_name())

@@ -28,10 +28,10 @@ def families(section: Explainers, model: str, learner: str = BUILT_IN) -> dict[s
         family = explainers[name].family or _safe(name)
         if family != GRADIENT:
             of_family.setdefault(family, []).append(name)
-    found = {family: {"explainers": names} | options_of(section, names) for family, names in of_family.items()}
+    sections = {family: {"explainers": names} | options_of(section, names) for family, names in of_family.items()}
     if section.loss_temperatures:
-        found[GRADIENT][TEMPERATURES] = list(section.loss_temperatures)
-    return found
+        sections[GRADIENT][TEMPERATURES] = list(section.loss_temperatures)
+    return sections
 
 
 def methods_of(section: Explainers, model: str, learner: str = BUILT_IN) -> list[str]:

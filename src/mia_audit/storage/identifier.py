@@ -18,9 +18,9 @@ def audit_id(results: Path) -> str:
         with create_once(path) as partial:
             partial.write_text(secrets.token_hex(16) + "\n", encoding="ascii")
     try:
-        found = path.read_bytes()[:64].decode("ascii", "replace").strip()
+        identifier = path.read_bytes()[:64].decode("ascii", "replace").strip()
     except OSError as error:
         raise UserError(f"{path}: {(error.strerror or str(error)).lower()}; expected the audit's random id") from None
-    if not re.fullmatch(r"[0-9a-f]{32}", found):
+    if not re.fullmatch(r"[0-9a-f]{32}", identifier):
         raise UserError(f"{path}: damaged; expected the audit's random id, 32 hexadecimal digits")
-    return found
+    return identifier

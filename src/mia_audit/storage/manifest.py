@@ -57,13 +57,13 @@ def root_hash(root: Path) -> str:
 def differences(root: Path) -> Iterator[str]:
     """Yield a line for every file that differs from SHA256SUMS, that it lists and is missing, and that it does not list."""
     listed = read_manifest(root / MANIFEST)
-    found = {path.relative_to(root).as_posix(): path for path in files_of(root)}
+    files = {path.relative_to(root).as_posix(): path for path in files_of(root)}
     for name, digest in listed.items():
-        if name not in found:
+        if name not in files:
             yield f"{root / name}: missing, but {MANIFEST} lists it"
-        elif _sha256(found[name]) != digest:
+        elif _sha256(files[name]) != digest:
             yield f"{root / name}: changed since {MANIFEST} was written"
-    for name in sorted(found.keys() - listed.keys()):
+    for name in sorted(files.keys() - listed.keys()):
         yield f"{root / name}: not in {MANIFEST}"
 
 

@@ -34,8 +34,8 @@ class Repeats:
         known: dict[str, list[str]] = {}
         for other in sorted(path.parent.glob("*.json")) if path else []:
             try:
-                found = json.loads(other.read_text(encoding="utf-8"))
-                for key, digests in found.items():
+                repeats = json.loads(other.read_text(encoding="utf-8"))
+                for key, digests in repeats.items():
                     known[key] = sorted({*known.get(key, []), *map(str, digests)})
             except (OSError, ValueError, AttributeError, TypeError):
                 continue

@@ -113,20 +113,20 @@ def blend_weights(features: Features, labels: Bool[np.ndarray, " n"]) -> Float[n
     features, labels = np.clip(features[known], -LARGEST, LARGEST), labels[known]
     weights, kept = np.zeros(features.shape[1]), np.arange(features.shape[1])
     while len(kept) and len(labels):
-        found = _regression(features[:, kept], labels)
-        if (found > 0).all():
-            weights[kept] = found
+        coefficients = _regression(features[:, kept], labels)
+        if (coefficients > 0).all():
+            weights[kept] = coefficients
             return weights
-        kept = np.delete(kept, np.argmin(found))
+        kept = np.delete(kept, np.argmin(coefficients))
     return np.ones(features.shape[1])
 
 
 def _regression(features: Features, labels: Bool[np.ndarray, " n"]) -> Float[np.ndarray, " F"]:
     """Return the coefficients of a logistic regression with an intercept, by Newton's method."""
     design = np.column_stack([features - features.mean(axis=0), np.ones(len(features))])
-    found = np.zeros(design.shape[1])
+    coefficients = np.zeros(design.shape[1])
     for _ in range(STEPS):
-        chance = 1 / (1 + np.exp(-design @ found))
-        hessian = (design * (chance * (1 - chance))[:, None]).T @ design + RIDGE * np.eye(len(found))
-        found -= np.linalg.solve(hessian, design.T @ (chance - labels) + RIDGE * found)
-    return found[:-1]
+        chance = 1 / (1 + np.exp(-design @ coefficients))
+        hessian = (design * (chance * (1 - chance))[:, None]).T @ design + RIDGE * np.eye(len(coefficients))
+        coefficients -= np.linalg.solve(hessian, design.T @ (chance - labels) + RIDGE * coefficients)
+    return coefficients[:-1]

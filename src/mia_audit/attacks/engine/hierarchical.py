@@ -44,10 +44,10 @@ def hierarchical_ratio(signal: Ordered, member: Member) -> Cells:
 
     `member` is [N records, K models], and so are the scores, in float32 as they are stored: in the order in which the records came.
     """
-    found = Shifts(signal, member)
+    shifts = Shifts(signal, member)
     scores = np.empty(member.shape, dtype=np.float32, order="F")
-    for records, from_in, from_out in found.deviations():
-        scores[records.rows] = _log_ratio(records, from_in, from_out, found.pools)
+    for records, from_in, from_out in shifts.deviations():
+        scores[records.rows] = _log_ratio(records, from_in, from_out, shifts.pools)
     return signal.unsorted(scores)
 
 
@@ -134,18 +134,18 @@ class Shifts:
             weight = np.divide(variation, noise.T, out=variation)
             if not (records.known_in.all() and records.known_out.all()):
                 weight *= records.by_side(records.known_in, records.known_out)
-            found = records.by_side(-1 / records.others_in, 1 / records.others_out)
-            found *= records.own
-            found += records.shift
-            found -= expected
-            found *= weight
-            found += expected
+            deviation = records.by_side(-1 / records.others_in, 1 / records.others_out)
+            deviation *= records.own
+            deviation += records.shift
+            deviation -= expected
+            deviation *= weight
+            deviation += expected
             # The other models' values sum to −x: the centred values of a record sum to zero.
             from_out = records.inside - records.here
-            from_out *= found
+            from_out *= deviation
             from_out += models * records.values
             from_out /= models - 1
-            yield records, np.subtract(from_out, found, out=found), from_out
+            yield records, np.subtract(from_out, deviation, out=deviation), from_out
 
 
 def _reordered(matrix: np.ndarray, order: np.ndarray) -> np.ndarray:
@@ -251,8 +251,8 @@ def _prior(signal: Ordered, member: Member) -> tuple[np.ndarray, Curves]:
     squares, freedom = np.zeros((2, models)), np.zeros((2, models))
     for index, rows in enumerate(bins):
         for records in _blocks(signal, member, rows.start, rows.stop):
-            found, side_squares, side_freedom = tally(records)
-            moments[:, index] += found
+            sums, side_squares, side_freedom = tally(records)
+            moments[:, index] += sums
             squares += side_squares
             freedom += side_freedom
     return prior_of(signal, bins, moments, squares, freedom)

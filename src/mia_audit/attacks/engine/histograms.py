@@ -62,12 +62,12 @@ class Grid:
 
     def weights(self, model: int | np.ndarray, record: slice | np.ndarray = slice(None)) -> Float[np.ndarray, "n C"]:
         """Return how much values count at each of the grid points around them."""
-        found = np.ones((1, 1), dtype=np.float32)
+        product = np.ones((1, 1), dtype=np.float32)
         for above in self._above:
             share = above[model, record]
             both = np.stack([1 - share, share], axis=-1)
-            found = (found[:, :, None] * both[:, None]).reshape(len(share), 2 * found.shape[1])
-        return found
+            product = (product[:, :, None] * both[:, None]).reshape(len(share), 2 * product.shape[1])
+        return product
 
     def counts(self, side: Sides, models: Iterable[int], counted: Sides | None = None) -> Float[np.ndarray, "N B"]:
         """Return how many of the models put each record at which point while it was out (the first half) or in (the second).
@@ -75,8 +75,8 @@ class Grid:
         `side` is true where a record was in, [K, N]; cells where `counted` is false do not count.
         """
         records = self.place.shape[1]
-        found = np.zeros((records, 2 * self.size), dtype=np.float32)
-        cells = found.reshape(-1)
+        counts = np.zeros((records, 2 * self.size), dtype=np.float32)
+        cells = counts.reshape(-1)
         start = np.arange(records, dtype=np.int64) * (2 * self.size)
         for model in models:
             here = start + self.place[model]
@@ -86,7 +86,7 @@ class Grid:
                 weights *= counted[model][:, None]
             for offset, weight in zip(self.offsets, weights.T, strict=True):
                 cells[here + offset] += weight  # a model has one value of a record: no index occurs twice
-        return found
+        return counts
 
 
 def grid_points(values: np.ndarray, bins: int) -> np.ndarray:

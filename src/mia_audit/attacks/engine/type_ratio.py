@@ -80,9 +80,9 @@ class Evidence:
         without = None if self._partners is None else self._partners[:, targets]
         if left is not None:
             without = np.broadcast_to(left, (len(self._member), len(left)))
-        found = score(types, self._grid, self._side, self._counts, targets, without)
-        found[self._agreed] = 0
-        return found
+        ratios = score(types, self._grid, self._side, self._counts, targets, without)
+        ratios[self._agreed] = 0
+        return ratios
 
     def pseudo_scores(self, types: Types, pseudo: Fold, unseen: Fold) -> Float[np.ndarray, "N F"]:
         """Score shadow models as if they were targets, with all others but the `unseen` as shadow models.

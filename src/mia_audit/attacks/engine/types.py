@@ -91,16 +91,16 @@ def _pool(grid: Grid, counts: Counts) -> np.ndarray:
 def _maximised(grid: Grid, counts: Counts, weights: Float[np.ndarray, "N G"], pool: np.ndarray) -> Types:
     """Return the types that records with these weights make (the M step)."""
     axes = _axes(grid)
-    found = (weights.T @ counts).astype(np.float64).reshape(-1, 2, *grid.shape)
-    found = smooth(found, axes)
+    masses = (weights.T @ counts).astype(np.float64).reshape(-1, 2, *grid.shape)
+    masses = smooth(masses, axes)
     if len(axes) > 1:  # a joint histogram has many bins: it is shrunk towards the product of its marginals
         rows, columns = (
-            _normalised(found.sum(axis=axis, keepdims=True) + POOL * pool.sum(axis=axis, keepdims=True), axes)
+            _normalised(masses.sum(axis=axis, keepdims=True) + POOL * pool.sum(axis=axis, keepdims=True), axes)
             for axis in reversed(axes)
         )
-        found += PRODUCT * rows * columns
-    found += POOL * pool
-    histogram = np.ascontiguousarray(_normalised(found, axes).reshape(len(found), -1).T)
+        masses += PRODUCT * rows * columns
+    masses += POOL * pool
+    histogram = np.ascontiguousarray(_normalised(masses, axes).reshape(len(masses), -1).T)
     share = weights.mean(axis=0, dtype=np.float64) + 1e-12
     return Types(share.astype(np.float32), histogram.astype(np.float32), np.log(histogram).astype(np.float32))
 
@@ -151,9 +151,9 @@ def score(
 
 def _interpolated(weights: Float[np.ndarray, "n C"], points: Float[np.ndarray, "m C G"]) -> Float[np.ndarray, "n G"]:
     """Return what every type has at the cells' values, from its values at the grid points around them, one set for all or one each."""
-    found: Float[np.ndarray, "n G"]
-    found = weights @ points[0] if len(points) == 1 else np.einsum("nc,ncg->ng", weights, points)
-    return found
+    density: Float[np.ndarray, "n G"]
+    density = weights @ points[0] if len(points) == 1 else np.einsum("nc,ncg->ng", weights, points)
+    return density
 
 
 def _averaged(
@@ -161,8 +161,8 @@ def _averaged(
 ) -> Float[np.ndarray, " n"]:
     """Return the mean over types of their histograms at the cells' values, up to a factor."""
     at_points = gamma @ points[0].T if len(points) == 1 else np.einsum("ng,ncg->nc", gamma, points)
-    found: Float[np.ndarray, " n"] = np.einsum("nc,nc->n", weights, at_points)
-    return found
+    averages: Float[np.ndarray, " n"] = np.einsum("nc,nc->n", weights, at_points)
+    return averages
 
 
 def _take_out(

@@ -66,9 +66,9 @@ def privacy_meter(root: Path, where: Mapping[str, str], labels: Path | None) -> 
     file = next((place for place in places if place.is_file()), None)
     if file is None:
         raise UserError(f"{root}: no memberships.npy, here or in models/; expected the log_dir of Privacy Meter")
-    found = sorted(path for path in (root / "signals").glob("*.npy") if not path.stem.endswith("_pop"))
+    files = sorted(path for path in (root / "signals").glob("*.npy") if not path.stem.endswith("_pop"))
     signals: dict[str, np.ndarray] = {}
-    for path in found:
+    for path in files:
         if (kind := _kind(path)) is not None:
             signals[kind] = _array(path)
     if not signals:

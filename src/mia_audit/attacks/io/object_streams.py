@@ -58,11 +58,11 @@ def read_objects(path: Path) -> StoredObject:
     if path.stat().st_size > MOST_BYTES:
         raise UserError(f"{path}: too large for metadata ({path.stat().st_size} bytes)")
     try:
-        found = _follow(path.read_bytes())
+        whole = _follow(path.read_bytes())
     except (ValueError, LookupError, TypeError, AttributeError, StopIteration, OverflowError, RecursionError) as error:
         raise UserError(f"{path}: not an object that can be read without executing it ({first_words(error)})") from None
     names: dict[str, Any] = {}
-    _collect(found, names, depth=0)
+    _collect(whole, names, depth=0)
     return StoredObject(path, names)
 
 
@@ -155,21 +155,21 @@ def _follow(stream: bytes) -> Any:
     raise ValueError("no end")
 
 
-def _collect(found: Any, names: dict[str, Any], depth: int) -> None:
+def _collect(part_of: Any, names: dict[str, Any], depth: int) -> None:
     """Gather the attributes and keys of objects and mappings, outermost first."""
     if depth > 6:
         return
-    if isinstance(found, Made):
-        for part in (found.state, found.arguments):
+    if isinstance(part_of, Made):
+        for part in (part_of.state, part_of.arguments):
             _collect(part, names, depth + 1)
-    elif isinstance(found, dict):
-        for key, value in found.items():
+    elif isinstance(part_of, dict):
+        for key, value in part_of.items():
             names.setdefault(key, value)
-        for value in found.values():
+        for value in part_of.values():
             if isinstance(value, (dict, Made)):
                 _collect(value, names, depth + 1)
-    elif isinstance(found, (tuple, list)):
-        for value in found[:16]:
+    elif isinstance(part_of, (tuple, list)):
+        for value in part_of[:16]:
             if isinstance(value, (dict, Made)):
                 _collect(value, names, depth + 1)
 

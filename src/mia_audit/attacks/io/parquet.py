@@ -179,8 +179,8 @@ class SignalsFile:
         """Return which records every model classifies right; None where the table does not say what it decided."""
         if not {"label", "predicted"} <= set(self._file.schema_arrow.names):
             return None
-        found: np.ndarray = self._matrix("label") == self._matrix("predicted")
-        return found
+        correct: np.ndarray = self._matrix("label") == self._matrix("predicted")
+        return correct
 
     def _persons(self) -> Persons | None:
         """Return who the records belong to, where the table says it; UserError where models disagree, or split a person."""

@@ -65,13 +65,13 @@ def _of_pairs(
     for target in np.unique(pairs.target):
         others = np.arange(models) != target
         classifier.fit(features[others].reshape(-1, size), labels[others].ravel())
-        found = np.concatenate([classifier.coef_[0], classifier.intercept_])
-        p = 1 / (1 + np.exp(-(rows @ found)))
+        coefficients = np.concatenate([classifier.coef_[0], classifier.intercept_])
+        p = 1 / (1 + np.exp(-(rows @ coefficients)))
         gradients = np.einsum("kn,kns->ks", p - labels, rows)
         curvatures = np.einsum("kn,kns,knt->kst", p * (1 - p), rows, rows, optimize=True)
         whole = curvatures[others].sum(axis=0) + penalty
         for column in np.flatnonzero(pairs.target == target):
             left = pairs.left[column]
-            moved = found + np.linalg.solve(whole - curvatures[left], gradients[left])
+            moved = coefficients + np.linalg.solve(whole - curvatures[left], gradients[left])
             scores[:, column] = rows[target] @ moved
     return scores

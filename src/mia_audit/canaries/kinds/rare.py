@@ -21,11 +21,11 @@ def rare(held_out: HeldOut, random: np.random.Generator) -> Drawn:
 
 def _patched(images: np.ndarray, random: np.random.Generator) -> np.ndarray:
     """Return copies of images [m, C, H, W], each with a patch of half their height and width at a place of its own."""
-    found = images.copy()
+    patched = images.copy()
     height, width = (max(1, side // 2) for side in images.shape[-2:])
     tops = random.integers(0, images.shape[-2] - height + 1, len(images))
     lefts = random.integers(0, images.shape[-1] - width + 1, len(images))
-    for image, top, left in zip(found, tops, lefts, strict=True):
+    for image, top, left in zip(patched, tops, lefts, strict=True):
         patch = random.integers(0, 2, (*image.shape[:-2], height, width))
         image[..., top : top + height, left : left + width] = 255 * patch
-    return found
+    return patched

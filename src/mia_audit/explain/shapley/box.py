@@ -40,10 +40,10 @@ class Box:
         if self.known is None:
             return self.classes
         places = np.searchsorted(self.known, self.classes)
-        found = self.known[np.minimum(places, len(self.known) - 1)] == self.classes
-        if not found.all():
+        known = self.known[np.minimum(places, len(self.known) - 1)] == self.classes
+        if not known.all():
             raise UserError(
-                f"{model} has no output for class {self.classes[~found][0]}, of which it was trained on no record;"
+                f"{model} has no output for class {self.classes[~known][0]}, of which it was trained on no record;"
                 " explained_class: predicted explains what it answers"
             )
         return np.asarray(places)

@@ -76,13 +76,13 @@ def kernel_shap(box: Box, evaluations: int, background: int) -> Found:
     design = inside[:, :-1].astype(np.float64) - inside[:, -1:]
     weighted = design * weights[:, None]
     solve = np.linalg.pinv(weighted.T @ design) @ weighted.T
-    found = {}
+    attributions = {}
     for quantity, values in _values(box, mask, others).items():
         whole = values[:, 1:2] - values[:, :1]
         target = values[:, 2:] - values[:, :1] - whole * inside[:, -1]
         first = target @ solve.T
-        found[quantity] = np.concatenate([first, whole - first.sum(axis=1, keepdims=True)], axis=1)
-    return found
+        attributions[quantity] = np.concatenate([first, whole - first.sum(axis=1, keepdims=True)], axis=1)
+    return attributions
 
 
 QUANTITIES = ("logit", "probability")
@@ -120,7 +120,7 @@ def _values(
     box: Box, mask: Bool[np.ndarray, "m d"], others: Float[np.ndarray, "b d"]
 ) -> dict[str, Float[np.ndarray, "n m"]]:
     """Return the mean output of every record's class in every coalition, by quantity."""
-    found = {quantity: np.empty((len(box.rows), len(mask))) for quantity in QUANTITIES}
+    outputs = {quantity: np.empty((len(box.rows), len(mask))) for quantity in QUANTITIES}
     at_once = max(1, CELLS // box.rows.shape[1])
     together = max(1, at_once // (len(mask) * len(others)))
     for start in range(0, len(box.rows), together):
@@ -133,8 +133,8 @@ def _values(
         largest = logits.max(axis=1)
         whole = largest + np.log(np.exp(logits - largest[:, None]).sum(axis=1))
         for quantity, values in (("logit", own), ("probability", np.exp(own - whole))):
-            found[quantity][start : start + together] = values.reshape(len(rows), len(mask), -1).mean(axis=2)
-    return found
+            outputs[quantity][start : start + together] = values.reshape(len(rows), len(mask), -1).mean(axis=2)
+    return outputs
 
 
 def _too_few(name: str, evaluations: int, needed: int) -> None:

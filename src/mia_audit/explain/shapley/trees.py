@@ -31,8 +31,8 @@ def tree_shap(box: Box) -> Found:
         import xgboost
 
         matrix = xgboost.DMatrix(rows, nthread=estimator.n_jobs)
-        found = estimator.get_booster().predict(matrix, pred_contribs=True)
-        values = found[:, :, :-1].transpose(0, 2, 1) if found.ndim == 3 else found[:, :-1]
+        contributions = estimator.get_booster().predict(matrix, pred_contribs=True)
+        values = contributions[:, :, :-1].transpose(0, 2, 1) if contributions.ndim == 3 else contributions[:, :-1]
         return {"logit": of_class(values.astype(np.float64), box, name)}
     quantity = "probability" if hasattr(estimator, "predict_proba") and not _boosted(estimator) else "logit"
     return {quantity: of_class(_explained(estimator, rows, name), box, name)}
@@ -81,5 +81,5 @@ def _explained(estimator: Any, rows: Rows, name: str) -> np.ndarray:
         raise UserError(
             f"explainers.methods: tree_shap explains trees, and the shap library cannot explain a {name}: {first_line(error)}"
         ) from None
-    found = np.stack(values, axis=2) if isinstance(values, list) else np.asarray(values)
-    return found.astype(np.float64)
+    stacked = np.stack(values, axis=2) if isinstance(values, list) else np.asarray(values)
+    return stacked.astype(np.float64)

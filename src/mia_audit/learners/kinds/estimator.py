@@ -271,8 +271,8 @@ def is_estimator(model: Any) -> bool:
 
 def versions(packages: set[str]) -> dict[str, str]:
     """Return the versions of packages by the names that they are imported under; those without one are left out."""
-    found = {package: version_of(package) for package in sorted(packages | {"sklearn", "numpy"})}
-    return {package: number for package, number in found.items() if number}
+    numbers = {package: version_of(package) for package in sorted(packages | {"sklearn", "numpy"})}
+    return {package: number for package, number in numbers.items() if number}
 
 
 @cache

@@ -87,9 +87,9 @@ class ExplainedScriptModel(ScriptModel):
         """
         own = [name for name in request.explainers if name.startswith(OWN)]
         others = [name for name in request.explainers if name not in own]
-        found = super().attributions(records, replace(request, explainers=others)) if others else {}
+        attributions = super().attributions(records, replace(request, explainers=others)) if others else {}
         if not own:
-            return found
+            return attributions
         true_class = request.options["explained_class"] == "true"
         classes = records.labels if true_class else self._asked(records).argmax(axis=1)
         values = np.asarray(records.values)
@@ -109,8 +109,8 @@ class ExplainedScriptModel(ScriptModel):
                     f"{where}: attributions '{short}' of shape {list(array.shape)}; expected finite numbers, a row for each of"
                     f" {len(records)} records"
                 )
-            found[Attribution(name, "logit")] = array
-        return found
+            attributions[Attribution(name, "logit")] = array
+        return attributions
 
 
 class ScriptLearner:

@@ -95,8 +95,8 @@ class TorchModel:
     ) -> dict[Attribution, Float[np.ndarray, "n ..."]]:
         """Return attributions of all records at once: one explainer after the other, each with a pass of its own."""
         inputs = self.inputs(records)[0 : len(records)]
-        found = self.attributions_at(inputs, records.labels, records.numbers, request)
-        return {key: attributions.cpu().numpy() for key, attributions in found.items()}
+        attributed = self.attributions_at(inputs, records.labels, records.numbers, request)
+        return {key: attributions.cpu().numpy() for key, attributions in attributed.items()}
 
     def attributions_at(
         self,
@@ -108,7 +108,7 @@ class TorchModel:
         """Return attributions at inputs of the module, on its device; random draws are keyed by the records' numbers."""
         truth = torch.from_numpy(labels.astype(np.int64)).to(inputs.device)
         members = self._training_records(request.trained_on)
-        found: dict[Attribution, Tensor] = {}
+        by_name: dict[Attribution, Tensor] = {}
         for name in request.explainers:
             member = explainers[name]
             batch = explained_batch(
@@ -123,8 +123,8 @@ class TorchModel:
                 request.model,
             )
             for quantity, attributions in member.attribute(batch, request.options).items():
-                found[Attribution(name, quantity)] = attributions
-        return found
+                by_name[Attribution(name, quantity)] = attributions
+        return by_name
 
     def summaries(self, records: Records, request: ExplanationRequest, outputs: bool) -> Summaries:
         """Return summaries of attributions and of outputs from one pass that the explainers of a family share."""

@@ -49,10 +49,10 @@ def _training_first(stem: str) -> tuple[bool, str]:
 
 
 def _read(path: Path, where: str) -> np.ndarray:
-    found = packed_or_not(path)
-    if found is None:
+    chosen = packed_or_not(path)
+    if chosen is None:
         raise UserError(f"{where}.path: {path}: no such file, packed (.gz) or not")
     try:
-        return read_idx(found)
+        return read_idx(chosen)
     except NOT_IDX as error:
-        raise UserError(f"{where}.path: {found}: damaged, or not in MNIST's format (IDX): {error}") from None
+        raise UserError(f"{where}.path: {chosen}: damaged, or not in MNIST's format (IDX): {error}") from None

@@ -108,9 +108,9 @@ def headline_unit(metrics: pl.DataFrame) -> tuple[str, pl.DataFrame]:
 
 def _others(metrics: pl.DataFrame, aggregate: str) -> list[tuple[str, pl.DataFrame]]:
     """Return the aggregates beside the headline's, records' own first, each with its rows."""
-    found = with_units(metrics)["aggregate"].unique(maintain_order=True).to_list()
-    order = [NONE, *(name for name in found if name != NONE)]
-    return [(one, of_aggregate(metrics, one)) for one in order if one in found and one != aggregate]
+    aggregates = with_units(metrics)["aggregate"].unique(maintain_order=True).to_list()
+    order = [NONE, *(name for name in aggregates if name != NONE)]
+    return [(one, of_aggregate(metrics, one)) for one in order if one in aggregates and one != aggregate]
 
 
 def null_control(
@@ -157,12 +157,12 @@ def find(results: Results) -> Findings:
     findings = []
     for setting, every, shadows in zip(spec.settings, results.metrics, results.training, strict=True):
         aggregate, metrics = headline_unit(every)
-        found = by_channel(metrics, fpr, spec.likelihood, spec.confidence)
-        strongest = {channel: listed[0] for channel, listed in found.items()}
+        leaking = by_channel(metrics, fpr, spec.likelihood, spec.confidence)
+        strongest = {channel: listed[0] for channel, listed in leaking.items()}
         findings.append(
             Finding(
                 setting,
-                found,
+                leaking,
                 _accuracy(shadows, "train_accuracy", spec.confidence),
                 _accuracy(shadows, "test_accuracy", spec.confidence),
                 shadows,
@@ -198,12 +198,12 @@ def _worth(setting: Setting, shadows: pl.DataFrame | None, counts: np.ndarray | 
 
 def by_channel(metrics: pl.DataFrame, fpr: float | None, likelihood: str, confidence: float) -> dict[str, list[Leak]]:
     """Return the attacks on every channel, the strongest first; what may read both channels has all attacks on either."""
-    found = {channel: leaks(metrics, channel, likelihood, fpr, confidence) for channel in CHANNELS}
-    if found["both"]:  # whoever has both may ignore one of them
-        able = [leak for channel in ("both", "outputs", "explanations") for leak in found[channel]]
+    leaking = {channel: leaks(metrics, channel, likelihood, fpr, confidence) for channel in CHANNELS}
+    if leaking["both"]:  # whoever has both may ignore one of them
+        able = [leak for channel in ("both", "outputs", "explanations") for leak in leaking[channel]]
         tried = [replace(leak, tried=len(able)) for leak in able]
-        found["both"] = sorted(tried, key=lambda leak: -leak.auc.mean())
-    return {channel: listed for channel, listed in found.items() if listed}
+        leaking["both"] = sorted(tried, key=lambda leak: -leak.auc.mean())
+    return {channel: listed for channel, listed in leaking.items() if listed}
 
 
 def _accuracy(shadows: pl.DataFrame | None, name: str, confidence: float) -> Estimate | None:

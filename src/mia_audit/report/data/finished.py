@@ -19,14 +19,14 @@ def read_provenance(root: Path) -> dict[str, Any]:
     """Return the content of a finished audit's provenance.json; UserError where it is missing or damaged."""
     path = root / PROVENANCE
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise UserError(f"{path}: no such file; expected the results of a finished audit, results/NAME") from None
     except (OSError, ValueError, RecursionError) as error:
         raise UserError(f"{path}: cannot be read ({type(error).__name__}); expected what an audit wrote") from None
-    if not isinstance(found, dict) or not isinstance(found.get("settings"), list):
+    if not isinstance(content, dict) or not isinstance(content.get("settings"), list):
         raise UserError(f"{path}: damaged; expected where the report's numbers come from")
-    return found
+    return content
 
 
 def finished(root: Path) -> Results:

@@ -62,10 +62,10 @@ def groups_of(results: Results, findings: Findings) -> list[Groups]:
     frames = {finding.setting.path: results.groups(finding.setting) for finding in settings}
     fpr = _resolved([frame for frame, _ in frames.values()], findings.fpr)
     return [
-        found
+        grouped
         for finding in settings
         for leak in finding.strongest.values()
-        if (found := _groups(*frames[finding.setting.path], finding, leak, fpr, findings.confidence)).listed
+        if (grouped := _groups(*frames[finding.setting.path], finding, leak, fpr, findings.confidence)).listed
     ]
 
 
@@ -84,10 +84,10 @@ def _resolved(frames: Sequence[pl.DataFrame], headline: float | None) -> float |
     return min(resolved, default=headline)
 
 
-def strongest_only(found: Sequence[Groups]) -> list[Groups]:
+def strongest_only(grouped: Sequence[Groups]) -> list[Groups]:
     """Return of every setting the groups under the attack with the largest AUC."""
     best: dict[str, Groups] = {}
-    for one in found:
+    for one in grouped:
         place = one.finding.setting.path
         if place not in best or one.leak.auc_estimate.mean > best[place].leak.auc_estimate.mean:
             best[place] = one

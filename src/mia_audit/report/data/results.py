@@ -68,8 +68,8 @@ class Results:
         known = {}
         for setting in self.spec.settings:
             path = self._file(setting, "metrics.parquet")
-            if found := self.facts(setting).get(GIVEN, {}) | given_digest(path):
-                known[setting.path] = found
+            if digests := self.facts(setting).get(GIVEN, {}) | given_digest(path):
+                known[setting.path] = digests
         return known
 
     @cached_property
@@ -88,18 +88,18 @@ class Results:
     @cached_property
     def starts(self) -> dict[tuple[str, str], Start]:
         """The public models that trainings started from, by dataset × architecture, where there are such and they were measured."""
-        found = {group: read_start(self.root.joinpath(*group, PUBLIC)) for group in self.spec.groups}
-        return {group: start for group, start in found.items() if start}
+        starts = {group: read_start(self.root.joinpath(*group, PUBLIC)) for group in self.spec.groups}
+        return {group: start for group, start in starts.items() if start}
 
     @cached_property
     def unrepeatable(self) -> dict[Setting, list[int]]:
         """The models that gave something else when they were trained again from the same seed, by setting."""
-        found = {
+        unrepeated = {
             setting: unrepeatable_models(self._file(setting, "training.parquet"))
             for setting in self.spec.settings
             if setting.trained
         }
-        return {setting: models for setting, models in found.items() if models}
+        return {setting: models for setting, models in unrepeated.items() if models}
 
     @cached_property
     def curves(self) -> dict[Any, tuple[np.ndarray, np.ndarray, np.ndarray]]:
@@ -139,8 +139,8 @@ class Results:
         if not self.spec.ladder:
             return None
         current = pl.DataFrame(list(self.spec.ladder.items()), schema=["setting", "recipe"], orient="row")
-        found = read_rungs(self.root / RUNGS).join(current, on=["setting", "recipe"], how="semi", maintain_order="left")
-        return found if len(found) else None
+        rungs = read_rungs(self.root / RUNGS).join(current, on=["setting", "recipe"], how="semi", maintain_order="left")
+        return rungs if len(rungs) else None
 
     def maps(self, group: tuple[str, str]) -> pl.DataFrame:
         """Return the attribution maps of the records shown, for every setting of a dataset × architecture."""

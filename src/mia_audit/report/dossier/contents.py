@@ -45,8 +45,8 @@ class Contents:
     @property
     def promise(self) -> Mapping[str, Any]:
         """What the card says of the released model's privacy; empty where there is no card."""
-        found: Mapping[str, Any] = self.card.get("privacy", {})
-        return found
+        promise: Mapping[str, Any] = self.card.get("privacy", {})
+        return promise
 
     @property
     def chosen(self) -> list[Finding]:
@@ -97,22 +97,22 @@ def gather(
     setting = setting or str(card.get("setting", {}).get("name", ""))
     if setting and setting not in known:
         raise UserError(f"{root}: has no setting '{setting}'; it has {', '.join(known)}")
-    found = _json(verdicts, "what mia-audit gate --json wrote") if verdicts else {}
-    if found and found.get("audit") != results.spec.audit:
-        raise UserError(f"{verdicts}: verdicts on the audit '{found.get('audit')}', not on '{results.spec.audit}'")
-    return Contents(results, sources, release, card, _ledger(ledger) if ledger else {}, found, setting)
+    judged = _json(verdicts, "what mia-audit gate --json wrote") if verdicts else {}
+    if judged and judged.get("audit") != results.spec.audit:
+        raise UserError(f"{verdicts}: verdicts on the audit '{judged.get('audit')}', not on '{results.spec.audit}'")
+    return Contents(results, sources, release, card, _ledger(ledger) if ledger else {}, judged, setting)
 
 
 def _json(path: Path, expected: str) -> dict[str, Any]:
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise UserError(f"{path}: no such file; expected {expected}") from None
     except (OSError, ValueError, RecursionError) as error:
         raise UserError(f"{path}: cannot be read ({type(error).__name__}); expected {expected}") from None
-    if not isinstance(found, dict):
+    if not isinstance(content, dict):
         raise UserError(f"{path}: not a JSON object; expected {expected}")
-    return found
+    return content
 
 
 def _ledger(path: Path) -> dict[str, Any]:

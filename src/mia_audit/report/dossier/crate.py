@@ -75,7 +75,7 @@ def _written(contents: Contents) -> dict[str, str]:
     """Return the files that a dossier adds, by name."""
     import yaml
 
-    found = list(answers(contents))
+    answered = list(answers(contents))
     listed = [
         {
             "part": question.part,
@@ -84,7 +84,7 @@ def _written(contents: Contents) -> dict[str, str]:
             "sources": list(answer.sources),
             "for_the_controller": answer.controller,
         }
-        for question, answer in found
+        for question, answer in answered
     ]
     texts = {ANSWERS: _json({"audit": contents.results.spec.audit, "questions": listed})}
     if contents.results.spec.config:

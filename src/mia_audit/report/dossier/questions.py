@@ -46,9 +46,9 @@ class Question:
 def answers(contents: Contents) -> Iterator[tuple[Question, Answer]]:
     """Yield every question, in order, with its answer."""
     for question in QUESTIONS:
-        found = question.answer(contents)
-        assert found.sentences or found.controller
-        yield question, found
+        answer = question.answer(contents)
+        assert answer.sentences or answer.controller
+        yield question, answer
 
 
 def _unit(contents: Contents) -> Answer:
@@ -286,11 +286,11 @@ def _risks(contents: Contents) -> Answer:
     sentences = []
     for one in contents.chosen:
         for channel, leak in one.strongest.items():
-            found = leak.auc_estimate
-            interval = "" if math.isnan(found.low) else f" [{found.low:.3f}, {found.high:.3f}]"
+            auc = leak.auc_estimate
+            interval = "" if math.isnan(auc.low) else f" [{auc.low:.3f}, {auc.high:.3f}]"
             sentences.append(
                 f"{one.setting.path}, {channel}: the strongest of {count(leak.tried, 'attack')} tells training records from"
-                f" others with an AUC of {found.mean:.3f}{interval}; guessing has 0.5."
+                f" others with an AUC of {auc.mean:.3f}{interval}; guessing has 0.5."
             )
     sentences.append(
         "That a person was in the training set can itself be sensitive, for example where all of it are patients."

@@ -109,8 +109,8 @@ def _names(axes: Axes) -> Any:
             }
 
     def label(row: Row) -> Row:
-        found = [places[name].get(round(row[name])) for name in places if np.isfinite(row[name])]
-        words = [text for text in found if text and "$" not in text]
+        names = [places[name].get(round(row[name])) for name in places if np.isfinite(row[name])]
+        words = [text for text in names if text and "$" not in text]
         return {"label": ", ".join(words)} if words else {}
 
     return label

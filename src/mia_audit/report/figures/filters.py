@@ -79,8 +79,8 @@ def column(heading: str, model: LocallyLinearMaps, shown: Tensor, sample: Tensor
         leading = filters[mixture.mean(dim=0).argmax(dim=0), torch.arange(filters.shape[1])]
         predicted = model.mixed(scores).argmax(dim=1)
         largest = mixture[torch.arange(len(predicted)), :, predicted].amax(dim=1).mean()
-    found = Top(*(value.numpy() for value in (classes, top.values, chosen)))
-    return Column(heading, found, leading.numpy(), float(largest), mixture.shape[1])
+    top_maps = Top(*(value.numpy() for value in (classes, top.values, chosen)))
+    return Column(heading, top_maps, leading.numpy(), float(largest), mixture.shape[1])
 
 
 def record_sheet(

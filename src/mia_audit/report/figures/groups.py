@@ -35,23 +35,23 @@ def _places(spec: Spec) -> dict[str, tuple[str, str]]:
 )
 def groups(results: Results, findings: Findings, subject: tuple[str, str]) -> Figure | str:
     """Draw a line per group and a colour per setting: AUC on the left, TPR at the common threshold on the right."""
-    found = [one for one in strongest_only(groups_of(results, findings)) if one.finding.setting.group == subject]
-    if not found:
+    grouped = [one for one in strongest_only(groups_of(results, findings)) if one.finding.setting.group == subject]
+    if not grouped:
         return "No group is large enough, or no setting could be attacked."
-    names = list(dict.fromkeys((group.column, group.label) for one in found for group in one.listed))
+    names = list(dict.fromkeys((group.column, group.label) for one in grouped for group in one.listed))
     place = {name: -order for order, name in enumerate(names)}
-    drawn, panels = panel_grid(1, 2, height=MARGIN + LINE * len(names) * max(1, len(found) / 2))
+    drawn, panels = panel_grid(1, 2, height=MARGIN + LINE * len(names) * max(1, len(grouped) / 2))
     left, right = panels[0]
-    for order, (one, marker) in enumerate(zip(found, "osD^vP" * len(found), strict=False)):
+    for order, (one, marker) in enumerate(zip(grouped, "osD^vP" * len(grouped), strict=False)):
         colour, label = PALETTE[order % len(PALETTE)], protection(one.finding.setting)
-        shift = 0.6 * ((order + 0.5) / len(found) - 0.5)
+        shift = 0.6 * ((order + 0.5) / len(grouped) - 0.5)
         rows = [(place[group.column, group.label] - shift, group) for group in one.listed]
         errorbars(left, [(at, group.auc) for at, group in rows], colour, marker, label, upright=False)
         known = [(at, group.common) for at, group in rows if not math.isnan(group.common.mean)]
         errorbars(right, known, colour, marker, label, upright=False)
     left.axvline(0.5, **GUESSING)
     left.set_xlabel("AUC")
-    if (fpr := found[0].fpr) is not None:
+    if (fpr := grouped[0].fpr) is not None:
         right.axvline(fpr, **GUESSING)
         right.set_xlabel(f"TPR where {rate(fpr)} of all are false alarms")
     left.set_yticks([*place.values()], [f"{column}: {label}" for column, label in names], fontsize=6)

@@ -50,10 +50,10 @@ class Case:
     def scores(self) -> list[Scored]:
         """The scores of every attack on the true membership of the unit that membership was drawn for."""
         path = self.results.root / self.setting / "scores.parquet"
-        found = [one for one in read_scores(path) if not one.key[3]]
-        drawn = {one.aggregate for one in found}
+        scored = [one for one in read_scores(path) if not one.key[3]]
+        drawn = {one.aggregate for one in scored}
         persons = drawn - {NONE}
-        return [one for one in found if not persons or one.aggregate in persons]
+        return [one for one in scored if not persons or one.aggregate in persons]
 
     @cached_property
     def record_scores(self) -> list[Scored]:
@@ -65,19 +65,19 @@ class Case:
         """Return the verdict on this setting."""
         return Judged(criterion, self.setting, verdict, value, limit, note)
 
-    def held_to(self, criterion: str, found: Interval, limit: float, unknown: str) -> Judged:
+    def held_to(self, criterion: str, interval: Interval, limit: float, unknown: str) -> Judged:
         """Judge an interval against its largest value; `unknown` says why there may be none."""
-        verdict = verdicts.at_most(found, limit)
-        note = found.of if not math.isnan(found.high) else unknown
-        return self.judged(criterion, verdict, printed(found), f"at most {limit:g}", note)
+        verdict = verdicts.at_most(interval, limit)
+        note = interval.of if not math.isnan(interval.high) else unknown
+        return self.judged(criterion, verdict, printed(interval), f"at most {limit:g}", note)
 
 
-def printed(found: Interval) -> str:
+def printed(interval: Interval) -> str:
     """Return a value with its confidence limits."""
-    if math.isnan(found.value):
+    if math.isnan(interval.value):
         return "unknown"
-    ends = "" if math.isnan(found.high) else f" [{found.low:.3f}, {found.high:.3f}]"
-    return f"{found.value:.3f}{ends}"
+    ends = "" if math.isnan(interval.high) else f" [{interval.low:.3f}, {interval.high:.3f}]"
+    return f"{interval.value:.3f}{ends}"
 
 
 FEW = "one model has no interval over models"
@@ -104,17 +104,17 @@ def persons(case: Case) -> Iterator[Judged]:
 def _limits(case: Case, limits: Limits, rows: pl.DataFrame, whose: str) -> Iterator[Judged]:
     confidence = case.policy.confidence
     if limits.auc is not None:
-        found = intervals.strongest(rows, "auc", confidence)
-        yield case.held_to(f"AUC{whose}", found, limits.auc, FEW)
+        interval = intervals.strongest(rows, "auc", confidence)
+        yield case.held_to(f"AUC{whose}", interval, limits.auc, FEW)
     for fpr, limit in limits.tpr_at_fpr.items():
         column, name = f"tpr_at_fpr_{fpr:g}", f"TPR at an FPR of {fpr:g}{whose}"
         if column not in rows.columns:
             note = f"not evaluated there; add {fpr:g} to evaluation.fprs"
             yield case.judged(name, Verdict.CANNOT_TELL, "unknown", f"at most {limit:g}", note)
             continue
-        found = intervals.strongest(rows, column, confidence)
-        unknown = "too few non-members for that FPR" if math.isnan(found.value) else FEW
-        yield case.held_to(name, found, limit, unknown)
+        interval = intervals.strongest(rows, column, confidence)
+        unknown = "too few non-members for that FPR" if math.isnan(interval.value) else FEW
+        yield case.held_to(name, interval, limit, unknown)
 
 
 def groups(case: Case) -> Iterator[Judged]:
@@ -137,13 +137,13 @@ def groups(case: Case) -> Iterator[Judged]:
     for name, fpr, limit in asked:
         records = case.record_scores[0].record
         masks = intervals.groups_of({name: columns[name]()[records] for name in limits.columns})
-        found = intervals.worst_group(case.record_scores, masks, fpr, case.policy.confidence)
+        interval = intervals.worst_group(case.record_scores, masks, fpr, case.policy.confidence)
         unknown = (
-            f"{found.of}: too few non-members for that FPR"
-            if found.of
+            f"{interval.of}: too few non-members for that FPR"
+            if interval.of
             else f"no group of {intervals.FEWEST_RECORDS} records"
         )
-        yield case.held_to(name, found, limit, unknown)
+        yield case.held_to(name, interval, limit, unknown)
 
 
 NO_POOL = "the audit has no pool, whose columns make the groups"
@@ -151,13 +151,13 @@ NO_POOL = "the audit has no pool, whose columns make the groups"
 
 def _columns(pool: Path) -> dict[str, Callable[[], np.ndarray]]:
     """Return what a pool's records can be grouped by: the data set's `groups`, and the columns of its table of records."""
-    found: dict[str, Callable[[], np.ndarray]] = {}
+    columns: dict[str, Callable[[], np.ndarray]] = {}
     if (pool / "records.parquet").exists():
         for name in open_table(pool / "records.parquet", "records").schema_arrow.names:
-            found[name] = partial(_column, pool / "records.parquet", name)
+            columns[name] = partial(_column, pool / "records.parquet", name)
     if (pool / "groups.parquet").exists():
-        found |= {one.name: partial(_labels, one) for one in read_groups(pool / "groups.parquet")}
-    return found
+        columns |= {one.name: partial(_labels, one) for one in read_groups(pool / "groups.parquet")}
+    return columns
 
 
 def _column(path: Path, name: str) -> np.ndarray:
@@ -175,8 +175,8 @@ def most_exposed(case: Case) -> Iterator[Judged]:
     limit = case.policy.most_exposed
     if limit is None:
         return
-    found = intervals.most_exposed(case.scores, limit.fpr, case.policy.confidence)
-    yield case.held_to(f"most exposed at an FPR of {limit.fpr:g}", found, limit.at_most, "no record has a score")
+    interval = intervals.most_exposed(case.scores, limit.fpr, case.policy.confidence)
+    yield case.held_to(f"most exposed at an FPR of {limit.fpr:g}", interval, limit.at_most, "no record has a score")
 
 
 def epsilon(case: Case) -> Iterator[Judged]:
@@ -222,8 +222,8 @@ def null_control(case: Case) -> Iterator[Judged]:
         note = "the audit has no null control with an interval over models"
         yield case.judged("null control", Verdict.CANNOT_TELL, "unknown", "contains 0.5", note)
         return
-    found = "; ".join(f"{one.mean:.3f} [{one.low:.3f}, {one.high:.3f}]" for one in null.headline.values())
-    yield case.judged("null control", Verdict.PASS if null.sound else Verdict.FAIL, found, "contains 0.5")
+    means = "; ".join(f"{one.mean:.3f} [{one.low:.3f}, {one.high:.3f}]" for one in null.headline.values())
+    yield case.judged("null control", Verdict.PASS if null.sound else Verdict.FAIL, means, "contains 0.5")
 
 
 def models(case: Case) -> Iterator[Judged]:
@@ -248,9 +248,11 @@ def accuracy(case: Case) -> Iterator[Judged]:
         yield case.judged("test accuracy", Verdict.CANNOT_TELL, "unknown", f"at least {least:g}", note)
         return
     known = estimate(values, case.policy.confidence).as_rate()
-    found = Interval(known.mean, known.low, known.high)
-    note = FEW if math.isnan(found.low) else ""
-    yield case.judged("test accuracy", verdicts.at_least(found, least), printed(found), f"at least {least:g}", note)
+    interval = Interval(known.mean, known.low, known.high)
+    note = FEW if math.isnan(interval.low) else ""
+    yield case.judged(
+        "test accuracy", verdicts.at_least(interval, least), printed(interval), f"at least {least:g}", note
+    )
 
 
 CRITERIA: tuple[Callable[[Case], Iterator[Judged]], ...] = (

@@ -29,14 +29,14 @@ def strongest(metrics: pl.DataFrame, column: str, confidence: float) -> Interval
     """
     keys = ["attack", "signal", "likelihood", *(name for name in ("aggregate",) if name in metrics.columns)]
     groups = list(metrics.filter(~pl.col("null_control") & pl.col("auc").is_not_null()).group_by(*keys))
-    found = []
+    candidates = []
     for key, group in groups:
         if group[column].null_count():
             return UNKNOWN
         over = OverTargets.of(group, column, confidence)
         rate = column.startswith("tpr")
-        found.append(over_targets(over, confidence, len(groups), rate, _attack(key)))
-    return largest(found) if found else UNKNOWN
+        candidates.append(over_targets(over, confidence, len(groups), rate, _attack(key)))
+    return largest(candidates) if candidates else UNKNOWN
 
 
 def over_targets(over: OverTargets, confidence: float, tried: int, rate: bool, of: str) -> Interval:
@@ -68,7 +68,7 @@ def worst_group(
     """
     column = "auc" if fpr is None else f"tpr_at_fpr_{fpr:g}"
     tried = len(scores) * len(groups)
-    found = []
+    candidates = []
     for scored in scores:
         for name, inside in groups.items():
             member = scored.member[inside]
@@ -78,17 +78,17 @@ def worst_group(
             members = float(member.sum(axis=0).mean())
             over = OverTargets(values, None, members, len(member) - members)
             of = f"{_attack(scored.key[:3])}, {name}"
-            found.append(over_targets(over, confidence, tried, fpr is not None, of))
-    return largest(found) if found else UNKNOWN
+            candidates.append(over_targets(over, confidence, tried, fpr is not None, of))
+    return largest(candidates) if candidates else UNKNOWN
 
 
 def groups_of(columns: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Return masks of the records with each value of each column, of those that at least `FEWEST_RECORDS` have."""
-    found: dict[str, np.ndarray] = {}
+    masks: dict[str, np.ndarray] = {}
     for name, values in columns.items():
         kinds, counts = np.unique(values, return_counts=True)
-        found |= {f"{name} {kind}": values == kind for kind in kinds[counts >= FEWEST_RECORDS]}
-    return found
+        masks |= {f"{name} {kind}": values == kind for kind in kinds[counts >= FEWEST_RECORDS]}
+    return masks
 
 
 def most_exposed(scores: Sequence[Scored], fpr: float, confidence: float) -> Interval:

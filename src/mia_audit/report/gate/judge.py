@@ -45,7 +45,7 @@ def _lost(name: str) -> Judged:
 
 def judge_digests(complaints: Iterator[str]) -> Judged:
     """Return the verdict on the files of an audit, of a line for each that differs from its digest."""
-    found = list(complaints)
-    value = f"{len(found)} differ" if found else "all as written"
-    verdict = Verdict.FAIL if found else Verdict.PASS
-    return Judged("digests", "", verdict, value, "none differs", found[0] if found else "")
+    differences = list(complaints)
+    value = f"{len(differences)} differ" if differences else "all as written"
+    verdict = Verdict.FAIL if differences else Verdict.PASS
+    return Judged("digests", "", verdict, value, "none differs", differences[0] if differences else "")

@@ -46,33 +46,35 @@ class Judged:
         return f"{self.criterion} of {self.setting}" if self.setting else self.criterion
 
 
-def at_most(found: Interval, limit: float) -> Verdict:
+def at_most(interval: Interval, limit: float) -> Verdict:
     """Pass where the upper confidence limit is within the limit, fail where the lower one is beyond it."""
-    if math.isnan(found.low) or math.isnan(found.high):
+    if math.isnan(interval.low) or math.isnan(interval.high):
         return Verdict.CANNOT_TELL
-    return Verdict.PASS if found.high <= limit else Verdict.FAIL if found.low > limit else Verdict.CANNOT_TELL
+    return Verdict.PASS if interval.high <= limit else Verdict.FAIL if interval.low > limit else Verdict.CANNOT_TELL
 
 
-def at_least(found: Interval, limit: float) -> Verdict:
+def at_least(interval: Interval, limit: float) -> Verdict:
     """Pass where the lower confidence limit is within the limit, fail where the upper one is beyond it."""
-    if math.isnan(found.low) or math.isnan(found.high):
+    if math.isnan(interval.low) or math.isnan(interval.high):
         return Verdict.CANNOT_TELL
-    return Verdict.PASS if found.low >= limit else Verdict.FAIL if found.high < limit else Verdict.CANNOT_TELL
+    return Verdict.PASS if interval.low >= limit else Verdict.FAIL if interval.high < limit else Verdict.CANNOT_TELL
 
 
-def largest(found: Sequence[Interval]) -> Interval:
+def largest(intervals: Sequence[Interval]) -> Interval:
     """Return the interval of the largest of several values: each of its limits is the largest one.
 
     Its upper limit is too small only where that of the truly largest value is. Lower limits have to be corrected for
     the number of values before. NaN where one of the limits is not known.
     """
-    chief = max(found, key=lambda one: one.value)
-    ends = [max(values) if not any(map(math.isnan, values)) else math.nan for values in zip(*_ends(found), strict=True)]
+    chief = max(intervals, key=lambda one: one.value)
+    ends = [
+        max(values) if not any(map(math.isnan, values)) else math.nan for values in zip(*_ends(intervals), strict=True)
+    ]
     return Interval(chief.value, ends[0], ends[1], chief.of)
 
 
-def _ends(found: Iterable[Interval]) -> list[tuple[float, float]]:
-    return [(one.low, one.high) for one in found]
+def _ends(intervals: Iterable[Interval]) -> list[tuple[float, float]]:
+    return [(one.low, one.high) for one in intervals]
 
 
 def overall(judged: Iterable[Judged]) -> Verdict:

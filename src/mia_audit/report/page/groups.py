@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 def bearers(results: Results, findings: Findings) -> Iterator[dict[str, Any]]:
     """Yield who bears the risk, for every data set and architecture whose results are sliced by groups."""
-    found = strongest_only(groups_of(results, findings))
-    for place in dict.fromkeys(one.finding.setting.group for one in found):
-        alike = [one for one in found if one.finding.setting.group == place]
+    grouped = strongest_only(groups_of(results, findings))
+    for place in dict.fromkeys(one.finding.setting.group for one in grouped):
+        alike = [one for one in grouped if one.finding.setting.group == place]
         yield {
             "name": ", ".join(place),
             "sentences": [risk_sentences(one, findings.confidence) for one in alike],

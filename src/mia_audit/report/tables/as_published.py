@@ -54,10 +54,10 @@ def as_published(results: Results, findings: Findings) -> pl.DataFrame:
     rows: list[dict[str, Any]] = []
     for setting, metrics in zip(results.spec.settings, results.metrics, strict=True):
         known = summarise(of_aggregate(metrics, "none"), results.spec.confidence).filter(null_control=False)
-        found = [row for row in known.iter_rows(named=True) if _headline(row, results.spec.likelihood)]
-        theirs = [row["signal"] for row in found if row["attack"] == AUTHORS]
+        headlines = [row for row in known.iter_rows(named=True) if _headline(row, results.spec.likelihood)]
+        theirs = [row["signal"] for row in headlines if row["attack"] == AUTHORS]
         for signal in theirs:
-            rows += (identity(setting) | {"of": signal} | row for row in _rows(results, setting, signal, found))
+            rows += (identity(setting) | {"of": signal} | row for row in _rows(results, setting, signal, headlines))
     schema = SETTING | dict.fromkeys(("of", "attack", "signal", "likelihood", "read_out"), str) | {"targets": int}
     schema |= {f"{metric}_{part}": float for metric in METRICS for part in ("mean", "sd")}
     return frame_of(schema, [{name: row.get(name) for name in schema} for row in rows])
@@ -69,7 +69,7 @@ def _headline(row: Mapping[str, Any], likelihood: str) -> bool:
     return bool(row["likelihood"] == own)
 
 
-def _rows(results: Results, setting: Setting, signal: str, found: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+def _rows(results: Results, setting: Setting, signal: str, headlines: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     import numpy as np
 
     from mia_audit.evaluation.authors_read_out import FPRS, authors_read_out
@@ -85,7 +85,7 @@ def _rows(results: Results, setting: Setting, signal: str, found: list[dict[str,
         **{f"{name}_sd": value for name, value in zip(names, spread, strict=True)},
     }
     read_with = {signal, "confidence"} if signal == "loss" else {signal}
-    own = [row for row in found if read_with & set(row["signal"].split("+")) and _of(row, signal)]
+    own = [row for row in headlines if read_with & set(row["signal"].split("+")) and _of(row, signal)]
     yield from ({**row, "read_out": "exact"} for row in sorted(own, key=lambda row: row["attack"] != AUTHORS))
 
 

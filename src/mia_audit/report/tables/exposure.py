@@ -91,7 +91,7 @@ def bounds(results: Results, findings: Findings) -> pl.DataFrame:
     for setting, metrics in zip(spec.settings, results.metrics, strict=True):
         delta = setting.delta or spec.delta
         named = [pl.lit(value).alias(name) for name, value in identity(setting).items()]
-        found = bounds_table(metrics, delta, spec.confidence, setting.design == "bernoulli")
-        found = found.rename({"epsilon": "epsilon_lower_bound"})
-        tables.append(found.select(*named, pl.all()))
+        bounded = bounds_table(metrics, delta, spec.confidence, setting.design == "bernoulli")
+        bounded = bounded.rename({"epsilon": "epsilon_lower_bound"})
+        tables.append(bounded.select(*named, pl.all()))
     return pl.concat(tables)

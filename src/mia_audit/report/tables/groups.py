@@ -34,14 +34,14 @@ SMALL_P = 1e-3
 """The p below which it is written with a power of ten."""
 
 
-def groups_layout(found: Sequence[Groups], confidence: float, several: bool = False) -> Layout:
+def groups_layout(grouped: Sequence[Groups], confidence: float, several: bool = False) -> Layout:
     """Lay out a row per setting and group; `several` names data set and architecture too."""
-    fpr = found[0].fpr if found else None
+    fpr = grouped[0].fpr if grouped else None
     at = "" if fpr is None else f" at {rate(fpr)}"
-    rows = [[_name(one, several), *_cells(group)] for one in found for group in one.listed]
+    rows = [[_name(one, several), *_cells(group)] for one in grouped for group in one.listed]
     columns = [
         *text("Setting", "Column", "Group"),
-        Column("Persons" if found and found[0].finding.by_person else "Records"),
+        Column("Persons" if grouped and grouped[0].finding.by_person else "Records"),
         Column("AUC"),
         Column("Against all others"),
         Column("p"),
@@ -59,8 +59,8 @@ def groups_layout(found: Sequence[Groups], confidence: float, several: bool = Fa
     return Layout(columns, rows, caption)
 
 
-def _name(found: Groups, several: bool) -> str:
-    setting = found.finding.setting
+def _name(grouped: Groups, several: bool) -> str:
+    setting = grouped.finding.setting
     place = f"{setting.place}: " if several else ""
     return f"{place}{capital(protection(setting))}"
 
@@ -102,13 +102,13 @@ def groups(results: Results, findings: Findings) -> pl.DataFrame:
     """Return the strongest attack on every channel by group, each against everybody else."""
     rows: list[dict[str, Any]] = [
         {
-            **identity(found.finding.setting),
-            "unit": unit_of(found.finding.aggregate),
+            **identity(grouped.finding.setting),
+            "unit": unit_of(grouped.finding.aggregate),
             "column": group.column,
             "group": group.label,
             "units": group.units,
-            **dict(zip(("attack", "signal", "likelihood"), found.leak.key, strict=True)),
-            "fpr": found.fpr,
+            **dict(zip(("attack", "signal", "likelihood"), grouped.leak.key, strict=True)),
+            "fpr": grouped.fpr,
             **parts("auc", group.auc),
             **parts("difference", group.difference),
             "p_holm": _none(group.p),
@@ -118,8 +118,8 @@ def groups(results: Results, findings: Findings) -> pl.DataFrame:
             "train_accuracy": _none(group.train_accuracy),
             "test_accuracy": _none(group.test_accuracy),
         }
-        for found in groups_of(results, findings)
-        for group in found.listed
+        for grouped in groups_of(results, findings)
+        for group in grouped.listed
     ]
     schema: dict[str, type] = SETTING | {"unit": str, "column": str, "group": str, "units": int}
     schema |= dict.fromkeys(("attack", "signal", "likelihood"), str) | {"fpr": float}

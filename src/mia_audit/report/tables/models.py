@@ -30,13 +30,13 @@ def level(rows: Sequence[Mapping[str, Any]], tpr: str | None) -> int | None:
 
     `rows` are of one attack and likelihood, in the order of their numbers (`evaluation.model_counts.by_count`).
     """
-    found = None
+    number = None
     for row in reversed(rows[:-1]):
         gaps = [row["auc_more"], row.get(f"{tpr}_more", 0.0) if tpr else 0.0]
         if any(abs(gap) >= LITTLE for gap in gaps):
             break
-        found = int(row["others"])
-    return found
+        number = int(row["others"])
+    return number
 
 
 def _layout(results: Results, findings: Findings, frame: pl.DataFrame) -> Layout:

@@ -24,9 +24,9 @@ WORDS = {NONE: "Records", "sum": "Persons, sum", "mean": "Persons, mean", "max":
 
 def by_aggregate(finding: Finding) -> dict[str, dict[str, list[Leak]]]:
     """Return a setting's attacks by aggregate, records first, then by channel."""
-    found = {finding.aggregate: finding.leaks} | finding.others
-    order = [NONE, HEADLINE, *(name for name in found if name not in (NONE, HEADLINE))]
-    return {name: found[name] for name in order if name in found}
+    leaks = {finding.aggregate: finding.leaks} | finding.others
+    order = [NONE, HEADLINE, *(name for name in leaks if name not in (NONE, HEADLINE))]
+    return {name: leaks[name] for name in order if name in leaks}
 
 
 def persons_layout(group: Sequence[Finding], fpr: float | None) -> Layout:
@@ -34,9 +34,9 @@ def persons_layout(group: Sequence[Finding], fpr: float | None) -> Layout:
     tpr = "TPR" if fpr is None else f"TPR at {rate(fpr)}"
     rows: list[list[Cell | str]] = []
     for finding in group:
-        found = by_aggregate(finding)
+        by_name = by_aggregate(finding)
         for channel, leak in _different(finding).items():
-            same = {name: _same(leaks.get(channel, ()), leak) for name, leaks in found.items()}
+            same = {name: _same(leaks.get(channel, ()), leak) for name, leaks in by_name.items()}
             cells = [cell for name in WORDS for cell in _cells(same.get(name), fpr)]
             described = f"{leak.attack} on {read_signal(leak.signal).label}"
             rows.append([capital(protection(finding.setting)), described, *cells])

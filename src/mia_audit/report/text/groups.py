@@ -16,23 +16,25 @@ NAMED = 3
 """Groups that a sentence names at most."""
 
 
-def risk_sentences(found: Groups, confidence: float) -> str:
+def risk_sentences(grouped: Groups, confidence: float) -> str:
     """Say which groups of a setting the attack recognises better than everybody else, and which worse."""
-    different = [one for one in found.listed if one.difference and one.p <= 1 - confidence]
+    different = [one for one in grouped.listed if one.difference and one.p <= 1 - confidence]
     higher = sorted((one for one in different if _gap(one) > 0), key=lambda one: -_gap(one))
     lower = sorted((one for one in different if _gap(one) < 0), key=_gap)
-    head = f"{capital(protection(found.finding.setting))}: "
+    head = f"{capital(protection(grouped.finding.setting))}: "
     if not different:
         return (
-            f"{head}no group differs from everybody else beyond chance ({len(found.listed)} groups,"
+            f"{head}no group differs from everybody else beyond chance ({len(grouped.listed)} groups,"
             f" {confidence * 100:g}\u00a0% level over all of them)."
         )
     parts = []
     if higher:
         more = f", and {len(higher) - NAMED} more groups" if len(higher) > NAMED else ""
-        parts.append(f"the risk is highest for {joined([_described(one, found.fpr) for one in higher[:NAMED]])}{more}")
+        parts.append(
+            f"the risk is highest for {joined([_described(one, grouped.fpr) for one in higher[:NAMED]])}{more}"
+        )
     if lower:
-        parts.append(f"{'it is ' if higher else 'the risk is '}lowest for {_described(lower[0], found.fpr)}")
+        parts.append(f"{'it is ' if higher else 'the risk is '}lowest for {_described(lower[0], grouped.fpr)}")
     return f"{head}{'; '.join(parts)}."
 
 
@@ -51,12 +53,12 @@ def _described(group: Group, fpr: float | None) -> str:
     return f"{text})"
 
 
-def small_sentence(found: Sequence[Groups]) -> str:
+def small_sentence(grouped: Sequence[Groups]) -> str:
     """Say how many groups are not shown because they are small, and why; empty where none is."""
-    lost = {column: number for one in found for column, number in one.small.items() if number}
+    lost = {column: number for one in grouped for column, number in one.small.items() if number}
     if not lost:
         return ""
-    unit = "persons" if any(one.finding.by_person for one in found) else "records"
+    unit = "persons" if any(one.finding.by_person for one in grouped) else "records"
     columns = joined([f"{count(number, 'group')} of {column}" for column, number in lost.items()])
     return (
         f"Not shown, having fewer than {LEAST} {unit}: {columns}. Their intervals would be too wide to tell them from others, and a"

@@ -193,10 +193,10 @@ def bound_sentences(findings: Findings) -> list[str]:
 def refuted_sentence(setting: Setting, bound: LowerBound, level: str) -> str:
     """Say that a claimed guarantee is refuted by a proven lower bound, or contradicted by an estimated one."""
     least = at_least(bound.epsilon).removeprefix("≥ ")
-    verdict, found = ("refuted", "proves") if bound.method == "one-run" else ("contradicted", "estimates")
+    verdict, verb = ("refuted", "proves") if bound.method == "one-run" else ("contradicted", "estimates")
     return (
         f"The claim of ε = {setting.epsilon} by {setting.mechanism_name} on {setting.dataset_name} ({setting.architecture_name}) is {verdict}:"
-        f" the audit {found} an ε of at least {least} at δ = {power(bound.delta)}, with {level}. The code that makes the"
+        f" the audit {verb} an ε of at least {least} at δ = {power(bound.delta)}, with {level}. The code that makes the"
         " claim protects less than it says."
     )
 
