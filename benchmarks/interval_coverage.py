@@ -1,13 +1,13 @@
 """Coverage of the intervals over targets, simulated: how often they hold the mean over many audits of the same records.
 
-    python benchmarks/interval_coverage.py [AUDITS [DESIGN …]]       (300 audits of halves, coins, splits: ten minutes)
+    python benchmarks/interval_coverage.py [--audits N] [--designs …] [--leaks …]     (300 audits of everything: a quarter of an hour)
 
 Signals are Gaussian, members shifted by an amount that differs between records; every audit draws memberships and signals
 anew. Beside the intervals of `evaluation.intervals`, Student's t over targets as if they shared nothing.
 """
 
-import sys
-from collections.abc import Sequence
+import argparse
+from itertools import product
 
 import numpy as np
 from scipy import stats
@@ -23,6 +23,9 @@ from mia_audit.signals.name import Reading, read_signal
 RECORDS, FPR = 200, 0.1
 MODELS = (4, 9, 17, 33)
 DESIGNS = ("halves", "coins", "splits")
+LEAKS = {"no": 0.0, "weak": 0.15, "yes": 0.6}
+"""The median of members' shifts, in standard deviations of the signal."""
+
 ATTACKS = (("loss-lira", "hierarchical"), ("loss-lira", "pooled"), ("rmia", "none"), ("joint-lrt", "pooled"))
 
 
@@ -46,7 +49,7 @@ def audited(design: str, models: int, leak: float, seed: int) -> list[tuple[Over
         "ixg_l1": np.exp(random.normal(size=member.shape)),
     }
     readings = {name: Reading(read_signal(name), [matrix]) for name, matrix in values.items()}
-    found = []
+    judged = []
     for attack, likelihood in ATTACKS:
         run = plan([attack], [one.signal for one in readings.values()], [likelihood])[0]
         read = [readings[signal.name] for signal in run.signals]
@@ -54,33 +57,36 @@ def audited(design: str, models: int, leak: float, seed: int) -> list[tuple[Over
         key = (run.attack, run.signal, run.likelihood, False)
         scored = Scored(key, np.arange(models), np.arange(RECORDS), member, scores)
         table = metrics_table(metric_rows(scored, (FPR,), 0.95, without_each(run, read, member, (FPR,))))
-        found.append((OverTargets.of(table, "auc"), OverTargets.of(table, f"tpr_at_fpr_{FPR:g}")))
-    return found
+        judged.append((OverTargets.of(table, "auc"), OverTargets.of(table, f"tpr_at_fpr_{FPR:g}")))
+    return judged
 
 
-def main(audits: int, designs: Sequence[str]) -> None:
+def main() -> None:
     """Print a row per design, leak and number of models: coverage in percent of AUC, TPR, and Student's t for the AUC."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--audits", type=int, default=300)
+    parser.add_argument("--designs", nargs="+", choices=DESIGNS, default=DESIGNS)
+    parser.add_argument("--leaks", nargs="+", choices=LEAKS, default=list(LEAKS))
+    options = parser.parse_args()
     names = [f"`{attack}`, {likelihood}" if likelihood != "none" else f"`{attack}`" for attack, likelihood in ATTACKS]
     print(f"| design | leak | models | {' | '.join(names)} |\n|---|---|---|{'---|' * len(names)}")
-    for design in designs:
-        for leak in (0.0, 0.6):
-            for models in MODELS:
-                found = [audited(design, models, leak, seed) for seed in range(audits)]
-                cells = []
-                for place in range(len(ATTACKS)):
-                    (ours, student), (rate, _) = (covered([one[place][metric] for one in found]) for metric in (0, 1))
-                    cells.append(f"{ours:.0f} / {rate:.0f} / {student:.0f}")
-                print(f"| {design} | {'yes' if leak else 'no'} | {models} | {' | '.join(cells)} |", flush=True)
+    for design, leak, models in product(options.designs, options.leaks, MODELS):
+        audits = [audited(design, models, LEAKS[leak], seed) for seed in range(options.audits)]
+        cells = []
+        for place in range(len(ATTACKS)):
+            (ours, student), (rate, _) = (covered([one[place][metric] for one in audits]) for metric in (0, 1))
+            cells.append(f"{ours:.0f} / {rate:.0f} / {student:.0f}")
+        print(f"| {design} | {leak} | {models} | {' | '.join(cells)} |", flush=True)
 
 
-def covered(found: list[OverTargets]) -> tuple[float, float]:
+def covered(audits: list[OverTargets]) -> tuple[float, float]:
     """Return the coverage of our intervals and of Student's t, in percent."""
-    truth = np.mean([one.mean for one in found])
-    ours = [low <= truth <= high for low, high in (one.interval(0.95) for one in found)]
-    plain = [abs(one.mean - truth) <= stats.t.ppf(0.975, one.count - 1) * stats.sem(one.values) for one in found]
+    truth = np.mean([one.mean for one in audits])
+    ours = [low <= truth <= high for low, high in (one.interval(0.95) for one in audits)]
+    plain = [abs(one.mean - truth) <= stats.t.ppf(0.975, one.count - 1) * stats.sem(one.values) for one in audits]
     return 100 * float(np.mean(ours)), 100 * float(np.mean(plain))
 
 
 if __name__ == "__main__":
     with threadpool_limits(1):
-        main(int(sys.argv[1]) if len(sys.argv) > 1 else 300, sys.argv[2:] or DESIGNS)
+        main()
