@@ -8,12 +8,15 @@ import numpy as np
 import pytest
 
 from mia_audit.errors import UserError
+from mia_audit.evaluation.epsilon_bounds import gaussian_epsilon
+from mia_audit.explain.private_local import ExplanationSet, PrivateExplainer, Terms
 from mia_audit.explain.private_local import service as private_service
 from mia_audit.privacy import ledger
 from mia_audit.privacy.gaussian import epsilon_of_gdp
 from mia_audit.privacy.gdp import limit_for
 from mia_audit.serving import desk as desk_module
-from mia_audit.serving.desk import Refused
+from mia_audit.serving.desk import Desk, Refused
+from mia_audit.serving.subject import Subject
 
 
 def ask(desk, *questions):
@@ -116,7 +119,7 @@ def test_a_caller_cannot_fill_the_line_for_the_others(made, table, monkeypatch):
     statuses = [one.status for one in answers[:5] if isinstance(one, Refused)]
     assert statuses == [429] * 3
     assert answers[5]["source"] == "scratch"
-    assert not desk._pending.total()
+    assert not desk._pending.total() and not desk._waiting
     desk.close()
 
 
@@ -155,3 +158,45 @@ def test_a_black_box_that_has_no_value_costs_nothing(made, table, values, status
     assert refused.status == status
     assert desk.explainer.ledger.mu_squared == 0
     desk.close()
+
+
+def proved(monkeypatch, noise=1.0, trials=400):
+    """Return the Gaussian lower bound on ε that a canary proves against the answers of desks, and what they charged.
+
+    The canary's gradient is as long as the weights allow (tests/explain/private_local/test_canaries.py); without it a copy of the
+    query stands in its place, whose term is zero. Only the generator's key is seeded here, so that the test can be repeated.
+    """
+    terms, random = Terms(4.0, 1e-6, 4.0, 1, 0.02), np.random.default_rng(0)
+    monkeypatch.setattr(private_service.secrets, "token_bytes", random.bytes)
+    honest = private_service.descend
+    monkeypatch.setattr(
+        private_service, "descend", lambda one, start, drawn, rate: honest(one, start, drawn * noise, rate)
+    )
+    seen: dict[bool, list[float]] = {True: [], False: []}
+    for present in seen:
+        points = np.zeros((8, 2))
+        points[0, 0] = present * 1.001 * (math.sqrt(4 + 2 * terms.c) - 2) / 2
+        explained = ExplanationSet.of(points, np.ones(8), scale=1.0)
+        for _ in range(trials):
+            explainer = PrivateExplainer(explained, terms, "adaptive")
+            desk = Desk(
+                Subject(explainer, lambda _: -np.ones((1, 1)), {"classes": ["a"]}, points.dtype), {"alice": 4.0}
+            )
+            answers = ask(desk, *[(np.zeros(2), "alice")] * 2, (np.array([9.0, 9.0]), "alice"))
+            assert [one["source"] for one in answers] == ["scratch", "reused", "history"]
+            seen[present].append(answers[0]["explanation"][0])
+            desk.close()
+    pilot = trials // 5
+    threshold = (np.mean(seen[True][:pilot]) + np.mean(seen[False][:pilot])) / 2
+    counts = [int((np.array(seen[present][pilot:]) > threshold).sum()) for present in (True, False)]
+    return gaussian_epsilon(*counts, trials - pilot, trials - pilot, 0.05, 1e-6), explainer.epsilon
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("noise", [1.0, 0.5])
+def test_a_canary_proves_no_more_of_a_desk_than_it_charges(monkeypatch, noise):
+    """One answer is charged, the two that cost nothing say nothing more; with half the noise the claim is refuted."""
+    bound, charged = proved(monkeypatch, noise)
+    assert charged == pytest.approx(4.0)
+    assert (bound <= charged) == (noise == 1.0)
+    assert bound > 2.0

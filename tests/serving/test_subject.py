@@ -60,7 +60,7 @@ def test_a_black_box_that_has_no_values_is_refused(files, tmp_path, text, words)
         subject.explainer.answer(query, subject.black_box(query))
 
 
-def test_a_finished_model_is_served_with_what_its_card_promises(opened, table, tmp_path):
+def test_a_finished_model_is_served_and_a_card_that_is_none_is_refused(opened, table, tmp_path):
     labels = (table.black_box(table.records)[:, 0] > 0).astype(np.int64)
     estimator = LogisticRegression().fit(table.records, labels)
     folder = tmp_path / "model"
@@ -74,18 +74,6 @@ def test_a_finished_model_is_served_with_what_its_card_promises(opened, table, t
     np.testing.assert_allclose(subject.black_box(table.records[:3]), expected, atol=1e-6)
     assert subject.card is None
     subject.explainer.ledger.close()
-    privacy = {
-        "epsilon": 7.9,
-        "delta": 1e-5,
-        "unit": "record",
-        "adjacency": "one more",
-        "accountant": "prv",
-        "steps": 3,
-    }
-    (folder / "card.json").write_text(json.dumps({"id": "a1", "guarantee": "protected", "privacy": privacy}))
-    subject = opened(**changes | {"ledger": str(tmp_path / "other")})
-    assert subject.card == {"id": "a1", "guarantee": "protected"} | {k: v for k, v in privacy.items() if k != "steps"}
-    subject.explainer.ledger.close()
     (folder / "card.json").write_text("{}")
-    with pytest.raises(UserError, match=r"card\.json: not a model's card"):
-        opened(**changes | {"ledger": str(tmp_path / "third")})
+    with pytest.raises(UserError, match=r"card\.json: expected the card.json of a release"):
+        opened(**changes | {"ledger": str(tmp_path / "other")})

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 ACCOUNTANT = "Gaussian DP filter (Smith and Thakurta 2022)"
 PENDING, WAITING = 8, 64
-"""Queries that may wait for the records at once: of one caller, and of all."""
+"""Queries that may wait at once: of one caller, and of all for the records."""
 
 
 class Refused(Exception):
@@ -59,6 +59,7 @@ class Desk:
         self._asking = ThreadPoolExecutor(1, "black-box")
         self._private = ThreadPoolExecutor(1, "private")
         self._pending: Counter[str] = Counter()
+        self._waiting = 0
 
     async def explain(self, record: Num[np.ndarray, " ..."], caller: str) -> dict[str, Any]:
         """Answer one query: a record as the explanation set has them. Raises Refused."""
@@ -70,10 +71,13 @@ class Desk:
             raise Refused(422, str(error)) from None
         answers = self._checked(partial(self.explainer.known, query), caller)
         if answers is None:
-            values = await self._run(self._asking, partial(self._values, query))
-            recall = partial(self.explainer.recall, query, values, account)
-            answers = await self._run(self._asking, partial(self._checked, recall, caller))
-            answers = answers or await self._computed(recall, query, values, account)
+            if self._pending[caller] >= PENDING:
+                raise Refused(429, f"{PENDING} of your queries wait already; ask again when they are answered")
+            self._pending[caller] += 1
+            try:
+                answers = await self._computed(query, account)
+            finally:
+                self._pending[caller] -= 1
         return {
             "explanation": answers.explanations[0].reshape(record.shape).tolist(),
             "class": answers.classes[0],
@@ -83,24 +87,26 @@ class Desk:
             "left": self.left(caller),
         }
 
-    async def _computed(
-        self, recall: Callable[[], Answers | None], query: np.ndarray, values: np.ndarray, account: Account
-    ) -> Answers:
-        """Answer from the records when it is this query's turn, unless the history answers it by then."""
+    async def _computed(self, query: np.ndarray, account: Account) -> Answers:
+        """Answer from the history, or else from the records when it is this query's turn."""
+        values = await self._run(self._asking, partial(self._values, query))
+        recall = partial(self.explainer.recall, query, values, account)
+        answers: Answers | None = await self._run(self._asking, partial(self._checked, recall, account.name))
+        if answers is not None:
+            return answers
 
         def compute() -> Answers:
-            return recall() or self.explainer.answer(query, values, account)
+            return recall() or self.explainer.answer(query, values, account)  # others were answered meanwhile
 
-        if self._pending[account.name] >= PENDING:
-            raise Refused(429, f"{PENDING} of your queries wait already; ask again when they are answered")
-        if self._pending.total() >= WAITING:
-            raise Refused(503, f"{WAITING} queries wait already; ask again later")
-        self._pending[account.name] += 1
+        if self._waiting >= WAITING:
+            raise Refused(503, f"{WAITING} queries wait for the records already; ask again later")
+        self._waiting += 1
         try:
-            answers: Answers = await self._run(self._private, partial(self._checked, compute, account.name))
+            answers = await self._run(self._private, partial(self._checked, compute, account.name))
+            assert answers is not None
             return answers
         finally:
-            self._pending[account.name] -= 1
+            self._waiting -= 1
 
     async def _run(self, thread: ThreadPoolExecutor, task: Callable[[], Any]) -> Any:
         return await asyncio.get_running_loop().run_in_executor(thread, task)

@@ -13,12 +13,12 @@ import numpy as np
 from mia_audit.errors import UserError
 from mia_audit.explain.black_boxes.values import of_logits
 from mia_audit.explain.private_local import ExplanationSet, PrivateExplainer
-from mia_audit.foreign_json import parse_object
 from mia_audit.learners import Compute, Records, open_learner
 from mia_audit.learners.user_code import user_code
 from mia_audit.pools.store import StoredRecords, read_records
 from mia_audit.registry import code_files, file_digest, load_file
 from mia_audit.releasing.card import CARD
+from mia_audit.releasing.release import read_card
 from mia_audit.storage.digests import sha256
 from mia_audit.training.stored import file_digests
 
@@ -101,9 +101,8 @@ def _card(folder: Path) -> dict[str, Any] | None:
     path = folder / CARD
     if not path.exists():
         return None
+    card = read_card(path)
     try:
-        card = parse_object(path.read_bytes())
-        privacy = card["privacy"]
-        return {"id": card["id"], "guarantee": card["guarantee"]} | {name: privacy[name] for name in FACTS}
-    except (ValueError, KeyError, TypeError, OSError) as error:
-        raise UserError(f"{path}: not a model's card ({error}); expected what `mia-audit release` writes") from None
+        return {"id": card["id"], "guarantee": card["guarantee"]} | {name: card["privacy"][name] for name in FACTS}
+    except (KeyError, TypeError) as error:
+        raise UserError(f"{path}: its {error} is missing; expected the card.json of a release") from None
