@@ -7,6 +7,7 @@ import pytest
 from mia_audit.attacks.run import Run
 from mia_audit.evaluation import auc
 from mia_audit.evaluation.model_counts import by_count, examined
+from mia_audit.evaluation.roc import log_grid
 from mia_audit.report.tables.models import level
 from mia_audit.signals.name import Reading, read_signal
 
@@ -26,6 +27,9 @@ def test_more_models_find_more_and_all_of_them_what_the_audit_finds():
     assert rows[0]["auc_mean"] < rows[-1]["auc_mean"]
     assert rows[0]["auc_more"] == pytest.approx(rows[-1]["auc_mean"] - rows[0]["auc_mean"])
     assert rows[-1]["auc_more"] == 0 and "tpr_at_fpr_0.1_mean" in rows[0] and "tpr_at_fpr_0.0001_mean" not in rows[0]
+    grid = log_grid(rows[0]["non_members"], len(rows[0]["roc"]))
+    areas = [np.trapezoid(row["roc"], grid) for row in rows]
+    assert areas == pytest.approx([row["auc_mean"] for row in rows], abs=0.03)
     from mia_audit.attacks.engine.ratios import RATIOS
 
     scores = RATIOS["hierarchical"](readings[0].values, member)

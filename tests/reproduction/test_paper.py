@@ -48,6 +48,15 @@ def audit(tmp_path_factory: pytest.TempPathFactory) -> Path:
     setting.mkdir(parents=True)
     for name in ("scores", "metrics"):
         next(folder.glob(f"scored/**/{name}.parquet")).rename(setting / f"{name}.parquet")
+    shadow, record = (axis.ravel().astype(np.int32) for axis in np.indices((MODELS, RECORDS)))
+    columns = {"shadow": shadow, "record": record, "member": member.T.ravel()}
+    columns["ixg_l1"] = np.load(folder / "ixg_l1.npy").T.ravel().astype(np.float32)
+    write_table(setting / "signals.parquet", pa.table(columns), "signals", MODELS * RECORDS, {})
+    benchmarks = root / "benchmarks" / "signals"
+    benchmarks.mkdir(parents=True)
+    for family, block, seconds in (("gradient", "000-002", 75), ("gradient", "003-004", 25), ("ig", "000-004", 500)):
+        usage = f"seconds\tcpu_seconds\tpeak_mb\tgpu_peak_mb\n{seconds}\t1\t1\t0\n"
+        (benchmarks / f"cifar10-{VIT}-none-epsinf-{family}-{block}.tsv").write_text(usage)
     rows = [
         {"shadow": k, "epoch": 1, "train_accuracy": 1.0, "test_accuracy": 0.95 + 0.01 * k / (MODELS - 1), "records": 10}
         for k in range(MODELS)
@@ -67,6 +76,7 @@ def written(audit: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path
     folder, said = tmp_path_factory.mktemp("written"), io.StringIO()
     known = PAPERS["huang2024"]
     few = {name: known.figures[name] for name in ("1a", "7")}  # drawing all takes 20 seconds
+    few["11"] = [replace(known.figures["11"][0], others=(3, 4, 32))]
     with redirect_stdout(said), pytest.MonkeyPatch.context() as patch:
         patch.setitem(PAPERS, "huang2024", replace(known, figures=few))
         assert main(["paper", "huang2024", str(audit), "--out", str(folder)]) == 0
@@ -76,7 +86,7 @@ def written(audit: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path
 def test_tables_and_figures_are_filled_as_far_as_results_go(written: tuple[Path, list[str]]) -> None:
     folder, said = written
     filled = [line.split(" cells.")[0] for line in said if " cells." in line]
-    counts = ("1: 6 of 96", "2: 3 of 60", "3: 9 of 12", "5: 2 of 22", "8: 2 of 30", "9: 3 of 48")
+    counts = ("1: 6 of 96", "2: 3 of 60", "3: 9 of 12", "5: 2 of 22", "7: 3 of 4", "8: 2 of 30", "9: 3 of 48")
     assert filled == [f"Table {count}" for count in counts]
     assert {"Figure 1a: drawn.", "Figure 7: no results for any panel."} < set(said)
     assert "Table 6: 3 of 33 tests. VAR-LRT less the threshold, paired." in said
@@ -84,9 +94,9 @@ def test_tables_and_figures_are_filled_as_far_as_results_go(written: tuple[Path,
     datasets = ("cifar10", "cifar100", "food101", "gtsrb", "svhn")
     assert commands == [f"missing: snakemake --cores all --configfile config/huang2024/{one}.yaml" for one in datasets]
     names = {path.name for path in folder.iterdir()}
-    assert {f"table_{table}.{suffix}" for table in "1235689" for suffix in ("csv", "tex")} < names
+    assert {f"table_{table}.{suffix}" for table in "12356789" for suffix in ("csv", "tex")} < names
     figures = {name for name in names if name.startswith("figure_")}
-    assert figures == {f"figure_1a.{suffix}" for suffix in ("pdf", "svg", "png")}
+    assert figures == {f"figure_{name}.{suffix}" for name in ("1a", "11") for suffix in ("pdf", "svg", "png")}
     latex = (folder / "table_2.tex").read_text()
     assert "0.0930" in latex and "alike 0." in latex and "config/huang2024/svhn.yaml" in latex
 
@@ -111,6 +121,26 @@ def test_a_cell_has_the_papers_procedure_its_exact_scores_and_ours(
     assert loss["our_attack"] == "loss-lira (pooled)" and loss["alike_mean"] == pytest.approx(
         loss["exact_mean"], abs=2e-3
     )
+
+
+def test_seconds_per_explainer_are_those_of_the_audits_own_jobs(written: tuple[Path, list[str]]) -> None:
+    table = pl.read_csv(written[0] / "table_7.csv")
+    means = dict(table.select("explainer", "alike_mean").rows())
+    per_model = {"ixg": [75 / 3, 25 / 2], "saliency": [75 / 3, 25 / 2], "ig": [500 / 5]}
+    for name, seconds in per_model.items():
+        assert means[name] == pytest.approx(200 / RECORDS * np.mean(seconds))
+    assert means["gradient_shap"] is None and table.filter(explainer="ig")["printed_mean"].item() == 792
+
+
+def test_fewer_shadow_models_attack_the_same_targets(audit: Path) -> None:
+    results = finished(audit)
+    place, signal = ("cifar10", VIT, "none", math.inf), "ixg_l1"
+    several = {others: scores for others, scores, _ in Measured([results]).with_fewer(place, signal, (3, 4, 32))}
+    assert list(several) == [3, 4] and several[3].shape == (RECORDS, MODELS)
+    stored = results.scored(results.spec.settings[0], "authors-lrt", signal, "none")
+    np.testing.assert_allclose(several[4], stored.score, rtol=1e-4, atol=1e-4)
+    assert not np.allclose(several[3], several[4])
+    assert not list(Measured([]).with_fewer(place, signal, (3,)))
 
 
 def test_attacks_are_compared_over_the_same_targets(audit: Path, written: tuple[Path, list[str]]) -> None:
@@ -156,7 +186,7 @@ def test_an_unknown_paper_is_refused(audit: Path, tmp_path: Path, capsys: pytest
     assert "no paper 'huang2042' here: " in capsys.readouterr().err and not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize(("name", "count"), [("huang2024", 268), ("harder2020", 7), ("fadp", 34)])
+@pytest.mark.parametrize(("name", "count"), [("huang2024", 272), ("harder2020", 7), ("fadp", 34)])
 def test_every_cell_of_a_table_has_its_place_and_a_config_that_trains_it(name: str, count: int) -> None:
     known = paper(name)
     cells = printed_cells(name)

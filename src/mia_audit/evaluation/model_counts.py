@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from mia_audit.attacks.design import recognise
 from mia_audit.attacks.run import Run, options_of
 from mia_audit.attacks.subsets import counts, scored_with
 from mia_audit.evaluation.metrics import metrics_of_columns
+from mia_audit.evaluation.roc import log_grid, mean_log_roc
 from mia_audit.signals.name import Reading
 
 if TYPE_CHECKING:
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 
 MODEL_COUNTS = "model_counts"
 """The key of what `by_count` returns in the metadata of metrics.parquet."""
+
+ROC_POINTS = 61
+"""FPRs at which a ROC curve is kept for every number of models."""
 
 
 def examined(metrics: pl.DataFrame) -> list[tuple[str, str, str]]:
@@ -53,22 +57,45 @@ def by_count(
 
     A row has `attack`, `signal`, `likelihood`, `others` and, for every metric m that all targets have, `m_mean`, and the mean
     and standard error over targets of what all models add: `m_more` and `m_more_error`. Empty under designs whose
-    correction needs all of the models, and where there are no more than four others.
+    correction needs all of the models, and where there are no more than four others. `roc` has the mean TPR over targets at
+    `ROC_POINTS` FPRs from 1/`non_members` to 1 (`roc.log_grid`), where every target has a member and a non-member.
     """
-    numbers = counts(member.shape[1]) if recognise(member).independent else []
+    numbers = counts(member.shape[1])
+    by_number: dict[int, dict[str, np.ndarray]] = {}
+    curves: dict[int, dict[str, Any]] = {}
+    outside = (~member).sum(axis=0)
+    grid = log_grid(max(int(outside.max()), 1), ROC_POINTS)
+    for others, scores in scores_by_count(run, readings, member, numbers, options):
+        metrics = metrics_of_columns(scores, member, fprs)
+        by_number[others] = {name: values for name, values in metrics.items() if not np.isnan(values).any()}
+        curves[others] = {}
+        if outside.all() and member.any(axis=0).all() and not np.isnan(scores).any():
+            mean, _ = mean_log_roc(zip(scores.T, member.T, strict=True), grid)
+            curves[others] = {"non_members": int(outside.max()), "roc": [round(float(rate), 5) for rate in mean]}
+    key = {"attack": run.attack, "signal": run.signal, "likelihood": run.likelihood}
+    last = by_number[max(by_number)] if by_number else {}
+    return [key | {"others": others} | _parts(by_number[others], last) | curves[others] for others in by_number]
+
+
+def scores_by_count(
+    run: Run,
+    readings: Sequence[Reading],
+    member: Member,
+    numbers: Sequence[int],
+    options: Mapping[str, Any] | None = None,
+) -> Iterator[tuple[int, Cells]]:
+    """Yield every number of other models with the scores [N records, K targets] that an attack has from so many.
+
+    None under designs whose correction needs all of the models.
+    """
     attack, given = attacks[run.attack], options_of(run.attack, options)
 
     def score(models: Int[np.ndarray, " n"], here: Member) -> Cells:
         some = [Reading(one.signal, [values.T[models].T for values in one.queries]) for one in readings]
         return attack.score(some, here, run.likelihood, **given)
 
-    by_number = {}
-    for others in numbers:
-        scores = scored_with(score, member, others, "how many models").astype(np.float32, copy=False)
-        metrics = metrics_of_columns(scores, member, fprs)
-        by_number[others] = {name: values for name, values in metrics.items() if not np.isnan(values).any()}
-    key = {"attack": run.attack, "signal": run.signal, "likelihood": run.likelihood}
-    return [key | {"others": others} | _parts(by_number[others], by_number[numbers[-1]]) for others in numbers]
+    for others in numbers if recognise(member).independent else ():
+        yield others, scored_with(score, member, others, "how many models").astype(np.float32, copy=False)
 
 
 def model_counts(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -11,13 +12,19 @@ import numpy as np
 import polars as pl
 
 from mia_audit.attacks.catalogue import AUTHORS
+from mia_audit.attacks.io.parquet import SignalsFile
+from mia_audit.attacks.run import Run
 from mia_audit.evaluation.authors_read_out import FPRS, authors_read_out
 from mia_audit.evaluation.intervals import OverTargets
+from mia_audit.evaluation.model_counts import scores_by_count
 from mia_audit.evaluation.summary import of_aggregate
+from mia_audit.runtime.usage import read_usage
 from mia_audit.sections import budget
+from mia_audit.signals.families import family_of
+from mia_audit.signals.name import Reading
 
 if TYPE_CHECKING:
-    from jaxtyping import Float
+    from jaxtyping import Bool, Float
 
     from mia_audit.evaluation.files import Scored
     from mia_audit.report.data.results import Results
@@ -32,6 +39,9 @@ SUMMARIES = {"var-lrt": "variance", "l1-lrt": "l1", "l2-lrt": "l2", "threshold":
 
 OUTPUTS = {"loss-lira": "loss", "shadow-classifier": "confidence"}
 """What their attacks on outputs read."""
+
+SECONDS, EXPLAINED = "seconds", 200
+"""The metric of a table of times, and how many records are explained in so many seconds."""
 
 PLAIN = ("threshold", "shadow-classifier")
 """Attacks that are the papers' and ours alike, without a likelihood, and are read exactly."""
@@ -68,6 +78,8 @@ class Measured:
         place = place_of(key)
         if place not in self._settings:
             return Found()
+        if key.metric == SECONDS:
+            return Found(alike=self.seconds(place, key.explainer, EXPLAINED))
         if not key.attack:
             return Found(alike=self._trained(place, key.metric))
         signal = signal_of(key)
@@ -87,6 +99,48 @@ class Measured:
             return None
         results, index = self._settings[place]
         return results.scored(results.spec.settings[index], attack, signal, "none")
+
+    def with_fewer(
+        self, place: Place, signal: str, numbers: Sequence[int]
+    ) -> Iterator[tuple[int, Float[np.ndarray, "n k"], Bool[np.ndarray, "n k"]]]:
+        """Yield each number of other models that there are, the paper's scores of all targets from so many, and the members.
+
+        They are computed from the audit's signals; the targets are the same for every number.
+        """
+        if place not in self._settings:
+            return
+        results, index = self._settings[place]
+        path = results.root / results.spec.settings[index].path / "signals.parquet"
+        if not path.is_file():
+            return
+        file = SignalsFile(path)
+        for one in (known for known in file.signals if known.name == signal):
+            readings = [Reading(one, file.read(one))]
+            known = [others for others in numbers if others < file.models]
+            for others, scores in scores_by_count(Run(AUTHORS, (one,), "none", False), readings, file.member, known):
+                yield others, scores, file.member
+
+    def seconds(self, place: Place, explainer: str, records: int) -> Values:
+        """Return the seconds that jobs of signals recorded for explaining so many records by one model, one value a job.
+
+        Explainers of one family are computed together, and the outputs with the gradients. A job that runs again states
+        what little is left to do.
+        """
+        if place not in self._settings:
+            return np.empty(0)
+        results, index = self._settings[place]
+        setting = results.spec.settings[index]
+        one = of_aggregate(results.metrics[index], "none").row(0, named=True)
+        audited = one["members"] + one["non_members"] + one["unscored"]
+        name = (
+            f"{setting.dataset}-{setting.architecture}-{setting.mechanism}-eps{setting.epsilon}-{family_of(explainer)}"
+        )
+        spent = []
+        for path in sorted((results.root / "benchmarks" / "signals").glob(f"{name}-*.tsv")):
+            if block := re.fullmatch(r"(\d+)-(\d+)", path.stem.removeprefix(f"{name}-")):
+                models = int(block[2]) - int(block[1]) + 1
+                spent.append(read_usage(path)["seconds"] * records / audited / models)
+        return np.array(spent)
 
     def over_threshold(self, key: Key) -> tuple[OverTargets | None, OverTargets | None]:
         """Return a metric less the threshold's on the same signal over the same targets: of the paper's score, and of ours.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -42,19 +42,13 @@ def roc_panels(paper: Paper, panels: Sequence[Panel], measured: Measured, printe
 
 def _draw(axes: Axes, panel: Panel, measured: Measured, printed: Sequence[Printed]) -> bool:
     axes.set_title(panel.title)
-    attack = "threshold" if panel.attack == "threshold" else AUTHORS
     lowest = 1e-3
-    for (label, place), colour in zip(panel.curves.items(), PALETTE, strict=False):
-        dataset, architecture, mechanism, epsilon, explainer = place
-        signal = f"{explainer}_{SUMMARIES[panel.attack]}"
-        scored = measured.scored((dataset, architecture, mechanism, float(epsilon)), signal, attack)
-        if scored is None:
-            continue
-        grid = log_grid(int((~scored.member).sum(axis=0).max()))
-        mean, _ = mean_log_roc(zip(scored.score.T, scored.member.T, strict=True), grid)
+    for (label, scores, member, place), colour in zip(_scores(panel, measured), PALETTE, strict=False):
+        grid = log_grid(int((~member).sum(axis=0).max()))
+        mean, _ = mean_log_roc(zip(scores.T, member.T, strict=True), grid)
         lowest = min(lowest, grid[0])
         axes.plot(grid, np.where(mean > 0, mean, np.nan), color=colour, drawstyle="steps-post", label=label)
-        for cell in printed:
+        for cell in printed if not panel.others else ():
             key = cell.key
             where = (key.dataset, key.architecture, key.mechanism, key.epsilon, key.explainer)
             own = (*where, key.attack) == (*place, panel.attack)
@@ -67,3 +61,16 @@ def _draw(axes: Axes, panel: Panel, measured: Measured, printed: Sequence[Printe
     axes.plot([lowest, 1], [lowest, 1], **GUESSING)
     axes.legend(loc="lower right", fontsize=5)
     return True
+
+
+def _scores(panel: Panel, measured: Measured) -> Iterator[tuple[str, np.ndarray, np.ndarray, tuple[str, ...]]]:
+    """Yield the curves of a panel that there are results for: label, scores and members [N, K], and what they are of."""
+    attack = "threshold" if panel.attack == "threshold" else AUTHORS
+    for label, place in panel.curves.items():
+        dataset, architecture, mechanism, epsilon, explainer = place
+        where, signal = (dataset, architecture, mechanism, float(epsilon)), f"{explainer}_{SUMMARIES[panel.attack]}"
+        for others, scores, member in measured.with_fewer(where, signal, panel.others):
+            yield f"{others} shadow models", scores, member, place
+        scored = None if panel.others else measured.scored(where, signal, attack)
+        if scored is not None:
+            yield label, scored.score, scored.member, place

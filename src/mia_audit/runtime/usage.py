@@ -25,10 +25,15 @@ def write_usage(path: Path, seconds: float) -> None:
     write_text(path, "\t".join(row) + "\n" + "\t".join(row.values()) + "\n")
 
 
+def read_usage(path: Path) -> dict[str, float]:
+    """Return the numbers that a table of `write_usage` states, by column."""
+    names, values = (line.split("\t") for line in path.read_text(encoding="utf-8").splitlines())
+    return dict(zip(names, map(float, values), strict=True))
+
+
 def peak_of(path: Path) -> float:
     """Return the megabytes at the peak that a table of `write_usage` states."""
-    names, values = (line.split("\t") for line in path.read_text(encoding="utf-8").splitlines())
-    return float(dict(zip(names, values, strict=True))["peak_mb"])
+    return read_usage(path)["peak_mb"]
 
 
 def _gpu_bytes() -> int:

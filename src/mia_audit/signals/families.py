@@ -25,13 +25,18 @@ def families(section: Explainers, model: str, learner: str = BUILT_IN) -> dict[s
         GRADIENT: [name for name in shared() if explainers[name].explains(model, learner)]
     }
     for name in methods_of(section, model, learner):
-        family = explainers[name].family or _safe(name)
+        family = family_of(name)
         if family != GRADIENT:
             of_family.setdefault(family, []).append(name)
     sections = {family: {"explainers": names} | options_of(section, names) for family, names in of_family.items()}
     if section.loss_temperatures:
         sections[GRADIENT][TEMPERATURES] = list(section.loss_temperatures)
     return sections
+
+
+def family_of(name: str) -> str:
+    """Return the family of signals that an explainer's are computed with."""
+    return explainers[name].family or _safe(name)
 
 
 def methods_of(section: Explainers, model: str, learner: str = BUILT_IN) -> list[str]:

@@ -5,6 +5,7 @@ import pytest
 
 from mia_audit.report.data.results import Results
 from mia_audit.report.figures.models import models as drawing
+from mia_audit.report.figures.models import roc_by_models
 from mia_audit.report.tables.models import models, models_layout
 
 
@@ -13,6 +14,7 @@ def counted(more):
         {
             "attack": "loss-lira", "signal": "confidence", "likelihood": likelihood, "others": others,
             "auc_mean": 0.7 - gap, "auc_more": gap, "auc_more_error": 0.001,
+            "non_members": 100, "roc": [0.1 - gap, 0.5, 1.0],
             "tpr_at_fpr_0.01_mean": 0.1 - gap, "tpr_at_fpr_0.01_more": gap, "tpr_at_fpr_0.01_more_error": 0.001,
         }
         for likelihood in ("blend", "hierarchical")
@@ -42,6 +44,17 @@ def test_the_figure_has_a_line_per_setting_and_likelihood(known, findings):
     assert len(lines) == 4 and isinstance(models(known, findings), pl.DataFrame)
 
 
+def test_roc_curves_of_every_number_share_a_panel_per_setting(known, findings):
+    first, second = roc_by_models(known, findings).axes
+    curves = [line for line in first.lines if len(line.get_xdata()) == 3]
+    assert [line.get_label() for line in curves] == ["4 others, 0.680", "8 others, 0.696", "11 others, 0.700"]
+    assert list(curves[0].get_xdata()) == pytest.approx([0.01, 0.1, 1]) and curves[0].get_ydata()[0] == pytest.approx(
+        0.08
+    )
+    assert "ε = 8" in second.get_title()
+
+
 def test_an_audit_that_knows_nothing_of_fewer_models_says_so(small, findings):
     assert models_layout(small.results(), findings) is None
     assert "Too few models" in drawing(small.results(), findings)
+    assert "No ROC curve is kept" in roc_by_models(small.results(), findings)

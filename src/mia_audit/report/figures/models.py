@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from mia_audit.report.data.findings import Findings
 from mia_audit.report.data.series import DASHES, PALETTE
 from mia_audit.report.figures.catalogue import figure, once
-from mia_audit.report.figures.layout import label_lines, panel_grid, shared_legend
+from mia_audit.report.figures.layout import GUESSING, label_lines, panel_grid, shared_legend
 from mia_audit.report.tables.models import models as table_of_models
-from mia_audit.report.text.formatting import protection, rate
+from mia_audit.report.text.formatting import fixed, protection, rate
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -61,3 +61,44 @@ def models(results: Results, findings: Findings, subject: None = None) -> Figure
         label_lines(row, label)
     shared_legend(drawn, panels)
     return drawn
+
+
+@figure(
+    "roc_by_models",
+    once("roc_by_models"),
+    "ROC curves of the strongest attack on every setting with fewer other models per target, on logarithmic axes: mean over the same "
+    "targets as steps, never interpolated. Dashed: guessing.",
+)
+def roc_by_models(results: Results, findings: Findings, subject: None = None) -> Figure | str:
+    """Draw a panel per setting, and in it a curve per number of other models, by the headline likelihood."""
+    from mia_audit.evaluation.roc import log_grid
+
+    drawn = []
+    for setting, counted in zip(results.spec.settings, results.model_counts, strict=True):
+        kept = [row for row in counted if "roc" in row]
+        likelihoods = {row["likelihood"] for row in kept}
+        chosen = results.spec.likelihood if results.spec.likelihood in likelihoods else min(likelihoods, default="")
+        if kept:
+            drawn.append((setting, [row for row in kept if row["likelihood"] == chosen]))
+    if not drawn:
+        return "No ROC curve is kept for fewer models: too few models, or a design that needs all of them."
+    figure, panels = panel_grid(1, len(drawn), height=2.3)
+    for axes, (setting, rows) in zip(panels[0], drawn, strict=True):
+        for row, colour in zip(rows, (PALETTE[order % len(PALETTE)] for order in range(len(rows))), strict=True):
+            grid = log_grid(row["non_members"], len(row["roc"]))
+            label = f"{row['others']} others, {fixed(row['auc_mean'])}"
+            axes.plot(
+                grid,
+                [rate or float("nan") for rate in row["roc"]],
+                drawstyle="steps-post",
+                color=colour,
+                label=label,
+            )
+        axes.plot([grid[0], 1], [grid[0], 1], **GUESSING)
+        axes.set(xscale="log", yscale="log", xlim=(grid[0], 1), ylim=(grid[0], 1.05), xlabel="false-positive rate")
+        axes.set_title(f"{setting.place}\n{protection(setting)}", fontsize=7)
+        axes.legend(
+            loc="lower right", fontsize=5, title=f"{rows[0]['attack']} on {rows[0]['signal']}, AUC", title_fontsize=5
+        )
+    label_lines(panels[0], "true-positive rate")
+    return figure
