@@ -31,9 +31,9 @@ def test_an_attack_asks_for_memory_by_its_records_and_models() -> None:
     assert requests.attack_memory(audit(), "digits") == 4000, "the config does not say how many records there are"
 
 
-def test_a_job_asks_for_a_gpu_where_the_config_names_one() -> None:
-    for device, gpus in (("auto", 0), ("cpu", 0), ("cuda", 1), ("cuda:1", 1)):
-        assert requests.model_job(audit(compute={"device": device})) == {"mem_mb": 2000, "gpu": gpus, "device": device}
+def test_a_job_asks_for_as_many_gpus_as_it_is_said_and_keeps_its_device() -> None:
+    job = requests.model_job(audit(compute={"device": "auto"}), lambda wildcards: 1)
+    assert (job["mem_mb"], job["gpu"](None), job["device"]) == (2000, 1, "auto")
 
 
 @pytest.fixture
@@ -74,6 +74,9 @@ def test_each_attempt_asks_for_more(described: str) -> None:
 def test_on_a_gpu_the_host_holds_no_activations(described: str) -> None:
     on_gpu = audit(compute={"device": "cuda", "micro_batch": 1000})
     assert requests.explaining_memory(on_gpu, described, attempt=1) == 4080
+    anywhere = audit(compute={"device": "auto", "micro_batch": 1000})
+    assert requests.explaining_memory(requests.on_gpu(anywhere), described, attempt=1) == 4080
+    assert requests.explaining_memory(anywhere, described, attempt=1) > 40_000
 
 
 def test_somebody_elses_model_is_asked_for_by_a_constant_that_grows(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from filelock import FileLock
 
 from mia_audit.errors import UserError
 from mia_audit.runtime import gpus
-from mia_audit.runtime.gpus import acquire_gpu
+from mia_audit.runtime.gpus import acquire_gpu, usable_gpus
 
 HOLDER = """
 import sys
@@ -133,3 +133,19 @@ def test_locks_are_in_a_folder_that_others_cannot_have_made(tmp_path: Path) -> N
     with pytest.raises(UserError, match="expected a folder of your own"):
         acquire_gpu("auto", lambda: ["0"], {"XDG_RUNTIME_DIR": str(tmp_path)}, None, do_not_wait)
     assert list((tmp_path / "victim").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("wanted", "visible", "expected"),
+    [
+        ("auto", None, ["0", "1"]),
+        ("cuda", "1", ["1"]),
+        ("cuda:1", None, ["1"]),
+        ("cuda:7", None, []),
+        ("cpu", None, []),
+        ("auto", "", []),
+    ],
+)
+def test_jobs_share_the_gpus_that_are_visible_and_wanted(wanted: str, visible: str | None, expected: list[str]) -> None:
+    environment = {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
+    assert usable_gpus(wanted, lambda: ["0", "1"], environment) == expected

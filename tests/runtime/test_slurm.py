@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mia_audit.runtime.slurm import cancel_jobs_of, put_first_on_path
+from mia_audit.runtime.slurm import cancel_jobs_of, partition_has_gpus, put_first_on_path
 
 OWN = Path(__file__).parents[2] / "workflow" / "profiles" / "slurm" / "bin"
 THEIRS = """#!/bin/sh
@@ -96,3 +96,21 @@ def test_what_a_config_makes_a_log_say_cancels_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, executor: str
 ) -> None:
     assert cancelled(tmp_path, monkeypatch, text, executor) == []
+
+
+@pytest.mark.parametrize(
+    ("partition", "expected"),
+    [("gpu", True), ("cpu", False), ("", False), ("cpu,gpu", True), ("fpga", False), ("none", False)],
+)
+def test_a_partition_has_gpus_where_sinfo_lists_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, partition: str, expected: bool
+) -> None:
+    (tmp_path / "sinfo").write_text("#!/bin/sh\necho 'cpu* (null)'\necho 'gpu gpu:a100:4(S:0-1)'\necho 'fpga fpga:2'\n")
+    (tmp_path / "sinfo").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    assert partition_has_gpus(partition) is expected
+
+
+def test_without_an_answer_of_sinfo_no_gpu_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert not partition_has_gpus("gpu")

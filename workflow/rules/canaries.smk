@@ -30,7 +30,7 @@ rule canary_bounds:
         "../../envs/environment.yaml"
     threads: AUDIT.compute.threads
     resources:
-        **requests.model_job(AUDIT),
+        **model_job("canary_bounds"),
     params:
         usage=f"{results}/benchmarks/canary_bounds/{{dataset}}-{{architecture}}-{{mechanism}}-eps{{eps}}.tsv",
         spec=lambda w: spec(

@@ -6,10 +6,11 @@ from mia_audit.config import expand as audits
 from mia_audit.config import report_specs, specs
 from mia_audit.config.load import check_audit
 from mia_audit.errors import UserError
-from mia_audit.planning import limits, requests
+from mia_audit.planning import limits, packing, requests
 from mia_audit.report.data.spec import parse_spec
 from mia_audit.report.figures.catalogue import figure_files
 from mia_audit.report.tables.catalogue import table_files
+from mia_audit.runtime.gpus import usable_gpus
 from mia_audit.runtime.locks import release_stale_lock
 from mia_audit.runtime.memory_limits import machine_memory, node_memory
 from mia_audit.runtime.mtimes import clamp_future_mtimes
@@ -17,6 +18,7 @@ from mia_audit.runtime.search_path import prepend_environment
 from mia_audit.runtime.slurm import (
     EXECUTOR,
     cancel_jobs_of,
+    partition_has_gpus,
     put_first_on_path,
 )
 from mia_audit.sanitise import visible
@@ -28,13 +30,15 @@ try:
     AUDIT = check_audit(
         dict(config), ", ".join(map(str, workflow.configfiles)) or "config"
     )
+    results = f"results/{AUDIT.audit}"
+    if AUDIT.compute.shadows_per_job == packing.AUTO:
+        AUDIT = packing.packed(AUDIT, config, Path(results), not workflow.dryrun)
     REPORT = parse_spec(
         report_specs.ReportSpec.with_studies(AUDIT).model_dump(mode="json")
     )
 except UserError as error:
     raise WorkflowError(visible(str(error))) from None
 
-results = f"results/{AUDIT.audit}"
 LIMITS = f"{results}/specs/{limits.FILE}"
 prepend_environment()
 if workflow.is_main_process:
@@ -46,6 +50,11 @@ if workflow.is_main_process:
         Path(str(workflow.current_basedir)).parent / "profiles" / "slurm" / "bin"
     )
     clamp_future_mtimes(Path(results))
+    # no more local jobs start than there are GPUs: one that waits for a GPU would hold its cores
+    shared = len(usable_gpus(AUDIT.compute.device))
+    local = workflow.resource_settings.nodes is None
+    if shared and local and "gpu" not in workflow.global_resources:
+        workflow.register_resource("gpu", shared)
 
 SETTINGS = audits.settings(AUDIT)
 TRAINED = [setting for setting in SETTINGS if setting.trained]
@@ -76,6 +85,44 @@ def memory_limit():
     if workflow.executor_plugin and workflow.executor_plugin.name == EXECUTOR:
         return node_memory()
     return None if workflow.non_local_exec else machine_memory()
+
+
+@cache
+def gpus(rule):
+    """Return how many GPUs a job of a rule asks for: one where the config, this machine or SLURM's partition has one for it."""
+    if not workflow.is_main_process:  # what the job was submitted with
+        return min(1, workflow.global_resources.get("gpu").value or 0)
+    if AUDIT.compute.device != "auto":
+        return int(AUDIT.compute.device.startswith("cuda"))
+    if workflow.executor_plugin and workflow.executor_plugin.name == EXECUTOR:
+        return int(partition_has_gpus(partition_of(rule)))
+    return int(bool(usable_gpus("auto")))
+
+
+def partition_of(rule):
+    """Return SLURM's partition for a rule as the profile states it; empty for the default one."""
+    settings = workflow.resource_settings
+    for known in (settings.overwrite_resources.get(rule), settings.default_resources):
+        if known and "slurm_partition" in known:
+            return str(known["slurm_partition"].raw)
+    return ""
+
+
+def placed(rule):
+    """Return the audit on the device of a rule's jobs."""
+    return requests.on_gpu(AUDIT) if gpus(rule) else AUDIT
+
+
+def compute_of(rule):
+    """Return the config's section `compute` with the device of a rule's jobs."""
+    return {
+        **config.get("compute", {}),
+        "device": placed(rule).compute.device,
+    }
+
+
+def model_job(rule, *memory):
+    return requests.model_job(AUDIT, lambda wildcards: gpus(rule), *memory)
 
 
 def files_of(settings, *names):

@@ -17,10 +17,13 @@ rule explanation_metrics:
         "../../envs/environment.yaml"
     threads: AUDIT.compute.threads
     resources:
-        **requests.model_job(
-            AUDIT,
+        **model_job(
+            "explanation_metrics",
             lambda w, input, attempt: requests.explaining_memory(
-                AUDIT, input.architecture, attempt, memory_limit()
+                placed("explanation_metrics"),
+                input.architecture,
+                attempt,
+                memory_limit(),
             ),
         ),
         minutes_per_model=str(AUDIT.compute.minutes_per_model),

@@ -63,10 +63,14 @@ rule pretrain:
         "../../envs/environment.yaml"
     threads: AUDIT.compute.threads
     resources:
-        **requests.model_job(
-            AUDIT,
+        **model_job(
+            "pretrain",
             lambda w, input, attempt: requests.pretraining_memory(
-                AUDIT, w.architecture, input.architecture, attempt, memory_limit()
+                placed("pretrain"),
+                w.architecture,
+                input.architecture,
+                attempt,
+                memory_limit(),
             ),
         ),
         # a resource, since a param that changes would train again
@@ -100,10 +104,10 @@ rule preflight:
         "../../envs/environment.yaml"
     threads: AUDIT.compute.threads
     resources:
-        **requests.model_job(
-            AUDIT,
+        **model_job(
+            "preflight",
             lambda w, input, attempt: requests.training_memory(
-                AUDIT,
+                placed("preflight"),
                 w.architecture,
                 w.mechanism,
                 input.architecture,
@@ -148,10 +152,10 @@ rule train:
         "../../envs/environment.yaml"
     threads: AUDIT.compute.threads
     resources:
-        **requests.model_job(
-            AUDIT,
+        **model_job(
+            "train",
             lambda w, input, attempt: requests.training_memory(
-                AUDIT,
+                placed("train"),
                 w.architecture,
                 w.mechanism,
                 input.architecture,

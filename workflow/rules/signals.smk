@@ -15,10 +15,10 @@ rule signals:
         "../../envs/environment.yaml"
     threads: AUDIT.compute.threads
     resources:
-        **requests.model_job(
-            AUDIT,
+        **model_job(
+            "signals",
             lambda w, input, attempt: requests.explaining_memory(
-                AUDIT, input.architecture, attempt, memory_limit()
+                placed("signals"), input.architecture, attempt, memory_limit()
             ),
         ),
         minutes_per_model=str(AUDIT.compute.minutes_per_model),

@@ -13,10 +13,10 @@ rule target:
     conda:
         "../../envs/environment.yaml"
     resources:
-        **requests.model_job(
-            AUDIT,
+        **model_job(
+            "target",
             lambda w, input, attempt: requests.explaining_memory(
-                AUDIT, input.architecture, attempt, memory_limit()
+                placed("target"), input.architecture, attempt, memory_limit()
             ),
         ),
     params:
@@ -42,10 +42,10 @@ rule target_signals:
         "../../envs/environment.yaml"
     threads: AUDIT.compute.threads
     resources:
-        **requests.model_job(
-            AUDIT,
+        **model_job(
+            "target_signals",
             lambda w, input, attempt: requests.explaining_memory(
-                AUDIT, input.architecture, attempt, memory_limit()
+                placed("target_signals"), input.architecture, attempt, memory_limit()
             ),
         ),
         minutes_per_model=str(AUDIT.compute.minutes_per_model),

@@ -4,6 +4,7 @@ import argparse
 import json
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -46,17 +47,27 @@ def run(options: argparse.Namespace) -> None:
     given = dict(parse_size(text, audit) for text in options.pool)
     results = options.checkout / "results" / audit.audit
     sizes = {name: size_of(audit, name, results, given) for name in audit.datasets}
-    counted = ThreadPoolExecutor(1).submit(count_jobs, options.config, options.checkout)  # a process of its own
+    from mia_audit.planning import packing
     from mia_audit.planning.costs import Given
     from mia_audit.planning.estimate import estimate, models_of
     from mia_audit.planning.timing import Measured
     from mia_audit.runtime.device import device_for
 
     rate = options.records_per_second
+    undecided = audit.compute.shadows_per_job == packing.AUTO
+    counting = partial(count_jobs, options.config, options.checkout)
+    counted = None if undecided else ThreadPoolExecutor(1).submit(counting)  # a process of its own
     device = device_for(audit.compute.threads, "cpu" if rate else audit.compute.device)
     costs: Costs = Given(rate) if rate else Measured(audit.compute.micro_batch, device)
     models = models_of(audit, sizes)
-    jobs = counted.result()
+    if undecided:
+        number = packing.kept(audit, results) or packing.models_per_job(audit, sizes, models, costs)
+        compute = audit.model_dump(mode="json", exclude_unset=True)["compute"] | {"shadows_per_job": number}
+        audit = packing.with_number(audit, number)
+        jobs = counting(changes={"compute": compute})
+    else:
+        assert counted is not None
+        jobs = counted.result()
     plan = estimate(audit, sizes, models, costs, jobs)
     source = f"{rate:g} records/s, as given" if rate else f"timed on this machine ({device})"
     if options.json:

@@ -106,7 +106,7 @@ def blocks(audit: Audit) -> list[str]:
 
     More models change the last block alone, and add others.
     """
-    count, size = audit.membership.models, audit.compute.shadows_per_job
+    count, size = audit.membership.models, audit.compute.block_size
     starts = range(0, count, size)
     return [f"{first:03d}-{min(first + size, count) - 1:03d}" for first in starts]
 

@@ -72,8 +72,8 @@ class Imported(Section):
 class Compute(Section):
     """How the work is cut into jobs; results depend on it by rounding at most."""
 
-    shadows_per_job: PositiveInt = 9
-    """Shadow models trained by one job: a block."""
+    shadows_per_job: PositiveInt | Literal["auto"] = 9
+    """Shadow models trained by one job: a block; `auto`: as many of the slowest setting as fit into ten minutes, timed once here."""
     blocks_explained_per_job: PositiveInt = 1
     """Blocks of shadow models whose signals one job computes; start-up takes some seconds a job."""
     preflight: bool | Literal["auto"] = "auto"
@@ -86,13 +86,18 @@ class Compute(Section):
     memory_mb: PositiveInt | None = None
     """Megabytes of the largest machine or node that jobs may run on; asked of this machine, or of SLURM, when left out."""
     device: str = Field("auto", pattern=r"^(auto|cpu|cuda(:\d+)?)$")
-    """`auto`: a GPU where there is one; `cuda`: any free GPU, and an error without; `cuda:N`: that GPU; `cpu`."""
+    """`auto`: a GPU where the machine, or SLURM's partition, has one; `cuda`: any free GPU, and an error without; `cuda:N`: that GPU; `cpu`."""
     checkpoint_seconds: int = Field(60, ge=0)
     """Least time between two checkpoints of a model's training, which a killed job goes on from."""
     minutes_per_model: float = Field(0.0, ge=0)
     """Minutes that somebody else's code may take to train one model, or to answer once; 0: no limit."""
     keep_going: bool = False
     """`true`: a model whose training diverges is left out, and listed in the report; otherwise it stops the audit."""
+
+    @property
+    def block_size(self) -> int:
+        """Return `shadows_per_job`, and 1 where it is yet to be decided (planning.packing)."""
+        return 1 if self.shadows_per_job == "auto" else self.shadows_per_job
 
 
 def _named(key: str) -> BeforeValidator:
@@ -179,7 +184,7 @@ class Audit(Section):
     def _countable(self) -> Self:
         epsilons = sum(max(1, len(one.epsilon)) for one in self.mechanisms.values())
         settings = sum(len(self.architectures_of(name)) for name in self.datasets) * epsilons
-        jobs = settings * ceil(self.membership.models / self.compute.shadows_per_job)
+        jobs = settings * ceil(self.membership.models / self.compute.block_size)
         if jobs > MOST_JOBS:
             raise ValueError(
                 f"{settings:,} settings of {self.membership.models:,} models (membership.models) are {jobs:,} blocks; expected at most"

@@ -144,8 +144,10 @@ def estimate(
     return plan
 
 
-def _setting(plan: Plan, audit: Audit, setting: Setting, size: Size, metadata: Mapping[str, Any], costs: Costs) -> None:
-    count = audit.membership.models
+def training_seconds(
+    audit: Audit, setting: Setting, size: Size, metadata: Mapping[str, Any], costs: Costs
+) -> tuple[float, float]:
+    """Return the seconds to train and evaluate one model of a setting, and those that its jobs take once beside that."""
     mechanism = resolved_mechanism(audit, setting.mechanism, setting.dataset)
     training = audit.training_of(setting.architecture, setting.mechanism)
     inside = _members(audit, setting.dataset, size.records)
@@ -153,13 +155,22 @@ def _setting(plan: Plan, audit: Audit, setting: Setting, size: Size, metadata: M
     units = inside * size.persons / size.records if mechanism.by_person and size.persons else inside
     per_epoch = max(1, round(units / training.batch)) if private else ceil(inside / training.batch)
     step = costs.step(metadata, mechanism, training)
-    stage = f"train {setting.mechanism}"
-    plan.models += count
-    plan.add(stage, count * _training(step, training.epochs * per_epoch, training.epochs * inside))
-    plan.add(stage, count * size.records * costs.forward(metadata))
+    each = _training(step, training.epochs * per_epoch, training.epochs * inside)
+    once = 0.0
     if private and not setting.epsilon.startswith(STATED):
         once = costs.calibration(mechanism, training, round(units), float(setting.epsilon))
-        plan.add(stage, len(blocks(audit)) * once)
+    return each + size.records * costs.forward(metadata), once
+
+
+def _setting(plan: Plan, audit: Audit, setting: Setting, size: Size, metadata: Mapping[str, Any], costs: Costs) -> None:
+    count = audit.membership.models
+    mechanism = resolved_mechanism(audit, setting.mechanism, setting.dataset)
+    training = audit.training_of(setting.architecture, setting.mechanism)
+    private = mechanism.kind.per_record
+    inside = _members(audit, setting.dataset, size.records)
+    each, once = training_seconds(audit, setting, size, metadata, costs)
+    plan.models += count
+    plan.add(f"train {setting.mechanism}", count * each + len(blocks(audit)) * once)
     batch = audit.compute.micro_batch
     plan.store("weights", count * metadata["stored_bytes"])  # buffers too, such as random projections
     plan.need("train", training_bytes(metadata, training, batch, private))

@@ -68,9 +68,9 @@ def advice(plan: Plan, audit: Audit, jobs: Mapping[str, int]) -> Iterator[str]:
         start = START_UP.get(rule, LIGHT) * jobs.get(rule, 0)
         if not work or start <= MOST * (start + work):
             continue
-        size = getattr(audit.compute, key)
+        size = audit.compute.block_size if rule == "train" else audit.compute.blocks_explained_per_job
         wanted = ceil(size * start * (1 - MOST) / MOST / work)
-        per_block = 1 if rule == "train" else audit.compute.shadows_per_job
+        per_block = 1 if rule == "train" else audit.compute.block_size
         largest = ceil(audit.membership.models / per_block)
         if size >= largest:
             continue

@@ -172,10 +172,16 @@ def _grown(first: int, attempt: int, limit: int | None) -> int:
     return min(attempt * first, limit) if limit else attempt * first
 
 
-def model_job(audit: Audit, memory: int | Callable[..., int] = MODEL_MEGABYTES) -> dict[str, Any]:
-    """Return the resources of a job that trains or explains models.
+def model_job(
+    audit: Audit, gpu: Callable[..., int], memory: int | Callable[..., int] = MODEL_MEGABYTES
+) -> dict[str, Any]:
+    """Return the resources of a job that trains or explains models; `gpu` says how many GPUs it asks for.
 
     The device is a resource because a parameter of the rule that changes would run the job again.
     """
-    device = audit.compute.device
-    return {"mem_mb": memory, "gpu": int(device.startswith("cuda")), "device": device}
+    return {"mem_mb": memory, "gpu": gpu, "device": audit.compute.device}
+
+
+def on_gpu(audit: Audit) -> Audit:
+    """Return the audit with its jobs on a GPU, for what they ask for there."""
+    return audit.model_copy(update={"compute": audit.compute.model_copy(update={"device": "cuda"})})

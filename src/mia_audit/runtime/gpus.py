@@ -37,6 +37,19 @@ def visible_gpus(value: str) -> list[str]:
     return list(takewhile(lambda gpu: gpu not in ("", "-1"), map(str.strip, value.split(","))))
 
 
+def usable_gpus(
+    wanted: str,
+    installed: Callable[[], Sequence[str]] = installed_gpus,
+    environment: Mapping[str, str] = os.environ,
+) -> list[str]:
+    """List the GPUs that jobs on this machine can have between them; `wanted` is the config's `compute.device`."""
+    if wanted == "cpu":
+        return []
+    available = visible_gpus(environment[VISIBLE]) if VISIBLE in environment else list(installed())
+    index = wanted.partition(":")[2]
+    return [gpu for gpu in available if not index or gpu == index]
+
+
 def acquire_gpu(
     wanted: str,
     installed: Callable[[], Sequence[str]] = installed_gpus,

@@ -22,6 +22,25 @@ def put_first_on_path(folder: Path) -> bool:
 
 EXECUTOR = "slurm"
 """The name of Snakemake's executor plugin for SLURM."""
+TIMEOUT = 30.0
+"""Seconds that SLURM's controller may take to answer."""
+
+
+def partition_has_gpus(partition: str = "") -> bool:
+    """Return whether a node of SLURM's partition (of the default one; of one of several, comma-separated) has a GPU, as `sinfo` says."""
+    words = ["sinfo", "--noheader", "--format=%P %G"]
+    try:
+        said = subprocess.run(words, capture_output=True, text=True, timeout=TIMEOUT, check=True).stdout
+    except (OSError, subprocess.SubprocessError):
+        return False
+    wanted = partition.split(",")
+    rows = (line.split(maxsplit=1) for line in said.splitlines() if " " in line.strip())
+    return any(
+        re.search(r"(^|,)gpu:", gres) and (name.rstrip("*") in wanted if partition else name.endswith("*"))
+        for name, gres in rows
+    )
+
+
 RUN_ID = re.compile(
     r"^SLURM run ID: ((?:[\w.-]+_)?[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})$",
     re.MULTILINE | re.ASCII,

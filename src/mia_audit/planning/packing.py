@@ -1,0 +1,122 @@
+"""How many shadow models a job trains where `compute.shadows_per_job` is `auto`: as many as fit into ten minutes.
+
+Models of a job are trained one after the other, so that memory is that of one whatever their number. The number is decided once
+for an audit and kept in its results: a rerun plans the same jobs. It groups jobs, and no model depends on it.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mia_audit.config.expand import settings
+from mia_audit.config.load import check_audit
+from mia_audit.config.schema import Audit
+from mia_audit.errors import UserError
+from mia_audit.learners.naming import BUILT_IN
+from mia_audit.training.checkpoints import identity
+
+if TYPE_CHECKING:
+    from mia_audit.planning.costs import Costs
+    from mia_audit.planning.estimate import Models
+    from mia_audit.planning.sizes import Size
+
+AUTO = "auto"
+
+FILE = "shadows_per_job.json"
+"""The decision, in the folder of the results' specifications."""
+
+SECONDS = 600.0
+"""What a job is to take at most, beside its start-up, which is one and a half percent of it."""
+
+GRID = (1, *sorted(digit * 2**power for digit in (2, 3) for power in range(17)))
+"""Numbers of models that are decided for: so coarse that two timings hardly ever disagree."""
+
+
+def packed(audit: Audit, config: Mapping[str, Any], results: Path, keep: bool) -> Audit:
+    """Return the audit with a number of models a job; with `keep` a number that has to be found is kept in the results.
+
+    Times are measured in a process of its own, since the workflow imports no PyTorch. Raises UserError where they cannot be.
+    """
+    known = kept(audit, results)
+    if known is None:
+        words = [sys.executable, "-m", "mia_audit.planning.packing", str(results)]
+        told = json.dumps(dict(config), default=str)
+        done = subprocess.run(words, input=told, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise UserError(f"compute.shadows_per_job: auto: {done.stderr.strip().splitlines()[-1]}")
+        known = int(done.stdout)
+        if keep:
+            from mia_audit.storage.atomic import write_text  # planning imports no pyarrow
+
+            path = results / "specs" / FILE
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_text(path, json.dumps({"key": _key(audit), "models": known}) + "\n")
+    return with_number(audit, known)
+
+
+def kept(audit: Audit, results: Path) -> int | None:
+    """Return the number that was decided for trainings like these; None where there is none."""
+    try:
+        known = json.loads((results / "specs" / FILE).read_text(encoding="utf-8"))
+        return int(known["models"]) if known["key"] == _key(audit) else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def with_number(audit: Audit, models: int) -> Audit:
+    """Return the audit with so many shadow models a job."""
+    return audit.model_copy(update={"compute": audit.compute.model_copy(update={"shadows_per_job": models})})
+
+
+def models_per_job(audit: Audit, sizes: Mapping[str, Size], models: Models, costs: Costs) -> int:
+    """Return how many models of the slowest setting fit into a job, rounded down to the `GRID`.
+
+    Raises UserError where somebody else's code trains a model, for how long is not known.
+    """
+    from mia_audit.planning.estimate import training_seconds
+
+    foreign = [name for name, section in audit.architectures.items() if section.learner != BUILT_IN]
+    if foreign:
+        raise UserError(
+            f"architectures.{foreign[0]} is trained by somebody else's code, which is not timed: give a number"
+        )
+    fitting = float(GRID[-1])
+    for setting in settings(audit):
+        if setting.trained:
+            metadata = models[setting.dataset, setting.architecture]
+            each, once = training_seconds(audit, setting, sizes[setting.dataset], metadata, costs)
+            fitting = min(fitting, (SECONDS - once) / each) if each else fitting
+    return max((number for number in GRID if number <= fitting), default=1)
+
+
+def _key(audit: Audit) -> str:
+    """Return a digest of what trainings and their length depend on; more models change nothing of it."""
+    parts = audit.model_dump(mode="json", include={"datasets", "architectures", "mechanisms", "training"})
+    device, threads, batch = audit.compute.device, audit.compute.threads, audit.compute.micro_batch
+    return identity(**parts, compute=[device, threads, batch])
+
+
+def _main(results: Path) -> None:
+    """Print the number for the config on standard input."""
+    from mia_audit.planning.estimate import models_of
+    from mia_audit.planning.sizes import size_of
+    from mia_audit.planning.timing import Measured
+    from mia_audit.runtime.device import device_for
+
+    audit = check_audit(json.load(sys.stdin), "config")
+    sizes = {name: size_of(audit, name, results, {}) for name in audit.datasets}
+    costs = Measured(audit.compute.micro_batch, device_for(audit.compute.threads, audit.compute.device))
+    print(models_per_job(audit, sizes, models_of(audit, sizes), costs))
+
+
+if __name__ == "__main__":
+    try:
+        _main(Path(sys.argv[1]))
+    except UserError as error:
+        print(error, file=sys.stderr)
+        sys.exit(2)
