@@ -2,11 +2,15 @@
 
 import argparse
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from mia_audit.reproduction.papers import Paper
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
-    parser.add_argument("paper", help="the paper: huang2024, harder2020 or fadp")
+    parser.add_argument("paper", help="the paper: huang2024, harder2020, fadp or patel2020")
     parser.add_argument("results", nargs="+", type=Path, help="folders of finished audits' results")
     parser.add_argument("--out", required=True, type=Path, help="folder for the tables and figures")
 
@@ -24,7 +28,11 @@ def run(options: argparse.Namespace) -> None:
     from mia_audit.sanitise import csv
     from mia_audit.storage import write_text
 
-    chosen, printed = paper(options.paper), printed_cells(options.paper)
+    chosen = paper(options.paper)
+    if chosen.studies:
+        _write_studies(options, chosen)
+        return
+    printed = printed_cells(options.paper)
     measured = Measured([finished(folder) for folder in options.results])
     cells, missing = rows(chosen, printed, measured), set()
     for name, shape in chosen.shapes.items():
@@ -43,6 +51,37 @@ def run(options: argparse.Namespace) -> None:
     with paper_style():
         for name, panels in chosen.figures.items():
             figure = roc_panels(chosen, panels, measured, printed)
+            if figure is not None:
+                save(figure, options.out, f"figure_{name}", CAPTION)
+            print(f"Figure {name}: {'drawn' if figure is not None else 'no results for any panel'}.")
+    for name, where in chosen.elsewhere.items():
+        print(f"{name}: {where}.")
+    for line in sorted(missing):
+        print(f"missing: {line}")
+
+
+def _write_studies(options: argparse.Namespace, chosen: "Paper") -> None:
+    """Write the tables and figures of a paper of private explanations from finished studies."""
+    from mia_audit.report.figures.style import paper_style, save
+    from mia_audit.report.tables.layout import latex
+    from mia_audit.reproduction.studies import Studies, finished_study, printed_numbers
+    from mia_audit.reproduction.study_figures import CAPTION, figures
+    from mia_audit.reproduction.study_tables import frame, layout
+    from mia_audit.sanitise import csv
+    from mia_audit.storage import write_text
+
+    printed = printed_numbers(options.paper)
+    studies, missing = Studies([finished_study(folder) for folder in options.results]), set()
+    for name, title in chosen.studies.items():
+        own = [number for number in printed if number.table == name]
+        table = frame(own, studies)
+        write_text(options.out / f"table_{name}.csv", csv(table))
+        write_text(options.out / f"table_{name}.tex", latex(layout(title, own, studies)))
+        missing |= {command for command in table["command"] if command}
+        print(f"Table {name}: {(table['command'] == '').sum()} of {len(own)} cells. {title}.")
+    with paper_style():
+        for name, draw in figures(studies).items():
+            figure = draw()
             if figure is not None:
                 save(figure, options.out, f"figure_{name}", CAPTION)
             print(f"Figure {name}: {'drawn' if figure is not None else 'no results for any panel'}.")

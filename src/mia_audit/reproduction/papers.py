@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.resources import files
 
 from mia_audit.errors import UserError, suggest
@@ -69,6 +69,8 @@ class Paper:
     configs: Mapping[str, str]
     elsewhere: Mapping[str, str]
     """Tables and figures that are not written here, and where they are, or why there are none."""
+    studies: Mapping[str, str] = field(default_factory=dict)
+    """Titles of the tables of a paper of private explanations, which are written from finished studies instead."""
     tests: str = ""
     """The table that prints tests of one attack against another."""
 
@@ -245,7 +247,20 @@ FADP = Paper(
     },
 )
 
-PAPERS = {"huang2024": HUANG, "harder2020": HARDER, "fadp": FADP}
+PATEL = Paper(
+    citation="Patel, Shokri and Zick 2020, Model Explanations with Differential Privacy",
+    shapes={},
+    figures={},
+    configs={},
+    elsewhere={
+        "Table 1": "notation: no result",
+        "Table 2": "influential words: the reviews are not here, and MIM is not built",
+        "Section 6.2": "disjoint parts: figures/private_parts and tables/private_parts.csv of the studies",
+    },
+    studies={"3": "Approximation loss of Algorithm 1", "text": "Numbers of the text"},
+)
+
+PAPERS = {"huang2024": HUANG, "harder2020": HARDER, "fadp": FADP, "patel2020": PATEL}
 """The papers by the name that the command line uses."""
 
 

@@ -67,6 +67,11 @@ def _pictured(spec: Spec) -> dict[str, str]:
     private=True,
 )
 def models(results: Results, findings: Findings, dataset: str) -> Figure:
+    """Draw images of a pool and their explanations of every model."""
+    return draw_models(results, dataset)
+
+
+def draw_models(results: Results, dataset: str) -> Figure:
     """Draw a row per image: the image, then its explanation of every model, each on its own scale."""
     from matplotlib.figure import Figure
 

@@ -230,14 +230,19 @@ def draw_pictures(results: Results, dataset: str) -> Figure:
 
 def _stairs(column: str, protocols: Mapping[str, tuple[str, str]], scale: str) -> Callable[[Axes, Studied], None]:
     def panel(axes: Axes, one: Studied) -> None:
-        edges, heights = histograms(one, column, protocols)
-        for name, shares in heights.items():
-            label, colour = protocols[name]
-            axes.stairs([share.mean for share in shares], edges, color=colour, label=label, linewidth=1.1)
-            draw_band(axes, edges, [*shares, shares[-1]], colour, step="post")
+        draw_histograms(axes, one, column, protocols)
         axes.set_xscale(scale)
 
     return panel
+
+
+def draw_histograms(axes: Axes, one: Studied, column: str, protocols: Mapping[str, tuple[str, str]]) -> None:
+    """Draw shares of queries by protocol, given their labels and colours, with a band over repetitions."""
+    edges, heights = histograms(one, column, protocols)
+    for name, shares in heights.items():
+        label, colour = protocols[name]
+        axes.stairs([share.mean for share in shares], edges, color=colour, label=label, linewidth=1.1)
+        draw_band(axes, edges, [*shares, shares[-1]], colour, step="post")
 
 
 def draw_panels(

@@ -1,0 +1,161 @@
+"""Printed numbers of a paper of private explanations, and what finished studies of stand-ins for its data sets have measured."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import polars as pl
+
+from mia_audit.config.load import check_audit
+from mia_audit.config.report_specs import ReportSpec
+from mia_audit.errors import UserError
+from mia_audit.report.data.findings import Estimate, estimate
+from mia_audit.report.data.finished import PROVENANCE, read_provenance
+from mia_audit.report.data.results import Results
+from mia_audit.report.data.spec import parse_spec
+from mia_audit.report.figures.private_studies import of_protocol
+from mia_audit.reproduction.papers import printed_rows
+
+if TYPE_CHECKING:
+    from mia_audit.report.data.private import Studied
+
+
+@dataclass(frozen=True)
+class StandIn:
+    """What stands in for a paper's data set: the data set and black box of a config; no config where there is none."""
+
+    dataset: str = ""
+    black_box: str = ""
+    config: str = ""
+    why: str = ""
+    """Why there is no config."""
+
+    @property
+    def command(self) -> str:
+        """The command that measures it, or the reason why there is none."""
+        return f"snakemake --cores all --configfile {self.config}" if self.config else self.why
+
+
+NO_TEXT = "none: the reviews are not here, and no other text stands in for them"
+
+STAND_INS: Mapping[str, StandIn] = {
+    "Face": StandIn("digits", "forest", "config/patel2020/digits.yaml"),
+    "ACS13": StandIn("clusters", "forest", "config/patel2020/table.yaml"),
+    "ACS13 overfitted": StandIn("clusters", "forest-overfitted", "config/patel2020/table.yaml"),
+    "Face models": StandIn("digits", "", "config/patel2020/models.yaml"),
+    "Text": StandIn(why=NO_TEXT),
+    "Text models": StandIn(why=NO_TEXT),
+}
+"""What is studied here in the place of the data sets of Patel et al. 2020, which cannot be had."""
+
+
+@dataclass(frozen=True)
+class PrintedNumber:
+    """A number of the paper: its table (`text`: none), the place, what it is of, and the variance that stands beside it."""
+
+    table: str
+    where: str
+    dataset: str
+    quantity: str
+    epsilon: str
+    mean: float
+    variance: float | None
+
+
+def printed_numbers(name: str) -> list[PrintedNumber]:
+    """Return the printed numbers of a paper of private explanations."""
+    return [
+        PrintedNumber(
+            **{part: row[part] for part in ("table", "where", "dataset", "quantity", "epsilon")},
+            mean=float(row["mean"]),
+            variance=float(row["variance"]) if row["variance"] else None,
+        )
+        for row in printed_rows(name)
+    ]
+
+
+def finished_study(root: Path) -> Results:
+    """Open the results of a finished audit that has a study; UserError where they are none."""
+    sources = read_provenance(root)
+    config = sources.get("config")
+    if not isinstance(config, dict) or not config.get("private_explanations"):
+        raise UserError(f"{root / PROVENANCE}: no study of private explanations; expected results of config/patel2020")
+    audit = check_audit(config, str(root / PROVENANCE))
+    return Results(root, parse_spec(ReportSpec.with_studies(audit).model_dump(mode="json")))
+
+
+class Studies:
+    """Black boxes of finished studies by what the paper calls their data sets."""
+
+    def __init__(self, audits: Sequence[Results]) -> None:
+        self.audits = audits
+
+    def results(self, dataset: str) -> Results | None:
+        """Return the audit that has the stand-in of one of the paper's data sets; None where none does."""
+        return next((results for results in reversed(self.audits) if self._own(results, STAND_INS[dataset])), None)
+
+    def boxes(self, dataset: str) -> list[Studied]:
+        """Return the stand-in's black box, or its models; empty where it was not studied."""
+        results = self.results(dataset)
+        return self._own(results, STAND_INS[dataset]) if results is not None else []
+
+    def number(self, printed: PrintedNumber) -> dict[str, Estimate]:
+        """Return what was measured of a printed number: `alike` by the published noise, `exact` by exactly calibrated noise."""
+        measure = QUANTITIES.get(printed.quantity)
+        results, boxes = self.results(printed.dataset), self.boxes(printed.dataset)
+        if printed.quantity == "test_accuracy" and results is not None:
+            return _accuracy(results, boxes, printed.epsilon)
+        return measure(boxes[0], printed.epsilon) if measure and boxes else {}
+
+    @staticmethod
+    def _own(results: Results, stand_in: StandIn) -> list[Studied]:
+        mine = [one for one in results.studied if one.dataset == stand_in.dataset]
+        if stand_in.black_box:
+            return [one for one in mine if one.name == stand_in.black_box]
+        return [one for one in mine if one.setting is not None]
+
+
+def _loss(one: Studied, epsilon: str) -> dict[str, Estimate]:
+    known = one.losses()
+    named = {"alike": ("sigma", float(epsilon)), "exact": ("", float(epsilon))}
+    return {name: known[key] for name, key in named.items() if key in known}
+
+
+def _steps(protocol: str) -> Callable[[Studied, str], dict[str, Estimate]]:
+    return lambda one, epsilon: {"exact": one.mean(of_protocol(protocol), "steps")}
+
+
+def _least_steps(one: Studied, epsilon: str) -> dict[str, Estimate]:
+    """Of queries with a start of their own: the fewest steps, which the noise asks for."""
+    started = [again.protocol("adaptive").filter(source="warm-start")["steps"] for again in one.repetitions]
+    return {"exact": estimate([float(np.min(steps.to_numpy())) for steps in started], one.confidence)}
+
+
+def _all_steps(one: Studied, epsilon: str) -> dict[str, Estimate]:
+    rows = [again.protocol("adaptive")["steps"].to_numpy() for again in one.repetitions]
+    return {"exact": estimate([float((steps == one.study["steps"]).mean()) for steps in rows], one.confidence)}
+
+
+def _accuracy(results: Results, boxes: Sequence[Studied], epsilon: str) -> dict[str, Estimate]:
+    """The test accuracy of the audit's models at one ε, all of them."""
+    for index, setting in enumerate(results.spec.settings):
+        if setting.epsilon == epsilon and setting.dataset == boxes[0].dataset and setting.trained:
+            trained = results.training[index]
+            values = pl.Series(dtype=pl.Float64) if trained is None else trained["test_accuracy"].drop_nulls()
+            return {"exact": estimate(values.to_numpy(), results.spec.confidence)} if len(values) else {}
+    return {}
+
+
+QUANTITIES: Mapping[str, Callable[[Studied, str], dict[str, Estimate]]] = {
+    "loss": _loss,
+    "steps_adaptive": _steps("adaptive"),
+    "steps_enhanced": _steps("enhanced"),
+    "least_steps": _least_steps,
+    "share_of_all_steps": _all_steps,
+    "share_of_all_steps_overfitted_region": _all_steps,
+}
+"""What is measured of a printed number of this name; of others nothing is."""
