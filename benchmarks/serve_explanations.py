@@ -111,7 +111,8 @@ async def timed(
     seconds, busy = time.perf_counter() - started, sum(process.cpu_times()[:2]) - before
     middle, late = np.quantile(waited, [0.5, 0.99]) * 1000
     return (
-        f"{len(waited) / seconds:7.0f} a second ({len(waited)} in {seconds:.1f} s), CPU {1000 * busy / len(waited):5.2f} ms each,"
+        f"{len(waited) / seconds:7.0f} a second ({len(waited)} in {seconds:.1f} s), CPU {1000 * busy / len(waited):5.2f} ms each"
+        f" ({len(waited) / busy:.0f} a second of a whole core),"
         f" waiting {middle:.0f} ms (median), {late:.0f} ms (99 %)"
     )
 

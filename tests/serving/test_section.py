@@ -1,3 +1,6 @@
+import re
+from pathlib import Path
+
 import pytest
 import yaml
 
@@ -37,3 +40,13 @@ def test_a_mistake_is_one_line_that_names_the_key(files, changes, words):
 def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(UserError, match="no such file; a service is one YAML file"):
         read_served(tmp_path / "nothing.yaml")
+
+
+def test_the_example_of_the_documentation_is_a_service(tmp_path):
+    page = (Path(__file__).parents[2] / "docs" / "private_explanations.md").read_text(encoding="utf-8")
+    (example,) = [text for text in re.findall(r"```yaml\n(.*?)```", page, re.DOTALL) if "callers:" in text]
+    (tmp_path / "service.yaml").write_text(example)
+    assert read_served(tmp_path / "service.yaml").callers == {"alice": 0.5, "bob": 1.0}
+    other = re.sub("(?m)^black_box", "# black_box", example).replace("# model", "model").replace("# arch", "arch")
+    (tmp_path / "service.yaml").write_text(other)
+    assert read_served(tmp_path / "service.yaml").model == "results/release-model"

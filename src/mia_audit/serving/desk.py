@@ -147,8 +147,9 @@ class Desk:
             raise Refused(503, "the ledger takes no more: nothing is answered until the service is started again")
 
     def left(self, caller: str) -> dict[str, Any]:
-        """Return what is spent and left of the total and of a caller's own budget."""
+        """Return what is spent and left of the total and of a caller's own budget; Refused where that may not be in the ledger."""
         history, terms = self.explainer.ledger.history, self.explainer.terms
+        self._checked(self.explainer.ledger.refuse_closed, caller)  # after the history is read, as when it answers
         account = self.accounts[caller]
 
         def part(budget: float, limit: float, spent: float) -> dict[str, Any]:
