@@ -69,6 +69,7 @@ def every_spec(of: Audit) -> list[specs.Spec]:
         specs.ExplanationSignalsSpec.of(of, names[0], "forest", "1"),
         report_specs.ReportSpec.of(of),
         report_specs.ReportSpec.with_studies(of),
+        report_specs.PaperSpec.of(of),
     ]
 
 

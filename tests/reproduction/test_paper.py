@@ -6,6 +6,7 @@ from contextlib import redirect_stdout
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import polars as pl
@@ -15,9 +16,11 @@ import pytest
 from mia_audit.cli import main
 from mia_audit.config import expand
 from mia_audit.config.load import load_audit
+from mia_audit.config.report_specs import PaperSpec
 from mia_audit.config.schema import Audit
 from mia_audit.evaluation.authors_read_out import authors_read_out
 from mia_audit.report.data.finished import finished
+from mia_audit.report.section import Report
 from mia_audit.reproduction.measured import Measured, difference
 from mia_audit.reproduction.papers import PAPERS, Key, paper, printed_cells
 from mia_audit.storage import write_json, write_table
@@ -179,6 +182,18 @@ def test_the_difference_counts_both_spreads_and_the_models_that_targets_share() 
     assert math.isnan(difference(values, replace(cell, mean=None))[0])
     gap, low, high = difference(values, replace(cell, sd=None))
     assert gap == pytest.approx(0.5 - cell.mean) and math.isnan(low) and math.isnan(high)
+
+
+def test_a_specification_names_the_paper_as_well(audit: Path, tmp_path: Path) -> None:
+    spec = PaperSpec(paper="harder2020").write(tmp_path)
+    assert main(["paper", str(audit), "--spec", str(spec), "--out", str(tmp_path / "out")]) == 0
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"table_text.csv", "table_text.tex"}
+    assert get_args(Report.model_fields["paper"].annotation) == ("", *PAPERS)
+
+
+def test_results_have_to_be_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["paper", "huang2024", "--out", str(tmp_path / "out")]) == 2
+    assert "expected the folders of finished audits" in capsys.readouterr().err
 
 
 def test_an_unknown_paper_is_refused(audit: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

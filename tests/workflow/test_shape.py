@@ -46,6 +46,12 @@ def test_canaries_are_drawn_once_and_trained_on_once_a_setting(workflow: Any, ti
     assert workflow.planned() == before | {"canary_draw": 1, "canary_bounds": 2}
 
 
+def test_a_paper_that_is_named_is_one_more_job(workflow: Any, tiny: dict[str, Any]) -> None:
+    before = workflow.planned()
+    workflow.configure(tiny | {"report": {"paper": "huang2024"}})
+    assert workflow.planned() == before | {"paper": 1}
+
+
 def test_an_architecture_is_explained_by_what_applies_to_it(workflow: Any, tiny: dict[str, Any]) -> None:
     tiny["architectures"]["llm"] = {"model": "locally-linear-maps", "sweep": {"maps": [1, 3]}}
     tiny["architectures"]["vit"]["mechanisms"] = {"none": {}}

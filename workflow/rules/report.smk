@@ -167,11 +167,33 @@ rule report:
         "mia-audit report --results {params.results} --spec {params.spec} --out {output.page} --usage {params.usage} >{log} 2>&1"
 
 
+rule paper:
+    input:
+        "<results>/provenance.json",
+        files_of(SETTINGS, "metrics.parquet", "scores.parquet", "signals.parquet"),
+        files_of(TRAINED, "training.parquet"),
+        ANSWERS,
+    output:
+        directory("<results>/paper"),
+    log:
+        "<results>/logs/paper.log",
+    conda:
+        "../../envs/environment.yaml"
+    resources:
+        mem_mb=lambda w, attempt: attempt * requests.report_memory(AUDIT),
+    params:
+        spec=lambda w: spec(report_specs.PaperSpec.of),
+        results=subpath(output[0], parent=True),
+    shell:
+        "mia-audit paper {params.results} --spec {params.spec} --out {output} >{log} 2>&1"
+
+
 FINISHED = [
     "<results>/report.html",
     "<results>/provenance.json",
     *PRIVATE,
     *CANARIES,
+    *(["<results>/paper"] if AUDIT.report.paper else []),
 ]
 if SETTINGS:  # without: a study of private explanations alone
     FINISHED += [

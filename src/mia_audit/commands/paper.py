@@ -1,8 +1,12 @@
 """`mia-audit paper`: write a paper's tables and figures, its printed numbers beside those of finished audits."""
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from mia_audit.config.report_specs import PaperSpec
+from mia_audit.errors import UserError
 
 if TYPE_CHECKING:
     from mia_audit.reproduction.papers import Paper
@@ -10,8 +14,11 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
-    parser.add_argument("paper", help="the paper: huang2024, harder2020, fadp or patel2020")
-    parser.add_argument("results", nargs="+", type=Path, help="folders of finished audits' results")
+    parser.add_argument("paper", help="the paper: huang2024, harder2020, fadp or patel2020; with --spec, left out")
+    parser.add_argument("results", nargs="*", type=Path, help="folders of finished audits' results")
+    parser.add_argument(
+        "--spec", type=Path, metavar="FILE", help="the paper, as a JSON file with the key paper, instead of its name"
+    )
     parser.add_argument("--out", required=True, type=Path, help="folder for the tables and figures")
 
 
@@ -28,12 +35,17 @@ def run(options: argparse.Namespace) -> None:
     from mia_audit.sanitise import csv
     from mia_audit.storage import write_text
 
-    chosen = paper(options.paper)
+    asked, folders = options.paper, options.results
+    if options.spec:
+        asked, folders = PaperSpec.read(options.spec).paper, [Path(options.paper), *folders]
+    chosen = paper(asked)
+    if not folders:
+        raise UserError("results: missing; expected the folders of finished audits, such as results/NAME")
     if chosen.studies:
-        _write_studies(options, chosen)
+        _write_studies(asked, chosen, folders, options.out)
         return
-    printed = printed_cells(options.paper)
-    measured = Measured([finished(folder) for folder in options.results])
+    printed = printed_cells(asked)
+    measured = Measured([finished(folder) for folder in folders])
     cells, missing = rows(chosen, printed, measured), set()
     for name, shape in chosen.shapes.items():
         own = [row for row in cells if row.printed.table == name]
@@ -43,7 +55,7 @@ def run(options: argparse.Namespace) -> None:
         missing |= {row.command for row in own if not len(row.found.alike) and row.printed.mean is not None}
         print(f"Table {name}: {filled} of {len(own)} cells. {shape.title}.")
     if chosen.tests:
-        tests = paper_tests.frame(chosen, paper_tests.printed_tests(options.paper), measured)
+        tests = paper_tests.frame(chosen, paper_tests.printed_tests(asked), measured)
         write_text(options.out / f"table_{chosen.tests}.csv", csv(tests))
         write_text(options.out / f"table_{chosen.tests}.tex", latex(paper_tests.layout(tests)))
         filled = len(tests) - tests["targets"].null_count()
@@ -60,7 +72,7 @@ def run(options: argparse.Namespace) -> None:
         print(f"missing: {line}")
 
 
-def _write_studies(options: argparse.Namespace, chosen: "Paper") -> None:
+def _write_studies(asked: str, chosen: "Paper", folders: Sequence[Path], out: Path) -> None:
     """Write the tables and figures of a paper of private explanations from finished studies."""
     from mia_audit.report.figures.style import paper_style, save
     from mia_audit.report.tables.layout import latex
@@ -70,20 +82,20 @@ def _write_studies(options: argparse.Namespace, chosen: "Paper") -> None:
     from mia_audit.sanitise import csv
     from mia_audit.storage import write_text
 
-    printed = printed_numbers(options.paper)
-    studies, missing = Studies([finished_study(folder) for folder in options.results]), set()
+    printed = printed_numbers(asked)
+    studies, missing = Studies([finished_study(folder) for folder in folders]), set()
     for name, title in chosen.studies.items():
         own = [number for number in printed if number.table == name]
         table = frame(own, studies)
-        write_text(options.out / f"table_{name}.csv", csv(table))
-        write_text(options.out / f"table_{name}.tex", latex(layout(title, own, studies)))
+        write_text(out / f"table_{name}.csv", csv(table))
+        write_text(out / f"table_{name}.tex", latex(layout(title, own, studies)))
         missing |= {command for command in table["command"] if command}
         print(f"Table {name}: {(table['command'] == '').sum()} of {len(own)} cells. {title}.")
     with paper_style():
         for name, draw in figures(studies).items():
             figure = draw()
             if figure is not None:
-                save(figure, options.out, f"figure_{name}", CAPTION)
+                save(figure, out, f"figure_{name}", CAPTION)
             print(f"Figure {name}: {'drawn' if figure is not None else 'no results for any panel'}.")
     for name, where in chosen.elsewhere.items():
         print(f"{name}: {where}.")

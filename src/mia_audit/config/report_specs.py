@@ -255,6 +255,17 @@ class ReportSpec(Spec):
         return cls.of(audit).model_copy(update=update)
 
 
+class PaperSpec(Spec):
+    """A paper's tables and figures, its printed numbers beside an audit's."""
+
+    paper: str
+
+    @classmethod
+    def of(cls, audit: Audit) -> Self:
+        """Specify the paper that an audit names."""
+        return cls(paper=audit.report.paper)
+
+
 def config_hash(audit: Audit) -> str:
     """Return the SHA-256 of the resolved config without `compute`, which no result depends on."""
     values = audit.model_dump(mode="json", exclude={"compute"})

@@ -50,3 +50,5 @@ class Report(Section):
     """`false`: no record is shown, neither the most exposed ones nor maps of their explanations, so that the page can be handed on."""
     policy: FilePath = ""
     """Policy that the report holds the audit to, as `mia-audit gate` does: a YAML file, relative to where the audit is started."""
+    paper: Literal["", "huang2024", "harder2020", "fadp", "patel2020"] = ""
+    """A paper whose tables and figures are written to `paper/`, its printed numbers beside the audit's, as by `mia-audit paper`."""
