@@ -113,6 +113,16 @@ def test_the_steps_stand_beside_the_printed_means(written: tuple[Path, list[str]
     assert "printed 121" in drawn and "printed 43" in drawn and "none: the reviews are not here" in drawn
 
 
+def test_panels_name_what_they_are_of(written: tuple[Path, list[str]]) -> None:
+    folder, _ = written
+    for number, words in (
+        ("6", ("dp-sgd ε = 0.5", "class 1")),
+        ("8", ("(here digits), no DP", "(here digits), dp-sgd ε = 10")),
+    ):
+        drawn = (folder / f"figure_{number}.svg").read_text()
+        assert all(word in drawn for word in words), number
+
+
 def test_every_printed_number_has_a_name_and_a_stand_in_or_a_reason() -> None:
     numbers = printed_numbers("patel2020")
     assert len(numbers) == 26 and {number.dataset for number in numbers} <= STAND_INS.keys()

@@ -51,7 +51,11 @@ def figures(studies: Studies) -> Mapping[str, Callable[[], Figure | None]]:
         "7": lambda: _panels(
             studies, [("Face models", "Dist", _by_model("distance")), ("Face models", "loss", _by_model("excess_loss"))]
         ),
-        "8": lambda: _panels(studies, [("Face models", "", _near(place)) for place in range(4)]),
+        "8": lambda: _panels(
+            studies,
+            [("Face models", one.training, _near(place)) for place, one in enumerate(studies.boxes("Face models"))]
+            or [("Face models", "", _near(0))],
+        ),
         "9": lambda: _panels(studies, [("ACS13", "density", _densities), ("ACS13", "overfitting", _overfitting)]),
     }
 
@@ -74,7 +78,7 @@ def _panels(studies: Studies, panels: Sequence[Panel]) -> Figure | None:
         if studies.boxes(dataset):
             draw(axes, studies, dataset)
             stand_in = STAND_INS[dataset].dataset
-            axes.set_title(axes.get_title() or f"{dataset} (here {stand_in}), {title}")
+            axes.set_title(f"{dataset} (here {stand_in}), {title}")
             drawn = True
         else:
             axes.set_axis_off()
@@ -134,13 +138,8 @@ def _by_model(column: str) -> Callable[[Axes, Studies, str], None]:
 
 def _near(place: int) -> Callable[[Axes, Studies, str], None]:
     def draw(axes: Axes, studies: Studies, dataset: str) -> None:
-        boxes = studies.boxes(dataset)
-        if place >= len(boxes):
-            axes.set_axis_off()
-            return
-        draw_misclassified(axes, boxes[place])
+        draw_misclassified(axes, studies.boxes(dataset)[place])
         axes.set(xlabel="misclassification around the query", ylabel="approximation loss")
-        axes.set_title(boxes[place].training)
 
     return draw
 

@@ -85,18 +85,17 @@ def draw_models(results: Results, dataset: str) -> Figure:
     drawn = np.argsort(~wrong, kind="stable")[: mine[0].study["pictures"]]
     figure = Figure(figsize=(1.0 * (len(mine) + 1), 0.95 * len(drawn) + 0.3), layout="constrained")
     panels = figure.subplots(len(drawn), len(mine) + 1, squeeze=False)
-    for line, number in zip(panels, drawn, strict=True):
+    for place, (line, number) in enumerate(zip(panels, drawn, strict=True)):
         image = stored.data[asked[number]]
         line[0].imshow(image.transpose(1, 2, 0).squeeze(), cmap="gray")
         line[0].set_title(f"a {stored.labels[asked[number]]}", fontsize=6)
-        for axes, own in zip(line[1:], answers, strict=True):
+        for axes, one, own in zip(line[1:], mine, answers, strict=True):
             explanation = np.asarray(own["explanation"][int(number)], dtype=float).reshape(image.shape)
             axes.imshow(attribution_pixels(explanation, attribution_scale([explanation])))
-            axes.set_title(f"class {own['class'][int(number)]}", fontsize=6)
+            training = "" if place else f"{one.training}\n"
+            axes.set_title(f"{training}class {own['class'][int(number)]}", fontsize=6)
         for axes in line:
             axes.set_axis_off()
-    for axes, one in zip(panels[0][1:], mine, strict=True):
-        axes.set_title(f"{one.training}\n{axes.get_title()}", fontsize=6)
     return figure
 
 
