@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from mia_audit.models import build
-from mia_audit.privacy.catalogue import Job, Mechanism, mechanisms
+from mia_audit.privacy.catalogue import Job, Mechanism, PerRecord, mechanisms
 from mia_audit.privacy.noise import Stream
 from mia_audit.training.section import Training
 from mia_audit.training.trainable import PARTS
@@ -43,12 +43,13 @@ MODELS: dict[str, tuple[str, dict[str, Any], tuple[int, ...], int]] = {
 Step = Callable[[Tensor, Tensor], None]
 
 
-def ours(mechanism: str, part: str = "all") -> Callable[[nn.Module, int], Step]:
-    """A step of this project's loop, training all parameters or a part of them."""
+def ours(mechanism: str, part: str = "all", way: PerRecord | None = None) -> Callable[[nn.Module, int], Step]:
+    """A step of this project's loop, training all parameters or a part of them, with per-record gradients taken in a way."""
 
     def make(model: nn.Module, batch: int) -> Step:
         PARTS[part](model)
-        job = Job(model, 50 * batch, 8.0 if mechanism == "dp-sgd" else math.inf, Training(batch=batch), 64, b"step")
+        training = Training(batch=batch, per_record=way)
+        job = Job(model, 50 * batch, 8.0 if mechanism == "dp-sgd" else math.inf, training, 64, b"step")
         options = {"clipping": "flat", "accountant": "rdp"} if mechanism == "dp-sgd" else {}
         section = Mechanism(mechanism=mechanism, **options)
         protection = mechanisms[mechanism](section, job)
@@ -93,6 +94,7 @@ def opacus(mode: str) -> Callable[[nn.Module, int], Step]:
 SIDES: dict[str, Callable[[nn.Module, int], Step]] = {
     "none": ours("none"),
     "dp-sgd": ours("dp-sgd"),
+    "dp-sgd, book-keeping": ours("dp-sgd", way="book-keeping"),
     "dp-sgd, head": ours("dp-sgd", "head"),
     "dp-sgd, bias": ours("dp-sgd", "bias"),
     "opacus hooks": opacus("hooks"),
@@ -121,7 +123,7 @@ def noise_for(name: str, side: str) -> Callable[[], None] | None:
         return None
     architecture, parameters, shape, _ = MODELS[name]
     model = build(architecture, parameters, shape, CLASSES, 0)
-    PARTS[side.partition(", ")[2] or "all"](model)
+    PARTS[part if (part := side.partition(", ")[2]) in PARTS else "all"](model)
     total = torch.zeros(sum(p.numel() for p in model.parameters() if p.requires_grad), dtype=torch.float64)
     stream = Stream(b"step", "noise")
 
@@ -155,7 +157,11 @@ def memory(name: str, side: str) -> str:
     """Say what a side adds at the model's batch, and for the private side at sixteen times the batch."""
     batch = MODELS[name][3]
     text = f"{added_memory(name, side, batch, 2):7.0f} MB"
-    return text + (f", {added_memory(name, side, 16 * batch, 1):.0f} MB at 16×" if side == "dp-sgd" else "")
+    return text + (
+        f", {added_memory(name, side, 16 * batch, 1):.0f} MB at 16×"
+        if side in ("dp-sgd", "dp-sgd, book-keeping")
+        else ""
+    )
 
 
 def seconds(call: Callable[[], None]) -> float:
@@ -175,7 +181,7 @@ def measure(name: str, sides: list[str], repeats: int, added: dict[str, str]) ->
             step()
             steps[side] = step
         except Exception as error:  # what a library cannot train is part of the answer
-            print(f"{name:<19}{side:<18}cannot: {str(error).splitlines()[0][:90]}", flush=True)
+            print(f"{name:<19}{side:<22}cannot: {str(error).splitlines()[0][:90]}", flush=True)
     noises = {side: noise for side in steps if (noise := noise_for(name, side))}
     times: dict[str, list[float]] = {side: [] for side in steps}
     shares: dict[str, list[float]] = {side: [] for side in noises}
@@ -188,7 +194,7 @@ def measure(name: str, sides: list[str], repeats: int, added: dict[str, str]) ->
         ratio = statistics.median(a / b for a, b in zip(mine, times["none"], strict=True))
         share = f"{statistics.median(shares[side]):8.1%} noise" if side in shares else ""
         print(
-            f"{name:<19}{side:<18}{1000 * statistics.median(mine):8.1f} ms{ratio:8.2f}×{added[side]}{share}", flush=True
+            f"{name:<19}{side:<22}{1000 * statistics.median(mine):8.1f} ms{ratio:8.2f}×{added[side]}{share}", flush=True
         )
 
 

@@ -140,12 +140,14 @@ def model_named(
 
 
 @pytest.mark.parametrize(
-    ("name", "precision"),
-    [(name, "float32") for name in ("vit", "beit", "mlp", "cnn", "maps", "maps-projected")]
-    + [(name, "bf16") for name in ("vit", "beit", "mlp", "cnn", "maps", "maps-projected")],
+    ("name", "precision", "way"),
+    [(name, "float32", "vmap") for name in ("vit", "beit", "mlp", "cnn", "maps", "maps-projected")]
+    + [(name, "bf16", "vmap") for name in ("vit", "beit", "mlp", "cnn", "maps", "maps-projected")]
+    + [pytest.param(name, "float32", "book-keeping", marks=pytest.mark.slow) for name in ("vit", "mlp", "cnn")]
+    + [pytest.param("vit", "bf16", "book-keeping", marks=pytest.mark.slow)],
 )
 def test_one_record_moves_the_sum_by_no_more_than_the_sensitivity(
-    models: Mapping[str, Callable[[], tuple[nn.Module, tuple[int, ...]]]], name: str, precision: Any
+    models: Mapping[str, Callable[[], tuple[nn.Module, tuple[int, ...]]]], name: str, precision: Any, way: Any
 ) -> None:
     """With bf16 in the closed form of locally linear maps, it moved the sum by up to 1.7 C."""
     model, shape = model_named(name, models)
@@ -158,7 +160,7 @@ def test_one_record_moves_the_sum_by_no_more_than_the_sensitivity(
             inputs = scale * torch.randn(count, *shape, generator=generator)
             labels = torch.randint(3, (count,), generator=generator)
             for clipping in (flat(1e-3), automatic(1.0)):
-                clipped_sum = ClippedSum(model, clipping, micro_batch)
+                clipped_sum = ClippedSum(model, clipping, micro_batch, way)
                 whole, _ = clipped_sum(inputs, labels)
                 for gone in {0, count // 2, count - 1}:
                     kept = torch.arange(count) != gone
@@ -173,3 +175,21 @@ def test_dropout_is_drawn_for_every_record_apart() -> None:
         torch.manual_seed(0)
         gradients, _ = per_record_gradients(model)(same, torch.zeros(2, dtype=torch.long))
     assert not torch.equal(gradients["0.weight"][0], gradients["0.weight"][1])
+
+
+@pytest.mark.parametrize("clipping", [automatic(1.0), flat(0.3)], ids=lambda clipping: clipping.name)
+def test_book_keeping_sums_what_vmap_sums(mlp: nn.Module, clipping: Clipping) -> None:
+    """Over micro-batches, with persons, with scaled norms, with records that are not finite, and of nothing."""
+    inputs, labels = records_for((5,), 23)
+    inputs[4] = float("inf")
+    persons = torch.arange(23) // 2
+    scales = torch.rand(sum(value.numel() for value in mlp.parameters()), generator=torch.Generator().manual_seed(0))
+    by_vmap, by_book = (ClippedSum(mlp, clipping, 9, way) for way in ("vmap", "book-keeping"))  # type: ignore[arg-type]
+    for scaled in (False, True):
+        if scaled:
+            by_vmap.scale_norms(scales), by_book.scale_norms(scales)
+        for records, truth, *rest in ((inputs, labels), (inputs[:3], labels[:3]), (inputs, labels, persons)):
+            expected, found = by_vmap(records, truth, *rest), by_book(records, truth, *rest)
+            assert (found[0] - expected[0]).norm() <= 1e-6 * expected[0].norm()
+            assert found[1].item() == pytest.approx(expected[1].item(), rel=1e-6)
+    assert by_book(inputs[:0], labels[:0])[0].count_nonzero() == 0

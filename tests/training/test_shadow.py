@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from mia_audit.models import describe
+from mia_audit.models import construct, describe
 from mia_audit.privacy.catalogue import Mechanism
 from mia_audit.training.section import Training
 from mia_audit.training.shadow import Recipe, _terms, start, train_shadow
@@ -27,6 +27,10 @@ def test_noise_depends_on_what_defines_a_training_alone() -> None:
     heavier = architecture | {"activation_bytes": 10**6, "stored_bytes": 10**6}
     assert torch.equal(weights(replace(recipe, architecture=heavier)), taken)
     assert torch.equal(weights(replace(recipe, training=training.model_copy(update={"floor": 0.3}))), taken)
+    book = training.model_copy(update={"per_record": "book-keeping"})
+    stated = _terms(recipe, construct(architecture, 0))["training"]
+    assert "per_record" not in stated  # trainings before the key have none
+    assert not torch.equal(weights(replace(recipe, training=book)), taken)
     slower = training.model_copy(update={"learning_rate": 0.01})
     assert not torch.equal(weights(replace(recipe, training=slower)), taken)
 

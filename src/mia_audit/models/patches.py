@@ -31,15 +31,31 @@ def patches(
     groups: int = 1,
 ) -> Tensor:
     """Return a convolution; where its strides equal the sides of its kernel, it is computed as a linear map of patches."""
+    pieces = cut(images, weight, stride, padding, dilation, groups)
+    if pieces is None:
+        return F.conv2d(images, weight, bias, stride, padding, dilation, groups)
+    return F.linear(pieces, weight.flatten(1), bias).permute(0, 3, 1, 2)
+
+
+def cut(
+    images: Tensor,
+    weight: Tensor,
+    stride: int | Sequence[int] = 1,
+    padding: str | int | Sequence[int] = 0,
+    dilation: int | Sequence[int] = 1,
+    groups: int = 1,
+) -> Tensor | None:
+    """Return the patches [n, rows, columns, C · h · w] that a convolution cuts images into; None where it does not."""
     high, wide = weight.shape[2:]
     whole = images.ndim == 4 and images.shape[2] % high == 0 and images.shape[3] % wide == 0
-    apart = _pair(stride) == (high, wide) and _pair(dilation) == (1, 1) and groups == 1
-    if not (whole and apart and padding not in ("same", "valid") and _pair(padding) == (0, 0)):
-        return F.conv2d(images, weight, bias, stride, padding, dilation, groups)
+    apart = pair(stride) == (high, wide) and pair(dilation) == (1, 1) and groups == 1
+    if not (whole and apart and padding not in ("same", "valid") and pair(padding) == (0, 0)):
+        return None
     count, channels, height, width = images.shape
-    cut = images.reshape(count, channels, height // high, high, width // wide, wide).permute(0, 2, 4, 1, 3, 5)
-    return F.linear(cut.flatten(3), weight.flatten(1), bias).permute(0, 3, 1, 2)
+    pieces = images.reshape(count, channels, height // high, high, width // wide, wide).permute(0, 2, 4, 1, 3, 5)
+    return pieces.flatten(3)
 
 
-def _pair(value: Any) -> tuple[Any, ...]:
+def pair(value: Any) -> tuple[Any, ...]:
+    """Return what an argument of a convolution says of both sides."""
     return (value, value) if isinstance(value, int) else tuple(value)

@@ -41,7 +41,7 @@ class Measured:
         self._last: tuple[str, nn.Module, list[bool]] | None = None
 
     def step(self, architecture: Mapping[str, Any], mechanism: Mechanism, training: Training) -> Linear:
-        terms = training.model_dump(include={"batch", "optimizer", "trainable", "precision"})
+        terms = training.model_dump(include={"batch", "optimizer", "trainable", "precision", "per_record"})
         key = ["step", _compute_of(architecture), mechanism.model_dump(exclude={"delta"}), terms]
         return self._once(key, lambda: self._step(architecture, mechanism, training))
 

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from mia_audit.models import Inputs
     from mia_audit.privacy.masks import Masks
 
+PerRecord = Literal["vmap", "book-keeping", "auto"]
+"""How per-record gradients are computed: see `mia_audit.privacy.per_record.ClippedSum`."""
+
 HELD = {"cpu": 2**27, "cuda": 2**32}
 """Bytes of per-record gradients held at once: on a CPU, more than this leaves the caches and costs time."""
 
@@ -49,6 +52,10 @@ class Steps(Protocol):
     @property
     def batch(self) -> int:
         """Expected records per step."""
+
+    @property
+    def per_record(self) -> PerRecord | None:
+        """How per-record gradients are computed, `vmap` where it is not said."""
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """Exact per-record gradients of every trainable parameter, and their clipped sum in bounded memory."""
 
 import math
+import sys
 from collections.abc import Callable, Sequence
 from typing import Protocol, runtime_checkable
 
@@ -10,16 +11,15 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.func import functional_call, grad_and_value, vmap
 
-from mia_audit.privacy.catalogue import HELD
+from mia_audit.errors import UserError
+from mia_audit.privacy.book_keeping.check import checked_pass
+from mia_audit.privacy.book_keeping.engine import BookKeeping
+from mia_audit.privacy.book_keeping.trace import NotCovered
+from mia_audit.privacy.catalogue import HELD, PerRecord
 from mia_audit.privacy.clipping import Clipping
+from mia_audit.privacy.float64_sums import add_weighted, squared_norms
 from mia_audit.privacy.vmap_compat import Batchable
 from mia_audit.runtime.memory import AdaptiveBatchSize
-
-DOUBLED = {"cpu": 2**18, "cuda": 2**26}
-"""Numbers of per-record gradients that are converted to float64 at once."""
-
-RUN = 512
-"""Numbers whose squares are summed in float32 before float64: a norm is then right to 5e-7."""
 
 LEAST = 8
 """Records that a pass takes at least. Products of fewer rows take other kernels, which round differently: with so many, the
@@ -65,27 +65,12 @@ def add_clipped(
     (float32 within a `RUN`). A record whose gradient (or loss, where it is given) is not finite adds nothing.
     """
     rows = [value.flatten(1) for value in gradients.values()]
-    squares = map(_scaled_squares, rows, scales) if scales else map(_squares, rows)
+    squares = map(squared_norms, rows, scales) if scales else map(squared_norms, rows)
     factors = bounded_factors(clipping, torch.stack(list(squares)).sum(dim=0).sqrt(), losses)
     if not (kept := factors > 0).all():  # 0 times infinity is not 0
         rows, factors = [row[kept] for row in rows], factors[kept]
     for piece, row in zip(torch.split(total, [row.shape[1] for row in rows]), rows, strict=True):
-        width = max(1, DOUBLED.get(row.device.type, DOUBLED["cpu"]) // max(1, len(row)))
-        for start in range(0, row.shape[1], width):
-            part = slice(start, start + width)
-            piece[part].addmv_(row[:, part].double().t(), factors)
-
-
-def _squares(row: Float[Tensor, "b p"]) -> Float[Tensor, " b"]:
-    """Return the squared norm of every row, float64."""
-    runs = row.shape[1] // RUN * RUN
-    parts = [row[:, runs:]] + ([row[:, :runs].reshape(len(row), -1, RUN)] if runs else [])
-    norms = [torch.linalg.vector_norm(part, dim=-1).double().reshape(len(row), -1) for part in parts]
-    return torch.cat(norms, dim=1).square().sum(dim=1)
-
-
-def _scaled_squares(row: Float[Tensor, "b p"], scale: Float[Tensor, " s"]) -> Float[Tensor, " b"]:
-    return _squares(row) * scale.double().square() if len(scale) == 1 else _squares(row * scale)
+        add_weighted(row, factors, piece)
 
 
 def bounded_factors(
@@ -129,10 +114,15 @@ class ClippedSum:
     """The sum of a batch's clipped per-record gradients, accumulated over micro-batches.
 
     A micro-batch holds at most `micro_batch` records, and at most as many gradients as fit in memory well. A model that
-    knows the sum in closed form is asked for it, where all its parameters are trained.
+    knows the sum in closed form is asked for it, where all its parameters are trained. `way` is `vmap`, `book-keeping`
+    (UserError where it does not cover the model) or `auto`: book-keeping where it covers the model, which is decided by
+    a check on made-up records when the first batch comes.
     """
 
-    def __init__(self, model: nn.Module, clipping: Clipping, micro_batch: int) -> None:
+    def __init__(self, model: nn.Module, clipping: Clipping, micro_batch: int, way: PerRecord = "vmap") -> None:
+        self.model = model
+        self.way = way
+        self.micro_batch = micro_batch
         self.parameters = [value for value in model.parameters() if value.requires_grad]
         self.size = sum(value.numel() for value in self.parameters)
         self.clipping = clipping
@@ -142,6 +132,7 @@ class ClippedSum:
         self._closed = model.clipped_gradients if whole and isinstance(model, ClosedForm) else None
         self._scales: list[Tensor] = []
         self._gradients = per_record_gradients(model)
+        self._book: BookKeeping | None = None
 
     def scale_norms(self, scales: Float[Tensor, " p"]) -> None:
         """Clip by the norm of gradients times these numbers; what is summed stays as it is."""
@@ -157,9 +148,31 @@ class ClippedSum:
         With the `persons` that the records belong to, what is clipped and summed is a vector per person: the mean of the
         gradients of their records.
         """
+        if self.way != "vmap" and self._book is None and self._closed is None and len(labels):
+            self._cover(inputs)
         if persons is None:
             return self.at_once(lambda size: self._summed(inputs, labels, size))
         return self.at_once(lambda size: self._summed_by_person(inputs, labels, persons.to(labels.device), size))
+
+    def _cover(self, inputs: Tensor) -> None:
+        """Set book-keeping up where it covers the model."""
+        try:
+            done = checked_pass(self.model, inputs.shape[1:])
+        except NotCovered as reason:
+            self._uncover(reason)
+            return
+        self._book = BookKeeping(self.parameters, done.events)
+        taken = HELD[inputs.device.type] // (4 * max(1, sum(done.numbers.values())))
+        self.at_once = AdaptiveBatchSize(max(1, min(self.micro_batch, max(taken, LEAST))))
+
+    def _uncover(self, reason: NotCovered) -> None:
+        """Take vmap from now on; a UserError where that is not wanted."""
+        if self.way == "book-keeping":
+            raise UserError(
+                f"training.per_record: book-keeping does not cover this model: {reason}; choose auto or vmap"
+            ) from None
+        print(f"per-record gradients by vmap: book-keeping does not cover this model: {reason}", file=sys.stderr)
+        self.way, self._book = "vmap", None
 
     def _summed_by_person(
         self, inputs: Tensor, labels: Int[Tensor, " b"], persons: Int[Tensor, " b"], size: int
@@ -226,6 +239,15 @@ class ClippedSum:
             sums, losses = self._closed(inputs, labels, lambda norms, losses: self._factors(norms, losses, count))
             total += torch.cat([value.flatten() for value in sums])
             return losses[:count]
+        if self._book is not None:
+            try:
+                done = self._book.run(self.model, inputs, labels, self._scales)
+            except NotCovered as reason:
+                self._uncover(reason)
+            else:
+                norms = self._book.norms(done, self._scales)
+                self._book.add(done, self._factors(norms, done.losses, count), total)
+                return done.losses[:count]
         gradients, losses = self._gradients(inputs, labels)
         gradients, losses = {name: value[:count] for name, value in gradients.items()}, losses[:count]
         add_clipped(gradients, self.clipping, total, self._scales, losses)

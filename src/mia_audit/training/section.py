@@ -2,8 +2,9 @@
 
 from typing import Any, Literal, Self
 
-from pydantic import Field, PositiveInt, model_validator
+from pydantic import Field, PositiveInt, SerializerFunctionWrapHandler, model_serializer, model_validator
 
+from mia_audit.privacy.catalogue import PerRecord
 from mia_audit.sections import Name, Precision, Probability, Section
 
 Floor = Probability | dict[Name, Probability]
@@ -13,6 +14,9 @@ Schedule = Literal["constant", "cosine", "step"]
 
 DECAY: dict[str, Any] = {"decay": 0.8, "decay_epochs": 5}
 """Keys of a training section that belong to schedule step alone, with their defaults (Harder et al. 2020)."""
+
+LATER = ("momentum", "per_record")
+"""Keys that sections are written without where nobody set them."""
 
 
 class Training(Section):
@@ -40,6 +44,8 @@ class Training(Section):
     """Parameters that are trained: all, the classifier alone, or the bias terms alone (BiTFiT); the rest keep their start."""
     precision: Precision | None = None
     """float32 when left out; `tf32` and `bf16` are faster on GPUs, bf16 with the classifier in float32."""
+    per_record: PerRecord | None = None
+    """Per-record gradients of private steps: `vmap` when left out, `book-keeping` (faster), or `auto`: that where it covers the model."""
     floor: Floor | None = None
     """Test accuracy, of all data sets or by data set, below which a job's first model stops the audit; trains nothing again."""
 
@@ -47,6 +53,12 @@ class Training(Section):
     @classmethod
     def _default_decay(cls, values: Any) -> Any:
         return DECAY | values if isinstance(values, dict) and values.get("schedule") == "step" else values
+
+    @model_serializer(mode="wrap")
+    def _without_new_keys(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out keys that trainings before them did not have: all randomness of a training is keyed by its section."""
+        values: dict[str, Any] = handler(self)
+        return {key: value for key, value in values.items() if key not in LATER or value is not None}
 
     @model_validator(mode="after")
     def _decay(self) -> Self:
@@ -99,5 +111,7 @@ class TrainingOverrides(Section):
     """Overrides training.trainable."""
     precision: Precision | None = None
     """Overrides training.precision."""
+    per_record: PerRecord | None = None
+    """Overrides training.per_record."""
     floor: Floor | None = None
     """Overrides training.floor."""

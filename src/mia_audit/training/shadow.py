@@ -127,17 +127,15 @@ def check_batch(training: Training, units: int, persons: bool = False) -> None:
 def _terms(recipe: Recipe, model: nn.Module) -> dict[str, Any]:
     """Return everything that defines a training but its records: what the key of its noise depends on, and nothing else.
 
-    What says only when an audit stops, or what a model takes, would give a model other batches and other noise; momentum
-    is a term only where a config names it, so that trainings of older releases keep their key.
+    What says only when an audit stops, or what a model takes, would give a model other batches and other noise.
     """
     public = recipe.public_records
-    unused = {"floor"} | ({"momentum"} if recipe.training.momentum is None else set())
     whose = set(Unit.model_fields)  # where persons have one record each, the training is that of records
     return {
         "architecture": {name: value for name, value in recipe.architecture.items() if name not in MEASURED},
         "start": digest_of({name: value.cpu() for name, value in model.state_dict().items()}),
         "mechanism": recipe.mechanism.model_dump(mode="json", exclude=whose),
-        "training": recipe.training.model_dump(mode="json", exclude=unused),
+        "training": recipe.training.model_dump(mode="json", exclude={"floor"}),
         "epsilon": repr(recipe.epsilon),
         "public": content_digest(*public, torch.arange(len(public[1]))).hex() if public else "",
     }

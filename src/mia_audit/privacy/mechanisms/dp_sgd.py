@@ -58,7 +58,8 @@ class DPSGD:
         self.steps_per_epoch = steps_per_epoch(units, job.training.batch)
         self.terms = self.foresee(section, job.epsilon, job.training, units)[0]
         self.rate = self.terms.sampling_rate
-        self.clipped_sum = ClippedSum(job.model, clipping_of(section), job.micro_batch)
+        way = job.training.per_record or "vmap"
+        self.clipped_sum = ClippedSum(job.model, clipping_of(section), job.micro_batch, way)
         self._draws = Stream(job.key, "batches")
         self._noise = Stream(job.key, "noise", job.summands)
         self._records = Stream(job.key, "records of persons")

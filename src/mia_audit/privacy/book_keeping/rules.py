@@ -1,0 +1,249 @@
+"""Layers whose parameters meet the records: how each runs on fixed weights, and what the gradient of its output gives."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from mia_audit.models.patches import cut, pair
+from mia_audit.privacy.book_keeping.products import ONE_HOT
+from mia_audit.privacy.book_keeping.trace import NotCovered, Rule, Trace, in_place, of_batch
+from mia_audit.privacy.vmap_compat import attention
+
+Call = Callable[..., Tensor]
+
+
+def linear(trace: Trace, func: Call, inputs: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """A product of features: the gradient of the weight is Σ over places of g aᵀ."""
+    trace.rows(inputs)
+    trace.note("linear", weight, bias)
+    outputs = func(inputs, trace.fixed(weight), trace.fixed(bias))
+    return _product(trace, outputs, weight, bias, 1, inputs.to(outputs.dtype), _as_features, _as_features)
+
+
+def conv2d(
+    trace: Trace,
+    func: Call,
+    images: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: int | Sequence[int] = 1,
+    padding: str | int | Sequence[int] = 0,
+    dilation: int | Sequence[int] = 1,
+    groups: int = 1,
+) -> Tensor:
+    """A convolution: a linear layer on the patches under its kernel. One that cuts images into patches is computed as such."""
+    trace.rows(images)
+    if isinstance(padding, str) or images.dim() != 4:
+        raise NotCovered("a convolution pads by a word, or takes no images")
+    trace.note("conv2d", weight, bias)
+    fixed, shift = trace.fixed(weight), trace.fixed(bias)
+    assert fixed is not None
+    pieces = cut(images, weight, stride, padding, dilation, groups)
+    if pieces is not None:
+        outputs = F.linear(pieces, fixed.flatten(1), shift).permute(0, 3, 1, 2)
+        return _product(trace, outputs, weight, bias, 1, pieces.to(outputs.dtype), _as_features, _as_channels)
+    outputs = func(images, fixed, shift, stride, padding, dilation, groups)
+    unfold = partial(
+        F.unfold,
+        kernel_size=tuple(weight.shape[2:]),
+        dilation=pair(dilation),
+        padding=pair(padding),
+        stride=pair(stride),
+    )
+
+    def columns(some: Tensor) -> Tensor:
+        return unfold(some.float()).reshape(len(some), groups, weight[0].numel(), -1).transpose(2, 3)
+
+    split = partial(_as_channels, groups=groups)
+    return _product(trace, outputs, weight, bias, groups, images.to(outputs.dtype), columns, split)
+
+
+def embedding(
+    trace: Trace,
+    func: Call,
+    indices: Tensor,
+    weight: Tensor,
+    padding_idx: int | None = None,
+    max_norm: float | None = None,
+    norm_type: float = 2.0,
+    scale_grad_by_freq: bool = False,
+    sparse: bool = False,
+) -> Tensor:
+    """Rows of a table: a linear layer on one-hot features."""
+    trace.rows(indices)
+    if padding_idx is not None or max_norm is not None or scale_grad_by_freq or sparse:
+        raise NotCovered("an embedding with a padding index, a maximal norm, frequencies or sparse gradients")
+    trace.note("embedding", weight)
+    trace.claim(weight)
+    outputs = func(indices, trace.fixed(weight))
+
+    def receive(gradient: Tensor) -> None:
+        trace.product(weight, ONE_HOT, indices.reshape(len(indices), -1), _as_given, _as_features(gradient))
+
+    return trace.received(outputs, receive)
+
+
+def normalised(
+    trace: Trace,
+    func: Call,
+    inputs: Tensor,
+    shape: Any,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float | None = 1e-5,
+) -> Tensor:
+    """Layer, group or RMS normalisation: the gradient of the weight is Σ over places of g x̂, that of the bias Σ g."""
+    trace.rows(inputs)
+    trace.note(func.__name__, weight, bias)
+    for value in (weight, bias):
+        if value is not None and trace.depends(value):
+            trace.use(value)
+    given = [trace.fixed(weight)] + ([] if func is F.rms_norm else [trace.fixed(bias)])
+    outputs = func(inputs, shape, *given, eps)
+    kept = _exact(inputs.detach())
+    by_channel = func is F.group_norm
+
+    def receive(gradient: Tensor) -> None:
+        with torch.autocast(gradient.device.type, enabled=False):
+            if weight is not None and trace.depends(weight):
+                bare = [None] * len(given)
+                trace.expand(weight, _over_places(_exact(gradient) * func(kept, shape, *bare, eps), weight, by_channel))
+            if bias is not None and trace.depends(bias):
+                trace.expand(bias, _over_places(_exact(gradient), bias, by_channel))
+
+    return trace.received(outputs, receive)
+
+
+def rms_norm(
+    trace: Trace, func: Call, inputs: Tensor, shape: Any, weight: Tensor | None = None, eps: float | None = None
+) -> Tensor:
+    """RMS normalisation, which has no bias."""
+    return normalised(trace, func, inputs, shape, weight, None, eps)
+
+
+def elementwise(trace: Trace, func: Call, *values: Any, **options: Any) -> Tensor:
+    """Sums and products of records with parameters: class tokens, positions, layer scale, biases of attention."""
+    if trace.depends(values[0]) and in_place(func):
+        raise NotCovered("a parameter's copy is changed in place")
+    of_records = max((value for value in values if of_batch(value)), key=Tensor.dim)
+    trace.rows(of_records)
+    trace.note("elementwise", *values)
+    return func(*(_expanded(trace, value, of_records.dim()) for value in values), **options)
+
+
+def cat(trace: Trace, func: Call, tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
+    """Records joined with parameters along another dimension than the records'."""
+    if dim % tensors[0].dim() == 0:
+        raise NotCovered("a parameter is joined to the records as one more")
+    trace.note("cat", *tensors)
+    return func([_expanded(trace, value, value.dim()) for value in tensors], dim)
+
+
+def expand(trace: Trace, func: Call, value: Tensor, *sizes: Any) -> Tensor:
+    """A parameter [1, …] copied for every record; any other expansion is an expression of the parameter."""
+    target = tuple(sizes[0] if len(sizes) == 1 and not isinstance(sizes[0], int) else sizes)
+    rest_as_it_is = all(size in (-1, 1) or size == own for size, own in zip(target[1:], value.shape[1:], strict=False))
+    one_each = len(target) == value.dim() and value.shape[0] == 1 and target[0] == trace.count and rest_as_it_is
+    if of_batch(value) or not one_each:
+        return func(value, *sizes)
+    trace.note("copies", value)
+    return trace.per_record(value, value.dim())
+
+
+def scaled_dot_product_attention(
+    trace: Trace,
+    func: Call,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    **options: Any,
+) -> Tensor:
+    """Attention with a bias of relative positions, in plain products; fused kernels give no gradient of the bias."""
+    if attn_mask is None or any(map(trace.depends, (query, key, value))):
+        raise NotCovered("attention of parameters")
+    trace.rows(query)
+    trace.note("attention", attn_mask)
+    return attention(query, key, value, trace.per_record(attn_mask, query.dim()), dropout_p, **options)
+
+
+def _product(
+    trace: Trace,
+    outputs: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    groups: int,
+    inputs: Tensor,
+    columns: Callable[[Tensor], Tensor],
+    split: Callable[[Tensor], Tensor],
+) -> Tensor:
+    trained = trace.depends(weight)
+    shifted = bias is not None and trace.depends(bias)
+    if trained:
+        trace.claim(weight)
+    if shifted and bias is not None:
+        trace.use(bias)
+    kept = inputs.detach() if trained else None
+
+    def receive(gradient: Tensor) -> None:
+        with torch.autocast(gradient.device.type, enabled=False):
+            places = split(gradient)
+            if shifted and bias is not None:
+                trace.expand(bias, _exact(places).sum(dim=2))
+            if kept is not None:
+                trace.product(weight, groups, kept, columns, places)
+
+    return trace.received(outputs, receive)
+
+
+def _exact(values: Tensor) -> Tensor:
+    """Return values in float32 at least."""
+    return values.to(torch.promote_types(values.dtype, torch.float32))
+
+
+def _as_given(values: Tensor) -> Tensor:
+    return values
+
+
+def _as_features(values: Tensor) -> Tensor:
+    """Return [b, …, n] as [b, 1, t, n]."""
+    return values.reshape(len(values), 1, -1, values.shape[-1])
+
+
+def _as_channels(values: Tensor, groups: int = 1) -> Tensor:
+    """Return [b, groups · p, h, w] as [b, groups, h · w, p]."""
+    return values.reshape(len(values), groups, values.shape[1] // groups, -1).transpose(2, 3)
+
+
+def _over_places(values: Tensor, parameter: Tensor, by_channel: bool) -> Tensor:
+    """Sum [b, …] to [b, *parameter.shape]; a parameter of channels lies in the first dimension after the records'."""
+    if by_channel:
+        return values.flatten(2).sum(dim=2) if values.dim() > 2 else values
+    return values.reshape(len(values), -1, *parameter.shape).sum(dim=1)
+
+
+def _expanded(trace: Trace, value: Any, dimensions: int) -> Any:
+    return trace.per_record(value, dimensions) if isinstance(value, Tensor) and trace.depends(value) else value
+
+
+SIGNS = ("add", "sub", "mul")
+RULES: dict[str, Rule] = {
+    "linear": linear,
+    "conv2d": conv2d,
+    "embedding": embedding,
+    "layer_norm": normalised,
+    "group_norm": normalised,
+    "rms_norm": rms_norm,
+    **{f"{before}{sign}{after}": elementwise for sign in SIGNS for before, after in (("", ""), ("", "_"))},
+    **{f"__{before}{sign}__": elementwise for sign in SIGNS for before in ("", "r", "i")},
+    "cat": cat,
+    "expand": expand,
+    "repeat": expand,
+    "scaled_dot_product_attention": scaled_dot_product_attention,
+}
+"""Rules by the name of the function that is called."""

@@ -1,0 +1,186 @@
+"""What a pass of a model does with its trainable parameters, followed call by call."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+from mia_audit.privacy.book_keeping.products import Columns, Product
+
+MARK = "_mia_audit_of_batch"
+"""The attribute of tensors that were computed from the records of the pass."""
+
+Rule = Callable[..., Tensor]
+Received = Callable[[Tensor], None]
+
+
+class NotCovered(Exception):
+    """A model uses its parameters in a way that book-keeping has no rule for."""
+
+
+class Trace(TorchFunctionMode):
+    """Within this context a model's calls are followed, and those where a trainable parameter meets the records follow rules.
+
+    A call that takes parameters, or what was computed from them alone, and nothing of the records is an *expression* of the
+    parameters: autograd keeps its graph. Where parameters meet the records, a rule of `rules` runs the layer on fixed weights
+    and receives the gradient of its output: the gradient of a weight is kept as a `Product`; anything else is expanded to
+    one copy per record, whose gradients are then those of every record. Raises NotCovered where no rule applies.
+    """
+
+    def __init__(self, rules: dict[str, Rule], parameters: Sequence[Tensor], count: int) -> None:
+        super().__init__()
+        self.rules = rules
+        self.count = count
+        self.products: list[Product] = []
+        self.expanded: dict[int, tuple[Tensor, Tensor]] = {}
+        self.leaves: dict[int, Tensor] = {}
+        self.events: list[str] = []
+        self.on_product: Callable[[Product], None] = self.products.append
+        self._parameters = {id(value): (number, value) for number, value in enumerate(parameters)}
+        self._expressions: dict[int, Tensor] = {}
+        self._claimed: set[int] = set()
+        self._anchor = torch.zeros((), device=parameters[0].device, requires_grad=True)
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        tensors = list(_tensors((args, kwargs)))
+        met = any(map(of_batch, tensors))
+        own = [value for value in tensors if self.depends(value)]
+        if own and (met or func.__name__ in EXPANDING):
+            if (rule := self.rules.get(func.__name__)) is None:
+                raise NotCovered(f"{func.__name__} of a parameter and of records has no rule")
+            result = rule(self, func, *args, **kwargs)
+            met = met or of_batch(result)
+        else:
+            result = func(*args, **kwargs)
+        if met:
+            for value in _tensors((result, args[:1] if in_place(func) else ())):
+                setattr(value, MARK, True)
+        elif own:
+            self._express(own, result)
+        return result
+
+    def depends(self, value: object) -> bool:
+        """Whether a value is a trainable parameter or an expression of some."""
+        return id(value) in self._parameters or id(value) in self._expressions
+
+    def fixed(self, value: Tensor | None) -> Tensor | None:
+        """Return a tensor without its dependence on parameters."""
+        return value.detach() if value is not None and self.depends(value) else value
+
+    def note(self, kind: str, *values: object) -> None:
+        """Write down what a rule was applied to; two passes of a model have to have the same notes."""
+        names = [str(self._parameters[id(value)][0]) if id(value) in self._parameters else "" for value in values]
+        self.events.append(f"{kind} {','.join(names)}")
+
+    def rows(self, value: Tensor) -> Tensor:
+        """Return a tensor whose first dimension has to be the records'."""
+        if not of_batch(value) or not value.dim() or value.shape[0] != self.count:
+            raise NotCovered("a layer takes an input whose first dimension is not the records'")
+        return value
+
+    def received(self, outputs: Tensor, receive: Received) -> Tensor:
+        """Return a layer's outputs, whose gradient will be received."""
+        if not outputs.requires_grad:
+            outputs = outputs + self._anchor.to(outputs.dtype)
+        outputs.register_hook(receive)  # type: ignore[no-untyped-call]
+        return outputs
+
+    def product(self, weight: Tensor, groups: int, inputs: Tensor, columns: Columns, gradient: Tensor) -> None:
+        """Keep the gradient of a weight: `columns` of the inputs, and the gradient [b, groups, t, p] of the outputs."""
+        number, _ = self._parameters[id(weight)]
+        self.on_product(Product(number, groups, inputs, columns, gradient))
+
+    def claim(self, weight: Tensor) -> None:
+        """Take a parameter for the one layer that it has to be used in."""
+        if id(weight) not in self._parameters:
+            raise NotCovered("the weight of a layer is computed from other parameters")
+        number, _ = self._parameters[id(weight)]
+        if number in self._claimed or number in self.leaves:
+            raise NotCovered("the weight of a layer is used more than once")
+        self._claimed.add(number)
+
+    def expand(self, value: Tensor, gradient: Tensor) -> None:
+        """Add the gradients [b, …] of a parameter or expression [ …]."""
+        gradient = gradient.reshape(len(gradient), *value.shape)
+        gradient = gradient.to(torch.promote_types(gradient.dtype, torch.float32))
+        before = self.expanded.get(id(value))
+        self.expanded[id(value)] = (value, gradient if before is None else before[1] + gradient)
+
+    def use(self, value: Tensor) -> None:
+        """Take a parameter or expression for uses other than as a layer's weight."""
+        if id(value) in self._parameters:
+            number, leaf = self._parameters[id(value)]
+            if number in self._claimed:
+                raise NotCovered("the weight of a layer is used more than once")
+            self.leaves[number] = leaf
+
+    def per_record(self, value: Tensor, dimensions: int) -> Tensor:
+        """Return one copy of a parameter or expression for every record, [b, 1, …] of so many dimensions."""
+        inner = tuple(value.shape[1:] if value.dim() == dimensions and value.shape[0] == 1 else value.shape)
+        if len(inner) >= dimensions:
+            raise NotCovered("a parameter has as many dimensions as the records that it meets")
+        self.use(value)
+        shape = (self.count, *[1] * (dimensions - 1 - len(inner)), *inner)
+        copies: Tensor = _Copies.apply(  # type: ignore[no-untyped-call]
+            self._anchor, value.detach(), shape, lambda gradient: self.expand(value, gradient)
+        )
+        setattr(copies, MARK, True)
+        return copies
+
+    def _express(self, own: list[Tensor], result: Any) -> None:
+        for value in own:
+            self.use(value)
+        for value in _tensors(result):
+            if value.requires_grad:
+                self._expressions[id(value)] = value
+
+
+class _Copies(torch.autograd.Function):
+    """A tensor once per record, without memory; its gradient is received, not summed."""
+
+    @staticmethod
+    def forward(ctx: Any, anchor: Tensor, value: Tensor, shape: tuple[int, ...], receive: Received) -> Tensor:
+        ctx.receive = receive
+        return value.reshape(1, *shape[1:]).expand(shape)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[None, None, None, None]:
+        ctx.receive(gradients[0])
+        return None, None, None, None
+
+
+EXPANDING = ("expand", "repeat")
+"""Methods by which a model makes one copy of a parameter per record, from the number of records alone."""
+
+
+def of_batch(value: object) -> bool:
+    """Whether a value was computed from the records of the pass."""
+    return hasattr(value, MARK)
+
+
+def marked(records: Tensor) -> Tensor:
+    """Return the records of a pass, marked as such."""
+    records = records.detach()
+    setattr(records, MARK, True)
+    return records
+
+
+def in_place(func: Callable[..., Any]) -> bool:
+    """Whether a function changes its first argument."""
+    name = func.__name__
+    return name == "__setitem__" or name.startswith("__i") or (name.endswith("_") and not name.startswith("__"))
+
+
+def _tensors(values: Any) -> Iterator[Tensor]:
+    if isinstance(values, Tensor):
+        yield values
+    elif isinstance(values, dict):
+        yield from _tensors(list(values.values()))
+    elif isinstance(values, tuple | list):
+        for value in values:
+            yield from _tensors(value)
