@@ -188,9 +188,9 @@ class Desk:
         }
 
     def close(self) -> None:
-        """Wait for what is being computed, and let go of the ledger."""
+        """Wait for what is being computed, drop what still waits, and let go of the ledger."""
         for thread in (self._asking, self._private):
-            thread.shutdown(wait=True)
+            thread.shutdown(wait=True, cancel_futures=True)
         self.explainer.ledger.close()
 
 

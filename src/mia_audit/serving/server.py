@@ -46,6 +46,7 @@ def serve(app: FastAPI, desk: Desk, listener: socket.socket) -> None:
         access_log=False,
         server_header=False,
         lifespan="off",
+        ws="none",
         limit_concurrency=CONNECTIONS,
         timeout_graceful_shutdown=TO_END,
     )
