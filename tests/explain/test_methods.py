@@ -66,6 +66,14 @@ def captum_attributions(name: str, subject: Any, quantity: str, target: Tensor, 
     return captum.attr.GradientShap(forward).attribute(inputs, baselines, target=target, n_samples=5, stdevs=0.0)
 
 
+@pytest.mark.parametrize("quantity", ["logit", "probability"])
+def test_integrated_gradients_without_the_input_are_those_with_it_before_the_product(
+    convolution: Any, quantity: str
+) -> None:
+    alone, product = explain(convolution, "ig-gradient")[quantity], explain(convolution, "ig")[quantity]
+    assert_agree(convolution.inputs * alone, product, 1e-7)
+
+
 @pytest.mark.parametrize("explained_class", ["predicted", "true"])
 @pytest.mark.parametrize("quantity", ["logit", "probability"])
 @pytest.mark.parametrize("name", NAMES)

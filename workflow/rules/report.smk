@@ -146,6 +146,7 @@ rule report:
             ],
         ),
         ANSWERS,
+        expand("<results>/figures/filters/{dataset}", dataset=FILTERED),
         CANARIES if AUDIT.report.policy else [],
         [f"{results}/ladder.csv"] if CLIMBED else [],
     output:

@@ -77,3 +77,16 @@ def test_attacks_without_signals_and_derived_signals_are_named(small):
     change(small, "dp-sgd", "metrics", {UNREAD: ["l1-lrt", "rmia"]})
     (line,) = said(small)
     assert line == "l1-lrt and rmia were asked for, but found no signal to read."
+
+
+def test_maps_that_are_mixed_evenly_are_named(small):
+    folder = small.root / "figures" / "filters" / "toy"
+    folder.mkdir(parents=True)
+    rows = ("llm,no DP,30,0.037,0.0333,true", "llm,ε = 2,30,0.107,0.0333,false")
+    (folder / "shares.csv").write_text(
+        "\n".join(("architecture,setting,maps,top_share,even_share,mixed_evenly", *rows)) + "\n"
+    )
+    results = small.results()
+    (line,) = [line for line in cautions(results, find(results)) if line.startswith("No map")]
+    assert line.startswith("No map stands out in toy, llm, no DP: the top map's mean share is 0.037 where 30 maps")
+    assert folder / "shares.csv" in list(results.inputs())

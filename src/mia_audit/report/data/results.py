@@ -53,6 +53,15 @@ class Results:
         """What fewer other models would have found, of every setting (`evaluation.model_counts`)."""
         return [self.facts(setting).get(MODEL_COUNTS, []) for setting in self.spec.settings]
 
+    @cached_property
+    def evenly_mixed(self) -> list[tuple[str, dict[str, Any]]]:
+        """The data set and the row of shares.csv of every setting whose locally linear maps are mixed evenly."""
+        tables = ((path.parent.name, pl.read_csv(path)) for path in self._shares())
+        return [(dataset, row) for dataset, table in tables for row in table.filter("mixed_evenly").to_dicts()]
+
+    def _shares(self) -> list[Path]:
+        return sorted((self.root / "figures" / "filters").glob("*/shares.csv"))
+
     def facts(self, setting: Setting) -> dict[str, Any]:
         """Return the metadata of a setting's metrics.parquet."""
         return table_metadata(self._file(setting, "metrics.parquet"), "metrics")
@@ -195,6 +204,7 @@ class Results:
             for name in ("metrics", "scores", "training", *(["groups"] if setting.grouped else []))
         }
         paths |= {self.root / RUNGS} if self.rungs is not None else set()
+        paths |= set(self._shares())
         paths |= {
             self.root.joinpath(*group, f"{name}.parquet")
             for group in self.spec.measured_groups

@@ -28,7 +28,7 @@ RULE = (
 
 def cautions(results: Results, findings: Findings) -> list[str]:
     """Return the lines, those about reading first."""
-    return [*_unread(results), *_guessed(results, findings), *_deltas(findings)]
+    return [*_unread(results), *_guessed(results, findings), *_mixed(results), *_deltas(findings)]
 
 
 def readings(results: Results) -> list[str]:
@@ -60,6 +60,16 @@ CLIPPED = {
     "confidence": "exactly",
 }
 """How a signal is kept within range before another is derived from it."""
+
+
+def _mixed(results: Results) -> Iterator[str]:
+    """Name the settings whose locally linear maps are mixed evenly, so that they explain no more than one linear map does."""
+    for dataset, row in results.evenly_mixed:
+        yield (
+            f"No map stands out in {dataset}, {row['architecture']}, {row['setting']}: the top map's mean share is"
+            f" {fixed(row['top_share'])} where {row['maps']} maps mixed evenly have {fixed(row['even_share'])}, so that the model is"
+            " one linear map per class, and its maps explain no more than that."
+        )
 
 
 def _unread(results: Results) -> Iterator[str]:
