@@ -80,6 +80,7 @@ def test_every_registered_explainer_is_there() -> None:
         "gradcam",
         "gradient_shap",
         "ig",
+        "ig-gradient",
         "ixg",
         "kernel_shap",
         "linear_shap",
