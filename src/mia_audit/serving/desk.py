@@ -89,21 +89,25 @@ class Desk:
 
     async def _computed(self, query: np.ndarray, account: Account) -> Answers:
         """Answer from the history, or else from the records when it is this query's turn."""
-        values = await self._run(self._asking, partial(self._values, query))
-        recall = partial(self.explainer.recall, query, values, account)
-        answers: Answers | None = await self._run(self._asking, partial(self._checked, recall, account.name))
-        if answers is not None:
-            return answers
+
+        def recall() -> tuple[np.ndarray, Answers | None]:
+            values = self._values(query)
+            return values, self._checked(partial(self.explainer.recall, query, values, account), account.name)
 
         def compute() -> Answers:
-            return recall() or self.explainer.answer(query, values, account)  # others were answered meanwhile
+            free = self.explainer.recall(query, values, account)  # others were answered meanwhile
+            return free or self.explainer.answer(query, values, account)
 
+        values: np.ndarray
+        known: Answers | None
+        values, known = await self._run(self._asking, recall)
+        if known is not None:
+            return known
         if self._waiting >= WAITING:
             raise Refused(503, f"{WAITING} queries wait for the records already; ask again later")
         self._waiting += 1
         try:
-            answers = await self._run(self._private, partial(self._checked, compute, account.name))
-            assert answers is not None
+            answers: Answers = await self._run(self._private, partial(self._checked, compute, account.name))
             return answers
         finally:
             self._waiting -= 1

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import scipy.optimize  # noqa: F401  (the solver imports it when it first needs it, which the first caller would wait for)
 
 from mia_audit.errors import UserError
 from mia_audit.explain.black_boxes.values import of_logits
