@@ -36,7 +36,9 @@ SIDES: dict[str, dict[str, Any]] = {
     "dp-sgd": {},
     "fadp": {},
     "fadp, past": {"importance": "past"},
+    "fadp, groups": {"group_clips": (1, 1, 1, 1)},
     "fadp-literal": {"acknowledge_no_guarantee": True},
+    "fadp-literal, batch": {"acknowledge_no_guarantee": True, "clipping": "batch"},
 }
 BATCH = 64
 
@@ -52,7 +54,7 @@ def step_of(model: str, side: str) -> Callable[[], None]:
     name, parameters, shape = MODELS[model]
     built = build(name, parameters, shape, CLASSES, 0).train()
     mechanism = side.partition(",")[0]
-    section = Mechanism(mechanism=mechanism, clipping="flat", accountant="rdp", **SIDES[side])
+    section = Mechanism(mechanism=mechanism, **({"clipping": "flat", "accountant": "rdp"} | SIDES[side]))
     budget = float("inf") if mechanism == "none" else 3.0
     job = Job(built, 50 * BATCH, budget, Training(batch=BATCH), BATCH, b"step", data(shape, 1))
     protection = mechanisms[mechanism](section, job)

@@ -27,10 +27,10 @@ def test_the_extremes_are_where_the_paper_puts_them() -> None:
 
 
 def test_masks_are_stored_with_their_source(tmp_path: Path) -> None:
-    masks = Masks("public records", ("conv", "more"), torch.tensor([[0.6, 1.1]]), torch.tensor([1.1]))
+    masks = Masks("public records", ("conv", "more"), torch.tensor([[0.6, 1.1]]), torch.tensor([1.1]), 0.25)
     save_masks(masks, tmp_path / "masks-0.safetensors")
     with safe_open(tmp_path / "masks-0.safetensors", "pt") as file:
-        metadata = {"source": "public records", "layers": ["conv", "more"]}
+        metadata = {"source": "public records", "layers": ["conv", "more"], "coverage": 0.25}
         assert json.loads(file.metadata()["masks"]) == metadata
         assert torch.equal(file.get_tensor("channels"), masks.channels)
         assert torch.equal(file.get_tensor("rest"), masks.rest)

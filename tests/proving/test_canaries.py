@@ -211,6 +211,33 @@ def test_noise_by_past_gradients_keeps_its_promise() -> None:
     assert 2 <= audit(by_importance("fadp", importance="past"), game, channel_scene(depth=1)).gaussian <= 8
 
 
+GROUPS: dict[str, Any] = {"clipping": "flat", "group_clips": (0.5, 0.5, 0.5, 1.0)}
+
+
+def in_units_of_the_noise(gradient: Tensor) -> Tensor:
+    """The convolution's weights over the factors of their channels' noise: what the canary moves in all groups then adds up."""
+    return gradient[:27] / torch.tensor([1.0, 0.6, 0.6]).repeat_interleave(9)
+
+
+def without_the_normaliser(job: Job) -> Protection:
+    """Groups clipped apart, each with the noise of a whole gradient's clip."""
+    protection: Any = by_importance("fadp", **GROUPS)(job)
+    protection.mask = protection.mask / protection.mask[-1]
+    return protection  # type: ignore[no-any-return]
+
+
+@pytest.mark.slow
+def test_groups_clipped_apart_keep_their_promise() -> None:
+    game = Game(8.0, trials=300, pilot=120, alpha=0.05, view=in_units_of_the_noise)
+    assert 0.4 * 8 <= audit(by_importance("fadp", **GROUPS), game, channel_scene(depth=1)).gaussian <= 8
+
+
+@pytest.mark.slow
+def test_groups_without_the_noise_of_their_number_break_it() -> None:
+    game = Game(8.0, trials=300, pilot=120, alpha=0.05, view=in_units_of_the_noise)
+    assert audit(without_the_normaliser, game, channel_scene(depth=1)).gaussian > 8
+
+
 def test_masks_from_the_private_batch_are_caught_at_the_epsilon_that_their_paper_claims() -> None:
     """One record moves 1,152 weights from the most important band to the least: the noise itself says whether it was there."""
     game = Game(3.0, trials=250, pilot=25, view=torch.square, delta=1e-5)

@@ -8,7 +8,10 @@ from typing import Any
 
 import polars as pl
 import pytest
+import torch
 
+from mia_audit.errors import UserError
+from mia_audit.privacy.masks import Masks, save_masks
 from mia_audit.report.data.find import find
 from mia_audit.report.data.findings import reference
 from mia_audit.report.data.provenance import provenance
@@ -126,3 +129,18 @@ def test_a_stated_noise_multiplier_is_no_nominal_epsilon(nominal: Any) -> None:
     assert protected(stated) == "with fadp-literal, which guarantees nothing (noise multiplier 1.3)"
     finding = replace(find(results).settings[2], setting=stated)
     assert no_guarantee_sentence(finding).startswith("fadp-literal at a noise multiplier 1.3: no ε is guaranteed")
+
+
+def test_the_share_of_parameters_that_a_mask_covers_is_a_number_of_the_report(nominal: Any) -> None:
+    results = nominal.results()
+    setting = results.spec.settings[2]
+    masks = Masks("the private batch itself", ("conv",), torch.ones(1, 2), torch.ones(1), 0.125)
+    save_masks(masks, nominal.root / setting.path / "models" / "shadow-0" / "masks.safetensors")
+    found = find(results).settings
+    assert (found[2].mask_coverage, found[1].mask_coverage) == (0.125, None)
+    assert no_guarantee_sentence(found[2]).endswith(
+        "; the mask scales the noise on 12.5\u00a0% of the trained parameters"
+    )
+    (nominal.root / setting.path / "models" / "shadow-0" / "masks.safetensors").write_bytes(b"12345678")
+    with pytest.raises(UserError, match=r"masks.safetensors: damaged"):
+        find(results)

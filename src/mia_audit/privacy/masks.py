@@ -21,13 +21,15 @@ from mia_audit.storage import atomic_write
 class Masks:
     """The masks that a training used, an epoch a row: M of every channel, and M of all other parameters.
 
-    `source` says what they were computed from, `layers` which layers' parameters write the channels.
+    `source` says what they were computed from, `layers` which layers' parameters write the channels, and `coverage` which share
+    of all trained parameters those are.
     """
 
     source: str
     layers: tuple[str, ...]
     channels: Float[Tensor, "E C"]
     rest: Float[Tensor, " E"]
+    coverage: float
 
 
 def save_masks(masks: Masks, path: Path) -> None:
@@ -35,21 +37,25 @@ def save_masks(masks: Masks, path: Path) -> None:
 
     One key, since safetensors writes several in an order that differs from run to run.
     """
-    metadata = {"masks": json.dumps({"source": masks.source, "layers": masks.layers})}
+    facts = {"source": masks.source, "layers": masks.layers, "coverage": masks.coverage}
+    metadata = {"masks": json.dumps(facts)}
     with atomic_write(path) as partial:
         save_file({"channels": masks.channels.contiguous(), "rest": masks.rest}, partial, metadata=metadata)
 
 
-def banded(importance: Float[Tensor, " C"], factors: Sequence[float]) -> Float[Tensor, " C"]:
-    """Cut [min, max] of the importances into three equal bands and give each channel its band's factor.
+def bands(importance: Float[Tensor, " C"]) -> Int[Tensor, " C"]:
+    """Cut [min, max] of the importances into three equal bands, of which 0 is the most important; a border belongs to the band below.
 
-    `factors` are those of the most, of the moderately and of the least important channels; a border belongs to the band
-    below it, and channels that are all alike are the least important.
+    Channels that are all alike are the least important.
     """
     importance = importance.double()
     low, high = importance.min(), importance.max()
-    band = (importance > low + (high - low) / 3).int() + (importance > low + 2 * (high - low) / 3).int()
-    return torch.tensor(factors[::-1], dtype=torch.float64, device=importance.device)[band.long()]
+    return 2 - (importance > low + (high - low) / 3).long() - (importance > low + 2 * (high - low) / 3).long()
+
+
+def banded(importance: Float[Tensor, " C"], factors: Sequence[float]) -> Float[Tensor, " C"]:
+    """Give each channel the factor of its band; `factors` are those of the most, the moderately and the least important channels."""
+    return torch.tensor(factors, dtype=torch.float64, device=importance.device)[bands(importance)]
 
 
 class ChannelNoise:
@@ -73,6 +79,8 @@ class ChannelNoise:
         self.count = next(len(value) for value in trainable if id(value) in masked)
         self._places = [id(value) in masked for value in trainable]
         self._sizes = [value.numel() for value in trainable]
+        covered = sum(size for size, masked in zip(self._sizes, self._places, strict=True) if masked)
+        self.coverage = covered / sum(self._sizes)
         self.device = trainable[0].device
 
     def spread(self, channels: Float[Tensor, " C"], rest: float = 1.0) -> Float[Tensor, " p"]:
@@ -132,4 +140,5 @@ class ChannelNoise:
     def masks(self, source: str, history: Sequence[tuple[Tensor, float]]) -> Masks:
         """Put the masks of every epoch together."""
         channels = torch.stack([channels for channels, _ in history]).float().cpu()
-        return Masks(source, tuple(self.found.writers), channels, torch.tensor([rest for _, rest in history]))
+        rest = torch.tensor([rest for _, rest in history])
+        return Masks(source, tuple(self.found.writers), channels, rest, self.coverage)

@@ -131,6 +131,7 @@ class ClippedSum:
         whole = self.size == sum(value.numel() for value in model.parameters())
         self._closed = model.clipped_gradients if whole and isinstance(model, ClosedForm) else None
         self._scales: list[Tensor] = []
+        self._groups: list[tuple[Tensor, Clipping]] = []
         self._gradients = per_record_gradients(model)
         self._book: BookKeeping | None = None
 
@@ -139,6 +140,26 @@ class ClippedSum:
         pieces = torch.split(scales, [value.numel() for value in self.parameters])
         self._closed = None  # it clips by the norm as it is
         self._scales = [piece[:1] if bool((piece == piece[0]).all()) else piece for piece in pieces]
+
+    def clip_groups(self, groups: Sequence[tuple[Int[Tensor, " g"], Clipping]]) -> None:
+        """Clip groups of coordinates (their numbers in the vector over all parameters) apart, each by its own norm; UserError under
+        book-keeping, which has no such norms."""
+        if self.way == "book-keeping":
+            raise UserError(
+                "training.per_record: book-keeping knows no norms of groups (group_clips): choose auto or vmap"
+            )
+        self.way, self._closed = "vmap", None
+        self._groups = list(groups)
+
+    def _add_clipped(self, gradients: Gradients, total: Float[Tensor, " p"], losses: Float[Tensor, " b"]) -> None:
+        if not self._groups:
+            add_clipped(gradients, self.clipping, total, self._scales, losses)
+            return
+        rows = torch.cat([value.flatten(1) for value in gradients.values()], dim=1)
+        for places, clipping in self._groups:
+            part = total.new_zeros(len(places))
+            add_clipped({"": rows[:, places]}, clipping, part, losses=losses)
+            total[places] += part
 
     def __call__(
         self, inputs: Tensor, labels: Int[Tensor, " b"], persons: Int[Tensor, " b"] | None = None
@@ -207,7 +228,7 @@ class ClippedSum:
             known += torch.where(losses.isfinite(), losses.double(), 0.0).sum()
         for value in means.values():
             value /= counts.reshape(-1, *[1] * (value.dim() - 1))
-        add_clipped(means, self.clipping, total, self._scales, lost)
+        self._add_clipped(means, total, lost)
         return known
 
     def _padded(self, inputs: Tensor, labels: Tensor) -> tuple[Gradients, Float[Tensor, " b"]]:
@@ -250,7 +271,7 @@ class ClippedSum:
                 return done.losses[:count]
         gradients, losses = self._gradients(inputs, labels)
         gradients, losses = {name: value[:count] for name, value in gradients.items()}, losses[:count]
-        add_clipped(gradients, self.clipping, total, self._scales, losses)
+        self._add_clipped(gradients, total, losses)
         return losses
 
     def _factors(self, norms: Tensor, losses: Tensor, count: int) -> Tensor:

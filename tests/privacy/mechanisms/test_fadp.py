@@ -2,7 +2,7 @@
 
 import math
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import torch
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from mia_audit.errors import UserError
 from mia_audit.models import build
 from mia_audit.privacy.catalogue import Job, Mechanism, mechanisms
+from mia_audit.privacy.masks import banded
 from mia_audit.privacy.per_record import per_record_gradients
 from mia_audit.training.checkpoints import Checkpoint
 from mia_audit.training.loop import fit
@@ -38,11 +39,12 @@ def records(count: int = 24, seed: int = 1) -> tuple[Tensor, Tensor]:
 
 
 def protect(mechanism: str, model: nn.Module, **section: Any) -> Any:
+    epsilon = section.pop("epsilon", 4.0)
     if mechanism == "fadp-literal":
         section = {key: value for key, value in section.items() if key != "importance"}
         section |= {"acknowledge_no_guarantee": True}
     keys = {"clipping": "flat", "clip_norm": 0.5} | section
-    job = Job(model, 24, 4.0, Training(batch=8, epochs=3), 16, b"test", records(seed=2))
+    job = Job(model, 24, epsilon, Training(batch=8, epochs=3), 16, b"test", records(seed=2))
     return mechanisms[mechanism](Mechanism(mechanism=mechanism, **keys), job)
 
 
@@ -52,7 +54,7 @@ def flat_gradient(model: nn.Module) -> Tensor:
 
 @pytest.mark.parametrize("clipping", ["flat", "automatic"])
 @pytest.mark.parametrize(
-    ("mechanism", "importance"), [("fadp", "public"), ("fadp", "past"), ("fadp-literal", "public")]
+    ("mechanism", "importance"), [("fadp", "public"), ("fadp", "renewed"), ("fadp", "past"), ("fadp-literal", "public")]
 )
 def test_with_all_factors_one_it_is_dp_sgd_bit_for_bit(mechanism: str, importance: str, clipping: str) -> None:
     trained = []
@@ -191,6 +193,100 @@ def test_the_literal_mask_comes_of_the_private_batch() -> None:
     assert (protection.terms.delta, protection.terms.accountant) == (0.0, "none")
 
 
+CLIPS = (0.5, 0.8, 1.0, 1.5)
+
+
+def test_groups_are_clipped_apart_and_their_multiplier_is_that_of_dp_sgd() -> None:
+    model = cnn()
+    protection = protect("fadp", model, group_clips=CLIPS, clip_norm=0.3)
+    noise = protection.deviation().double()
+    gradients, _ = per_record_gradients(model)(*records())
+    rows = torch.cat([value.flatten(1) for value in gradients.values()], dim=1).double()
+    band = dict(zip((0.6, 0.8, 1.0), range(3), strict=True))
+    factors = banded(protection.channels.importance(*records(seed=2), 16), (0.6, 0.8, 1.0))
+    group = protection.channels.spread(torch.tensor([band[float(factor)] for factor in factors]), 3)
+    assert sorted(set(group.tolist())) == [0, 1, 2, 3]
+    share, expected = 0.0, torch.zeros(rows.shape[1], dtype=torch.float64)
+    for number, clip in enumerate(CLIPS):
+        own = rows[:, group == number]
+        clipped = own * (0.3 * clip / own.norm(dim=1, keepdim=True)).clamp(max=1)
+        expected[group == number] = clipped.sum(dim=0)
+        (deviation,) = set(noise[group == number].tolist())
+        assert deviation / noise[group == 3][0] == pytest.approx(clip / 1.5 * (0.6, 0.8, 1.0, 1.0)[number])
+        share += (0.3 * clip / deviation) ** 2
+    ours, _ = protection.clipped_sum(*records())
+    torch.testing.assert_close(ours, expected, rtol=1e-4, atol=1e-6)
+    assert share**-0.5 == pytest.approx(protect("dp-sgd", cnn()).terms.noise_multiplier)
+    assert protection.terms.clipping == "flat 0.3 × 0.5/0.8/1/1.5 by group"
+
+
+@pytest.mark.parametrize("way", ["auto", "book-keeping"])
+def test_groups_are_never_clipped_by_book_keeping(way: Literal["auto", "book-keeping"]) -> None:
+    section = Mechanism(mechanism="fadp", clipping="flat", group_clips=CLIPS)
+    sums = []
+    for chosen in ("vmap", way):
+        training = Training(batch=8, epochs=3, per_record=chosen)
+        job = Job(cnn(), 24, 4.0, training, 16, b"test", records(seed=2))
+        if chosen == "book-keeping":
+            with pytest.raises(UserError, match=r"book-keeping knows no norms of groups \(group_clips\)"):
+                mechanisms["fadp"](section, job)
+            return
+        sums.append(mechanisms["fadp"](section, job).clipped_sum(*records())[0])
+    assert torch.equal(*sums)
+
+
+def test_clips_of_groups_are_multiples_of_a_norm() -> None:
+    with pytest.raises(ValueError, match="group_clips: multiples of clip_norm, but clipping is automatic"):
+        protect("fadp", cnn(), group_clips=CLIPS, clipping="automatic")
+
+
+def test_a_renewed_mask_is_that_of_the_weights_at_the_start_of_the_epoch() -> None:
+    model = cnn()
+    protection = protect("fadp", model, importance="renewed")
+    next(protection.batches())
+    first = protection.mask
+    with torch.no_grad():
+        model[-1].weight.copy_(model[-1].weight.flip(1))
+    assert torch.equal(protection.mask, first)
+    next(protection.batches())
+    model_of_now = protect("fadp", model)
+    assert torch.equal(protection.mask, model_of_now.mask) and not torch.equal(protection.mask, first)
+    assert len(protection.masks().rest) == 2 and 0 < protection.masks().coverage < 1
+
+
+def test_algorithm_2_clips_the_mean_gradient_of_the_batch_and_calibrates_one_step() -> None:
+    model = cnn()
+    literal = {"clipping": "batch", "calibration": "single-step", "clip_norm": 0.01}
+    protection = protect("fadp-literal", model, **literal)
+    assert protection.terms.noise_multiplier == pytest.approx(math.sqrt(2 * math.log(1.25e5)) / 4)
+    assert protection.terms.clipping == "batch 0.01" and protection.spent(3) == (math.inf, math.inf)
+    quiet = protect("fadp-literal", model, clipping="batch", clip_norm=0.01, epsilon=math.inf, noise_multiplier=1e-9)
+    quiet.backward(*records(8))
+    ours = flat_gradient(model)
+    model.zero_grad()
+    torch.nn.functional.cross_entropy(model(records(8)[0]), records(8)[1]).backward()
+    mean = flat_gradient(model)
+    torch.testing.assert_close(ours, mean * 0.01 / mean.norm(), rtol=1e-4, atol=1e-8)
+    assert mean.norm() > 0.01
+    protection.backward(*EMPTY)  # noise alone, on the mean: not divided by the batch
+    assert float(flat_gradient(model).std()) == pytest.approx(protection.terms.noise_multiplier * 0.01, rel=0.1)
+
+
+def test_all_but_the_most_important_channels_may_have_the_noise_of_a_smaller_epsilon() -> None:
+    protection = protect("fadp-literal", cnn(), calibration="single-step", base_epsilon=0.1, factors=(0.6, 0.8, 1))
+    protection.backward(*records(8))
+    assert {round(factor, 9) for factor in protection._factors.tolist()} <= {0.6, 32.0, 40.0}
+    assert protection._rest == pytest.approx(40)
+    with pytest.raises(ValueError, match="base_epsilon: belongs to a nominal ε, but noise_multiplier states the noise"):
+        protect("fadp-literal", cnn(), base_epsilon=0.1, noise_multiplier=1.0)
+
+
+@pytest.mark.parametrize("mechanism", ["dp-sgd", "fadp"])
+def test_no_mechanism_with_a_guarantee_clips_a_batch(mechanism: str) -> None:
+    with pytest.raises(ValueError, match="clipping"):
+        Mechanism(mechanism=mechanism, clipping="batch")
+
+
 @pytest.mark.parametrize(
     ("mechanism", "model", "mend"),
     [
@@ -218,7 +314,9 @@ def test_public_importance_needs_public_records_and_literal_an_acknowledgement()
         mechanisms["fadp-literal"](Mechanism(mechanism="fadp-literal"), job)
 
 
-@pytest.mark.parametrize(("mechanism", "importance"), [("fadp", "past"), ("fadp-literal", "public")])
+@pytest.mark.parametrize(
+    ("mechanism", "importance"), [("fadp", "past"), ("fadp", "renewed"), ("fadp-literal", "public")]
+)
 def test_a_killed_training_goes_on_with_its_masks(mechanism: str, importance: str, tmp_path: Path) -> None:
     def trained(checkpoint: Checkpoint | None, last: int) -> tuple[Tensor, Any]:
         model = cnn()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
 
@@ -45,12 +45,15 @@ class DPSGD:
     and B count persons.
     """
 
+    noise: ClassVar[type[Noise]] = Noise
+    """The keys of its noise, with those that a mechanism derived from it adds."""
+
     def __init__(self, section: Mechanism, job: Job) -> None:
         from mia_audit.privacy.accounting import steps_per_epoch
         from mia_audit.privacy.noise import Stream
         from mia_audit.privacy.per_record import ClippedSum
 
-        check_private(job, section)
+        check_private(job, section.mechanism, section.read(self.noise).noise_multiplier)
         self.job = job
         self.delta = section.delta
         self.people = sampled_people(section, job)
@@ -59,7 +62,7 @@ class DPSGD:
         self.terms = self.foresee(section, job.epsilon, job.training, units)[0]
         self.rate = self.terms.sampling_rate
         way = job.training.per_record or "vmap"
-        self.clipped_sum = ClippedSum(job.model, clipping_of(section), job.micro_batch, way)
+        self.clipped_sum = ClippedSum(job.model, self.clipping_of(section), job.micro_batch, way)
         self._draws = Stream(job.key, "batches")
         self._noise = Stream(job.key, "noise", job.summands)
         self._records = Stream(job.key, "records of persons")
@@ -67,18 +70,31 @@ class DPSGD:
     @classmethod
     def foresee(cls, section: Mechanism, epsilon: float, training: Steps, units: int) -> tuple[Terms, int]:
         """Calibrate the noise for so many records (persons), unless it is stated; return the terms, and the number of steps."""
-        from mia_audit.privacy.accounting import noise_multiplier_for, steps_per_epoch
+        from mia_audit.privacy.accounting import steps_per_epoch
 
-        own, whose = section.read(Noise), section.read(Unit)
+        own, whose = section.read(cls.noise), section.read(Unit)
         rate, steps = training.batch / units, training.epochs * steps_per_epoch(units, training.batch)
-        noise_multiplier = own.noise_multiplier or noise_multiplier_for(
-            epsilon, rate, steps, section.delta, own.accountant
-        )
-        clipping = clipping_of(section).name
+        noise_multiplier = own.noise_multiplier or cls.calibrated(section, epsilon, rate, steps)
+        clipping = cls.clipping_of(section).name
         terms = Terms(section.delta, noise_multiplier, rate, own.accountant, "poisson", clipping)
         if section.by_person:
             terms = replace(terms, unit="person", records_per_person=whose.records_per_person)
         return terms, steps
+
+    @classmethod
+    def calibrated(cls, section: Mechanism, epsilon: float, rate: float, steps: int) -> float:
+        """Return the noise multiplier that spends at most ε over all steps."""
+        from mia_audit.privacy.accounting import noise_multiplier_for
+
+        return noise_multiplier_for(epsilon, rate, steps, section.delta, section.read(cls.noise).accountant)
+
+    @classmethod
+    def clipping_of(cls, section: Mechanism) -> Clipping:
+        """Return how a record's (person's) gradient is clipped."""
+        from mia_audit.privacy.clipping import CLIPPINGS
+
+        own = section.read(cls.noise)
+        return CLIPPINGS[own.clipping](own.clip_norm)
 
     def batches(self) -> Iterator[Tensor]:
         """Draw every record, or person, independently at rate q, for every step."""
@@ -134,14 +150,6 @@ class DPSGD:
         return own, rdp
 
 
-def clipping_of(section: Mechanism) -> Clipping:
-    """Return how a mechanism clips."""
-    from mia_audit.privacy.clipping import CLIPPINGS
-
-    own = section.read(Noise)
-    return CLIPPINGS[own.clipping](own.clip_norm)
-
-
 def sampled_people(section: Mechanism, job: Job) -> People | None:
     """Return whom a mechanism samples where its guarantee is about persons, None for records; UserError where nobody is known."""
     from mia_audit.privacy.people import People
@@ -156,16 +164,15 @@ def sampled_people(section: Mechanism, job: Job) -> People | None:
     return People(job.persons.cpu(), unit.records_per_person)
 
 
-def check_private(job: Job, section: Mechanism) -> None:
-    """Refuse what per-record gradients or the accountant's assumptions do not hold for."""
+def check_private(job: Job, mechanism: str, stated: float | None) -> None:
+    """Refuse what per-record gradients or the accountant's assumptions do not hold for, and noise that nothing determines."""
     from mia_audit.models import batch_norm_layers
 
-    mechanism = section.mechanism
     layers = batch_norm_layers(job.model)
     if layers:
         raise UserError(
             f"layer '{layers[0]}' ({len(layers)} in all) is a BatchNorm, which mixes the records of a batch and cannot be"
             f" trained under {mechanism}: choose a model with LayerNorm or GroupNorm"
         )
-    if job.epsilon == float("inf") and section.read(Noise).noise_multiplier is None:
+    if job.epsilon == float("inf") and stated is None:
         raise UserError(f"mechanism '{mechanism}' needs a finite budget: list mechanisms.*.epsilon, such as [8, 2]")

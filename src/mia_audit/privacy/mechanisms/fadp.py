@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from mia_audit.errors import UserError
 from mia_audit.privacy.catalogue import Job, Mechanism, Steps, Terms, Unit, mechanism
@@ -21,8 +21,29 @@ if TYPE_CHECKING:
 
     from mia_audit.privacy.masks import Masks
 
-SOURCES = {"public": "public records", "past": "past noisy gradients"}
+SOURCES = {
+    "public": "public records",
+    "renewed": "public records, by the weights at the start of each epoch",
+    "past": "past noisy gradients",
+}
 Factor = Annotated[float, Field(gt=0, le=1)]
+Clip = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+class GroupNoise(Noise):
+    """The keys of noise whose sensitivity may be shared out among groups of parameters."""
+
+    group_clips: tuple[Clip, Clip, Clip, Clip] | None = Field(None, exclude_if=lambda value: value is None)
+    """Clips each group of parameters apart, instead of the whole gradient: the channels of high, moderate and low importance, and
+    all other parameters, in multiples of clip_norm (`clipping: flat`)."""
+
+    @model_validator(mode="after")
+    def _flat(self) -> Self:
+        if self.group_clips and self.clipping != "flat":
+            raise ValueError(
+                f"group_clips: multiples of clip_norm, but clipping is {self.clipping}: set clipping: flat"
+            )
+        return self
 
 
 class Factors(Section):
@@ -35,16 +56,17 @@ class Factors(Section):
 class Importance(Section):
     """What channels are important by."""
 
-    importance: Literal["public", "past"] = "public"
-    """Grad-CAM's channel weights on the public records at the start, or the noisy gradients of the epoch before."""
+    importance: Literal["public", "renewed", "past"] = "public"
+    """Grad-CAM's channel weights on the public records, at the start (`public`) or anew at the start of every epoch (`renewed`), or
+    the noisy gradients of the epoch before (`past`)."""
 
 
 def reads_public_records(section: Mechanism) -> bool:
     """Return whether importance is computed from the pool's public records."""
-    return section.read(Importance).importance == "public"
+    return section.read(Importance).importance != "past"
 
 
-@mechanism("fadp", options=(Noise, Unit, Factors, Importance), reads_public_records=reads_public_records)
+@mechanism("fadp", options=(GroupNoise, Unit, Factors, Importance), reads_public_records=reads_public_records)
 class FADP(DPSGD):
     """Scale, clip, noise, unscale: u = D⁻¹g is clipped at C, S = Σu + N(0, z²C²I), and the update is D S / B.
 
@@ -53,7 +75,12 @@ class FADP(DPSGD):
     multiplier z, which the accountant assumes; the noise of a group is z·C·M.
 
     Since D clip(D⁻¹g) is g times the clipping factor of ‖D⁻¹g‖, gradients are never scaled: only their norms and the noise.
+
+    With clips C_g of groups g, each group's part of g is clipped at C_g, and its noise is z·C_g·M_g·√(Σ_h M_h⁻²): the multiplier
+    of all groups together, (Σ_g C_g²/s_g²)^(−1/2) for the noise s_g, is z again.
     """
+
+    noise = GroupNoise
 
     def __init__(self, section: Mechanism, job: Job) -> None:
         import torch
@@ -65,34 +92,61 @@ class FADP(DPSGD):
         self.factors = section.read(Factors).factors
         self.channels = ChannelNoise(job.model, f"mechanism '{section.mechanism}'")
         self.history: list[tuple[Tensor, float]] = []
-        self._keeps = importance == "past"
+        self._keeps, self._renews = importance == "past", importance == "renewed"
+        self.group_clips = section.read(GroupNoise).group_clips
         self._past: Tensor | None = None
         nothing_yet = torch.zeros(self.channels.count, device=self.channels.device)
         self._set(nothing_yet if self._keeps else self._public_importance())
 
     @classmethod
     def foresee(cls, section: Mechanism, epsilon: float, training: Steps, units: int) -> tuple[Terms, int]:
-        """As dp-sgd: D clip(D⁻¹g) moves the scaled sum by C at most, whatever the mask."""
+        """As dp-sgd: a record moves the sum, in units of the noise's deviation, by 1/z at most, whatever the mask and the groups."""
         terms, steps = super().foresee(section, epsilon, training, units)
-        return replace(terms, noise_mask=SOURCES[section.read(Importance).importance]), steps
+        clips = section.read(GroupNoise).group_clips
+        clipping = f"{terms.clipping} × {'/'.join(f'{clip:g}' for clip in clips)} by group" if clips else terms.clipping
+        return replace(terms, noise_mask=SOURCES[section.read(Importance).importance], clipping=clipping), steps
 
     def _public_importance(self) -> Tensor:
         if self.job.public is None or not len(self.job.public[1]):
             raise UserError(
-                "mechanism 'fadp' with importance: public reads public records, and there are none: set datasets.*.public"
-                " to a number of records, or choose importance: past"
+                "mechanism 'fadp' reads public records for its mask, and there are none: set datasets.*.public to a number of records,"
+                " or choose importance: past"
             )
         return self.channels.importance(*self.job.public, self.job.micro_batch)
 
     def _set(self, importance: Tensor) -> None:
         from mia_audit.privacy.masks import banded
 
+        if self.group_clips:
+            self._set_groups(importance, self.group_clips)
+            return
         self.mask_of_channels, self.mask_of_rest = self.channels.normalised(banded(importance, self.factors))
         self.mask = self.channels.spread(self.mask_of_channels, self.mask_of_rest)
         self.clipped_sum.scale_norms(1 / self.mask)
 
+    def _set_groups(self, importance: Tensor, clips: tuple[float, float, float, float]) -> None:
+        """Clip every group apart, and scale its noise by C_g/C·M_g·√(Σ_h M_h⁻²), h over the groups that have parameters."""
+        import torch
+
+        from mia_audit.privacy.clipping import flat
+        from mia_audit.privacy.masks import bands
+
+        rest = len(self.factors)
+        group_of = self.channels.spread(bands(importance), rest)
+        scale = group_of.new_tensor([*self.factors, 1.0]).double()
+        known: list[int] = torch.unique(group_of).long().tolist()
+        masks = scale.new_tensor(clips) * scale * scale[known].pow(-2).sum().sqrt()
+        self.mask_of_channels, self.mask_of_rest = masks[bands(importance)], float(masks[rest])
+        self.mask = masks[group_of.long()].float()
+        norm = self.clipped_sum.clipping.sensitivity
+        self.clipped_sum.clip_groups(
+            [((group_of == group).nonzero().squeeze(1), flat(clips[group] * norm)) for group in known]
+        )
+
     def batches(self) -> Iterator[Tensor]:
-        """Renew the mask from the noisy gradients of the epoch before, where it comes of them; then draw as dp-sgd does."""
+        """Renew the mask, where it is renewed: by what the epochs before have released alone; then draw as dp-sgd does."""
+        if self._renews and self.history:
+            self._set(self._public_importance())
         if self._past is not None:
             # in scaled coordinates noise is alike everywhere: what stands out is gradient
             self._set(self.channels.by_channel(self._past))

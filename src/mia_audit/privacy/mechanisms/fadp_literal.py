@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, Self
+
+from pydantic import Field, model_validator
 
 from mia_audit.errors import UserError
 from mia_audit.privacy.catalogue import Acknowledgement, Job, Mechanism, mechanism
@@ -15,6 +17,7 @@ from mia_audit.privacy.mechanisms.fadp import Factors
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from mia_audit.privacy.clipping import Clipping
     from mia_audit.privacy.masks import Masks
 
 SOURCE = "the private batch itself"
@@ -24,13 +27,38 @@ NO_GUARANTEE = (
 )
 
 
-@mechanism("fadp-literal", options=(Noise, Factors), no_guarantee=NO_GUARANTEE)
+class LiteralNoise(Noise):
+    """The keys of the noise as the paper has it."""
+
+    clipping: Literal["automatic", "flat", "batch"] = "automatic"  # type: ignore[assignment]  # one more than dp-sgd
+    """As in dp-sgd, or `batch`: the mean gradient of a batch is clipped at clip_norm, and noise is added to it (Algorithm 2, equation
+    1): a record may move it by 2 clip_norm."""
+    calibration: Literal["all-steps", "single-step"] = Field("all-steps", exclude_if=lambda value: value == "all-steps")
+    """What the nominal ε is calibrated for: all steps, as in dp-sgd, or one, by equation 3: z = √(2 ln(1.25/δ))/ε."""
+    base_epsilon: float | None = Field(None, gt=0, allow_inf_nan=False, exclude_if=lambda value: value is None)
+    """Section V.A.5: the noise of everything but the most important channels is that of this smaller ε (the paper's 0.1, beside an
+    `epsilon` of 3), multiplied by its factor."""
+
+    @model_validator(mode="after")
+    def _nominal(self) -> Self:
+        if self.noise_multiplier and (self.base_epsilon or self.calibration != "all-steps"):
+            key = "base_epsilon" if self.base_epsilon else "calibration"
+            raise ValueError(
+                f"{key}: belongs to a nominal ε, but noise_multiplier states the noise; leave one of them out"
+            )
+        return self
+
+
+@mechanism("fadp-literal", options=(LiteralNoise, Factors), no_guarantee=NO_GUARANTEE)
 class FADPLiteral(DPSGD):
     """dp-sgd whose noise is multiplied by a mask of factors ≤ 1, computed from the private batch of every step (Algorithm 2).
 
-    Noise is calibrated as for dp-sgd at the nominal ε, per record and over all steps, where the paper clips the batch's
-    gradient and calibrates one step: what remains is what the mask does. No ε follows from it.
+    By default noise is calibrated as for dp-sgd at the nominal ε, per record and over all steps, where the paper clips the batch's
+    gradient and calibrates one step: what remains is what the mask does. `clipping: batch` and `calibration: single-step` are the
+    paper's own. No ε follows from either.
     """
+
+    noise = LiteralNoise
 
     def __init__(self, section: Mechanism, job: Job) -> None:
         import torch
@@ -47,12 +75,41 @@ class FADPLiteral(DPSGD):
         self.factors = section.read(Factors).factors
         self.channels = ChannelNoise(job.model, f"mechanism '{section.mechanism}'")
         self.history: list[tuple[Tensor, float]] = []
+        self._batch = section.read(LiteralNoise).clipping == "batch"
+        self._rest = self._base(section)
         self._factors = torch.ones(self.channels.count, dtype=torch.float64, device=self.channels.device)
+
+    def _base(self, section: Mechanism) -> float:
+        """Return the noise of the parameters that no mask scales, in units of that of the nominal ε."""
+        base = section.read(LiteralNoise).base_epsilon
+        if base is None:
+            return 1.0
+        steps = self.job.training.epochs * self.steps_per_epoch
+        return self.calibrated(section, base, self.rate, steps) / self.terms.noise_multiplier
+
+    @classmethod
+    def calibrated(cls, section: Mechanism, epsilon: float, rate: float, steps: int) -> float:
+        """As dp-sgd, or by the classical bound of a single Gaussian mechanism (equation 3), which holds for ε below 1 and one step."""
+        if section.read(LiteralNoise).calibration == "all-steps":
+            return super().calibrated(section, epsilon, rate, steps)
+        return math.sqrt(2 * math.log(1.25 / section.delta)) / epsilon
+
+    @classmethod
+    def clipping_of(cls, section: Mechanism) -> Clipping:
+        """As dp-sgd; where the batch is clipped, records are not."""
+        import torch
+
+        from mia_audit.privacy.clipping import Clipping
+
+        own = section.read(LiteralNoise)
+        if own.clipping != "batch":
+            return super().clipping_of(section)
+        return Clipping(f"batch {own.clip_norm:g}", torch.ones_like, own.clip_norm)
 
     def batches(self) -> Iterator[Tensor]:
         """Draw as dp-sgd does; of an epoch's masks the last is kept."""
         yield from super().batches()
-        self.history.append((self._factors, 1.0))
+        self.history.append((self._factors, self._rest))
 
     def backward(self, inputs: Tensor, labels: Tensor, *persons: Tensor) -> Tensor:
         """Compute the mask from the batch before anything else; an empty batch has none."""
@@ -62,14 +119,21 @@ class FADPLiteral(DPSGD):
 
         if len(labels):
             importance = self.channels.importance(inputs, labels, self.job.micro_batch)
-            self._factors = banded(importance, self.factors)
+            high, moderate, low = self.factors
+            self._factors = banded(importance, (high, moderate * self._rest, low * self._rest))
         else:
-            self._factors = torch.ones_like(self._factors)
-        return super().backward(inputs, labels)
+            self._factors = torch.full_like(self._factors, self._rest)
+        if not self._batch:
+            return super().backward(inputs, labels)
+        total, losses = self.clipped_sum(inputs, labels)
+        mean = total / max(len(labels), 1)
+        mean *= (self.clipped_sum.clipping.sensitivity / mean.norm()).clamp(max=1)
+        self.clipped_sum.assign(self._noise.add_noise(mean, self.deviation()))
+        return losses
 
     def deviation(self) -> Tensor:
         """Return z·C·M."""
-        return self.channels.spread(self._factors).double() * super().deviation()
+        return self.channels.spread(self._factors, self._rest).double() * super().deviation()
 
     def spent(self, steps: int) -> tuple[float, float]:
         """No ε is promised, whatever was asked for."""

@@ -14,7 +14,7 @@ DEPTH = 2
 
 @targets.register("fadp")
 def fadp(options: Options) -> Sequence[Mechanism]:
-    """Return trainings with importance from public records, and from past noisy gradients."""
+    """Return trainings with importance from public records, at the start and renewed, and from past noisy gradients; and groups."""
     from mia_audit.proving.canaries import channel_scene
     from mia_audit.proving.training import Scene
 
@@ -25,9 +25,14 @@ def fadp(options: Options) -> Sequence[Mechanism]:
     with_it = {name: value.roll(-1, 0) for name, value in data.items()}  # the canary is the last record
     pair = Pair("a record of another channel", with_it, {name: value[:-1] for name, value in with_it.items()})
     public = {"mechanism": "fadp", "delta": claim.delta, "importance": "public"}
-    past = public | {"importance": "past"}
+    past, renewed = public | {"importance": "past"}, public | {"importance": "renewed"}
+    groups = public | {"clipping": "flat", "group_clips": [0.5, 0.5, 0.5, 1.0]}
     listed: dict[str, Any] = {
         "importance from public records": Scene(scene.model, public, claim.epsilon, records, public=scene.public),
+        "importance renewed by the weights": Scene(
+            scene.model, renewed, claim.epsilon, records, epochs=2, public=scene.public
+        ),
+        "groups clipped apart": Scene(scene.model, groups, claim.epsilon, records, public=scene.public),
         "importance from past gradients": Scene(scene.model, past, claim.epsilon, records, epochs=2),
     }
     return [Mechanism(name, one.train, claim, [pair], secret_seed=True) for name, one in listed.items()]

@@ -170,6 +170,7 @@ def find(results: Results) -> Findings:
                 lower_bound(every, setting, spec.confidence, spec.delta),
                 aggregate,
                 tuple(_worth(setting, shadows, results.records_of_persons(setting))),
+                results.mask_coverage(setting),
                 {
                     one: by_channel(rows, fpr, spec.likelihood, spec.confidence)
                     for one, rows in _others(every, aggregate)

@@ -48,6 +48,17 @@ class Estimate:
         """Distance of the interval's upper end from the mean; 0 for a single target."""
         return 0.0 if math.isnan(self.high) else self.high - self.mean
 
+    def equivalence(self, margin: float, confidence: float) -> float:
+        """Return the p of two one-sided tests that a difference lies within ± margin; `confidence` is the interval's level."""
+        from scipy.special import stdtrit
+
+        from mia_audit.evaluation.intervals import two_one_sided
+
+        if math.isnan(self.low):
+            return math.nan
+        error = (self.high - self.low) / 2 / float(stdtrit(self.targets - 1, (1 + confidence) / 2))
+        return two_one_sided(self.mean, error, self.targets - 1, margin)
+
     def excludes(self, value: float) -> bool:
         """Whether the interval does not contain `value`."""
         return self.low > value or self.high < value
@@ -193,6 +204,8 @@ class Finding:
     """How scores of persons came of their records', where membership was drawn by person: what everything here is about."""
     worth: tuple[Worth, ...] = ()
     """What a guarantee for a record is worth to persons with several, where whose they are is known."""
+    mask_coverage: float | None = None
+    """The share of the trained parameters whose noise a mask scales; None where that is not known, or there is no mask."""
     others: dict[str, dict[str, list[Leak]]] = field(default_factory=dict)
     """The same attacks by aggregate, `none` for records, then by channel; empty where the unit is the record."""
 

@@ -95,6 +95,8 @@ def _setting(finding: Finding) -> dict[str, Any]:
         ]
     if mask := noise_mask(finding):
         described |= {"noise_mask": mask, "noise_masks": f"{setting.path}/models/shadow-*/masks.safetensors"}
+        if finding.mask_coverage is not None:
+            described |= {"noise_mask_coverage": finding.mask_coverage}
     return described
 
 

@@ -20,6 +20,7 @@ from mia_audit.evaluation.model_counts import MODEL_COUNTS
 from mia_audit.evaluation.rungs import FILE as RUNGS
 from mia_audit.evaluation.rungs import read_rungs
 from mia_audit.explanation_metrics.summary import per_model
+from mia_audit.foreign_json import parse_object
 from mia_audit.pools.store import read_persons
 from mia_audit.report.data.spec import Setting, Spec
 from mia_audit.report.data.starts import PUBLIC, Start, read_start
@@ -168,6 +169,20 @@ class Results:
                 f"{path}: no scores of {attack} on {signal} ({likelihood}), although metrics.parquet has metrics for it"
             )
         return scored
+
+    def mask_coverage(self, setting: Setting) -> float | None:
+        """Return the share of the trained parameters whose noise a mask scales, as the first model's masks state it; None without."""
+        from safetensors import SafetensorError, safe_open
+
+        path = next(iter(sorted(self._file(setting, "models").glob("shadow-*/masks.safetensors"))), None)
+        if path is None:
+            return None
+        try:
+            with safe_open(path, "numpy") as file:
+                stated = parse_object((file.metadata() or {})["masks"]).get("coverage")
+        except (OSError, SafetensorError, KeyError, ValueError) as error:
+            raise UserError(f"{path}: damaged ({type(error).__name__}); expected what a training wrote") from None
+        return stated if isinstance(stated, float) else None
 
     @cached_property
     def releases(self) -> dict[str, Mapping[str, Any]]:

@@ -16,6 +16,7 @@ from mia_audit.report.text.formatting import (
     count,
     fixed,
     joined,
+    percent,
     power,
     protected,
     rate,
@@ -277,7 +278,7 @@ def guarantee_sentence(finding: Finding, metadata: Mapping[str, Any]) -> str:
     )
     noise = f"noise multiplier {significant(metadata['noise_multiplier'])}, {setting.clipping} clipping per {clipped}"
     if mask := noise_mask(finding):
-        noise += f", noise scaled by the importance of channels, computed from {mask}"
+        noise += f", noise scaled by the importance of channels{_covered(finding)}, computed from {mask}"
     sampling = f"{sampling_name(metadata)} sampling at rate {significant(metadata['sampling_rate'])}, {metadata['steps']} steps"
     who = "one person, with all of their records," if by_person else "one record"
     text = f"{protected(setting)}: {spent} {accountants} when {who} is added or removed, {sampling}, {noise}"
@@ -303,10 +304,16 @@ def worth_clause(finding: Finding) -> str:
 def no_guarantee_sentence(finding: Finding) -> str:
     """Say why a setting with a nominal ε guarantees nothing."""
     setting = finding.setting
+    covered = f"; the mask scales the noise{_covered(finding)}" if finding.mask_coverage is not None else ""
     return (
         f"{setting.mechanism_name} at a {setting.nominal.replace('nominal', 'nominal ε =')}: no ε is guaranteed, since"
-        f" {setting.no_guarantee}"
+        f" {setting.no_guarantee}{covered}"
     )
+
+
+def _covered(finding: Finding) -> str:
+    """Say how many of the trained parameters a mask covers."""
+    return "" if finding.mask_coverage is None else f" on {percent(finding.mask_coverage)} of the trained parameters"
 
 
 def exposed_sentences(finding: Finding, leak: Leak, records: int, maps: bool, bars: bool) -> str:
