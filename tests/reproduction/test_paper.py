@@ -6,6 +6,7 @@ from contextlib import redirect_stdout
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from shutil import copytree
 from typing import get_args
 
 import numpy as np
@@ -19,11 +20,12 @@ from mia_audit.config.load import load_audit
 from mia_audit.config.report_specs import PaperSpec
 from mia_audit.config.schema import Audit
 from mia_audit.evaluation.authors_read_out import authors_read_out
+from mia_audit.explanation_metrics.tables import COLUMNS
 from mia_audit.report.data.finished import finished
 from mia_audit.report.section import Report
 from mia_audit.reproduction.measured import Measured, difference
 from mia_audit.reproduction.papers import PAPERS, Key, paper, printed_cells
-from mia_audit.storage import write_json, write_table
+from mia_audit.storage import write_json, write_table, write_text
 from mia_audit.training.report import SCHEMA
 
 ROOT = Path(__file__).parents[2]
@@ -201,7 +203,7 @@ def test_an_unknown_paper_is_refused(audit: Path, tmp_path: Path, capsys: pytest
     assert "no paper 'huang2042' here: " in capsys.readouterr().err and not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize(("name", "count"), [("huang2024", 272), ("harder2020", 7), ("fadp", 34)])
+@pytest.mark.parametrize(("name", "count"), [("huang2024", 272), ("harder2020", 7), ("fadp", 39)])
 def test_every_cell_of_a_table_has_its_place_and_a_config_that_trains_it(name: str, count: int) -> None:
     known = paper(name)
     cells = printed_cells(name)
@@ -226,3 +228,36 @@ def test_every_cell_of_a_table_has_its_place_and_a_config_that_trains_it(name: s
 @cache
 def _audit(path: str) -> Audit:
     return load_audit(ROOT / path)
+
+
+def test_similarity_and_minutes_are_read_of_what_audits_wrote(audit: Path, tmp_path: Path) -> None:
+    root = tmp_path / "results"
+    copytree(audit, root)
+    group, wanted = root / "cifar10" / VIT, {"explainer": "gradcam", "quantity": "logit", "measure": "ssim"}
+    rows = [
+        {
+            "mechanism": "none",
+            "epsilon": "inf",
+            **wanted,
+            "against": "reference",
+            "shadow": k,
+            "record": r,
+            "value": k / 10,
+        }
+        for k in range(3)
+        for r in range(2)
+    ]
+    table = pa.Table.from_pylist([{**row, "same_class": True} for row in rows], schema=COLUMNS)
+    write_table(group / "explanation_metrics.parquet", table, "explanation_metrics", 6)
+    times = f"dataset,architecture,mechanism,epsilon,models,ms_per_step\ncifar10,{VIT},none,inf,5,30\n"
+    write_text(root / "benchmarks" / "step_times.csv", times)
+    steps = pa.Table.from_pylist(
+        [dict.fromkeys(SCHEMA.names) | {"shadow": 0, "epoch": 1, "steps": 4000}], schema=SCHEMA
+    )
+    write_table(group / "none-epsinf" / "training.parquet", steps, "training", 1, {})
+    measured, cell = Measured([finished(root)]), Key("cifar10", VIT, "none", "inf", "gradcam", "", "ssim")
+    assert measured.found(cell).alike.tolist() == pytest.approx([0.0, 0.1, 0.2])
+    assert not len(measured.found(replace(cell, explainer="ixg")).alike)
+    assert measured.found(replace(cell, explainer="", metric="minutes")).alike.tolist() == [2.0]
+    for metric in ("ssim", "minutes"):
+        assert not len(Measured([finished(audit)]).found(replace(cell, metric=metric)).alike)

@@ -9,6 +9,7 @@ from mia_audit.config.report_specs import PaperSpec
 from mia_audit.errors import UserError
 
 if TYPE_CHECKING:
+    from mia_audit.report.data.results import Results
     from mia_audit.reproduction.papers import Paper
 
 
@@ -45,7 +46,8 @@ def run(options: argparse.Namespace) -> None:
         _write_studies(asked, chosen, folders, options.out)
         return
     printed = printed_cells(asked)
-    measured = Measured([finished(folder) for folder in folders])
+    audits = [finished(folder) for folder in folders]
+    measured = Measured(audits)
     cells, missing = rows(chosen, printed, measured), set()
     for name, shape in chosen.shapes.items():
         own = [row for row in cells if row.printed.table == name]
@@ -66,6 +68,8 @@ def run(options: argparse.Namespace) -> None:
             if figure is not None:
                 save(figure, options.out, f"figure_{name}", CAPTION)
             print(f"Figure {name}: {'drawn' if figure is not None else 'no results for any panel'}.")
+    if chosen.of_settings:
+        _of_settings(chosen.of_settings, audits, options.out)
     for name, where in chosen.elsewhere.items():
         print(f"{name}: {where}.")
     for line in sorted(missing):
@@ -101,3 +105,21 @@ def _write_studies(asked: str, chosen: "Paper", folders: Sequence[Path], out: Pa
         print(f"{name}: {where}.")
     for line in sorted(missing):
         print(f"missing: {line}")
+
+
+def _of_settings(name: str, audits: "list[Results]", out: Path) -> None:
+    """Write confusion.csv and a figure of membership probabilities for every data set and architecture."""
+    from mia_audit.report.figures.style import paper_style, save
+    from mia_audit.reproduction.of_settings import CAPTION, confusion, membership_maps
+    from mia_audit.sanitise import csv
+    from mia_audit.storage import write_text
+
+    matrices = confusion(audits)
+    write_text(out / "confusion.csv", csv(matrices))
+    count = matrices.select("dataset", "architecture", "mechanism", "epsilon").n_unique() if len(matrices) else 0
+    print(f"Confusion matrices: of {count} settings, confusion.csv.")
+    with paper_style():
+        drawn = [(group, figure) for results in audits for group, figure in membership_maps(results)]
+        for group, figure in drawn:
+            save(figure, out, f"figure_{name}_{group}", CAPTION)
+    print(f"Figure {name}: {', '.join(group for group, _ in drawn) or 'no results'}.")

@@ -18,10 +18,14 @@ from mia_audit.evaluation.authors_read_out import FPRS, authors_read_out
 from mia_audit.evaluation.intervals import OverTargets
 from mia_audit.evaluation.model_counts import scores_by_count
 from mia_audit.evaluation.summary import of_aggregate
+from mia_audit.explanation_metrics import REFERENCE
+from mia_audit.explanation_metrics.summary import per_model
+from mia_audit.report.data.explanation_metrics import Interpretation
 from mia_audit.runtime.usage import read_usage
 from mia_audit.sections import budget
 from mia_audit.signals.families import family_of
 from mia_audit.signals.name import Reading
+from mia_audit.storage import read_frame
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float
@@ -42,6 +46,8 @@ OUTPUTS = {"loss-lira": "loss", "shadow-classifier": "confidence"}
 
 SECONDS, EXPLAINED = "seconds", 200
 """The metric of a table of times, and how many records are explained in so many seconds."""
+MINUTES = "minutes"
+"""The metric that is read from the times of steps."""
 
 PLAIN = ("threshold", "shadow-classifier")
 """Attacks that are the papers' and ours alike, without a likelihood, and are read exactly."""
@@ -80,8 +86,10 @@ class Measured:
             return Found()
         if key.metric == SECONDS:
             return Found(alike=self.seconds(place, key.explainer, EXPLAINED))
+        if key.metric == MINUTES:
+            return Found(alike=self._minutes(place))
         if not key.attack:
-            return Found(alike=self._trained(place, key.metric))
+            return Found(alike=self._similar(place, key) if key.explainer else self._trained(place, key.metric))
         signal = signal_of(key)
         if key.attack in PLAIN:
             exact = self._metric(place, key.attack, signal, key.metric, "none")
@@ -189,6 +197,29 @@ class Measured:
             read = [authors_read_out(*pair) for pair in zip(scored.score.T, scored.member.T, strict=True)]
             self._read[place, signal] = np.array([[*tprs, auc] for tprs, auc in read]).T
         return self._read[place, signal]
+
+    def _similar(self, place: Place, key: Key) -> Values:
+        """Return the similarity of explanations to the unprotected model's with the same training set, one a model."""
+        results, index = self._settings[place]
+        setting = results.spec.settings[index]
+        path = results.root.joinpath(*setting.group, "explanation_metrics.parquet")
+        if not path.exists():
+            return np.empty(0)
+        interpretation = Interpretation(per_model(read_frame(path, "explanation_metrics")), results.spec.confidence)
+        known = [one for one in interpretation.drawn if one.explainer == key.explainer]
+        values = interpretation.values(setting, known[0], key.metric, REFERENCE) if known else {}
+        return np.array(list(values.values()), dtype=np.float64)
+
+    def _minutes(self, place: Place) -> Values:
+        """Return the minutes that the steps of every model take, by the median of its setting's steps."""
+        results, index = self._settings[place]
+        setting, path = results.spec.settings[index], results.root / "benchmarks" / "step_times.csv"
+        if not path.exists():
+            return np.empty(0)
+        named = {"dataset": setting.dataset, "architecture": setting.architecture, "mechanism": setting.mechanism}
+        times = pl.read_csv(path, schema_overrides={"epsilon": pl.String}).filter(**named, epsilon=setting.named)
+        known = times["ms_per_step"].drop_nulls().to_list()
+        return self._trained(place, "steps") * known[0] / 60_000 if known else np.empty(0)
 
     def _trained(self, place: Place, metric: str) -> Values:
         results, index = self._settings[place]

@@ -33,6 +33,8 @@ WORDS = {
     "train_loss": "train loss",
     "test_loss": "test loss",
     "none": "no DP",
+    "ssim": "SSIM",
+    "minutes": "minutes",
     "shadow-classifier": "shadow classifier",
     "mnist": "MNIST",
     "fashion_mnist": "Fashion-MNIST",
