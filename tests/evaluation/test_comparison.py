@@ -7,6 +7,8 @@ from scipy import stats
 
 from mia_audit.errors import UserError
 from mia_audit.evaluation.comparison import compare
+from mia_audit.evaluation.intervals import OverTargets
+from mia_audit.report.data.findings import estimate
 
 
 def metrics(**aucs):
@@ -71,3 +73,30 @@ def test_targets_that_lose_nothing_without_a_model_are_independent():
     row = compare(table, ("a", "s", "v"), ("b", "s", "v")).row(0, named=True)
     expected = stats.ttest_rel(first, second)
     assert (row["t"], row["p"]) == pytest.approx((expected.statistic, expected.pvalue))
+
+
+def test_equivalence_is_the_larger_of_two_one_sided_tests():
+    first, second = np.array([0.6, 0.65, 0.7, 0.62]), np.array([0.59, 0.655, 0.69, 0.625])
+    row = compare(metrics(a=first, b=second), ("a", "s", "v"), ("b", "s", "v"), margin=0.02).row(0, named=True)
+    gap = first - second
+    error = WIDENING * gap.std(ddof=1) / 2
+    sides = [stats.t.sf((gap.mean() + 0.02) / error, 3), stats.t.cdf((gap.mean() - 0.02) / error, 3)]
+    assert (row["margin"], row["p_equivalence"]) == (0.02, pytest.approx(max(sides)))
+
+
+def test_equivalence_is_shown_where_the_interval_of_twice_the_level_lies_within_the_margin():
+    gap = OverTargets(np.array([0.01, 0.004, -0.002, 0.006, 0.001]))
+    low, high = gap.interval(0.9)
+    for margin in (max(abs(low), high) * 1.001, max(abs(low), high) * 0.999):
+        assert (gap.equivalence(margin) < 0.05) == (-margin < low and high < margin)
+
+
+def test_a_difference_as_large_as_the_margin_is_rarely_called_equivalent():
+    random = np.random.default_rng(3)
+    estimates = [estimate(random.normal(0.02, 0.01, 8), 0.95) for _ in range(2000)]
+    assert 0.035 < np.mean([one.equivalence(0.02, 0.95) < 0.05 for one in estimates]) < 0.065
+
+
+def test_one_attack_is_compared_between_two_settings():
+    row = compare(metrics(a=[0.6, 0.7, 0.65]), ("a", "s", "v"), ("a", "s", "v"), against=metrics(a=[0.5, 0.61, 0.57]))
+    assert row["difference"][0] == pytest.approx(0.09)

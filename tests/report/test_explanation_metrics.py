@@ -1,6 +1,7 @@
 """Measures of explanations in tables, figures and on the page, against what was planted."""
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import polars as pl
@@ -72,6 +73,20 @@ def test_mechanisms_of_the_same_budget_are_compared_over_the_same_models(found, 
     assert row["mean"] == pytest.approx(gap.mean()) and row["sd"] == pytest.approx(gap.std(ddof=1))
     compared = table.filter(minuend="other-eps8", subtrahend="dp-sgd-eps8")["metric"].to_list()
     assert {"test_accuracy", "auc of outputs", "auc of explanations"} < set(compared)
+
+
+def test_equivalence_is_tested_where_a_margin_is_stated(interpreted):
+    results = interpreted.results()
+    results = replace(results, spec=replace(results.spec, margins={"test_accuracy": 0.5, "ssim": 1e-6}))
+    findings = find(results)
+    table = build(results, findings)["differences"]
+    row = table.row(by_predicate=pl.col("metric") == "ssim of ixg (logit)", named=True)
+    error = row["sd"] / np.sqrt(row["targets"])
+    assert row["p_equivalence"] == pytest.approx(t.cdf((abs(row["mean"]) - 1e-6) / error, row["targets"] - 1))
+    assert table.filter(metric="auc of outputs")["margin"].null_count() == len(table.filter(metric="auc of outputs"))
+    (part,) = section(results, findings, interpretations(results), 0.95)
+    text = next(item["text"] for item in part["items"] if " against " in item["term"])
+    assert "test accuracy equivalent within ±0.5 (p = " in text and "equivalence not shown within ±1e-06" in text
 
 
 def test_similarity_is_read_against_that_of_two_unprotected_models(found, rows):

@@ -1,4 +1,4 @@
-"""`mia-audit compare`: compare two attacks on the same targets."""
+"""`mia-audit compare`: compare two attacks, or one in two settings, on the same targets."""
 
 import argparse
 from pathlib import Path
@@ -13,6 +13,11 @@ from mia_audit.storage import read_frame
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     parser.add_argument("--metrics", required=True, type=Path, help="metrics.parquet")
+    parser.add_argument(
+        "--against",
+        type=Path,
+        help="metrics.parquet of the second attack, of another setting with the same training sets",
+    )
     for name in ("first", "second"):
         parser.add_argument(
             f"--{name}",
@@ -27,6 +32,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=NONE,
         help="compare attacks on persons, by the sum, mean or maximum of their records' scores (none: on records)",
     )
+    parser.add_argument(
+        "--margin",
+        type=float,
+        help="test equivalence too: that every metric differs by less than this, which is to be chosen in advance",
+    )
     parser.add_argument("--confidence", type=float, default=0.95, help="level of the interval (0.95)")
 
 
@@ -34,6 +44,10 @@ def run(options: argparse.Namespace) -> None:
     """Print the paired difference of every metric as CSV."""
     if not 0 < options.confidence < 1:
         raise UserError(f"--confidence {options.confidence:g}: expected a number between 0 and 1")
+    if options.margin is not None and not 0 < options.margin < 1:
+        raise UserError(f"--margin {options.margin:g}: expected a number between 0 and 1")
     metrics = read_frame(options.metrics, "metrics")
+    against = read_frame(options.against, "metrics") if options.against else None
     first, second = tuple(options.first), tuple(options.second)
-    print(csv(compare(metrics, first, second, options.confidence, options.aggregate)), end="")
+    found = compare(metrics, first, second, options.confidence, options.aggregate, options.margin, against)
+    print(csv(found), end="")

@@ -209,6 +209,8 @@ class ReportSpec(Spec):
     evaluation: Evaluation = Evaluation()
     explainers: Explainers = Explainers()
     figures: Figures = Figures()
+    margins: dict[str, float] = Field(default_factory=dict)
+    """Differences between two mechanisms that do not matter, by metric."""
     studies: dict[str, Study] = Field(default_factory=dict)
     """Studies of private explanations by data set; tables and figures do without."""
     policy: Policy | None = None
@@ -227,6 +229,7 @@ class ReportSpec(Spec):
             title=audit.report.title or audit.audit,
             exposed=audit.report.exposed if audit.report.show_records else 0,
             figures=audit.report.figures,
+            **({"margins": audit.report.margins} if audit.report.margins else {}),
             settings=tuple(reported_settings(audit)),
             likelihood=audit.attacks.likelihoods[0],
             as_published=asked(audit.attacks.methods, AUTHORS),

@@ -19,17 +19,22 @@ def compare(
     second: tuple[str, str, str],
     confidence: float = 0.95,
     aggregate: str = NONE,
+    margin: float | None = None,
+    against: pl.DataFrame | None = None,
 ) -> pl.DataFrame:
     """Compare two attacks, each (attack, signal, likelihood), by a paired test over the targets that both have.
 
-    `aggregate` says how scores of persons came of their records'; `none` compares attacks on records. A row per metric:
-    `targets`, the mean `difference` first − second, its standard deviation, the interval `low`, `high` of `OverTargets`,
-    `t` and the two-sided `p`. Metrics that are null for a target leave it out; fewer than two targets are a UserError.
+    `aggregate` says how scores of persons came of their records'; `none` compares attacks on records. The second attack's
+    metrics are those of `against`, another setting's, where it is given. A row per metric: `targets`, the mean `difference`
+    first − second, its standard deviation, the interval `low`, `high` of `OverTargets`, `t` and the two-sided `p`; with a
+    `margin`, `p_equivalence` of `OverTargets.equivalence` within it. Metrics that are null for a target leave it out; fewer
+    than two targets are a UserError.
     """
     metrics = of_aggregate(metrics, aggregate)
-    left, right = (_one(metrics, attack) for attack in (first, second))
+    others = metrics if against is None else of_aggregate(against, aggregate)
+    left, right = _one(metrics, first), _one(others, second)
     rows: list[dict[str, Any]] = []
-    for name in summarised(metrics):
+    for name in (name for name in summarised(metrics) if name in right.columns):
         gap = paired(left, right, name)
         if gap.count < 2:
             if name == "auc":
@@ -48,6 +53,7 @@ def compare(
                 "high": high,
                 "t": gap.t(),
                 "p": gap.p_value(),
+                **({} if margin is None else {"margin": margin, "p_equivalence": gap.equivalence(margin)}),
             }
         )
     return pl.DataFrame(rows)

@@ -157,6 +157,10 @@ class OverTargets:
 
         return float(2 * stdtr(self.count - 1, -abs(self._t(0.0)))) if self.count > 1 else math.nan
 
+    def equivalence(self, margin: float) -> float:
+        """Return the p of two one-sided tests that a difference lies within ± margin; NaN for a single target."""
+        return two_one_sided(self.mean, self.error, self.count - 1, margin) if self.count > 1 else math.nan
+
     def t(self) -> float:
         """Return the mean over its standard error."""
         return self._t(0.0)
@@ -192,6 +196,17 @@ SIDES = ("members", "non_members")
 def chosen(models: int) -> range:
     """Return the places of the models that are left out in turn: the first few, models being exchangeable."""
     return range(min(models, ENOUGH))
+
+
+def two_one_sided(mean: float, error: float, freedom: int, margin: float) -> float:
+    """Return the p of equivalence within ± margin: the larger of the p of mean ≤ −margin and of mean ≥ margin (Schuirmann 1987).
+
+    It is below α where the 1 − 2α interval lies within the margin, which has to be stated before the values are seen.
+    """
+    from scipy.special import stdtr
+
+    inside = margin - abs(mean)
+    return float(stdtr(freedom, -inside / error)) if error else float(inside <= 0)
 
 
 def _square(metrics: pl.DataFrame, name: str) -> Without | None:

@@ -20,6 +20,7 @@ class Figures(Section):
     """Files that every figure is written to, beside its data (CSV)."""
 
 
+Margin = Annotated[float, Field(gt=0, lt=1)]
 Label = Annotated[str, StringConstraints(min_length=1, max_length=60, strip_whitespace=True, pattern=r"^[^\r\n]+$")]
 
 
@@ -46,6 +47,9 @@ class Report(Section):
     """How many of the most exposed records are shown."""
     figures: Figures = Figures()
     labels: Labels = Labels()
+    margins: dict[str, Margin] = Field({})
+    """By metric (`test_accuracy`, `auc`, or a measure of explanations such as `ssim`), the difference between two mechanisms at the same
+    ε that does not matter: two one-sided tests, at level 1 − evaluation.confidence each, say whether they are equivalent."""
     show_records: bool = True
     """`false`: no record is shown, neither the most exposed ones nor maps of their explanations, so that the page can be handed on."""
     policy: FilePath = ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import TYPE_CHECKING
@@ -178,6 +178,11 @@ class ProbabilityCurve:
     measure: str
     shares: list[float]
     heights: list[Estimate]
+
+
+def margin_of(metric: str, margins: Mapping[str, float]) -> float | None:
+    """Return the margin of a peer's metric: that of its kind, as `report.margins` has it."""
+    return margins.get(metric.partition(" of ")[0])
 
 
 def curves_of(results: Results, group: Sequence[Finding], confidence: float) -> Iterator[ProbabilityCurve]:

@@ -160,6 +160,8 @@ class Spec:
     """Studies of private explanations by data set."""
     figures: Figures = field(default_factory=Figures)
     """What figures look like, and the files that they are written to."""
+    margins: Mapping[str, float] = field(default_factory=dict)
+    """Differences between two mechanisms that do not matter, by metric."""
     policy: Mapping[str, Any] | None = None
     """What the report holds the audit to."""
     ladder: Mapping[str, str] = field(default_factory=dict)

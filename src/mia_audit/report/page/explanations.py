@@ -12,6 +12,7 @@ from mia_audit.report.data.explanation_metrics import (
     Interpretation,
     Peer,
     explainer_series,
+    margin_of,
     measure_label,
     peers,
     similarity,
@@ -30,6 +31,7 @@ from mia_audit.report.text.formatting import (
     points,
     protected,
     protection,
+    significant,
 )
 
 if TYPE_CHECKING:
@@ -54,7 +56,7 @@ def section(
         if place in interpreted:
             datasets.setdefault(place[0], {})[place] = group
     return [
-        _dataset(dataset, groups, interpreted, confidence)
+        _dataset(dataset, groups, interpreted, confidence, results.spec.margins)
         | {"pictures": _pictures(results, list(groups.values()), interpreted)}
         for dataset, groups in datasets.items()
     ]
@@ -76,6 +78,7 @@ def _dataset(
     groups: Mapping[Place, list[Finding]],
     interpreted: Mapping[Place, Interpretation],
     confidence: float,
+    margins: Mapping[str, float],
 ) -> dict[str, Any]:
     named, level = len(groups) > 1, f"{confidence * 100:g}\u00a0%"
     measures = {interpreted[place].headline for place in groups} - {None}
@@ -85,7 +88,7 @@ def _dataset(
         "items": [
             {"term": f"{place[1]}: {term}" if named else term, "text": text}
             for place, group in groups.items()
-            for term, text in _items(group, interpreted[place], confidence)
+            for term, text in _items(group, interpreted[place], confidence, margins)
         ],
         "measured": [
             {"name": place[1] if named else "", "table": _measured(group, interpreted[place])}
@@ -128,7 +131,9 @@ def _layout(
     return Layout(columns, rows, caption + (meaning if measure else ""))
 
 
-def _items(group: list[Finding], interpretation: Interpretation, confidence: float) -> Iterator[tuple[str, str]]:
+def _items(
+    group: list[Finding], interpretation: Interpretation, confidence: float, margins: Mapping[str, float]
+) -> Iterator[tuple[str, str]]:
     base, measure = reference(group), interpretation.headline
     if measure is None:
         return
@@ -144,7 +149,8 @@ def _items(group: list[Finding], interpretation: Interpretation, confidence: flo
                 capital(protection(finding.setting)),
                 " ".join(_sentences(finding, base, similar, measure, interpretation)),
             )
-    for first, second, sentences in _between(peers(group, interpretation, confidence), measure, interpretation):
+    compared = peers(group, interpretation, confidence)
+    for first, second, sentences in _between(compared, measure, interpretation, margins, confidence):
         yield f"{first} against {second}", sentences
 
 
@@ -180,22 +186,39 @@ def _gap(gap: Estimate) -> str:
 
 
 def _between(
-    differences: Iterator[Peer], measure: str, interpretation: Interpretation
+    differences: Iterator[Peer],
+    measure: str,
+    interpretation: Interpretation,
+    margins: Mapping[str, float],
+    confidence: float,
 ) -> Iterator[tuple[str, str, str]]:
-    """Say how a mechanism compares with another one at the same ε, in accuracy and in similarity."""
+    """Say how a mechanism compares with another one at the same ε, in accuracy, in similarity, and in all that has a margin."""
     wanted = {
         f"{measure} of {one.explainer} ({one.quantity})": f"{measure_label(measure)} of {one.label}"
         for one in interpretation.drawn
     }
     compared: dict[tuple[str, str], list[tuple[str, Estimate, bool]]] = {}
+    tested: dict[tuple[str, str], list[str]] = {}
     for peer in differences:
         pair = capital(protection(peer.first.setting)), capital(protection(peer.second.setting))
-        if peer.metric == "test_accuracy":
-            compared.setdefault(pair, []).append(("test accuracy", peer.gap, True))
-        elif peer.metric in wanted:
-            compared.setdefault(pair, []).append((wanted[peer.metric], peer.gap, False))
+        margin, what = margin_of(peer.metric, margins), wanted.get(peer.metric, _name(peer.metric))
+        if peer.metric == "test_accuracy" or peer.metric in wanted or margin is not None:
+            compared.setdefault(pair, []).append((what, peer.gap, peer.metric == "test_accuracy"))
+        if margin is not None and not math.isnan(p := peer.gap.equivalence(margin, confidence)):
+            verdict = "equivalent" if p < 1 - confidence else "equivalence not shown"
+            tested.setdefault(pair, []).append(f"{what} {verdict} within ±{margin:g} (p = {significant(p, 2)})")
     for (first, second), gaps in compared.items():
-        yield first, second, " ".join(_verdicts(gaps))
+        yield first, second, " ".join([*_verdicts(gaps), *_equivalences(tested.get((first, second), []))])
+
+
+def _name(metric: str) -> str:
+    kind, _, rest = metric.partition(" of ")
+    return f"{'AUC' if kind == 'auc' else kind.replace('_', ' ')}{f' of {rest}' if rest else ''}"
+
+
+def _equivalences(tested: Sequence[str]) -> Iterator[str]:
+    if tested:
+        yield f"By two one-sided tests, not corrected for their number: {joined(list(tested))}."
 
 
 def _verdicts(gaps: Sequence[tuple[str, Estimate, bool]]) -> Iterator[str]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from mia_audit.report.data.explanation_metrics import interpretations, peers
+from mia_audit.report.data.explanation_metrics import Peer, interpretations, margin_of, peers
 from mia_audit.report.data.findings import Estimate, Finding, Findings, accuracy_difference, difference, reference
 from mia_audit.report.tables.catalogue import frame_of, table
 from mia_audit.report.tables.columns import PARTS, SETTING, identity, interval_cell, printed, setting_columns
@@ -44,12 +44,23 @@ def differences(results: Results, findings: Findings) -> pl.DataFrame:
         for row in _compare(finding, reference(group), findings.fpr, confidence)
     ]
     rows += [
-        {**identity(peer.first.setting), **_row(peer.metric, _name(peer.first), _name(peer.second), peer.gap)}
+        {
+            **identity(peer.first.setting),
+            **_row(peer.metric, _name(peer.first), _name(peer.second), peer.gap),
+            **_equivalence(peer, results.spec.margins, confidence),
+        }
         for place, group in findings.groups().items()
         for peer in peers(group, interpreted.get(place), confidence)
     ]
     schema = SETTING | dict.fromkeys(("metric", "minuend", "subtrahend"), str) | {"targets": int}
-    return frame_of(schema | dict.fromkeys(PARTS, float), rows)
+    tested = ("margin", "p_equivalence") if results.spec.margins else ()
+    return frame_of(schema | dict.fromkeys((*PARTS, *tested), float), rows)
+
+
+def _equivalence(peer: Peer, margins: Mapping[str, float], confidence: float) -> dict[str, float]:
+    margin = margin_of(peer.metric, margins)
+    p = math.nan if margin is None else peer.gap.equivalence(margin, confidence)
+    return {} if margin is None or math.isnan(p) else {"margin": margin, "p_equivalence": p}
 
 
 def _compare(finding: Finding, base: Finding | None, fpr: float | None, confidence: float) -> Iterator[dict[str, Any]]:
