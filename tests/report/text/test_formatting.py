@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mia_audit.report.data.findings import estimate
 from mia_audit.report.data.spec import Setting
 from mia_audit.report.text.formatting import (
     at_least,
@@ -18,6 +19,7 @@ from mia_audit.report.text.formatting import (
     protected,
     protection,
     significant,
+    with_interval,
 )
 
 
@@ -102,3 +104,9 @@ def test_names_are_broken_between_words_and_not_within_an_epsilon():
     lines = broken("feature-aware-dp-training, claimed ε = 8", 14)
     assert lines == ["feature-aware-", "dp-training,", "claimed ε\u00a0=\u00a08"]
     assert broken("dp-sgd, ε = 8", 22) == ["dp-sgd, ε\u00a0=\u00a08"]
+
+
+def test_a_mean_has_its_interval_where_there_is_one_with_any_spread() -> None:
+    assert with_interval(estimate([1.0, 2.0, 3.0], 0.95)) == "2.00 (−0.484 to 4.48)"
+    assert with_interval(estimate([2.0], 0.95)) == with_interval(estimate([2.0, 2.0], 0.95)) == "2.00"
+    assert with_interval(estimate([1.0, 3.0], 0.95), "about 2") == "about 2 (−10.7 to 14.7)"

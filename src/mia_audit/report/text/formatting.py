@@ -69,8 +69,8 @@ def interval(value: Estimate, scale: float = 1.0, decimals: int = 3) -> str:
 
 
 def significant_interval(value: Estimate, scale: float = 1.0, digits: int = 3) -> str:
-    """Format an interval as low to high with so many significant digits; empty where there is none."""
-    if math.isnan(value.low):
+    """Format an interval as low to high with so many significant digits; empty where there is none, or no spread at all."""
+    if math.isnan(value.low) or value.high - value.low <= 1e-9 * abs(value.mean):
         return ""
     return f"{significant(value.low * scale, digits)} to {significant(value.high * scale, digits)}"
 
