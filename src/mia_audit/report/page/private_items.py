@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
+import polars as pl
+
 from mia_audit.report.data.findings import Estimate, estimate
 from mia_audit.report.data.private import Rows, Studied
 from mia_audit.report.figures.private_models import correlation
@@ -22,10 +24,12 @@ from mia_audit.report.text.formatting import (
 
 
 def epsilon(spent: Estimate) -> str:
+    """Format an ε, rounded up, with its interval where there is one."""
     return with_interval(spent, at_most(spent.mean))
 
 
 def saved(one: Studied, rows: Rows) -> str:
+    """Say how much less some of the answers spend than queries from scratch at their loss; empty where that is not known."""
     share, instead = one.saved(rows), one.instead(rows)
     if share is None or instead is None:
         return ""
@@ -86,10 +90,12 @@ def _adapting(one: Studied) -> str:
 def _history(one: Studied) -> str:
     rows = of_protocol("non-interactive")
     loss, zero = (one.mean(rows, name) for name in ("excess_loss", "excess_loss_of_zero"))
-    verdict = "better than no explanation" if loss.mean < zero.mean else "worse than no explanation"
+    gap = one.mean(lambda each: rows(each).select(gap=pl.col("excess_loss") - pl.col("excess_loss_of_zero")), "gap")
+    known = math.isnan(gap.low) or gap.excludes(0)
+    verdict = ("better than" if gap.mean < 0 else "worse than") if known else "not distinguishable from"
     return (
         f"{capital(one.label)}: {count(len(rows(one.repetitions[0])), 'further query', 'further queries')} answered from past"
-        f" explanations alone cost nothing and miss {with_interval(loss)} on average, {verdict} ({with_interval(zero)})."
+        f" explanations alone cost nothing and miss {with_interval(loss)} on average, {verdict} no explanation ({with_interval(zero)})."
     )
 
 
