@@ -4,7 +4,7 @@
     python benchmarks/fewer_passes.py results/digits/digits/vit/none-epsinf        (ten minutes on one core)
     python benchmarks/fewer_passes.py SETTING --nodes 25 --precision bf16          (minutes)
 
-Integrated gradients are recomputed on a setting's trained models with fewer Gauss–Legendre nodes, and every explainer in
+Integrated gradients are recomputed on a setting's trained models with fewer Gauss–Legendre nodes or adaptive ones, and every explainer in
 another precision; the likelihood ratio on the logarithm of their L1 norms is run on each, every model once as the target.
 The reference is the first line of a block; differences to it come with 95 % intervals over the targets (Student-t).
 """
@@ -92,6 +92,7 @@ def main() -> None:
     parser.add_argument(
         "--nodes", type=int, nargs="+", default=[25, 16, 10, 8, 5, 4], help="the first is the reference"
     )
+    parser.add_argument("--completeness", type=float, nargs="*", default=[0.05, 0.01], help="shares of adaptive nodes")
     parser.add_argument("--precision", nargs="*", default=[], help="precisions to compare with float32: bf16, tf32")
     options = parser.parse_args()
     models, records, member = trained(options.setting)
@@ -130,6 +131,10 @@ def main() -> None:
 
     stems = ["ig", "ig_probability"]
     nodes = {f"{count} nodes": {"explainers": ["ig"], "ig_nodes": count} for count in options.nodes}
+    nodes |= {
+        f"adaptive {share:g}": {"explainers": ["ig"], "ig_nodes": {"completeness": share}}
+        for share in options.completeness
+    }
     if len(nodes) > 1:
         compare("integrated gradients", "ig", nodes, stems)
     for precision in options.precision:

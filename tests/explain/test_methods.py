@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from mia_audit.explain.methods.gradient_shap import record_draws
+from mia_audit.explain.methods.ig import INTERVALS, clenshaw_curtis
 from mia_audit.explain.methods.smoothgrad import record_noise
 
 from .attribution import attribute
@@ -125,6 +126,47 @@ def test_integrated_gradients_sum_to_the_change_of_the_quantity(quantity: str, s
         for nodes in (1, 50)
     ]
     assert errors[1] < 1e-4 * change.abs().max() < errors[0]
+
+
+def test_clenshaw_curtis_is_exact_for_polynomials_and_its_nodes_are_nested() -> None:
+    for intervals in INTERVALS:
+        nodes = (1 - np.cos(np.pi * np.arange(intervals + 1) / intervals)) / 2
+        for degree in range(intervals + 1):
+            assert clenshaw_curtis(intervals) @ nodes**degree == pytest.approx(1 / (degree + 1), rel=1e-12)
+        assert (clenshaw_curtis(intervals) > 0).all()
+
+
+@pytest.mark.slow
+def test_adaptive_nodes_end_where_every_quantity_is_complete_enough(subject: Any) -> None:
+    """And a record's attributions are those of its own number of nodes, whatever the others take."""
+    change = {}
+    for quantity in ("logit", "probability"):
+        classes = subject.model(subject.inputs).argmax(dim=1)
+        forward = function(subject.model, quantity)
+        difference = forward(subject.inputs) - forward(torch.zeros_like(subject.inputs))
+        change[quantity] = difference.gather(1, classes[:, None])[:, 0]
+    by_share = {share: explain(subject, "ig", ig_nodes={"completeness": share}) for share in (0.999, 1e-3)}
+    exact = explain(subject, "ig", ig_nodes=120)
+    for quantity, right in change.items():
+        error = (by_share[1e-3][quantity].flatten(1).sum(1) - right).abs()
+        assert (error <= 1e-3 * right.abs() + 1e-6).all()
+        assert_agree(by_share[1e-3][quantity], exact[quantity], 0.05)
+    passed: list[int] = []
+    handle = subject.model.register_forward_hook(lambda module, given, output: passed.append(len(given[0])))
+    coarse = explain(subject, "ig", ig_nodes={"completeness": 0.999})
+    handle.remove()
+    assert max(passed) <= len(RECORDS) and sum(passed) >= 9 * len(RECORDS)
+    for record in range(len(RECORDS)):
+        alone = attribute(
+            subject.model,
+            subject.inputs[record : record + 1],
+            subject.labels[record : record + 1],
+            RECORDS[record : record + 1],
+            "ig",
+            OPTIONS | {"ig_nodes": {"completeness": 0.999}},
+            SEED,
+        )
+        assert_agree(coarse["logit"][record : record + 1], alone["logit"], 1e-5)
 
 
 @pytest.mark.parametrize("name", NAMES)

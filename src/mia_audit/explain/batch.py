@@ -52,6 +52,13 @@ class Batch:
         """Return every quantity of the class explained, float64."""
         return {name: QUANTITIES[name].value(logits.double(), self.classes) for name in self.quantities}
 
+    def effects(self) -> dict[str, Float[Tensor, " B"]]:
+        """Return f(x) − f(0) of every quantity f, float64: what complete attributions sum to."""
+        with torch.no_grad():
+            baseline = self.model(torch.zeros_like(self.inputs[:1])).expand_as(self.logits)
+        before = self.values(baseline)
+        return {name: value - before[name] for name, value in self.values(self.logits).items()}
+
 
 def explained_batch(
     model: nn.Module,

@@ -134,7 +134,5 @@ def _explanations(batch: Batch, request: ExplanationRequest) -> Iterator[tuple[t
 
 def completeness_error(batch: Batch, quantity: str, attributions: Float[Tensor, "B ..."]) -> Float[Tensor, " B"]:
     """Return |Σ a − (f(x) − f(0))|: by how much attributions miss the sum that they should have."""
-    with torch.no_grad():
-        baseline = batch.model(torch.zeros_like(batch.inputs[:1])).expand_as(batch.logits)
-    change = batch.values(batch.logits)[quantity] - batch.values(baseline)[quantity]
+    change = batch.effects()[quantity]
     return (attributions.flatten(start_dim=1).sum(dim=1, dtype=torch.float64) - change).abs()
