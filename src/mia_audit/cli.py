@@ -57,6 +57,7 @@ STAGES = {
     "train": "train the shadow models of a job that are not there yet",
     "canary-draw": "draw the canaries of a data set for one training",
     "canary-bounds": "train once on canaries, without a seed, and bound ε by them",
+    "discard": "delete the weights of shadow models whose signals are made",
     "step-times": "write how long a training step takes under every mechanism",
     "signals": "compute the signals of some shadow models",
     "target": "take a finished model over, which is attacked with shadow models of its recipe",

@@ -175,3 +175,11 @@ def test_buffers_that_are_stored_with_every_model_are_planned(plan: Plan) -> Non
     planned = estimate(audit, sizes, {("digits", "mlp"): more}, FixedCosts(), {"train": 9, "attack": 3})
     assert planned.disk["weights"] - plan.disk["weights"] == (30 + 1) * buffers
     assert planned.memory["train"] - plan.memory["train"] == buffers
+
+
+def test_temporary_weights_are_those_of_a_setting_at_work_and_those_that_are_kept() -> None:
+    changes = {"compute": CONFIG["compute"] | {"weights": "temporary"}, "explanation_metrics": {"records": 0}}
+    audit, sizes = parse(Audit, CONFIG | changes, "tiny.yaml"), {"digits": Size(1000, 100, (1, 8, 8), 10)}
+    disk = estimate(audit, sizes, {("digits", "mlp"): METADATA}, FixedCosts(), {}).disk
+    assert disk["weights"] == 20_000 * (1 + 3), "the public start, and a model of every setting"
+    assert disk["weights of a setting until its signals are merged"] == 20_000 * 10

@@ -92,6 +92,19 @@ def test_models_and_signals_that_do_not_fit_the_disk_are_refused(tmp_path: Path)
     check(29 * 80e6)
 
 
+def test_of_temporary_weights_one_setting_has_to_fit_and_what_is_kept(tmp_path: Path) -> None:
+    changes = {"compute": {"weights": "temporary"}, "explanation_metrics": {"records": 0}}
+    audit, group = parse(Audit, CONFIG | changes, "tiny.yaml"), tmp_path / "breast_cancer" / "mlp"
+
+    def check(free: float) -> None:
+        usage = (10**12, 0, int(free))
+        limits.refuse_full_disk(audit, "breast_cancer", "mlp", METADATA, group, 0, lambda _: usage)
+
+    check((10 + 2) * 80e6)
+    with pytest.raises(UserError, match="make room"):
+        check((10 + 2) * 80e6 - 1)
+
+
 def test_the_memory_of_this_machine_and_of_a_cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     whole = memory_limits.machine_memory()
     assert whole > 100

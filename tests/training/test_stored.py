@@ -8,9 +8,12 @@ import pytest
 from mia_audit.errors import UserError
 from mia_audit.training.report import SCHEMA
 from mia_audit.training.stored import (
+    discard,
+    file_digests,
     finished,
     first_folder,
     shadow_folders,
+    stated_digests,
     training_keys,
     write_diverged,
     write_training,
@@ -55,6 +58,44 @@ def test_a_model_that_diverged_is_known_and_has_no_folder(models: Path) -> None:
     assert finished(models, 4, "key") is not None
     assert shadow_folders(models, range(3, 5)) == {3: models / "shadow-3"}
     assert first_folder(models) == models / "shadow-3"
+
+
+@pytest.fixture
+def three(models: Path) -> Path:
+    """Models 3, 5 and 6, and 4, whose training diverged."""
+    for shadow in (5, 6):
+        (models / f"shadow-{shadow}").mkdir()
+        (models / f"shadow-{shadow}" / "weights.safetensors").write_bytes(b"weights")
+        (models / f"shadow-{shadow}" / "masks.safetensors").write_bytes(b"masks")
+        write_training(models, shadow, "key", ROWS)
+    return models
+
+
+def test_discarded_models_stay_finished_and_say_that_their_weights_are_gone(three: Path) -> None:
+    folder = three / "shadow-6"
+    digests = file_digests(folder)
+    assert discard(three, range(3, 7), keep=6) == 1 and discard(three, range(3, 7), keep=6) == 1
+    assert finished(three, 6, "key") == ROWS and finished(three, 6, "another") is None
+    assert {path.name for path in folder.iterdir()} == {"discarded.txt", "masks.safetensors"}
+    assert stated_digests(three, 6, folder) == digests
+    assert [*shadow_folders(three, range(3, 7), weights=False)] == [3, 5, 6]
+    with pytest.raises(
+        UserError, match=rf"{folder}: its weights were deleted .*compute.weights: temporary.*--forcerun"
+    ):
+        shadow_folders(three, range(3, 7))
+
+
+def test_the_first_model_keeps_its_weights(three: Path) -> None:
+    assert discard(three, range(3, 7), keep=0) == 2
+    assert (three / "shadow-3" / "weights.safetensors").exists()
+    assert not (three / "shadow-5" / "weights.safetensors").exists()
+
+
+def test_a_damaged_model_is_not_discarded(three: Path) -> None:
+    (three / "shadow-5" / "weights.safetensors").write_bytes(b"others")
+    with pytest.raises(UserError, match="not as the table beside its folder states"):
+        discard(three, range(3, 7), keep=0)
+    assert not (three / "shadow-5" / "discarded.txt").exists()
 
 
 def test_a_missing_model_is_named(models: Path, tmp_path: Path) -> None:

@@ -56,6 +56,9 @@ if workflow.is_main_process:
     if shared and local and "gpu" not in workflow.global_resources:
         workflow.register_resource("gpu", shared)
 
+# where weights are temporary, signals come before further trainings
+BEFORE_TRAINING = 50 if AUDIT.compute.weights == "temporary" else 0
+
 SETTINGS = audits.settings(AUDIT)
 TRAINED = [setting for setting in SETTINGS if setting.trained]
 BLOCKS = audits.blocks(AUDIT)

@@ -209,6 +209,9 @@ if SETTINGS:  # without: a study of private explanations alone
 rule manifest:
     input:
         FINISHED,
+        files_of(TRAINED, "models/.jobs/discarded")
+        if AUDIT.compute.weights == "temporary"
+        else [],
     output:
         "<results>/SHA256SUMS",
     log:

@@ -207,6 +207,27 @@ rule training:
         "mia-audit merge --training {params.models} --spec {params.spec} --out {output} --usage {params.usage} >{log} 2>&1"
 
 
+rule discard:
+    input:
+        "<setting>/signals.parquet",
+        "<setting>/training.parquet",
+    output:
+        "<setting>/models/.jobs/discarded",
+    log:
+        "<results>/logs/discard/{dataset}-{architecture}-{mechanism}-eps{eps}.log",
+    priority: BEFORE_TRAINING
+    localrule: True
+    conda:
+        "../../envs/environment.yaml"
+    params:
+        usage=f"{results}/benchmarks/discard/{{dataset}}-{{architecture}}-{{mechanism}}-eps{{eps}}.tsv",
+        models=subpath(output[0], ancestor=2),
+        shadows=f"0-{AUDIT.membership.models - 1}",
+        keep=audits.kept_models(AUDIT),
+    shell:
+        "mia-audit discard --models {params.models} --shadows {params.shadows} --keep {params.keep} --out {output} --usage {params.usage} >{log} 2>&1"
+
+
 rule step_times:
     input:
         files_of(TRAINED, "training.parquet"),

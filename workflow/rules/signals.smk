@@ -11,6 +11,7 @@ rule signals:
         "<setting>/signals/{family}/.jobs/{block}",
     log:
         "<results>/logs/signals/{dataset}-{architecture}-{mechanism}-eps{eps}-{family}-{block}.log",
+    priority: BEFORE_TRAINING
     conda:
         "../../envs/environment.yaml"
     threads: AUDIT.compute.threads
@@ -52,6 +53,7 @@ rule merge:
     wildcard_constraints:
         dataset=one_of(AUDIT.datasets),
         architecture=one_of(AUDIT.architectures),
+    priority: BEFORE_TRAINING
     conda:
         "../../envs/environment.yaml"
     params:

@@ -46,11 +46,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Write the family's signals of every shadow model that are not there yet, a table each."""
-    from mia_audit.training.stored import file_digests, model_table, shadow_folders
+    from mia_audit.training.stored import model_table, require_weights, shadow_folders, stated_digests
 
     spec = SignalsSpec.read(options.spec)
     shadows = parse_range(options.shadows, "--shadows")
-    folders = shadow_folders(options.models, shadows)
+    folders = shadow_folders(options.models, shadows, weights=False)  # signals that are there need none
     acquire_gpu(options.device)
     import numpy as np
     import pyarrow as pa
@@ -78,9 +78,11 @@ def run(options: argparse.Namespace) -> None:
 
     def key_of(shadow: int, folder: Path) -> str:
         members = membership[shadow].nonzero()[0].tolist() if membership else []
-        return identity(spec=spec.contents(), files=files, model=file_digests(folder), shadow=shadow, members=members)
+        model = stated_digests(options.models, shadow, folder)
+        return identity(spec=spec.contents(), files=files, model=model, shadow=shadow, members=members)
 
     def table_of(shadow: int, folder: Path) -> pa.Table:
+        require_weights(folder)
         model = learner.load(folder)
         trained_on = TrainedOn(records, membership[shadow], shadow, stored.units) if membership else None
         start = time.perf_counter()

@@ -233,6 +233,11 @@ def compared_models(audit: Audit) -> int:
     return min(audit.explanation_metrics.models or audit.membership.models, audit.membership.models)
 
 
+def kept_models(audit: Audit) -> int:
+    """Return how many of a setting's first models keep their weights where the others' are temporary: those that are compared, or one."""
+    return compared_models(audit) if compared_settings(audit) else 1
+
+
 def compared_blocks(audit: Audit) -> list[str]:
     """List the blocks that hold the models whose explanations are measured."""
     return [block for block in blocks(audit) if int(block.partition("-")[0]) < compared_models(audit)]

@@ -91,6 +91,9 @@ class Compute(Section):
     """Least time between two checkpoints of a model's training, which a killed job goes on from."""
     minutes_per_model: float = Field(0.0, ge=0)
     """Minutes that somebody else's code may take to train one model, or to answer once; 0: no limit."""
+    weights: Literal["keep", "temporary"] = "keep"
+    """`temporary`: a setting's models lose their weights once their signals are merged; the first model, and those whose explanations
+    are compared, keep theirs."""
     keep_going: bool = False
     """`true`: a model whose training diverges is left out, and listed in the report; otherwise it stops the audit."""
 

@@ -12,6 +12,7 @@ from mia_audit.config.expand import (
     compared_models,
     explained_settings,
     families_of,
+    kept_models,
     needs_training_records,
     resolved_architecture,
     resolved_mechanism,
@@ -138,6 +139,9 @@ def estimate(
             _foreign(plan, audit, setting, sizes[setting.dataset])
     for dataset in audit.private_explanations:
         _study(plan, audit, dataset, sizes[dataset], models, costs)
+    if audit.compute.weights == "temporary":
+        most = max((model["stored_bytes"] for model in models.values()), default=0)
+        plan.store("weights of a setting until its signals are merged", audit.membership.models * most)
     plan.add("report", sum(PER_SETTING.values()) * len(settings(audit)))
     plan.store("figures and report", SHOWN_BYTES * len(settings(audit)))
     plan.add("start-up", WARM_UP + sum(count * FORKED.get(rule, FORK) for rule, count in jobs.items()))
@@ -172,7 +176,8 @@ def _setting(plan: Plan, audit: Audit, setting: Setting, size: Size, metadata: M
     plan.models += count
     plan.add(f"train {setting.mechanism}", count * each + len(blocks(audit)) * once)
     batch = audit.compute.micro_batch
-    plan.store("weights", count * metadata["stored_bytes"])  # buffers too, such as random projections
+    kept = count if audit.compute.weights == "keep" else kept_models(audit)
+    plan.store("weights", kept * metadata["stored_bytes"])  # buffers too, such as random projections
     plan.need("train", training_bytes(metadata, training, batch, private))
     plan.need("signals", explaining_bytes(metadata, batch))
     of_model = families_of(audit)[setting.architecture]

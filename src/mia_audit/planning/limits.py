@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mia_audit.config.expand import families_of, group_of
+from mia_audit.config.expand import families_of, group_of, kept_models
 from mia_audit.config.load import check_audit
 from mia_audit.config.schema import Audit
 from mia_audit.errors import UserError
@@ -83,13 +83,20 @@ def refuse_full_disk(
     there = sum(1 for path in group.glob("*/models/shadow-*") if path.is_dir())
     of_model = families_of(audit)[architecture]
     stored = sum(len(columns(family, options)) for family, options in of_model.items())
-    each = int(metadata.get("stored_bytes", 0)) + signals_bytes(stored, records)
-    needed, free = each * max(models - there, 0), usage(_existing(group))[2]
+    left = max(models - there, 0)
+    weights = int(metadata.get("stored_bytes", 0)) * min(left, most_weights(audit, models))
+    needed, free = weights + signals_bytes(stored, records) * left, usage(_existing(group))[2]
     if needed > free:
         raise UserError(
             f"architectures.{architecture} on {dataset}: {models:,} models, {there:,} of them there, take {needed / 1e9:,.1f} GB more with"
             f" their signals, but {free / 1e9:,.1f} GB are free at {group}: make room, or lower membership.models"
         )
+
+
+def most_weights(audit: Audit, models: int) -> int:
+    """Return how many of so many models have weights at a time: where they are temporary, all of one setting and those that are kept."""
+    each = audit.membership.models
+    return models if audit.compute.weights == "keep" else each + kept_models(audit) * (models // each - 1)
 
 
 def signals_bytes(signals: int, cells: int) -> int:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from mia_audit.errors import UserError
-from mia_audit.storage import read_table, sha256, table_metadata, write_table
+from mia_audit.storage import read_table, sha256, table_metadata, write_table, write_text
 from mia_audit.storage.diverged import diverged_metadata, diverged_models
 from mia_audit.storage.stamps import STAMPS
 from mia_audit.storage.unrepeatable import unrepeatable_metadata
@@ -28,6 +28,13 @@ if TYPE_CHECKING:
 
 KEY, FILES = "key", "files"
 """Metadata of a model's table: the key of its training, and the SHA-256 of the model's files by their path in its folder."""
+
+
+DISCARDED = "discarded.txt"
+"""Stands in the folder of a model whose weights were deleted once its signals were made."""
+
+MASKS = "masks.safetensors"
+"""What is published of a model's noise: it is never discarded."""
 
 
 def files_read(pool: Path, architecture: Path, start: Path | None, public: bool) -> list[Path]:
@@ -65,6 +72,43 @@ def file_digests(folder: Path) -> dict[str, str]:
     """Return the SHA-256 of every file of a model, by its path in the model's folder."""
     paths = sorted(path for path in folder.rglob("*") if path.is_file())
     return {path.relative_to(folder).as_posix(): sha256(path) for path in paths}
+
+
+def discard(models: Path, shadows: Iterable[int], keep: int) -> int:
+    """Delete the files of finished models, but of those numbered below `keep`, and of the first one; return of how many.
+
+    Their tables stay, and what these state of the files counts: the models are not trained again. The sign that they are meant to
+    be missing is written first. UserError for a model that is damaged.
+    """
+    trained = [shadow for shadow in shadows if model_folder(models, shadow).is_dir()]
+    chosen = [shadow for shadow in trained[1:] if shadow >= keep]
+    for shadow in chosen:
+        folder = model_folder(models, shadow)
+        metadata = table_metadata(model_table(models, shadow), "training")
+        if damaged := damaged_file(models, shadow, metadata):
+            raise UserError(f"{damaged}: not as the table beside its folder states: run again with --forcerun train")
+        write_text(folder / DISCARDED, "The weights were deleted once the model's signals were made.\n")
+        for name in metadata.get(FILES, {}):
+            if name != MASKS:
+                Path(folder, name).unlink(missing_ok=True)
+    return len(chosen)
+
+
+def require_weights(folder: Path) -> None:
+    """Raise UserError where a model's weights were deleted."""
+    if (folder / DISCARDED).exists():
+        raise UserError(
+            f"{folder}: its weights were deleted once its signals were made (compute.weights: temporary), and are needed again:"
+            f" delete {folder.parent}/shadow-*/ and run with --forcerun train, which trains the same models"
+        )
+
+
+def stated_digests(models: Path, shadow: int, folder: Path) -> dict[str, str]:
+    """Return the SHA-256 of every file of a model, as its table states them where they were deleted."""
+    if (folder / DISCARDED).exists():
+        stated: dict[str, str] = table_metadata(model_table(models, shadow), "training")[FILES]
+        return stated
+    return file_digests(folder)
 
 
 def write_training(models: Path, shadow: int, key: str, table: pa.Table, unrepeatable: bool = False) -> None:
@@ -111,8 +155,10 @@ def finished(models: Path, shadow: int, key: str) -> pa.Table | None:
 
 
 def damaged_file(models: Path, shadow: int, metadata: dict[str, Any]) -> Path | None:
-    """Return a file of a model that is missing or not the one that its table's metadata state; None where all are."""
+    """Return a file of a model that is missing or not the one that its table's metadata state; None where all are, or were discarded."""
     folder = model_folder(models, shadow)
+    if (folder / DISCARDED).exists():
+        return None
     for name, digest in metadata.get(FILES, {}).items():
         path = Path(folder, name)
         try:
@@ -128,15 +174,17 @@ def _warn_damaged(why: str) -> None:
     print(f"warning: {why}; the model is trained again", file=sys.stderr)
 
 
-def shadow_folders(models: Path, shadows: Iterable[int]) -> dict[int, Path]:
+def shadow_folders(models: Path, shadows: Iterable[int], weights: bool = True) -> dict[int, Path]:
     """Return the folders of models by number, without those whose training diverged.
 
-    UserError where a model is missing that did not diverge.
+    UserError where a model is missing that did not diverge, and with `weights` where one was discarded.
     """
     folders = {}
     for shadow in shadows:
         folder, table = model_folder(models, shadow), model_table(models, shadow)
         if folder.is_dir():
+            if weights:
+                require_weights(folder)
             folders[shadow] = folder
         elif not (table.exists() and diverged_models(table, "training")):
             raise UserError(

@@ -45,10 +45,8 @@ from mia_audit.runtime.memory import AdaptiveBatchSize
 from mia_audit.training.released import train_released
 from mia_audit.training.report import TrainingReport
 from mia_audit.training.shadow import Recipe, train_shadow
+from mia_audit.training.stored import MASKS
 from mia_audit.training.task import Records, TrainingTask
-
-MASKS = "masks.safetensors"
-"""The masks of a model's noise, beside its weights."""
 
 Prepare = Callable[[Records], Inputs | Tensor]
 """From records as stored to inputs of a module, on its device."""
