@@ -90,12 +90,13 @@ class Measured:
         model = self._model(architecture).train()
         PARTS[training.trainable](model)
         budget = 8.0 if mechanism.kind.private else float("inf")
-        rough = mechanism.model_copy(update={"accountant": "rdp"})  # the step is the same, and calibration quick
+        # the step is the same, and calibration to two steps is quick
+        rough, short = mechanism.model_copy(update={"accountant": "pld"}), training.model_copy(update={"epochs": 1})
         public = _one_record(architecture["input_shape"], self.device)
         # two records a person: what a step costs depends on the records alone
         persons = torch.arange(4 * training.batch) // 2 if mechanism.by_person else None
         records = 2 * training.batch if persons is None else len(persons)
-        protection = mechanism.kind(rough, Job(model, records, budget, training, self.batch, b"plan", public, persons))
+        protection = mechanism.kind(rough, Job(model, records, budget, short, self.batch, b"plan", public, persons))
         optimizer = OPTIMIZERS[training.optimizer]([p for p in model.parameters() if p.requires_grad], training)
 
         def run(inputs: Tensor, labels: Tensor) -> None:
