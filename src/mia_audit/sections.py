@@ -26,6 +26,11 @@ class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
 
+def is_unset(value: object) -> bool:
+    """Whether an optional key was left out: a newer key that is unset is not written, since sections key a training's randomness."""
+    return value is None
+
+
 Options = tuple[type[Section], ...]
 """The keys that a member of a registry reads, each group of them as a model whose fields have defaults and docstrings."""
 

@@ -41,6 +41,16 @@ except UserError as error:
 
 LIMITS = f"{results}/specs/{limits.FILE}"
 prepend_environment()
+
+
+@cache
+def local_gpus():
+    """Return the GPUs of this machine that jobs may have; the driver is asked once."""
+    return usable_gpus(AUDIT.compute.device)
+
+
+has_gpus = cache(partition_has_gpus)  # SLURM is asked once a partition
+
 if workflow.is_main_process:
     try:
         release_stale_lock(Path.cwd())
@@ -51,10 +61,9 @@ if workflow.is_main_process:
     )
     clamp_future_mtimes(Path(results))
     # no more local jobs start than there are GPUs: one that waits for a GPU would hold its cores
-    shared = len(usable_gpus(AUDIT.compute.device))
     local = workflow.resource_settings.nodes is None
-    if shared and local and "gpu" not in workflow.global_resources:
-        workflow.register_resource("gpu", shared)
+    if local and "gpu" not in workflow.global_resources and local_gpus():
+        workflow.register_resource("gpu", len(local_gpus()))
 
 # where weights are temporary, signals come before further trainings
 BEFORE_TRAINING = 50 if AUDIT.compute.weights == "temporary" else 0
@@ -98,8 +107,8 @@ def gpus(rule):
     if AUDIT.compute.device != "auto":
         return int(AUDIT.compute.device.startswith("cuda"))
     if workflow.executor_plugin and workflow.executor_plugin.name == EXECUTOR:
-        return int(partition_has_gpus(partition_of(rule)))
-    return int(bool(usable_gpus("auto")))
+        return int(has_gpus(partition_of(rule)))
+    return int(bool(local_gpus()))
 
 
 def partition_of(rule):

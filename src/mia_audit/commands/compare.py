@@ -49,5 +49,5 @@ def run(options: argparse.Namespace) -> None:
     metrics = read_frame(options.metrics, "metrics")
     against = read_frame(options.against, "metrics") if options.against else None
     first, second = tuple(options.first), tuple(options.second)
-    found = compare(metrics, first, second, options.confidence, options.aggregate, options.margin, against)
-    print(csv(found), end="")
+    differences = compare(metrics, first, second, options.confidence, options.aggregate, options.margin, against)
+    print(csv(differences), end="")

@@ -1,7 +1,8 @@
 """`mia-audit paper`: write a paper's tables and figures, its printed numbers beside those of finished audits."""
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,7 +10,11 @@ from mia_audit.config.report_specs import PaperSpec
 from mia_audit.errors import UserError
 
 if TYPE_CHECKING:
+    import polars as pl
+    from matplotlib.figure import Figure
+
     from mia_audit.report.data.results import Results
+    from mia_audit.report.tables.layout import Layout
     from mia_audit.reproduction.papers import Paper
 
 
@@ -25,16 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Write table_{n} as CSV and LaTeX and figure_{n}; print how much is filled, and the commands that fill the rest."""
-    from mia_audit.report.data.finished import finished
-    from mia_audit.report.figures.style import paper_style, save
-    from mia_audit.report.tables.layout import latex
-    from mia_audit.reproduction import paper_tests
-    from mia_audit.reproduction.measured import Measured
-    from mia_audit.reproduction.paper_figures import CAPTION, roc_panels
-    from mia_audit.reproduction.paper_tables import frame, layout, rows
-    from mia_audit.reproduction.papers import paper, printed_cells
-    from mia_audit.sanitise import csv
-    from mia_audit.storage import write_text
+    from mia_audit.reproduction.papers import paper
 
     asked, folders = options.paper, options.results
     if options.spec:
@@ -42,69 +38,82 @@ def run(options: argparse.Namespace) -> None:
     chosen = paper(asked)
     if not folders:
         raise UserError("results: missing; expected the folders of finished audits, such as results/NAME")
-    if chosen.studies:
-        _write_studies(asked, chosen, folders, options.out)
-        return
+    missing = (_write_studies if chosen.studies else _write_audits)(asked, chosen, folders, options.out)
+    for name, where in chosen.elsewhere.items():
+        print(f"{name}: {where}.")
+    for line in sorted(missing):
+        print(f"missing: {line}")
+
+
+def _write_audits(asked: str, chosen: "Paper", folders: Sequence[Path], out: Path) -> set[str]:
+    """Write the tables and figures of a paper of attacks from finished audits; return the commands for what is missing."""
+    from mia_audit.report.data.finished import finished
+    from mia_audit.reproduction import paper_tests
+    from mia_audit.reproduction.measured import Measured
+    from mia_audit.reproduction.paper_figures import CAPTION, roc_panels
+    from mia_audit.reproduction.paper_tables import frame, layout, rows
+    from mia_audit.reproduction.papers import printed_cells
+
     printed = printed_cells(asked)
     audits = [finished(folder) for folder in folders]
     measured = Measured(audits)
     cells, missing = rows(chosen, printed, measured), set()
     for name, shape in chosen.shapes.items():
         own = [row for row in cells if row.printed.table == name]
-        write_text(options.out / f"table_{name}.csv", csv(frame(own)))
-        write_text(options.out / f"table_{name}.tex", latex(layout(shape, own)))
+        _write_table(out, name, frame(own), layout(shape, own))
         filled = sum(len(row.found.alike) > 0 for row in own)
         missing |= {row.command for row in own if not len(row.found.alike) and row.printed.mean is not None}
         print(f"Table {name}: {filled} of {len(own)} cells. {shape.title}.")
     if chosen.tests:
         tests = paper_tests.frame(chosen, paper_tests.printed_tests(asked), measured)
-        write_text(options.out / f"table_{chosen.tests}.csv", csv(tests))
-        write_text(options.out / f"table_{chosen.tests}.tex", latex(paper_tests.layout(tests)))
+        _write_table(out, chosen.tests, tests, paper_tests.layout(tests))
         filled = len(tests) - tests["targets"].null_count()
         print(f"Table {chosen.tests}: {filled} of {len(tests)} tests. VAR-LRT less the threshold, paired.")
-    with paper_style():
-        for name, panels in chosen.figures.items():
-            figure = roc_panels(chosen, panels, measured, printed)
-            if figure is not None:
-                save(figure, options.out, f"figure_{name}", CAPTION)
-            print(f"Figure {name}: {'drawn' if figure is not None else 'no results for any panel'}.")
+    panels = chosen.figures.items()
+    _draw(out, {name: partial(roc_panels, chosen, one, measured, printed) for name, one in panels}, CAPTION)
     if chosen.of_settings:
-        _of_settings(chosen.of_settings, audits, options.out)
-    for name, where in chosen.elsewhere.items():
-        print(f"{name}: {where}.")
-    for line in sorted(missing):
-        print(f"missing: {line}")
+        _of_settings(chosen.of_settings, audits, out)
+    return missing
 
 
-def _write_studies(asked: str, chosen: "Paper", folders: Sequence[Path], out: Path) -> None:
-    """Write the tables and figures of a paper of private explanations from finished studies."""
-    from mia_audit.report.figures.style import paper_style, save
-    from mia_audit.report.tables.layout import latex
+def _write_studies(asked: str, chosen: "Paper", folders: Sequence[Path], out: Path) -> set[str]:
+    """Write the tables and figures of a paper of private explanations from finished studies; return the missing ones' commands."""
     from mia_audit.reproduction.studies import Studies, finished_study, printed_numbers
     from mia_audit.reproduction.study_figures import CAPTION, figures
     from mia_audit.reproduction.study_tables import frame, layout
-    from mia_audit.sanitise import csv
-    from mia_audit.storage import write_text
 
     printed = printed_numbers(asked)
     studies, missing = Studies([finished_study(folder) for folder in folders]), set()
     for name, title in chosen.studies.items():
         own = [number for number in printed if number.table == name]
         table = frame(own, studies)
-        write_text(out / f"table_{name}.csv", csv(table))
-        write_text(out / f"table_{name}.tex", latex(layout(title, own, studies)))
+        _write_table(out, name, table, layout(title, own, studies))
         missing |= {command for command in table["command"] if command}
         print(f"Table {name}: {(table['command'] == '').sum()} of {len(own)} cells. {title}.")
+    _draw(out, figures(studies), CAPTION)
+    return missing
+
+
+def _write_table(out: Path, name: str, table: "pl.DataFrame", layout: "Layout") -> None:
+    """Write a table as CSV and as LaTeX."""
+    from mia_audit.report.tables.layout import latex
+    from mia_audit.sanitise import csv
+    from mia_audit.storage import write_text
+
+    write_text(out / f"table_{name}.csv", csv(table))
+    write_text(out / f"table_{name}.tex", latex(layout))
+
+
+def _draw(out: Path, drawings: "Mapping[str, Callable[[], Figure | None]]", caption: str) -> None:
+    """Draw and save figures, and say of which there are no results."""
+    from mia_audit.report.figures.style import paper_style, save
+
     with paper_style():
-        for name, draw in figures(studies).items():
+        for name, draw in drawings.items():
             figure = draw()
             if figure is not None:
-                save(figure, out, f"figure_{name}", CAPTION)
+                save(figure, out, f"figure_{name}", caption)
             print(f"Figure {name}: {'drawn' if figure is not None else 'no results for any panel'}.")
-    for name, where in chosen.elsewhere.items():
-        print(f"{name}: {where}.")
-    for line in sorted(missing):
-        print(f"missing: {line}")
 
 
 def _of_settings(name: str, audits: "list[Results]", out: Path) -> None:

@@ -144,6 +144,7 @@ def _weights(path: Path) -> None:
     from safetensors import SafetensorError, safe_open
 
     from mia_audit.models.weights import WRITTEN, read_weights
+    from mia_audit.training.stored import MASKS
 
     read_weights(path)
     try:
@@ -151,5 +152,5 @@ def _weights(path: Path) -> None:
             written = WRITTEN in (file.metadata() or {})
     except (SafetensorError, OSError) as error:
         raise UserError(f"{path}: damaged ({first_line(error)})") from None
-    if not written and path.name != "masks.safetensors":
+    if not written and path.name != MASKS:
         raise UserError(f"{path}: without the digest that an audit writes into it: not the file of this audit")

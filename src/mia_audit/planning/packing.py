@@ -38,15 +38,15 @@ GRID = (1, *sorted(digit * 2**power for digit in (2, 3) for power in range(17)))
 
 
 def packed(audit: Audit, config: Mapping[str, Any], results: Path, keep: bool) -> Audit:
-    """Return the audit with a number of models a job; with `keep` a number that has to be found is kept in the results.
+    """Return the audit with a number of models a job; with `keep` a number that has to be timed is kept in the results.
 
     Times are measured in a process of its own, since the workflow imports no PyTorch. Raises UserError where they cannot be.
     """
     known = kept(audit, results)
     if known is None:
         words = [sys.executable, "-m", "mia_audit.planning.packing", str(results)]
-        told = json.dumps(dict(config), default=str)
-        done = subprocess.run(words, input=told, capture_output=True, text=True, check=False)
+        given = json.dumps(dict(config), default=str)
+        done = subprocess.run(words, input=given, capture_output=True, text=True, check=False)
         if done.returncode:
             raise UserError(f"compute.shadows_per_job: auto: {done.stderr.strip().splitlines()[-1]}")
         known = int(done.stdout)

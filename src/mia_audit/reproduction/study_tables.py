@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import polars as pl
 
-from mia_audit.report.data.findings import Estimate
+from mia_audit.report.tables.columns import parts
 from mia_audit.report.tables.layout import Cell, Column, Layout, text
 from mia_audit.report.text.formatting import significant, with_interval
 from mia_audit.reproduction.studies import STAND_INS, PrintedNumber, Studies
@@ -41,9 +40,7 @@ def frame(printed: Sequence[PrintedNumber], studies: Studies) -> pl.DataFrame:
         line |= {"stand_in": stand_in.dataset, "quantity": number.quantity, "epsilon": number.epsilon}
         line |= {"printed_mean": number.mean, "printed_variance": number.variance}
         for name in ("alike", "exact"):
-            value = known.get(name)
-            for part in ("mean", "low", "high"):
-                line[f"{name}_{part}"] = _number(value, part)
+            line |= {key: value for key, value in parts(name, known.get(name)).items() if not key.endswith("_sd")}
         repeated = next((value.targets for value in known.values()), None)
         lines.append(line | {"repetitions": repeated, "command": "" if known else stand_in.command})
     words = ("table", "where", "dataset", "stand_in", "quantity", "epsilon", "command")
@@ -77,8 +74,3 @@ def _cell(number: PrintedNumber | None, studies: Studies) -> Cell:
     return Cell(
         significant(number.mean) + variance, tuple(f"{name} {with_interval(value)}" for name, value in measured)
     )
-
-
-def _number(value: Estimate | None, part: str) -> float | None:
-    found = math.nan if value is None else float(getattr(value, part))
-    return None if math.isnan(found) else found

@@ -28,11 +28,11 @@ class Keys:
     def caller_of(self, key: str) -> str | None:
         """Return whose key this is, or None; all digests are compared, each in constant time."""
         given = hashlib.sha256(key.encode("utf-8", "surrogateescape")).digest()
-        found = None
+        caller = None
         for name, digest in self.digests:
             if hmac.compare_digest(digest, given):
-                found = name
-        return found
+                caller = name
+        return caller
 
 
 def new_key(path: Path, name: str) -> str:
@@ -52,19 +52,19 @@ def new_key(path: Path, name: str) -> str:
 
 def read_keys(path: Path, callers: Iterable[str]) -> Keys:
     """Read the file of keys; UserError where it is open to others, a line is none, or a caller has no key or two."""
-    found = _lines(path, missing_ok=True)
-    names = [name for name, _ in found]
-    known = set(callers)
-    for name in sorted(known - set(names)):
+    known = _lines(path, missing_ok=True)
+    names = [name for name, _ in known]
+    named = set(callers)
+    for name in sorted(named - set(names)):
         raise UserError(f"{path}: no key of caller '{name}'; make it with --new-key {name}")
     for name in names:
-        if name not in known:
+        if name not in named:
             raise UserError(
                 f"{path}: a key of '{name}', which is no caller of the service; take its line out, or name it"
             )
         if names.count(name) > 1:
             raise UserError(f"{path}: two keys of '{name}'; expected one, take the other line out")
-    return Keys(tuple((name, bytes.fromhex(digest)) for name, digest in found))
+    return Keys(tuple((name, bytes.fromhex(digest)) for name, digest in known))
 
 
 def _lines(path: Path, missing_ok: bool) -> list[tuple[str, str]]:
@@ -74,15 +74,15 @@ def _lines(path: Path, missing_ok: bool) -> list[tuple[str, str]]:
         content = file.read(LARGEST + 1)
     if len(content) > LARGEST:
         raise UserError(f"{path}: more than {LARGEST:,} bytes; expected a line a caller")
-    found = []
+    known = []
     for number, line in enumerate(content.decode("utf-8", "replace").splitlines(), 1):
         match = LINE.fullmatch(line)
         if match is None:  # the line itself is not shown: it may be a key
             raise UserError(
                 f"{path}, line {number}: expected a name and the SHA-256 of a key; make it with --new-key NAME"
             )
-        found.append((match["name"], match["digest"]))
-    return found
+        known.append((match["name"], match["digest"]))
+    return known
 
 
 def _opened(path: Path, flags: int) -> int:

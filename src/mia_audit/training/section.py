@@ -2,10 +2,10 @@
 
 from typing import Any, Literal, Self
 
-from pydantic import Field, PositiveInt, SerializerFunctionWrapHandler, model_serializer, model_validator
+from pydantic import Field, PositiveInt, model_validator
 
 from mia_audit.privacy.catalogue import PerRecord
-from mia_audit.sections import Name, Precision, Probability, Section
+from mia_audit.sections import Name, Precision, Probability, Section, is_unset
 
 Floor = Probability | dict[Name, Probability]
 """A test accuracy, or one for each data set."""
@@ -14,9 +14,6 @@ Schedule = Literal["constant", "cosine", "step"]
 
 DECAY: dict[str, Any] = {"decay": 0.8, "decay_epochs": 5}
 """Keys of a training section that belong to schedule step alone, with their defaults (Harder et al. 2020)."""
-
-LATER = ("momentum", "per_record")
-"""Keys that sections are written without where nobody set them."""
 
 
 class Training(Section):
@@ -32,7 +29,7 @@ class Training(Section):
     """Peak learning rate."""
     weight_decay: float = Field(0.0, ge=0)
     """Decoupled for adamw, L2 otherwise."""
-    momentum: float | None = Field(None, ge=0, lt=1)
+    momentum: float | None = Field(None, ge=0, lt=1, exclude_if=is_unset)
     """Of optimizer sgd alone, 0.9 when left out."""
     schedule: Schedule = "cosine"
     """`cosine` falls to zero over all steps, `step` by the factor `decay` every `decay_epochs` epochs."""
@@ -44,7 +41,7 @@ class Training(Section):
     """Parameters that are trained: all, the classifier alone, or the bias terms alone (BiTFiT); the rest keep their start."""
     precision: Precision | None = None
     """float32 when left out; `tf32` and `bf16` are faster on GPUs, bf16 with the classifier in float32."""
-    per_record: PerRecord | None = None
+    per_record: PerRecord | None = Field(None, exclude_if=is_unset)
     """Per-record gradients of private steps: `vmap` when left out, `book-keeping` (faster), or `auto`: that where it covers the model."""
     floor: Floor | None = None
     """Test accuracy, of all data sets or by data set, below which a job's first model stops the audit; trains nothing again."""
@@ -53,12 +50,6 @@ class Training(Section):
     @classmethod
     def _default_decay(cls, values: Any) -> Any:
         return DECAY | values if isinstance(values, dict) and values.get("schedule") == "step" else values
-
-    @model_serializer(mode="wrap")
-    def _without_new_keys(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out keys that trainings before them did not have: all randomness of a training is keyed by its section."""
-        values: dict[str, Any] = handler(self)
-        return {key: value for key, value in values.items() if key not in LATER or value is not None}
 
     @model_validator(mode="after")
     def _decay(self) -> Self:

@@ -47,16 +47,16 @@ class Remembering(ExplanationSet):
     ) -> Iterator[Problem]:
         keys = [query.tobytes() + bytes([kind % 256]) for query, kind in zip(queries, classes, strict=True)]
         fresh = list({key: row for row, key in enumerate(keys) if key not in self.kept}.values())
-        found = dict(
+        made = dict(
             zip(
                 (keys[row] for row in fresh),
                 super().problems(queries[fresh], values[fresh], classes[fresh], terms),
                 strict=True,
             )
         )
-        if (len(self.kept) + len(found)) * 8 * self.features**2 <= KEPT:
-            self.kept.update(found)
-        return iter([found[key] if key in found else self.kept[key] for key in keys])
+        if (len(self.kept) + len(made)) * 8 * self.features**2 <= KEPT:
+            self.kept.update(made)
+        return iter([made[key] if key in made else self.kept[key] for key in keys])
 
 
 @dataclass(frozen=True)
@@ -84,11 +84,11 @@ class Study:
         """Run every experiment and return a row an answer, with its repetition where there are several."""
         if self.section.repetitions == 1:
             return self._rows(traced=True)
-        found = []
+        answers = []
         for number in range(self.section.repetitions):
             one = replace(self, key=(*self.key, "repetition", number)) if number else self
-            found += [{"repetition": number} | row for row in one._rows(traced=number == 0)]
-        return found
+            answers += [{"repetition": number} | row for row in one._rows(traced=number == 0)]
+        return answers
 
     def _rows(self, traced: bool) -> list[dict[str, Any]]:
         """Run every experiment once; the iterations are those of the first repetition alone."""
@@ -100,26 +100,26 @@ class Study:
         asked, later = np.split(
             order[: self.section.queries * 3 // 2], [min(self.section.queries, len(order) * 2 // 3)]
         )
-        found: list[dict[str, Any]] = []
+        answers: list[dict[str, Any]] = []
         for epsilon in self.section.epsilons:
             for published in ((), ("sigma",)):
                 terms = replace(self.terms, epsilon=epsilon, as_published=published)
-                found += self._run(remembering, terms, "epsilon", "non-adaptive", asked)[0]
+                answers += self._run(remembering, terms, "epsilon", "non-adaptive", asked)[0]
         for protocol in ADAPTING:
             trace = traced and protocol == "adaptive" and self.section.traced > 0
             rows, ledger = self._run(remembering, self.terms, "protocols", protocol, asked, trace=trace)
             if protocol == "non-adaptive":
                 self._add_misclassified(rows, asked)
-            found += rows
+            answers += rows
             known = later[np.isin(self._classes(later), self._classes(asked))]
             if protocol == "adaptive" and len(known):  # of other classes the history says nothing
-                found += self._run(remembering, self.terms, "protocols", "non-interactive", known, ledger)[0]
+                answers += self._run(remembering, self.terms, "protocols", "non-interactive", known, ledger)[0]
         for name, queries in zip(("random", "dense", "sparse"), self._densities(asked, random), strict=True):
-            found += self._run(remembering, self.terms, name, "adaptive", queries)[0]
+            answers += self._run(remembering, self.terms, name, "adaptive", queries)[0]
         if self.section.parts > 1:
-            found += self._in_parts(remembering, asked)
-        columns = dict.fromkeys(name for row in found for name in row)
-        return [{name: row.get(name) for name in columns} for row in found]
+            answers += self._in_parts(remembering, asked)
+        columns = dict.fromkeys(name for row in answers for name in row)
+        return [{name: row.get(name) for name in columns} for row in answers]
 
     def _add_paths(self, rows: list[dict[str, Any]], paths: list[list[float] | None], least: list[float]) -> None:
         """Add the excess loss at every iteration to some of the queries that started near the minimum."""
@@ -147,15 +147,15 @@ class Study:
 
     def _in_parts(self, whole: ExplanationSet, asked: Int[np.ndarray, " q"]) -> list[dict[str, Any]]:
         """Answer each part of the queries from a disjoint part of the data set; losses are those on the whole set."""
-        count, found = self.section.parts, list[dict[str, Any]]()
+        count, answers = self.section.parts, list[dict[str, Any]]()
         part = np.arange(self.explained.units) % count
         generator(*self.key, "parts").shuffle(part)
         of_record = part if self.explained.persons is None else self.explained.persons.spread(part)
         for number, queries in enumerate(np.array_split(asked, min(count, len(asked)))):
             own = self.explained.among(of_record == number)
             for protocol in ADAPTING:
-                found += self._run(whole, self.terms, f"part {number + 1}", protocol, queries, answering=own)[0]
-        return found
+                answers += self._run(whole, self.terms, f"part {number + 1}", protocol, queries, answering=own)[0]
+        return answers
 
     def _classes(self, records: Int[np.ndarray, " q"]) -> Int[np.ndarray, " q"]:
         values = self.explained.values[records]

@@ -74,11 +74,11 @@ def checked_pass(model: nn.Module, shape: Sequence[int]) -> Pass:
 
 def _alone(answer: Callable[[Tensor], Tensor], record: Tensor, label: Tensor, parameters: list[Tensor]) -> Tensor:
     loss = F.cross_entropy(answer(record), label)
-    found = torch.autograd.grad(loss, parameters, allow_unused=True)
+    gradients = torch.autograd.grad(loss, parameters, allow_unused=True)
     return torch.cat(
         [
             (torch.zeros_like(value) if one is None else one).double().flatten()
-            for one, value in zip(found, parameters, strict=True)
+            for one, value in zip(gradients, parameters, strict=True)
         ]
     )
 

@@ -12,8 +12,6 @@ from mia_audit.privacy.book_keeping.products import Factored, Formed, Kept, Prod
 from mia_audit.privacy.book_keeping.rules import RULES
 from mia_audit.privacy.book_keeping.trace import NotCovered, Trace, marked
 
-Factors = Callable[[Float[Tensor, " b"], Float[Tensor, " b"]], Float[Tensor, " b"]]
-
 
 class Store:
     """Memory for the gradients that are held, taken again by every micro-batch."""
@@ -105,7 +103,7 @@ class BookKeeping:
     def _expanded(self, trace: Trace) -> dict[int, Tensor]:
         """Return the gradients of parameters that were expanded, through the expressions that they were expanded in."""
         of_leaf = {id(value): number for number, value in trace.leaves.items()}
-        found: dict[int, Tensor] = {}
+        gradients_of: dict[int, Tensor] = {}
         for value, gradients in trace.expanded.values():
             if id(value) in of_leaf:
                 parts = {of_leaf[id(value)]: gradients}
@@ -120,8 +118,8 @@ class BookKeeping:
                 )
                 parts = {number: part for number, part in zip(trace.leaves, given, strict=True) if part is not None}
             for number, part in parts.items():
-                found[number] = found[number] + part if number in found else part
-        return found
+                gradients_of[number] = gradients_of[number] + part if number in gradients_of else part
+        return gradients_of
 
     def norms(self, done: Pass, scales: Sequence[Tensor] = ()) -> Float[Tensor, " b"]:
         """Return the norm over all parameters of every record, float64."""

@@ -13,7 +13,7 @@ from pydantic import Field
 
 from mia_audit.errors import UserError
 from mia_audit.privacy.catalogue import Job, Mechanism, Steps, Terms, Unit, mechanism
-from mia_audit.sections import Section
+from mia_audit.sections import Section, is_unset
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -32,7 +32,7 @@ class Noise(Section):
     """Per-record clipping: automatic (Bu et al. 2023) or flat at clip_norm."""
     clip_norm: float = Field(1.0, gt=0)
     """Clipping norm C of flat clipping."""
-    noise_multiplier: float | None = Field(None, gt=0, allow_inf_nan=False, exclude_if=lambda value: value is None)
+    noise_multiplier: float | None = Field(None, gt=0, allow_inf_nan=False, exclude_if=is_unset)
     """Noise multiplier, instead of `epsilon`: the ε that it spends is computed, stated and audited."""
 
 

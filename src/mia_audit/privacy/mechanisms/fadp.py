@@ -14,7 +14,7 @@ from pydantic import Field, model_validator
 from mia_audit.errors import UserError
 from mia_audit.privacy.catalogue import Job, Mechanism, Steps, Terms, Unit, mechanism
 from mia_audit.privacy.mechanisms.dp_sgd import DPSGD, Noise
-from mia_audit.sections import Section
+from mia_audit.sections import Section, is_unset
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -33,7 +33,7 @@ Clip = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 class GroupNoise(Noise):
     """The keys of noise whose sensitivity may be shared out among groups of parameters."""
 
-    group_clips: tuple[Clip, Clip, Clip, Clip] | None = Field(None, exclude_if=lambda value: value is None)
+    group_clips: tuple[Clip, Clip, Clip, Clip] | None = Field(None, exclude_if=is_unset)
     """Clips each group of parameters apart, instead of the whole gradient: the channels of high, moderate and low importance, and
     all other parameters, in multiples of clip_norm (`clipping: flat`)."""
 

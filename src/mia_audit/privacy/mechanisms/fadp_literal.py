@@ -13,6 +13,7 @@ from mia_audit.errors import UserError
 from mia_audit.privacy.catalogue import Acknowledgement, Job, Mechanism, mechanism
 from mia_audit.privacy.mechanisms.dp_sgd import DPSGD, Noise
 from mia_audit.privacy.mechanisms.fadp import Factors
+from mia_audit.sections import is_unset
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -35,7 +36,7 @@ class LiteralNoise(Noise):
     1): a record may move it by 2 clip_norm."""
     calibration: Literal["all-steps", "single-step"] = Field("all-steps", exclude_if=lambda value: value == "all-steps")
     """What the nominal ε is calibrated for: all steps, as in dp-sgd, or one, by equation 3: z = √(2 ln(1.25/δ))/ε."""
-    base_epsilon: float | None = Field(None, gt=0, allow_inf_nan=False, exclude_if=lambda value: value is None)
+    base_epsilon: float | None = Field(None, gt=0, allow_inf_nan=False, exclude_if=is_unset)
     """Section V.A.5: the noise of everything but the most important channels is that of this smaller ε (the paper's 0.1, beside an
     `epsilon` of 3), multiplied by its factor."""
 

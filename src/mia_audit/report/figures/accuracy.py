@@ -110,6 +110,12 @@ def lines_over(known: Sequence[Finding], key: str) -> dict[str, list[Line]]:
     return by_dataset
 
 
+def titled_lines(known: Sequence[Finding], key: str) -> list[tuple[str, list[tuple[str, Finding]]]]:
+    """Return the points of every line over a swept parameter, with its data set and name as a title."""
+    by_dataset = lines_over(known, key)
+    return [(f"{dataset}, {line.name}", line.points) for dataset, lines in by_dataset.items() for line in lines]
+
+
 def _trained(findings: Findings) -> list[Finding]:
     return [finding for finding in findings.settings if finding.test_accuracy]
 

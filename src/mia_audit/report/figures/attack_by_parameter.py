@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from mia_audit.report.data.findings import Findings
 from mia_audit.report.data.series import series, strongest
-from mia_audit.report.figures.accuracy import lines_over, swept_parameters
+from mia_audit.report.figures.accuracy import swept_parameters, titled_lines
 from mia_audit.report.figures.catalogue import figure
 from mia_audit.report.figures.layout import GUESSING, errorbars, label_lines, name_places, panel_grid, shared_legend
 from mia_audit.report.text.formatting import rate
@@ -30,12 +30,7 @@ def _swept(spec: Spec) -> dict[str, str]:
 )
 def attack_by_parameter(results: Results, findings: Findings, key: str) -> Figure | str:
     """Draw AUC and TPR of every series over the values, a column of panels per data set, protection and other values."""
-    columns = [
-        (f"{dataset}, {line.name}", line.points)
-        for dataset, lines in lines_over(findings.settings, key).items()
-        for line in lines
-        if len(line.points) > 1
-    ]
+    columns = [(title, points) for title, points in titled_lines(findings.settings, key) if len(points) > 1]
     if not columns:
         return "No two values of it were attacked under the same protection."
     metrics: list[tuple[str, str, float]] = [("auc", "AUC", 0.5)]

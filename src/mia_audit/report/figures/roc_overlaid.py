@@ -9,7 +9,7 @@ import numpy as np
 
 from mia_audit.report.data.findings import Finding, Findings
 from mia_audit.report.data.series import DASHES, PALETTE, THRESHOLD, Series, roc_curves, series
-from mia_audit.report.figures.accuracy import curves_over_epsilon, lines_over, swept_parameters
+from mia_audit.report.figures.accuracy import curves_over_epsilon, swept_parameters, titled_lines
 from mia_audit.report.figures.catalogue import figure
 from mia_audit.report.figures.layout import GUESSING, label_lines, panel_grid
 from mia_audit.report.text.formatting import fixed, protection
@@ -64,9 +64,8 @@ def roc_by_epsilon(results: Results, findings: Findings, group: tuple[str, str])
 def roc_by_parameter(results: Results, findings: Findings, key: str) -> Figure | str:
     """Draw panels per data set, protection and kind of information, and in each a curve per value."""
     lines = [
-        (f"{dataset}, {line.name}", [(f"{key} {value}", finding) for value, finding in line.points])
-        for dataset, lines in lines_over(findings.settings, key).items()
-        for line in lines
+        (title, [(f"{key} {value}", finding) for value, finding in points])
+        for title, points in titled_lines(findings.settings, key)
     ]
     return _figure(results, findings, lines)
 

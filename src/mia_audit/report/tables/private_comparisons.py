@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any
 
-from mia_audit.report.data.findings import Estimate, Findings
+from mia_audit.report.data.findings import Findings
 from mia_audit.report.tables.catalogue import table
+from mia_audit.report.tables.columns import parts
 
 if TYPE_CHECKING:
     import polars as pl
@@ -30,7 +30,7 @@ def private_parts(results: Results, findings: Findings) -> pl.DataFrame:
     from mia_audit.report.figures.private_protocols import in_parts
     from mia_audit.report.figures.private_studies import of_protocol
 
-    found = []
+    lines = []
     for one in results.studied:
         for protocol in ("non-adaptive", "adaptive", "enhanced"):
             divided = in_parts(one, protocol)
@@ -40,8 +40,8 @@ def private_parts(results: Results, findings: Findings) -> pl.DataFrame:
             front = {"dataset": one.dataset, "black_box": one.name, "protocol": protocol, "parts": one.study["parts"]}
             values = {"epsilon_spent": one.spent(rows), "loss": one.mean(rows, "excess_loss")}
             values |= {"epsilon_spent_in_parts": divided[0], "loss_in_parts": divided[1]}
-            found.append(front | {"delta": one.study["delta"]} | _columns(values))
-    return pl.DataFrame(found, infer_schema_length=None)
+            lines.append(front | {"delta": one.study["delta"]} | _columns(values))
+    return pl.DataFrame(lines, infer_schema_length=None)
 
 
 @table(
@@ -60,24 +60,25 @@ def private_misclassified(results: Results, findings: Findings) -> pl.DataFrame:
     from mia_audit.report.figures.private_models import correlation
     from mia_audit.report.figures.private_studies import of_protocol
 
-    found = []
+    lines = []
     for one in results.studied:
         if not one.study.get("nearest"):
             continue
         values = {"misclassified": one.mean(of_protocol("non-adaptive"), "misclassified")}
         values["loss"] = one.mean(of_protocol("non-adaptive"), "excess_loss")
         front = {"dataset": one.dataset, "black_box": one.name, "nearest": one.study["nearest"]}
-        found.append(front | _columns(values | {"correlation": correlation(one)}))
-    return pl.DataFrame(found, infer_schema_length=None)
+        lines.append(front | _columns(values | {"correlation": correlation(one)}))
+    return pl.DataFrame(lines, infer_schema_length=None)
 
 
 def _columns(values: dict[str, Any]) -> dict[str, float | None]:
     """Return a mean and the ends of its interval as columns, empty where they are not known."""
     columns: dict[str, float | None] = {}
     for name, value in values.items():
-        known: Estimate | None = value
-        ends = {"": "mean", "_low": "low", "_high": "high"}
-        for suffix, part in ends.items():
-            number = math.nan if known is None else float(getattr(known, part))
-            columns[name + suffix] = None if math.isnan(number) else number
+        known = parts(name, value)
+        columns |= {
+            name: known[f"{name}_mean"],
+            f"{name}_low": known[f"{name}_low"],
+            f"{name}_high": known[f"{name}_high"],
+        }
     return columns
