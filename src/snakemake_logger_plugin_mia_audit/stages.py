@@ -12,7 +12,7 @@ STAGES = {
     "Attacks": ("attack", "evaluate", "evaluate_groups"),
     "Canaries": ("canary_bounds", "canary_draw"),
     "Private explanations": ("explain_privately", "explanation_signals", "black_box", "private_report"),
-    "Report": ("report", "figures", "tables", "filters", "side_by_side", "manifest"),
+    "Report": ("report", "paper", "figures", "tables", "filters", "side_by_side", "manifest"),
 }
 """The rules of every stage, in the order in which an audit passes them; the first rule of a stage does most of its work."""
 

@@ -46,7 +46,12 @@ def test_batch_norm_layers_are_named() -> None:
     ("model", "parameters", "shape", "mend"),
     [
         ("vit_tny_patch16_224", {}, (3, 8, 8), "did you mean 'vit_tiny_patch16_224'?"),
-        ("qqqqqq", {}, (3, 8, 8), "known: cnn, locally-linear-maps, mlp, mobilenet_groupnorm, vision_transformer"),
+        (
+            "qqqqqq",
+            {},
+            (3, 8, 8),
+            "known: cnn, cnn-strided, locally-linear-maps, mlp, mobilenet_groupnorm, vision_transformer",
+        ),
         (
             "vision_transformer",
             {**VIT, "img_size": 9},

@@ -15,7 +15,8 @@ from torch import Tensor, nn
 from mia_audit.models import build
 from mia_audit.privacy.catalogue import Job, Mechanism, mechanisms
 from mia_audit.training import checkpoints
-from mia_audit.training.checkpoints import Checkpoint, identity
+from mia_audit.training.checkpoints import Checkpoint
+from mia_audit.training.identity import identity
 from mia_audit.training.loop import fit
 from mia_audit.training.report import Epoch
 from mia_audit.training.section import Training

@@ -36,7 +36,8 @@ def run(options: argparse.Namespace) -> None:
     from mia_audit.runtime.progress import reporter
     from mia_audit.training import outputs
     from mia_audit.training.block import report_of
-    from mia_audit.training.checkpoints import Checkpoint, identity
+    from mia_audit.training.checkpoints import Checkpoint
+    from mia_audit.training.identity import identity
     from mia_audit.training.report import mean
 
     spec = PretrainingSpec.read(options.spec)

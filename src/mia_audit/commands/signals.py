@@ -61,7 +61,7 @@ def run(options: argparse.Namespace) -> None:
     from mia_audit.signals.families import columns
     from mia_audit.storage import sha256, write_table
     from mia_audit.storage.diverged import diverged_metadata, diverged_models
-    from mia_audit.training.checkpoints import identity
+    from mia_audit.training.identity import identity
 
     compute = compute_of(options)
     stored = read_records(options.pool)

@@ -18,7 +18,7 @@ from mia_audit.config.load import check_audit
 from mia_audit.config.schema import Audit
 from mia_audit.errors import UserError
 from mia_audit.learners.naming import BUILT_IN
-from mia_audit.training.checkpoints import identity
+from mia_audit.training.identity import identity
 
 if TYPE_CHECKING:
     from mia_audit.planning.costs import Costs

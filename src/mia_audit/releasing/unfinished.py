@@ -20,7 +20,7 @@ from typing import Any
 from mia_audit.errors import UserError
 from mia_audit.regular_files import open_regular, private_folder
 from mia_audit.storage import write_json
-from mia_audit.training.checkpoints import identity
+from mia_audit.training.identity import identity
 
 STATE, LOCK = "release.json", "lock"
 

@@ -15,7 +15,8 @@ from mia_audit.errors import NotFinite, UserError
 from mia_audit.runtime.progress import reporter
 from mia_audit.sections import budget
 from mia_audit.storage import atomic_folder
-from mia_audit.training.checkpoints import Checkpoint, identity
+from mia_audit.training.checkpoints import Checkpoint
+from mia_audit.training.identity import identity
 from mia_audit.training.repeats import Repeats
 from mia_audit.training.report import SCHEMA, ReportsTraining, TrainingReport, report_from_logits, training_table
 from mia_audit.training.step_times import StepTimer, write_step_time

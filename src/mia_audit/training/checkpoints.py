@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from safetensors import SafetensorError, safe_open
 
@@ -23,11 +21,6 @@ if TYPE_CHECKING:
 
 STATE = "epoch.safetensors"
 """The state's file in a checkpoint's folder."""
-
-
-def identity(**parts: Any) -> str:
-    """Return the SHA-256 of all that a training depends on, which must be JSON: a checkpoint is only used under its identity."""
-    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
 class Checkpoint:

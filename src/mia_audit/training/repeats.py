@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from mia_audit.runtime.processor import processor_names
 from mia_audit.storage import write_json
-from mia_audit.training.checkpoints import identity
+from mia_audit.training.identity import identity
 
 
 class Repeats:

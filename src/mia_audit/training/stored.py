@@ -19,7 +19,7 @@ from mia_audit.storage import read_table, sha256, table_metadata, write_table, w
 from mia_audit.storage.diverged import diverged_metadata, diverged_models
 from mia_audit.storage.stamps import STAMPS
 from mia_audit.storage.unrepeatable import unrepeatable_metadata
-from mia_audit.training.checkpoints import identity
+from mia_audit.training.identity import identity
 from mia_audit.training.report import SCHEMA
 
 if TYPE_CHECKING:
