@@ -101,7 +101,7 @@ def memory_limit():
 
 @cache
 def gpus(rule):
-    """Return how many GPUs a job of a rule asks for: one where the config, this machine or SLURM's partition has one for it."""
+    """Return how many GPUs a job of a rule asks for, one where the config, this machine or SLURM's partition has one for it."""
     if not workflow.is_main_process:  # what the job was submitted with
         return min(1, workflow.global_resources.get("gpu").value or 0)
     if AUDIT.compute.device != "auto":
