@@ -100,12 +100,14 @@ def test_what_a_config_makes_a_log_say_cancels_nothing(
 
 @pytest.mark.parametrize(
     ("partition", "expected"),
-    [("gpu", True), ("cpu", False), ("", False), ("cpu,gpu", True), ("fpga", False), ("none", False)],
+    [("gpu", True), ("cpu", False), ("", False), ("cpu,gpu", True), ("fpga", False), ("none", False), ("mixed", False)],
 )
 def test_a_partition_has_gpus_where_sinfo_lists_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, partition: str, expected: bool
 ) -> None:
-    (tmp_path / "sinfo").write_text("#!/bin/sh\necho 'cpu* (null)'\necho 'gpu gpu:a100:4(S:0-1)'\necho 'fpga fpga:2'\n")
+    (tmp_path / "sinfo").write_text(
+        "#!/bin/sh\necho 'cpu* (null)'\necho 'gpu gpu:a100:4(S:0-1)'\necho 'fpga fpga:2'\necho 'mixed gpu:2'\necho 'mixed (null)'\n"
+    )
     (tmp_path / "sinfo").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     assert partition_has_gpus(partition) is expected

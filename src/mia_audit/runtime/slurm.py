@@ -27,7 +27,10 @@ TIMEOUT = 30.0
 
 
 def partition_has_gpus(partition: str = "") -> bool:
-    """Return whether a node of SLURM's partition (of the default one; of one of several, comma-separated) has a GPU, as `sinfo` says."""
+    """Return whether all nodes of SLURM's partition (of the default one; of one of several, comma-separated) have GPUs, by `sinfo`.
+
+    In a partition where only some nodes have GPUs, a job that asked for one would leave most of the partition idle.
+    """
     words = ["sinfo", "--noheader", "--format=%P %G"]
     try:
         said = subprocess.run(words, capture_output=True, text=True, timeout=TIMEOUT, check=True).stdout
@@ -35,10 +38,11 @@ def partition_has_gpus(partition: str = "") -> bool:
         return False
     wanted = partition.split(",")
     rows = (line.split(maxsplit=1) for line in said.splitlines() if " " in line.strip())
-    return any(
-        re.search(r"(^|,)gpu:", gres) and (name.rstrip("*") in wanted if partition else name.endswith("*"))
-        for name, gres in rows
-    )
+    having: dict[str, bool] = {}
+    for name, gres in rows:
+        if name.rstrip("*") in wanted if partition else name.endswith("*"):
+            having[name] = having.get(name, True) and bool(re.search(r"(^|,)gpu:", gres))
+    return any(having.values())
 
 
 RUN_ID = re.compile(
