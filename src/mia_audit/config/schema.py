@@ -86,7 +86,7 @@ class Compute(Section):
     memory_mb: PositiveInt | None = None
     """Megabytes of the largest machine or node that jobs may run on; asked of this machine, or of SLURM, when left out."""
     device: str = Field("auto", pattern=r"^(auto|cpu|cuda(:\d+)?)$")
-    """`auto`: one where the machine, or every node of the partition, has it; `cuda`: any free GPU, and an error without; `cuda:N`: that GPU; `cpu`."""
+    """`auto`: one where the machine, or each node of the partition, has it; `cuda`: any free GPU, an error without; `cuda:N`: that GPU; `cpu`."""
     checkpoint_seconds: int = Field(60, ge=0)
     """Least time between two checkpoints of a model's training, which a killed job goes on from."""
     minutes_per_model: float = Field(0.0, ge=0)
