@@ -212,6 +212,16 @@ def pytest_runtest_setup() -> None:
         torch.manual_seed(0)
 
 
+@pytest.fixture(autouse=True)
+def environment_is_restored() -> Iterator[None]:
+    """Undo what a test's commands set in this process, such as the visible GPUs, which the next test's programs would inherit."""
+    before = dict(os.environ)
+    yield
+    if dict(os.environ) != before:
+        os.environ.clear()
+        os.environ.update(before)
+
+
 @pytest.fixture
 def kill_at(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], Callable[[], int]]:
     """Kill private training at a step (0: never), counted over all attempts from that call on; what it returns counts them."""

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from mia_audit.runtime.gpus import VISIBLE
+
 NVIDIA_SMI = """#!/bin/sh
 echo 0; echo 1
 """
@@ -51,6 +53,7 @@ def test_two_gpus_are_shared_and_leave_the_other_cores_to_attacks(
     compute = tiny["compute"] | {"shadows_per_job": 1, "preflight": False}
     imported = {"theirs": {"signals": "signals.parquet"}}
     workflow.configure(tiny | {"mechanisms": {"none": {}}, "imported": imported, "compute": compute})
+    workflow.environment.pop(VISIBLE, None)
     if gpus:
         workflow.wrap("nvidia-smi", NVIDIA_SMI)
     workflow.wrap("mia-audit", TIMELINE)
