@@ -67,7 +67,7 @@ class Audit:
         return read_frame(self._request.out / "scores.parquet", "scores")
 
     def figure(self, name: str = "roc") -> Figure:
-        """Return a figure of the report, such as `roc`; UserError for a name that is none, or where there is nothing to draw."""
+        """Return a figure of the report, such as `roc`; UserError for an unknown name, or where there is nothing to draw."""
         from mia_audit.report.figures.catalogue import figures
         from mia_audit.report.figures.style import paper_style
 

@@ -14,13 +14,13 @@ from mia_audit.errors import UserError, first_line
 from mia_audit.sanitise import safe_streams, visible
 
 LONGEST = 10_000
-"""Characters of a message at most: it may quote a file of others."""
+"""Maximum length of a message in characters: it may quote a file written by others."""
 
 FOR_PEOPLE = {
     "init": "look at your data and write a config that runs",
     "run": "check a config and run the workflow on it",
     "plan": "estimate what an audit takes: models, jobs, hours, disk, memory",
-    "ladder": "run an audit with few models first, and more while the answer is not as narrow as asked",
+    "ladder": "run an audit with few models, and add more until its intervals are as narrow as asked",
     "extend": "say what more models, or another setting, would train in an audit that is there",
     "check": "look at a config without running anything that it says",
     "doctor": "check this machine before an audit runs on it",
@@ -155,7 +155,7 @@ def _listed(commands: Mapping[str, str]) -> Iterator[str]:
 
 
 def _module(command: str) -> ModuleType:
-    """Import a subcommand's file; one that would be a keyword of Python ends in an underscore."""
+    """Import a subcommand's module; its file name ends in an underscore where it would be a Python keyword."""
     return importlib.import_module(f"mia_audit.commands.{command.replace('-', '_')}{'_' * iskeyword(command)}")
 
 

@@ -9,7 +9,7 @@ class UserError(Exception):
 
 
 class NotFinite(UserError):
-    """A model whose numbers are not finite; `reason` says that of a model that is left out."""
+    """A model whose numbers are not finite; `reason` states this for a model that is left out."""
 
     def __init__(self, message: str, reason: str) -> None:
         super().__init__(message)

@@ -169,7 +169,7 @@ def code_files(value: Any) -> list[str]:
 
 
 def imported_beside(path: str) -> set[str]:
-    """Return the files beside a Python file that it imports, directly or not; none of one that is missing or no Python."""
+    """Return the files beside a Python file that it imports, directly or not; empty for a file that is missing or not Python."""
     folder, files, left = Path(path).parent, set[str](), [path] if path.endswith(".py") else []
     while left:
         for name in _imports(Path(left.pop())):

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 HIDDEN = re.compile(
     "[\x00-\x1f\x7f-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff\U000e0000-\U000e007f]"
 )
-"""Characters that do something instead of being seen: controls, line ends, marks of direction, tags, halves of surrogates."""
+"""Characters that act instead of being displayed: control characters, line ends, direction marks, tags, lone surrogates."""
 _HIDDEN_IN_LINES = re.compile(HIDDEN.pattern.replace("\x00-\x1f", "\x00-\x08\x0b-\x1f"))
 
 TEX = str.maketrans(
@@ -51,7 +51,7 @@ TEX = str.maketrans(
 )
 _DIGITS = str.maketrans("⁻⁰¹²³⁴⁵⁶⁷⁸⁹", "-0123456789")
 FORMULA = tuple("=+-@\t\r\n＝＋－＠|%")
-"""How a cell begins that a spreadsheet may take for a formula (OWASP, CSV injection)."""
+"""First characters of a cell that a spreadsheet may read as a formula (OWASP, CSV injection)."""
 
 
 def visible(text: str) -> str:
@@ -80,7 +80,7 @@ def tex_comment(text: str) -> str:
 
 
 def csv(frame: pl.DataFrame) -> str:
-    """Return a table as CSV that a spreadsheet takes for text and numbers: the start of a formula gets an apostrophe before it."""
+    """Return a table as CSV that a spreadsheet reads as text and numbers: an apostrophe is put before the start of a formula."""
     import polars as pl
 
     texts = [name for name, kind in frame.schema.items() if kind in (pl.String, pl.Categorical) or kind == pl.Enum]

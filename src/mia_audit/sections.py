@@ -143,7 +143,7 @@ def _epsilon(value: object) -> str:
 
 
 STATED = "z"
-"""Begins what stands for ε in the names of a setting whose noise multiplier is stated: `z1.3`. Its ε is computed in training."""
+"""Prefix of what replaces ε in the names of a setting whose noise multiplier is stated: `z1.3`. Its ε is computed in training."""
 
 
 def stated_noise(multiplier: float) -> str:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Attack:
-    """A way from signals to membership scores.
+    """A method that turns signals into membership scores.
 
     `reads` chooses among the signals that a setting has those that it reads, a tuple for each time it runs.
     `score(readings, member, likelihood)` turns the readings of one tuple, the membership [N records, K targets] and the

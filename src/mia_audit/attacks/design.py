@@ -31,7 +31,7 @@ CHANCE = 1e-9
 """A design is recognised where independent models would look like it with a smaller probability."""
 
 GLANCE = 64
-"""Records that are looked at first: nearly all independent memberships differ from every other design in so many."""
+"""Records that are checked first: nearly every independent membership differs from all other designs within this many."""
 
 NONE = -1
 """Stands for no further model to leave out."""

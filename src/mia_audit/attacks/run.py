@@ -39,9 +39,9 @@ class Run:
 def plan(methods: Sequence[str], signals: Sequence[Signal], likelihoods: Sequence[str]) -> list[Run]:
     """List the runs of the attacks on the signals there are, grouped by signals so that each is read once.
 
-    A method may name its signals, as in `joint-lrt:confidence+ixg_l1`. Attacks with likelihoods run once for each that
-    they know for so many signals (with their default where they know none of them); the first is the headline.
-    What is asked for twice runs once: a second row per target would count as a second target.
+    A method may name its signals, as in `joint-lrt:confidence+ixg_l1`. Attacks with likelihoods run once for each one
+    that they support for that number of signals (with their default where they support none); the first is the
+    headline. What is asked for twice runs once: a second row per target would count as a second target.
     """
     runs = []
     for name, groups in (_resolve(method, signals) for method in methods):
@@ -55,7 +55,7 @@ def plan(methods: Sequence[str], signals: Sequence[Signal], likelihoods: Sequenc
 
 
 def unread(methods: Sequence[str], signals: Sequence[Signal]) -> list[str]:
-    """List the attacks that none of the signals is for."""
+    """List the attacks that read none of the signals."""
     return [method for method in dict.fromkeys(methods) if not _resolve(method, signals)[1]]
 
 

@@ -1,4 +1,4 @@
-"""Attacks with fewer other models than there are: the models in groups, each audited by itself."""
+"""Attacks with fewer other models: the models are split into groups, each of which is audited separately."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FEWEST = 4
 
 
 def counts(models: int) -> list[int]:
-    """Return the numbers of other models to look at: 4, 8, 16 … and all there are; none where there are no more than 4."""
+    """Return the numbers of other models to evaluate: 4, 8, 16 … and all of them; empty where there are at most 4."""
     doubled = []
     count = FEWEST
     while count < models - 1:
@@ -42,7 +42,7 @@ def groups(models: int, others: int, *key: int | str) -> Iterator[tuple[Int[np.n
 def scored_with(
     score: Callable[[Int[np.ndarray, " n"], Member], Cells], member: Member, others: int, *key: int | str
 ) -> Cells:
-    """Return the scores of all targets, each from so many other models, [N records, K targets].
+    """Return the scores of all targets, each from this many other models, [N records, K targets].
 
     `score` takes the models of a group and their membership, and returns their scores.
     """

@@ -27,7 +27,7 @@ def ask(architecture: Path, model: Path, asked: StoredRecords, compute: Compute)
 
 
 def confidence(outputs: np.ndarray, labels: np.ndarray, where: str) -> np.ndarray:
-    """Return z_y − logsumexp of the other logits, [m], of logits [m, C]; probabilities are told by their sums of 1."""
+    """Return z_y − logsumexp of the other logits, [m], of logits [m, C]; rows that sum to 1 are taken to be probabilities."""
     if outputs.ndim != 2 or len(outputs) != len(labels):
         raise UserError(
             f"{where}: outputs of shape {list(outputs.shape)}; expected a row for each of the {len(labels)} canaries"

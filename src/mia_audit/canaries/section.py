@@ -1,4 +1,4 @@
-"""The section of a config for canaries in one training each of some settings."""
+"""The config section that puts canaries into one training run of each chosen setting."""
 
 from typing import Annotated
 

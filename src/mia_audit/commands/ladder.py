@@ -117,7 +117,7 @@ class Ladder:
         self._ended(models, following)
 
     def _look(self, title: str, models: int, looks: int) -> "list[Look]":
-        """Run the audit with so many models of every setting, print what it finds, and return that."""
+        """Run the audit with this many models per setting, print its results and return them."""
         metrics = [str(self.results / setting.path / "metrics.parquet") for setting in self.trained]
         self._workflow(models, metrics)
         looked = {setting: _looks_at(self.audit, setting, self.results, looks) for setting in self.trained}

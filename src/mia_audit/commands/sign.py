@@ -8,7 +8,7 @@ from pathlib import Path
 from mia_audit.errors import UserError
 
 PASSWORD = "MIA_AUDIT_KEY_PASSWORD"
-"""The environment variable that a password is read from where nobody can be asked."""
+"""The environment variable that a password is read from where there is no prompt."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -36,7 +36,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 def password_of(options: argparse.Namespace, again: bool = False) -> str:
-    """Return the password of a key: of the environment, or asked for."""
+    """Return the password of a key, from the environment or from a prompt."""
     if options.no_password:
         return ""
     if PASSWORD in os.environ:

@@ -112,7 +112,7 @@ def blocks(audit: Audit) -> list[str]:
 
 
 PREFLIGHT_FROM = 8
-"""Jobs of a setting from which one epoch beforehand is little beside what they waste where they fail."""
+"""From this many jobs per setting on, one epoch beforehand costs little compared with what failing jobs would waste."""
 
 
 def has_preflight(audit: Audit) -> bool:

@@ -63,7 +63,7 @@ def _brackets(text: str) -> int:
 
 
 def _excess(node: yaml.Node) -> str:
-    """Say how a document is larger than a config, aliases counted as what they stand for; empty where it is not."""
+    """Say in what way a document is too large for a config, with aliases expanded; empty where it is not."""
     return check_size(node, lambda one: [part for pair in one.value for part in _parts(pair)] if _nested(one) else [])
 
 

@@ -288,7 +288,7 @@ class SignalsSpec(Spec):
 
     @classmethod
     def of_target(cls, audit: Audit, target: str, family: str) -> Self:
-        """Specify a family of signals of a finished model, the same as that of its references."""
+        """Specify a family of signals of a finished model, with the same options as for its references."""
         reference = expand.references(audit, target)
         options = expand.families_of(audit)[reference.architecture][family]
         return cls(seed=audit.seed, dataset=reference.dataset, family=family, options=options)

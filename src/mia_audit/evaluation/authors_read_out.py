@@ -1,4 +1,4 @@
-"""How the published code of Huang et al. 2024 reads TPRs off a ROC curve: wrongly, kept for comparison alone."""
+"""The read-out of TPRs from a ROC curve in the published code of Huang et al. 2024: it is wrong, and kept only for comparison."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ def lower_bounds(metrics: pl.DataFrame, delta: float, alpha: float, bernoulli: b
 def bounds_table(metrics: pl.DataFrame, delta: float, confidence: float, bernoulli: bool) -> pl.DataFrame:
     """Return a row per attack × signal × likelihood × null_control and method: its `epsilon` at `delta` and `confidence`.
 
-    Where membership was drawn by person, bounds are those of persons.
+    Where membership was drawn by person, the bounds are per person.
     """
     rows = [
         dict(zip(KEYS, key, strict=True)) | {"method": name, "epsilon": epsilon}

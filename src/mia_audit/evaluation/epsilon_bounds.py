@@ -55,8 +55,8 @@ def gaussian_epsilon(
 def one_run_epsilon(records: int, guesses: int, correct: int, alpha: float, delta: float) -> float:
     """Bound ε from one training run on fair coins, for `bernoulli` membership only (Steinke et al. 2023, theorem 5.2).
 
-    Of `records` whose membership was a fair coin each, `guesses` were guessed and `correct` of them rightly; how many
-    are guessed, and on which side, must have been fixed before the scores were seen.
+    The membership of each of `records` was decided by a fair coin; `guesses` of them were guessed, `correct` of those
+    correctly. How many are guessed, and on which side, must have been fixed before the scores were seen.
     """
     if correct == 0 or _one_run_p_value(records, guesses, correct, 0.0, delta) > alpha:
         return 0.0
@@ -99,7 +99,7 @@ def _largest_refuted(
     curve: Callable[[np.ndarray, np.ndarray], np.ndarray],
     largest: float,
 ) -> float:
-    """Return the largest parameter at which a claimed curve is refuted by so many right guesses, at level α.
+    """Return the largest parameter at which a claimed curve is refuted by `correct` right guesses, at level α.
 
     `curve` is the inverse blow-up of the claim: the least probability of an event without a record that has probability
     x with it. Grids of `GRID` parameters, each between the last refuted one and the next, take one walk each.
@@ -164,7 +164,7 @@ def _upper(errors: Count, trials: Count, alpha: float) -> np.ndarray:
 
 
 def _one_run_p_value(records: int, guesses: int, correct: int, epsilon: float, delta: float) -> float:
-    """Bound the chance of so many right guesses under (ε, δ)-DP: a binomial tail, and what δ may add to it."""
+    """Bound the probability of at least this many correct guesses under (ε, δ)-DP: a binomial tail, plus what δ may add to it."""
     from scipy.stats import binom
 
     accuracy = 1 / (1 + math.exp(-epsilon))

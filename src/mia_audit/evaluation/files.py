@@ -152,7 +152,7 @@ def _repeats(record: np.ndarray) -> bool:
 
 
 def _aggregate(file: Any, index: int, told: list[list[Any]] | None) -> str:
-    """Return how the scores of a row group came of records'; `none` for records, which tables without persons are of."""
+    """Return how the scores of a row group were aggregated from records'; `none` for records' own, as in tables without persons."""
     if told and len(told[index]) > len(KEYS):
         return str(told[index][-1])
     if "aggregate" not in file.schema_arrow.names:

@@ -30,7 +30,7 @@ class FurtherScorings:
         self._last: tuple[Run, Rescored | None] | None = None
 
     def persons(self, scored: Scored) -> Persons | None:
-        """Return whose the records are, where the scores are those of persons."""
+        """Return the person of every record, where the scores are per person."""
         return None if scored.aggregate == NONE else self.file.persons
 
     def of(self, scored: Scored) -> Rescored | None:

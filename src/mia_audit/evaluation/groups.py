@@ -148,7 +148,7 @@ def _over_records(
     fprs: Sequence[float],
     confidence: float,
 ) -> dict[str, list[float]]:
-    """Return the intervals of a single target's metrics over its records, and the errors that its difference is judged by."""
+    """Return the intervals of a single target's metrics over its records, and the standard errors with which its difference is tested."""
     columns: dict[str, list[float]] = {}
     for prefix, part in (("", inside), ("rest_", ~inside)):
         ranking = Ranking(score[part], member[part])

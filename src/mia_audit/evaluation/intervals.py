@@ -31,7 +31,7 @@ ENOUGH = 8
 """Models that are left out in turn: more make intervals no better (simulated up to 33 models)."""
 
 SILENT = 0.05
-"""The p from which an AUC cannot be told from guessing."""
+"""The p-value from which an AUC is indistinguishable from guessing."""
 
 WITHOUT = "_without"
 """Ends the names of the columns of metrics.parquet that hold a metric without each of the models left out."""
@@ -46,7 +46,7 @@ class Within:
     confidence: float
 
     def at(self, confidence: float, comparisons: int) -> tuple[float, float]:
-        """Return the interval at another level: the same distances on the logit scale, in units of a normal's quantiles."""
+        """Return the interval at another level: its distances on the logit scale are rescaled by the ratio of the normal quantiles."""
         from scipy.special import expit, logit, ndtri
 
         if (confidence, comparisons) == (self.confidence, 1) or not 0 < self.low <= self.high < 1:
@@ -67,7 +67,7 @@ class OverTargets:
     non_members: float = math.nan
     """Scored records of a target, the mean over targets."""
     silent: bool = False
-    """Whether the attack's AUC cannot be told from guessing."""
+    """Whether the attack's AUC is indistinguishable from guessing."""
     within: Within | None = None
     """Of a single target: the interval over its records, which takes the place of the one over targets."""
 
@@ -110,8 +110,8 @@ class OverTargets:
         """The covariance c of two targets' metrics, at least 0.
 
         Where no models were left out, what it is without a leak: the variance of the mean is then 2 (K − 1)/(K − 2) times
-        as large as that of independent targets. It is no less where the attack cannot be told from guessing, unless no
-        target lost anything: what all targets learn alike (a shift's sign) hardly changes without one model.
+        as large as that of independent targets. It is no less where the attack is indistinguishable from guessing,
+        unless no target lost anything: what all targets learn alike (a shift's sign) hardly changes without one model.
         """
         noise = self.sd**2 / max(self.count - 2, 1)
         estimate = _shared(self.without) if self.without is not None else None

@@ -29,7 +29,7 @@ Columns = dict[str, list[list[float | None] | None]]
 
 @dataclass(frozen=True)
 class Rescored:
-    """Scores of targets, each without one further model: [N records, P pairs], and the pairs of a target and that model."""
+    """Scores of targets, each without one of the other models, [N records, P pairs], and the pairs (target, model left out)."""
 
     scores: Cells
     pairs: Pairs
@@ -45,9 +45,10 @@ def without_each(
 ) -> Columns:
     """Return every metric of the models that are left out in turn, each without each of the others.
 
-    The diagonal, a target without itself, is None; so is all where the attack has no scores of so few models, and where it
-    declares that repeating it costs too much. Attacks that are `pairwise` score all pairs of those models at once; the
-    others, and all under a design that asks for a further model to be left out, are run again without each model.
+    The diagonal, a target without itself, is None; so is everything where the attack has no scores from so few models,
+    and where it declares that repeating it costs too much. Attacks that are `pairwise` score all pairs of those models
+    at once; the others, and all under a design that asks for a further model to be left out, are run again without each
+    model.
     """
     rescored = scored_without(run, readings, member, options)
     return {} if rescored is None else metrics_without(rescored, member, fprs)

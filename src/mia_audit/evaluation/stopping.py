@@ -68,7 +68,7 @@ def column(metric: str) -> str:
 
 
 def look(metrics: pl.DataFrame, names: Sequence[str], confidence: float, looks: int) -> list[Look]:
-    """Return what the metrics of the strongest attack are, that with the largest mean AUC, at one of so many looks.
+    """Return the metrics of the strongest attack, the one with the largest mean AUC, at one of `looks` looks.
 
     Intervals are cut to [0, 1]. Of a metric that some target cannot resolve, mean and interval are NaN.
     """

@@ -66,7 +66,7 @@ class Explainer:
     reads_what: str = ""
     """What such models have, in words."""
     check: Callable[[], None] | None = None
-    """Raises UserError for a name that matches a pattern and is none all the same."""
+    """Raises UserError for a name that matches a pattern but is not valid."""
 
     def explains(self, model: str, learner: str = "torch-module") -> bool:
         """Return whether it can explain models of that name, which that learner trains."""

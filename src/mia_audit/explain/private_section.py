@@ -16,11 +16,11 @@ class PrivateExplanations(Section):
     """How records are explained privately, and how well: a study of black boxes on one data set (Patel et al. 2020)."""
 
     black_boxes: BlackBoxes = ("forest",)
-    """Registered black boxes, or `file.py:function`, made of the pool's records and labels."""
+    """Registered black boxes, or `file.py:function`, built from the pool's records and labels."""
     architectures: tuple[str, ...] = ()
     """Architectures of this audit whose first shadow model is explained too, in every setting."""
     queries: PositiveInt = 300
-    """Records that are explained, drawn by the seed; the history alone answers half as many more, of classes explained before."""
+    """Records that are explained, drawn by the seed; half as many more, of classes explained before, are answered from the history alone."""
     repetitions: PositiveInt = 1
     """How often every experiment is repeated with other queries and other noise, on the same black box; from two, numbers are means
     with Student's t intervals over repetitions. The paper has 10."""

@@ -76,8 +76,8 @@ def shown_rows(labels: Int[np.ndarray, " n"], wanted: int) -> list[int]:
 def explained(model: TrainedModel, sample: Records, task: Task) -> dict[Attribution, Explained]:
     """Explain the sample by one model, and measure what only the model itself can answer.
 
-    Raises UserError for a model without attributions, for attributions that cannot be laid over a record, and for a measure
-    that needs a torch module where the model is none.
+    Raises UserError for a model without attributions, for attributions that do not match the coordinates of a record,
+    and for a measure that needs a torch module where the model is not one.
     """
     parts: dict[Attribution, list[Explained]] = {}
     at_once = AdaptiveBatchSize(task.batch)

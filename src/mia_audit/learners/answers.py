@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from mia_audit.training.task import Records
 
 UNKNOWN_VOTES = 1e9
-"""Votes of probabilities that are no means of votes: they are kept away from 0 and 1 by 5e-10."""
+"""Votes assumed for probabilities that are not means of votes: they are kept 5e-10 away from 0 and 1."""
 
 ASKED_TWICE = 8
 """Records that are asked for a second time, in another order."""
@@ -36,10 +36,10 @@ def smoothed(probabilities: Float[np.ndarray, "n C"], votes: float) -> Float[np.
 
 
 def logits_of(answer: object, outputs: Outputs, records: Records, votes: float, where: str) -> Float[np.ndarray, "n C"]:
-    """Return the logits of what a model answered about records: its logits, or logarithms of smoothed probabilities.
+    """Return logits for a model's answers about records: the answers themselves, or logarithms of smoothed probabilities.
 
-    Labels count as one vote for their class. Raises UserError, which begins with `where`, for an answer of another shape or
-    kind than was declared, and NotFinite for numbers that are not finite.
+    Labels count as one vote for their class. Raises UserError, which begins with `where`, for an answer whose shape or
+    kind is not the declared one, and NotFinite for numbers that are not finite.
     """
     values = _as_array(answer, where)
     count, classes = len(records), records.classes
@@ -111,9 +111,10 @@ def _checked(values: np.ndarray, records: Records, where: str) -> np.ndarray:
 def check_order(
     ask: Callable[[Records], Float[np.ndarray, "m C"]], records: Records, logits: Float[np.ndarray, "n C"], where: str
 ) -> None:
-    """Ask for a few of the records again, in another order; UserError where an answer is not the same but for rounding.
+    """Ask for a few of the records again, in another order; UserError where an answer differs by more than rounding.
 
-    That finds models that answer in an order of their own, that see the other records of a batch, or that draw at random.
+    This detects models that answer in a different order, that depend on the other records of a batch, or that draw at
+    random.
     """
     rows = generator("asked twice", len(records)).permutation(len(records))[:ASKED_TWICE]
     again = ask(records[rows])

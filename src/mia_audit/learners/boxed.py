@@ -27,8 +27,8 @@ def boxed_attributions(
 ) -> dict[Attribution, Float[np.ndarray, "n d"]]:
     """Return the attributions of explainers that need a model's outputs alone, or the fitted estimator that it is.
 
-    `prepare` makes an estimator's rows of rows as the pool stores them. Raises UserError where an explainer explains none of the
-    quantities asked for.
+    `prepare` turns rows as the pool stores them into an estimator's rows. Raises UserError where an explainer explains
+    none of the quantities asked for.
     """
     shape = records.values.shape[1:]
 

@@ -80,7 +80,7 @@ def check_program(key: str, command: str) -> None:
 
 
 def run_command(words: list[str], where: str, minutes: float, environment: Mapping[str, str]) -> None:
-    """Run a command for at most so many minutes (0: no limit) and pass on what it prints, on stderr.
+    """Run a command for at most `minutes` (0: no limit) and pass its output on to stderr.
 
     UserError, which begins with `where` and quotes the last line printed, where it cannot start, fails or takes longer.
     """
@@ -120,7 +120,7 @@ def run_command(words: list[str], where: str, minutes: float, environment: Mappi
 
 
 def _kill(number: int) -> None:
-    """End a process and all that it started; they stay in this process's group, so that what ends the job ends them too."""
+    """End a process and all that it started; they stay in this process's group, so that ending the job ends them too."""
     import psutil
 
     with suppress(psutil.NoSuchProcess):

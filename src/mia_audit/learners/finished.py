@@ -1,4 +1,4 @@
-"""Finished models that somebody else stored, taken over into the folder that a learner opens."""
+"""Finished models that somebody else stored, imported into the folder that a learner opens."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ WEIGHTS_SUFFIXES = (".safetensors", ".pth", ".pt", ".bin")
 
 
 def adopt(learner: Learner, path: Path, folder: Path) -> None:
-    """Take a finished model over into an existing, empty folder; a learner that says nothing of it gets a copy.
+    """Import a finished model into an existing, empty folder: through the learner's `adopt`, or else as a copy.
 
     Raises UserError, which names the path, where there is none, or where it is no model of that learner.
     """

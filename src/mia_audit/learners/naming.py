@@ -1,4 +1,4 @@
-"""Which learner trains the model that a config names, told from the name and the user's file alone, which is not run."""
+"""Which learner trains the model that a config names, determined from the name and the user's file only, which is not run."""
 
 from __future__ import annotations
 

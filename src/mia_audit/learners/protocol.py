@@ -1,4 +1,4 @@
-"""The seam for models: what a learner and a trained model have to offer, and what they are asked. Nothing here imports torch.
+"""The interface to models: what learners and trained models provide, and the requests that they receive. Nothing here imports torch.
 
 Stages above see logits, attributions and a folder. What only some models can do is a protocol of its own, which a stage asks
 for by `isinstance`: attributions (`ExplainedModel`), summaries of them in the pass that computes them (`SummarisingModel`),

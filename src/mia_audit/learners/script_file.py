@@ -13,7 +13,7 @@ from mia_audit.runtime.torchvision_guard import guard_imports
 
 
 class Script:
-    """The functions of a file, called with the user's mistakes told apart from ours."""
+    """The functions of a file, called so that the user's mistakes are distinguished from ours."""
 
     def __init__(self, model: str, where: str, minutes: float) -> None:
         self.path, self.training = script_and_function(model)

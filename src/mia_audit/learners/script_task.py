@@ -55,13 +55,13 @@ class Task:
     """`cpu` or `cuda`; one GPU is visible at most."""
     threads: int
     checkpoints: Path
-    """A folder for what a killed training goes on from; it is kept until the model is finished, and empty for a new one."""
+    """A folder for checkpoints from which a killed training resumes; kept until the model is finished, and empty for a new one."""
     progress: Progress
     """To be called with the number of a step's records and the number of its epoch, from 1."""
 
 
 def script_task(task: TrainingTask, architecture: Mapping[str, Any], compute: Compute, checkpoints: Path) -> Task:
-    """Return what a script is told of a task."""
+    """Return a task in the form that a script receives."""
     public = task.public if task.public is not None and len(task.public) else None
     return Task(
         records=task.records.values,

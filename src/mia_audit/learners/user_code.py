@@ -21,7 +21,7 @@ class OutOfTimeError(Exception):
 
 @contextmanager
 def user_code(where: str, path: Path | None = None, minutes: float = 0.0) -> Iterator[None]:
-    """Run the user's code within this context, for at most so many minutes (0: no limit).
+    """Run the user's code within this context, for at most `minutes` (0: no limit).
 
     What it raises is printed with its traceback and becomes a UserError that begins with `where`, and names the line of the
     file at `path` that raised it, if one did. An overrun is noticed where the code comes back to Python.
@@ -48,7 +48,7 @@ def overrun(where: str, minutes: float) -> str:
 
 @contextmanager
 def _limited(minutes: float) -> Iterator[None]:
-    """Raise OutOfTimeError in the main thread after so many minutes."""
+    """Raise OutOfTimeError in the main thread after the given minutes."""
     if not minutes or threading.current_thread() is not threading.main_thread():
         yield
         return

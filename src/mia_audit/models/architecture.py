@@ -32,7 +32,7 @@ NEEDED = (
 """Keys that are read of an architecture.json."""
 
 MEASURED = ("stored_bytes", "activation_bytes")
-"""Keys that say what a model takes, and not what it is: nothing that is random is keyed by them."""
+"""Keys about the memory that a model needs, not about the model itself: no random generator is keyed by them."""
 
 
 def describe(name: str, model: str, parameters: Parameters, shape: tuple[int, ...], classes: int) -> dict[str, Any]:

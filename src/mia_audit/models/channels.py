@@ -64,7 +64,7 @@ def find_channels(model: nn.Module) -> Channels | None:
 
 
 def channels_of(model: nn.Module, who: str) -> Channels:
-    """Find a model's channels; UserError, naming `who` reads them, for a model without any."""
+    """Find a model's channels; for a model without any, a UserError that names `who` reads them."""
     channels = find_channels(model)
     if channels is None:
         raise UserError(

@@ -11,7 +11,7 @@ from mia_audit.runtime.memory import fitting
 
 
 def batch_for(architecture: Mapping[str, Any], most: int, device: str) -> int:
-    """Return how many records to hold at once: `most`, or on a GPU as many as fit by what one record's pass keeps."""
+    """Return how many records to hold at once: `most`, or on a GPU as many as fit, given what one record's pass keeps."""
     if device == "cpu":
         return most
     free, _ = torch.cuda.mem_get_info()

@@ -173,8 +173,8 @@ def build_pool(
 def _by_hash(source: Source, persons: Persons, seed: int, name: str, threads: int) -> Int[np.ndarray, " n"]:
     """Order persons by a hash under the seed, so that one more of them displaces at most one of the first n.
 
-    A person's hash is the least of their records'. That is of content and label: of an image in a file, of that file, which is
-    not decoded.
+    A person's hash is the smallest of their records' hashes, which are of content and label; an image's content is its
+    file, which is not decoded.
     """
     key = hashlib.blake2b(json.dumps([seed, "pool", name]).encode()).digest()
     rows = range(len(source.records))
@@ -193,7 +193,7 @@ def _by_hash(source: Source, persons: Persons, seed: int, name: str, threads: in
 
 
 def _content(records: Rows, row: int) -> bytes:
-    """Return what a record is known by, wherever it stands."""
+    """Return the bytes that identify a record, independent of its position."""
     return records.content(row) if isinstance(records, Images) else np.ascontiguousarray(records[row]).tobytes()
 
 

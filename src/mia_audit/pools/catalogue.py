@@ -64,7 +64,7 @@ class Header:
 
     kind: Literal["image", "table", ""] = ""
     records: int | None = None
-    """At most so many, duplicates included."""
+    """An upper limit, duplicates included."""
     columns: tuple[str, ...] = ()
     """Of a table in a file: the label's and persons' among them."""
 

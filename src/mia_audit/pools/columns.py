@@ -20,15 +20,15 @@ IDENTIFIER = re.compile(
 """Names of columns that name a person or a row."""
 
 FEW = 20
-"""Distinct values, and rows, up to which a column names nobody."""
+"""Number of distinct values, or of rows, up to which a column identifies nobody."""
 NEARLY = 0.9
-"""Share of rows with a value of their own from which a column names rows."""
+"""From this share of rows with a unique value on, a column identifies rows."""
 MANY_WORDS = 100
 """Distinct texts from which a column has to be said to be a category."""
 MANY_NUMBERS, SHARE = 1000, 0.1
 """A column of whole numbers with more distinct values than that, in absolute numbers and by rows, is taken for ids."""
 LONG = 5
-"""Digits from which whole numbers that all have as many are taken for ids: of customers, patients, places."""
+"""From this many digits on, whole numbers of equal length are taken to be ids: of customers, patients, places."""
 MOST_CATEGORIES = 1000
 """Values of a category: each becomes a column of its own."""
 
@@ -36,8 +36,8 @@ MOST_CATEGORIES = 1000
 def described(frame: pl.DataFrame, dataset: Dataset, root: str, where: str) -> pl.DataFrame:
     """Return the columns that models see, with the label: those to be dropped left out, missing values filled in.
 
-    Raises UserError for columns that the table does not have, and for those that look like identifiers and are not said to be
-    anything.
+    Raises UserError for columns that the table does not have, and for those that look like identifiers and whose role
+    is not stated.
     """
     for key in ("columns", "impute"):
         for name in getattr(dataset, key):
@@ -89,7 +89,7 @@ def _looks(column: pl.Series) -> str:
 
 
 def _digits(column: pl.Series) -> int:
-    """Return the number of digits that all whole numbers of a column have; 0 where they differ, or are not all positive."""
+    """Return the number of digits of a column's whole numbers; 0 where it differs between rows, or a number is not positive."""
     low, high = column.min(), column.max()
     if not isinstance(low, int) or not isinstance(high, int) or low <= 0:
         return 0

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 MODES = {1: "L", 3: "RGB"}
-"""How Pillow calls images of so many channels."""
+"""Pillow's mode by the number of channels."""
 FORMATS = ("PNG", "JPEG", "BMP", "PPM", "TIFF", "WEBP", "GIF")
 """What a file may be, whatever its name says: those of Pillow's formats that no other program is started for."""
 MOST_16_BITS = 2**16 - 1
@@ -115,7 +115,7 @@ def guard_pillow() -> None:
 
 
 def decoding_at_once(pixels: int) -> AbstractContextManager[Any]:
-    """Return what lets as many images of so many pixels be decoded at once as fit in `DECODING_MEGABYTES`."""
+    """Return a semaphore that admits as many images of this many pixels as can be decoded at once in `DECODING_MEGABYTES`."""
     return BoundedSemaphore(max(1, DECODING_MEGABYTES * 1_000_000 // max(1, pixels * BYTES_PER_PIXEL)))
 
 

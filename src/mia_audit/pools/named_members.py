@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from mia_audit.pools.section import Dataset
 
 COLUMN = "column:"
-"""Begins the name of a column that is true for the records that were trained on."""
+"""Prefix of the name of a column that is true for the records that were trained on."""
 
 SHOWN = 3
 """Ids that a message shows."""

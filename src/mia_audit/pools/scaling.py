@@ -70,8 +70,7 @@ Bounds = tuple[Float[np.ndarray, " d"], Float[np.ndarray, " d"]]
 Shares = Float[np.ndarray, " n"] | None
 
 Release = Callable[[Iterable[Table], int, Bounds, float, float, tuple[int | str, ...], Shares], Moments]
-"""Releases moments of so many records, or persons, between bounds at ε and δ, with noise keyed by a secret, given the records' shares
-in their persons: what a pool is given for `standardise: private`."""
+"""Releases moments of rows, given the number of records (or persons), bounds, ε, δ, the noise's key and each record's share of its person."""
 
 
 @dataclass(frozen=True)

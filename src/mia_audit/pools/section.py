@@ -39,10 +39,10 @@ class Dataset(Section):
     label: str = "label"
     """Tables in a file: the column that holds the class."""
     columns: dict[Column, Literal["drop", "category", "feature"]] = Field({})
-    """Tables in a file: what columns are where their values do not tell: `drop` (no model sees it: an id, or whether a finished
+    """Tables in a file: the role of columns whose values do not show it: `drop` (no model sees it: an id, or whether a finished
     model was trained on the record), `category` (a column of 0 and 1 for each value), `feature` (as it is, though it looks like an id)."""
     impute: dict[Column, FiniteFloat | str] = Field({})
-    """Tables in a file: the constant that stands for a missing value, by column; stated, not computed from the records."""
+    """Tables in a file: the constant that replaces missing values, by column; stated, not computed from the records."""
     person: str = ""
     """What names the person of every record (docs/persons.md): a table's column; the array beside `records` and `labels`; of
     images a CSV file with the columns file and person, or a pattern of file names such as `{person}_*.png`."""

@@ -144,7 +144,7 @@ def write_membership(path: Path, membership: Bool[np.ndarray, "n k"], metadata: 
 def read_membership(
     path: Path, shadows: Iterable[int] | None = None, records: int | None = None
 ) -> Bool[np.ndarray, "n k"]:
-    """Read the membership of all shadows, or of some; UserError where it is not of so many `records`, if they are known."""
+    """Read the membership of all shadows, or of some; UserError where it is not for this number of `records`, if given."""
     names = None if shadows is None else [str(shadow) for shadow in shadows]
     table = read_table(path, "membership", names)
     if records is not None and len(table) != records:

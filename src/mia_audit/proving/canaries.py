@@ -91,9 +91,9 @@ def channel_scene(depth: int = 64) -> Scene:
 class Game:
     """The terms of an audit: ε claimed, expected share of the records in a batch, steps seen, and trials with and without.
 
-    The adversary looks at `view` of the mean gradient, [p]: as it is, or squared where noise itself may tell. `delta` is
-    that of the claim, the mechanism's own where left out. With `afresh` every trial has its own protection: for
-    mechanisms that remember.
+    The adversary looks at `view` of the mean gradient, [p]: as it is, or squared where the noise itself may be
+    informative. `delta` is that of the claim, the mechanism's own where left out. With `afresh` every trial has its own
+    protection: for mechanisms that remember.
     """
 
     epsilon: float
@@ -107,7 +107,7 @@ class Game:
     delta: float | None = None
     afresh: bool = False
     by_person: bool = False
-    """Whether the claim is about persons: the mechanism is told whose the records are."""
+    """Whether the claim is about persons: the mechanism is given the person of every record."""
 
 
 @dataclass(frozen=True)

@@ -18,27 +18,27 @@ if TYPE_CHECKING:
     from jaxtyping import Bool, Float
 
 FACTS = 200
-"""Most facts, and most repeated values, that are tried as events."""
+"""Maximum number of facts, and of repeated values, that are tried as events."""
 REPEATED = 3
-"""A value that occurs so often in the pilot is tried as an event of its own."""
+"""A value that occurs this often in the pilot is tried as a separate event."""
 RIDGES = (1.0, 1e-2, 1e-4, 1e-8)
 """Ridges of linear discriminants: the smaller, the more directions without noise count, and the more a small pilot errs."""
 QUADRATIC = 64
-"""Up to so many numbers, their squares are features too."""
+"""Up to this many numbers, their squares are features too."""
 FAR = 1e4
-"""Features are cut at so many deviations from the median."""
+"""Features are clipped at this many deviations from the median."""
 CAUTION, HOPE = 0.01, 0.3
-"""Levels of the bounds by which events are compared: those that few trials speak for lose."""
+"""Levels of the bounds by which events are compared: events that few trials support rank lower."""
 MARGIN = 10.0
-"""Taken from the worth of events that nothing but hope speaks for."""
+"""Subtracted from the worth of events that only the less cautious bounds at level `HOPE` support."""
 
 RARER = (0.1, 0.05, 0.02, 0.01, 0.005, 0.002, 0.001, 5e-4, 2e-4, 1e-4, 5e-5)
-"""How often rarer events occur on the input that they are less likely on, as far as can be told."""
+"""Estimated probabilities of rarer events on the input on which they are less likely."""
 SEEN = 3
-"""A quantile beyond which fewer scores were seen is that of the normal distribution of their mean and deviation."""
+"""Where fewer scores than this lie beyond a quantile, it is taken from the normal distribution with their mean and deviation."""
 
 FIRST_OF_ALL = 1000.0
-"""Added to the worth of events that speak against the claim."""
+"""Added to the worth of events that contradict the claim, so that they come first."""
 
 Features = Callable[[np.ndarray], np.ndarray]
 """Maps numbers [t, p] to one score [t]."""
@@ -79,13 +79,13 @@ class Event:
 
 
 def best_event(first: Sequence[Observation], second: Sequence[Observation], claim: Claim) -> Event:
-    """Return the event that speaks most against the claim; directions come from one half of the pilot, thresholds from the other."""
+    """Return the event that contradicts the claim most strongly; directions come from one half of the pilot, thresholds from the other."""
     events = [*_facts(first, second, claim), *_values(first, second, claim), *_numbers(first, second, claim)]
     return max(events, key=lambda event: event.worth)
 
 
 def rarer_events(event: Event, first: Sequence[Observation], second: Sequence[Observation]) -> list[Event]:
-    """Return the same score above higher thresholds, ever rarer; none of an event that is no threshold.
+    """Return the same score above higher thresholds, ever rarer; none for an event that is not a threshold.
 
     A Gaussian mechanism's ε is that of its rarest outputs, which a small pilot says nothing about: how rare pays depends on
     how many trials there will be.
@@ -111,10 +111,10 @@ def rarer_events(event: Event, first: Sequence[Observation], second: Sequence[Ob
 
 
 def _worth(on_first: np.ndarray, on_second: np.ndarray, trials: int, claim: Claim) -> Float[np.ndarray, " k"]:
-    """Return what events are worth that occurred so often on either side, by cautious bounds p and q of their probabilities.
+    """Return the worth of events from how often they occurred on either side, by cautious bounds p and q on their probabilities.
 
-    Where they speak against the claim, how fast the wealth of betting against it grows (such events come first); otherwise
-    log((p − δ)/q), less cautiously where that is not above 0.
+    For events that contradict the claim it is the growth rate of the wealth from betting against it (they come first),
+    otherwise log((p − δ)/q), with less cautious bounds where that is not above 0.
     """
     p, q = _bounds(on_first, on_second, trials, CAUTION)
     ratio = math.exp(min(claim.epsilon, RANGE))

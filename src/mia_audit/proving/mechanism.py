@@ -114,7 +114,7 @@ class Finding:
 
 
 Probe = Callable[[Mechanism], Finding]
-"""A check that is no game of two inputs."""
+"""A check other than a game between two inputs."""
 
 
 @dataclass(frozen=True)

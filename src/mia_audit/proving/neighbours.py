@@ -1,4 +1,4 @@
-"""Neighbouring sets of records that are made to hurt: one record among ordinary, equal or no others."""
+"""Neighbouring sets of records chosen as worst cases: one record among ordinary ones, among equal ones, or by itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checks that are no game of two inputs: how many bits of a seed count, and what a fork and a kill do to a service."""
+"""Checks other than games between two inputs: how many bits of a seed matter, and what a fork or a kill does to a service."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mia_audit.proving.observation import observe
 SEED_BITS = 128
 """Bits of a seed that have to count: fewer can be searched."""
 PLANTED = 16
-"""Bits of a seed that a search is made over, the others being given away."""
+"""Number of bits of a seed that are searched; the adversary knows the others."""
 BASES, FEW = 64, 4
 """Seeds whose bits are flipped; of a mechanism that hardly ever repeats an output, fewer."""
 SEARCH_SECONDS = 60.0
@@ -106,7 +106,7 @@ def in_fork(call: Callable[[], Any]) -> Any:
 
 
 def forked_service(serve: Callable[[], Callable[[], float]], budget: float) -> Callable[[Mechanism], Finding]:
-    """Return the check of a service: `serve` starts it and returns what answers once and says the cost of the answer.
+    """Return the check of a service: `serve` starts it and returns a function that answers once and returns the cost of the answer.
 
     The service is started once and forked three times, as a server that loads it before its workers does. Together they may
     spend no more than the budget.

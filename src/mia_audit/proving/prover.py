@@ -186,7 +186,7 @@ class Game:
         return max(worths) > FIRST_OF_ALL, self.finding().reached or 0.0, worths[0]
 
     def play(self, trials: int, limits: Limits, deadline: float, to_the_end: bool = False) -> None:
-        """Go on until so many trials, a decision, or the deadline; a round's event comes from all that was seen before it.
+        """Play until this many trials, a decision or the deadline; each round's event is chosen from all rounds before it.
 
         Events that can be shown to refute nothing are a decision, unless the game is played to the end for its bound.
         """

@@ -39,7 +39,7 @@ class Seen:
         return getattr(self.protection, name)
 
     def batches(self) -> Iterator[Tensor]:
-        """Draw batches of all records that there could be, and leave out those that are not there."""
+        """Draw batches from all records that could be present, and drop those that are absent."""
         for batch in self.protection.batches():
             yield batch[batch < self.present]
 

@@ -37,11 +37,11 @@ class Recipe:
     setting: Setting
     results: Path
     tried: TrainingSpec | None = None
-    """Training on other terms than the setting's, as one candidate of tuning."""
+    """Training parameters that differ from the setting's: one candidate of tuning."""
 
     @classmethod
     def of(cls, audit: Audit, name: str, results: Path) -> Recipe:
-        """Return the recipe of a setting by its name; UserError where it is none, or cannot be released."""
+        """Return the recipe of a setting by its name; UserError where there is no such setting, or it cannot be released."""
         known = {one.path: one for one in expand.settings(audit) if one.trained}
         if name not in known:
             raise UserError(f"--setting {name}: no trained setting of {audit.audit}: {suggest(name, known)}")

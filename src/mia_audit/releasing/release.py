@@ -176,7 +176,7 @@ def _named(path: Path, entries: Sequence[Entry]) -> list[Entry]:
 
 
 def ledger_terms(recipe: Recipe) -> dataset_ledger.Terms:
-    """Return what the ledger of a recipe's data set is begun with: the config's budget, and the terms of all that it plans."""
+    """Return what the ledger of a recipe's data set is created with: the config's budget, and the terms of all that it plans."""
     audit, dataset = recipe.audit, recipe.setting.dataset
     planned: list[dict[str, Any]] = []
     for name in audit.privacy.planned:
@@ -202,7 +202,7 @@ def _warn_of_delta(recipe: Recipe) -> None:
 
 
 def _with_fresh_constants(recipe: Recipe, work: Unfinished, compute: Compute) -> Path:
-    """Build the pool again with constants that are released by nobody's seed, unless it is there; return its folder."""
+    """Build the pool again with constants released without a seed, unless it exists; return its folder."""
     from mia_audit.pools import pools
     from mia_audit.pools.build import build_pool
     from mia_audit.privacy.moments import release_afresh
@@ -230,7 +230,7 @@ def _reads_public(recipe: Recipe) -> bool:
 
 
 def _check_terms(recipe: Recipe, model: TrainedModel) -> None:
-    """Raise RuntimeError, before anything is written, where a model was trained on other terms than were charged."""
+    """Raise RuntimeError, before anything is written, where a model was trained on terms other than those charged."""
     expected = recipe.terms[0]
     taken = getattr(model, "terms", None)
     if expected is not None and taken != expected:

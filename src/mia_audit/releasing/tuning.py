@@ -45,7 +45,7 @@ NARROW = 1e-3
 HALVINGS = 20
 
 LARGEST = 2.0**12
-"""How many times more noise is tried."""
+"""Largest factor on the noise that the calibration tries."""
 
 
 @dataclass(frozen=True)

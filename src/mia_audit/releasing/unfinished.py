@@ -64,10 +64,10 @@ class Unfinished:
 
 @contextmanager
 def unfinished(out: Path, depends_on: Mapping[str, Any]) -> Iterator[Unfinished]:
-    """Hold the folder of a release that is to be written to `out`, and go on with the one that a kill left there.
+    """Lock the working folder of the release to `out`, and resume the release that a kill left there.
 
-    Raises UserError where another process holds it, and where what it holds is the release of something else or damaged. The
-    folder is removed once the release is finished, not where it fails.
+    Raises UserError where another process holds the lock, and where the folder is damaged or belongs to another
+    release. The folder is removed once the release is finished, not where it fails.
     """
     folder = out.with_name(f".{out.name}.unfinished")
     out.parent.mkdir(parents=True, exist_ok=True)

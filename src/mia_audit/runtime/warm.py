@@ -226,7 +226,7 @@ def _peer(connection: socket.socket) -> int:
 
 
 def _identity() -> dict[str, Any]:
-    """Return all that a child has from the worker where it should have it from the job: it must be the same of both."""
+    """Return the state that a child inherits from the worker instead of the job, and that must be equal in both."""
     return {
         "code": [sys.prefix, __file__],
         "environment": {

@@ -176,7 +176,7 @@ class Reading:
         return values
 
     def prepared(self, prepare: Callable[[Cells], Any], scaled: bool = True) -> Any:
-        """Return `prepare` of `scaled`, or of `values`; computed once, and kept."""
+        """Return `prepare` applied to the scaled values, or to the raw ones if not `scaled`; computed once and cached."""
         if (prepare, scaled) not in self._prepared:
             logged = scaled and self.signal.scale == "positive"
             queries = [logarithm(self.signal, values) for values in self.queries] if logged else self.queries

@@ -1,9 +1,9 @@
 """Stamps: a small file for every job that trained or explained shadow models, which the workflow waits for.
 
 What is computed belongs to a shadow model and is named by it; jobs only group the models, and may group them differently when
-there are more of them. A stamp is named first-last, in a hidden folder beside what its job answered for, and holds the key of
-every model: the digest of all that the model's result depends on. No model stands in two stamps, so that a stamp that is there
-always speaks of what is there.
+there are more of them. A stamp is named first-last, in a hidden folder beside the results of its job, and holds the key
+of every model: the digest of all that the model's result depends on. No model is in two stamps, so an existing stamp
+always describes existing results.
 """
 
 import re
@@ -14,7 +14,7 @@ from mia_audit.errors import UserError
 from mia_audit.storage.atomic import write_json
 
 STAMPS = ".jobs"
-"""The folder of stamps, beside the results that they speak of."""
+"""The folder of stamps, beside the results that they describe."""
 
 
 def parse_range(text: str, where: str) -> range:

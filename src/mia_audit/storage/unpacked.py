@@ -1,4 +1,4 @@
-"""How large a compressed file is once it is read: told from its headers, before anything is unpacked."""
+"""How large a compressed file is once it is read: taken from its headers, before anything is unpacked."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 NOT_NUMPY = (ValueError, OSError, EOFError, TypeError, KeyError, OverflowError, SyntaxError, TokenError)
 """What NumPy raises for files that are no arrays, its header being parsed as Python."""
 DEFLATED = 1100
-"""No deflated byte stands for more bytes than some 1,032."""
+"""One deflated byte unpacks to at most about 1,032 bytes."""
 CGROUP = Path("/sys/fs/cgroup")
 
 
@@ -59,7 +59,7 @@ def check_parquet(file: pq.ParquetFile, where: str, columns: int | None = None) 
 
 
 def read_foreign(path: Path) -> pl.DataFrame:
-    """Read a Parquet file that anybody wrote; UserError where it does not fit in memory, else Arrow's and polars' errors.
+    """Read a Parquet file of any origin; UserError where it does not fit in memory, else Arrow's and polars' errors.
 
     Arrow reads and checks it: polars' own reader ends the process for a file that does not fit, and panics for damaged ones.
     """

@@ -1,4 +1,4 @@
-"""The training of a model that is released: by nobody's seed, and with nothing kept of it that was computed without noise."""
+"""The training of a model that is released: it has no seed, and nothing that was computed without noise is kept."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ Floor = Probability | dict[Name, Probability]
 Schedule = Literal["constant", "cosine", "step"]
 
 DECAY: dict[str, Any] = {"decay": 0.8, "decay_epochs": 5}
-"""Keys of a training section that belong to schedule step alone, with their defaults (Harder et al. 2020)."""
+"""Keys of a training section that belong only to schedule step, with their defaults (Harder et al. 2020)."""
 
 
 class Training(Section):
@@ -30,15 +30,15 @@ class Training(Section):
     weight_decay: float = Field(0.0, ge=0)
     """Decoupled for adamw, L2 otherwise."""
     momentum: float | None = Field(None, ge=0, lt=1, exclude_if=is_unset)
-    """Of optimizer sgd alone, 0.9 when left out."""
+    """Only for optimizer sgd; 0.9 when left out."""
     schedule: Schedule = "cosine"
     """`cosine` falls to zero over all steps, `step` by the factor `decay` every `decay_epochs` epochs."""
     decay: Probability | None = None
-    """Factor of schedule step alone, 0.8 when left out."""
+    """Factor of each reduction; only for schedule step, 0.8 when left out."""
     decay_epochs: PositiveInt | None = None
-    """Epochs between two falls of schedule step alone, 5 when left out."""
+    """Epochs between two reductions; only for schedule step, 5 when left out."""
     trainable: Literal["all", "head", "bias"] = "all"
-    """Parameters that are trained: all, the classifier alone, or the bias terms alone (BiTFiT); the rest keep their start."""
+    """Parameters that are trained: all, only the classifier, or only the bias terms (BiTFiT); the rest keep their initial values."""
     precision: Precision | None = None
     """float32 when left out; `tf32` and `bf16` are faster on GPUs, bf16 with the classifier in float32."""
     per_record: PerRecord | None = Field(None, exclude_if=is_unset)

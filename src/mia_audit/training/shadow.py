@@ -142,7 +142,7 @@ def _terms(recipe: Recipe, model: nn.Module) -> dict[str, Any]:
 
 
 def _terms_of_people(mechanism: Mechanism, people: Persons | None) -> dict[str, Any]:
-    """Return whose the records are, and how many of a person count: what the key depends on where anybody has several."""
+    """Return the person of every record, and how many records of a person count: part of the key where somebody has several."""
     if people is None or int(people.records.max()) == 1:
         return {}
     of = hashlib.sha256(people.of.astype("<i8").tobytes()).hexdigest()
@@ -150,7 +150,7 @@ def _terms_of_people(mechanism: Mechanism, people: Persons | None) -> dict[str, 
 
 
 def people_of(recipe: Recipe, members: Bool[np.ndarray, " n"], persons: Int[np.ndarray, " n"] | None) -> Persons | None:
-    """Return whose the members are, where the guarantee is about persons and they are known."""
+    """Return the person of every member, where the guarantee is about persons and they are known."""
     known = recipe.mechanism.by_person and persons is not None
     return Persons.numbered(persons[members]) if known and persons is not None else None
 

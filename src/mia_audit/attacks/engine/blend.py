@@ -29,7 +29,7 @@ ENOUGH_CELLS, MOST_CELLS = 4_000, 100_000
 """Scores of pseudo-targets from which the weights are learned: folds are added up to the first, and cut at the second."""
 
 LARGEST = 5.0
-"""No log ratio counts as more in learning the weights: a model that is trained otherwise than the rest has many large and wrong ones."""
+"""Log ratios are clipped at this value when the weights are learned: a model trained differently from the rest has many large, wrong ones."""
 
 STEPS = 15
 """Newton's steps of the regression."""

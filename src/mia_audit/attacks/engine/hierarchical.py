@@ -1,8 +1,9 @@
 """The likelihood ratio for few shadow models: an empirical-Bayes shift between a record's in and out means.
 
-With few models the difference d between a record's two means is mostly noise. Records with like means r shift alike, so
-d is shrunk towards the shift D(r) that is expected there, by as much as its sampling variance outweighs the spread T(r)
-of shifts between records. Both functions are learned from all records, for every target without that target's values.
+With few models the difference d between a record's two means is mostly noise. Records with similar means r shift
+similarly, so d is shrunk towards the shift D(r) that is expected there, by as much as its sampling variance outweighs
+the spread T(r) of shifts between records. Both functions are learned from all records, for every target without that
+target's values.
 
 Leaving out a value y away from the mean of its side's n changes that side alone: its mean by −y/(n − 1), its sum of
 squares by −y² n/(n − 1). So what a cell needs has one value where the target is in and one where it is out, and sums of it
@@ -234,7 +235,7 @@ class Curves:
         return self._tabulated(place)
 
     def at(self, means: Cells) -> list[Cells]:
-        """Return every function at means over the other models, [B, K]."""
+        """Return the value of every function at the given means over the other models, each [B, K]."""
         return self._tabulated(np.clip((means - self._low) / self._width, 0, STEPS - 1))
 
     def _tabulated(self, place: Cells) -> list[Cells]:

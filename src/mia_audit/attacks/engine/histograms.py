@@ -28,7 +28,7 @@ TAIL = 0.0005
 """The share of values beyond either end of the grid; they count at its ends."""
 
 SAMPLE = 1 << 18
-"""Values that the grid is laid out by, at most."""
+"""Maximum number of values from which the grid is computed."""
 
 
 class Grid:
@@ -111,7 +111,7 @@ def smooth(histograms: np.ndarray, axes: Iterable[int]) -> np.ndarray:
 
 
 def chunked(keys: Int[np.ndarray, " n"], least: int, most: int) -> tuple[bool, Iterator[Int[np.ndarray, " m"]]]:
-    """Return whether the keys in every chunk are equal, and the chunks: places of keys, at most so many in each.
+    """Return whether the keys in every chunk are equal, and the chunks: positions of keys, at most `most` in each.
 
     They are equal where a key occurs `least` times on average.
     """

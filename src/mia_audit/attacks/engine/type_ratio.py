@@ -56,10 +56,10 @@ class Evidence:
         return [np.sort([model for unit in units[fold::number] for model in unit]) for fold in range(number)]
 
     def without(self, models: Fold, strictly: bool = True) -> Types:
-        """Return the types that the other models teach.
+        """Return the types learned from the other models.
 
-        Where every record is in the same number of models, `strictly` leaves out so many others of every record that what
-        is left says nothing of the membership in `models`.
+        Where every record is in the same number of models, `strictly` leaves out enough of the others for every record
+        that the rest carry no information on the membership in `models`.
         """
         rest = np.setdiff1d(np.arange(self._member.shape[1]), models)
         member = self._member[:, rest]
@@ -120,7 +120,7 @@ def columns_of(member: Member, pairs: Pairs | None) -> tuple[Fold, Fold | None]:
 
 
 def equalised(member: Member, fold: Fold) -> Member:
-    """Return which cells of a balanced membership to count, so that they say nothing of the membership in a fold, [N, K].
+    """Return which cells of a balanced membership to count, so that they carry no information on the membership in a fold, [N, K].
 
     A record with s members among the fold's F models is in m − s of the others, m being the same for all records. Leaving
     out F − s of these and s of those that it is not in, drawn uniformly, leaves m − F members whatever s is. With one model

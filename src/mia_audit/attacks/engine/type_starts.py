@@ -41,7 +41,7 @@ def first_types(values: Cells, member: Member, counted: Member | None = None) ->
 def shrunk_means(
     values: Cells, member: Member, counted: Member | None = None
 ) -> tuple[Float[np.ndarray, " N"], Float[np.ndarray, " N"]]:
-    """Return every record's out mean, and its shift from there to the in mean, shrunk to that of records with like means.
+    """Return every record's out mean, and its shift from there to the in mean, shrunk towards that of records with similar means.
 
     As in `hierarchical`, but from all of the models: there is no target among them.
     """

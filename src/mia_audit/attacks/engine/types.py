@@ -27,13 +27,13 @@ ITERATIONS = 12
 """Steps of EM; more change nothing that can be measured."""
 
 LAST, FEW = 2, 5000
-"""Only so many of the last steps read all records; those before read about so many, evenly chosen: they take a fifth of the time."""
+"""Only the last `LAST` steps read all records; those before read about `FEW` evenly chosen ones, in a fifth of the time."""
 
 TEMPER = 0.7
 """τ: the weight of one model's value of a record."""
 
 POOL = 2.0
-"""Pseudo-counts of the whole pool's histogram in that of a type."""
+"""Pseudo-counts with which the whole pool's histogram enters that of every type."""
 
 PRODUCT = 20.0
 """Pseudo-counts of the product of a type's own marginals in its joint histogram."""
@@ -45,12 +45,12 @@ TOGETHER = 512
 """Cells scored at a time, so that they stay in the processor's cache."""
 
 ALIKE = 2500
-"""Cells × types in a bin from which its cells are scored by themselves, by products of matrices; below, bins are mixed."""
+"""Bins with at least this many cells × types are scored one at a time, by matrix products; smaller bins are scored together."""
 
 
 @dataclass(frozen=True)
 class Types:
-    """What shadow models teach: π, [G], and the histograms out, then in, of every type, [B, G], with their logarithms."""
+    """The parameters learned from shadow models: π, [G], and every type's histograms, first out, then in, [B, G], with their logarithms."""
 
     share: Float[np.ndarray, " G"]
     histogram: Float[np.ndarray, "B G"]

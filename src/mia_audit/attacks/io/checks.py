@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from mia_audit.signals.name import Cells, Member
 
 SURE = 5.0
-"""Standard errors by which members' mean must exceed the others' for values to be no loss."""
+"""Values are not a loss where the members' mean exceeds the others' by more than this many standard errors."""
 
 NEAR_ONE, PILED = 0.99, 0.25
-"""A softmax probability is often this large: more often than this share, a loss that never exceeds 1 hardly is one."""
+"""Values up to 1 of which more than the share `PILED` exceed `NEAR_ONE` are softmax probabilities rather than losses."""
 
 FEW = 100
-"""Records from which exact halves are no chance."""
+"""From this many records on, exact halves are not a coincidence."""
 
 
 def check_loss(loss: Cells, member: Member, where: str) -> None:

@@ -154,7 +154,8 @@ Shape = tuple[int, ...]
 def read_matrix(file: str, expected: Expected | None = None) -> Read:
     """Read a matrix of numbers, records × models (× queries), by the file's ending; anything else is a UserError that names it.
 
-    What a file unpacks to is told from its headers, and compared with what is expected, before it is read.
+    The type and shape of a file's array are taken from its headers, and compared with what is expected, before it is
+    read.
     """
 
     def check(shape: Shape) -> None:

@@ -54,7 +54,7 @@ class StoredObject:
 
 
 def read_objects(path: Path) -> StoredObject:
-    """Return the attributes of a pickled object; a file that is none, or that needs more than a stack, is a UserError."""
+    """Return the attributes of a pickled object; UserError for a file that is not one, or that needs more than a stack."""
     if path.stat().st_size > MOST_BYTES:
         raise UserError(f"{path}: too large for metadata ({path.stat().st_size} bytes)")
     try:

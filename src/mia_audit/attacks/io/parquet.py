@@ -90,7 +90,7 @@ QUERY = "@"
 
 
 def readings_metadata(asked: Sequence[str], signals: Sequence[Signal], derived: Mapping[str, str]) -> dict[str, Any]:
-    """Return the facts about what attacks read: those asked for that find nothing, which a line on stderr names, and derived signals."""
+    """Return metadata on what attacks read: derived signals, and the attacks asked for that read no signal, also named on stderr."""
     nothing = unread(asked, signals)
     if nothing:
         names = ", ".join(signal.name for signal in signals)

@@ -1,4 +1,4 @@
-"""Records unlike all others, with a wrong label: nothing else in the training set speaks against learning them by heart."""
+"""Records unlike all others, with a wrong label: no other record of the training set counteracts memorising them."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""The registry of black boxes that a study makes of a pool; the workflow's own models need no entry."""
+"""The registry of black boxes that a study can build from a pool; the workflow's own models need no entry."""
 
 from __future__ import annotations
 

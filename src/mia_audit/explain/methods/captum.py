@@ -66,7 +66,7 @@ READ: dict[str, tuple[Callable[[Kind], bool], str]] = {
 """Methods that cannot read all built-in models: which kinds they can, and what such models have."""
 
 LABELS = {"NoiseTunnel-Saliency": "SmoothGrad (captum)"}
-"""Names in words of those that the classes' names do not give."""
+"""Labels of explainers whose class name does not give one."""
 
 
 def captum_explainer(names: Sequence[str]) -> Explainer:

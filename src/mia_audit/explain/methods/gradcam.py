@@ -24,7 +24,7 @@ def gradcam(batch: Batch, options: Mapping[str, Any]) -> dict[str, Tensor]:
     """Return ReLU(Σ_k α_k A_k), [B, 1, H, W], with α_k the mean over places of ∂f/∂A_k, interpolated bilinearly to the inputs.
 
     A are the outputs of a CNN's last convolution, or of the first norm of a transformer's last block, whose tokens are
-    laid out as they lie in the image. Raises UserError for a model that has neither, or that takes no images.
+    arranged as in the image. Raises UserError for a model that has neither, or that takes no images.
     """
     import torch
     import torch.nn.functional as F

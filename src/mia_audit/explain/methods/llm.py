@@ -1,4 +1,4 @@
-"""Explanations that locally linear maps give by themselves (Harder et al. 2020, section 3): their filters, and how a record mixes them."""
+"""Explanations that locally linear maps provide themselves (Harder et al. 2020, section 3): their filters, and how a record mixes them."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def _mixtures(model: LocallyLinearMaps, batch: Batch, weights: Float[Tensor, "B 
 
 
 def _side_by_side(filters: Float[Tensor, "B T D"], batch: Batch) -> Tensor:
-    """Shape several filters a record as one image of so many times the channels; a table's stay rows, [B, T, d]."""
+    """Reshape the filters of each record into one image with that many times the channels; a table's stay rows, [B, T, d]."""
     count, several = filters.shape[:2]
     if batch.inputs.ndim == 2:
         return filters

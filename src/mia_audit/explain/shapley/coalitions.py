@@ -25,7 +25,7 @@ CELLS = 1 << 22
 """Numbers, rows × features, that a model is asked about at a time."""
 
 EXACT = 12
-"""Features up to which all coalitions are tried where the evaluations suffice."""
+"""Number of features up to which all coalitions are tried where the evaluations suffice."""
 
 
 def permutation_shap(box: Box, evaluations: int, background: int) -> Found:

@@ -210,7 +210,7 @@ def constructor(model: str) -> tuple[Any, set[str]]:
 
 
 def prepared(estimator: Any, threads: int | None, *key: int | str) -> Any:
-    """Seed by key every part of an estimator that takes a seed and has none, and give every part that computes in threads so many."""
+    """Seed every part of an estimator that takes a seed and has none, by key, and set the threads of every part that uses them."""
     if not hasattr(estimator, "get_params"):
         return estimator
     parameters = estimator.get_params(deep=True)

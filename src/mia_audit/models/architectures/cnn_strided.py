@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from torch import nn
 
 LEAST = 14
-"""Pixels a side of which the convolutions and poolings leave any."""
+"""Smallest side in pixels of which the convolutions and poolings leave anything."""
 
 
 @architecture("cnn-strided")

@@ -78,7 +78,7 @@ class LocallyLinearMaps(nn.Module):
         A record's gradient for w_m^k is a_m^k R_m x with a = (p_k − y_k) σ_m^k [1 + β (g_m^k − f_k)], so that its norm and the
         clipped sum need no gradient of any record. `factors` takes the norms and the losses, and a factor of 0 leaves its
         record out. The maps' scores are computed in the precision of the pass, all that follows in float64: a norm that
-        is rounded otherwise than the sum would let a record exceed its share.
+        is rounded differently from the sum would let a record exceed its share.
         """
         projected = self.projected(inputs)
         scores = self.scores(projected).double()

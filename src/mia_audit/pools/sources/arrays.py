@@ -99,7 +99,7 @@ def _persons(root: Path, name: str, records: int, where: str) -> np.ndarray:
 
 
 def _column(root: Path, records: np.ndarray, where: str, name: str) -> pl.Series:
-    """Return the array of a name beside `records`, or a column of them by its number."""
+    """Return an array stored next to `records` by its name, or a column of the records by its number."""
     import polars as pl
 
     if name.isdecimal() and records.ndim == 2 and int(name) < records.shape[1]:

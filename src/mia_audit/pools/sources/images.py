@@ -36,7 +36,7 @@ DEEP = ("I;16", "I;16B", "I;16L")
 """Modes of grey-scale images of 16 bits, as DICOM exports are: read where they are to be converted."""
 EXPECTED = f"expected a subfolder a class with files that end in {', '.join(sorted(SUFFIXES))}"
 CONVERTED = {"grey": 1, "rgb": 3}
-"""Channels that `convert` makes of all images."""
+"""Number of channels to which `convert` brings every image."""
 
 
 @pool("images", "path", "size", "convert", "white", "person", header=Header("image"))

@@ -88,12 +88,12 @@ class TorchvisionSet:
     varies: bool = False
     files: Callable[[Any], list[Any]] | None = None
     reads: Callable[[Any], Any] = _as_it_is
-    """Makes of torchvision's class the one that reads the files."""
+    """Turns torchvision's class into the one that reads the files."""
     package: tuple[str, str] | None = None
     """Debian's package that holds the files, and the folder where it puts them."""
 
     def __call__(self, dataset: Dataset, where: str) -> Source:
-        """Read what torchvision reads at once, and leave images that are files of their own to be decoded later."""
+        """Read what torchvision loads in one piece, and leave images in separate files to be decoded later."""
         guard_pillow()
         parts = [self._part(dataset, where, arguments, counts) for arguments, counts in self.splits]
         starts = [0, *accumulate(len(part) for part in parts)]

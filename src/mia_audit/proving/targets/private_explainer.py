@@ -21,7 +21,7 @@ from mia_audit.proving.probes import forked_service, in_fork
 C = 0.02
 RECORDS = 8
 NEAR = np.array([1.001 * (np.sqrt(4 + 2 * C) - 2) / 2, 0.0])
-"""The record with the longest gradient: just outside the radius of equal weights, where 2αd(d + 2) = c and d is next to nothing."""
+"""The record with the longest gradient: just outside the radius of equal weights, where 2αd(d + 2) = c and d is close to 0."""
 FAR = (9e5, 1e8)
 """Where companions are: within the domain, and outside."""
 

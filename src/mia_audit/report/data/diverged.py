@@ -1,4 +1,4 @@
-"""Open an audit some of whose models diverged: settings with too few models left are gaps and not settings."""
+"""Open an audit some of whose models diverged: settings with too few models left are listed as diverged."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -18,10 +18,10 @@ DIGITS = 3
 
 
 def audited(root: Path, spec: Spec) -> Results:
-    """Open an audit's results, with the settings that could not be attacked moved to the gaps of the spec.
+    """Open an audit's results, with the settings that could not be attacked moved to the spec's `gaps`.
 
-    The ε of a setting whose noise multiplier is stated is what its models spent at most. Raises UserError where no setting
-    is left.
+    Where a noise multiplier is stated, a setting's ε is the most that any of its models spent. Raises UserError where
+    no setting is left.
     """
     spec = replace(spec, settings=tuple(_computed(root, setting) for setting in spec.settings))
     gaps = tuple(_gaps(root, spec))

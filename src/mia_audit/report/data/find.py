@@ -181,7 +181,7 @@ def find(results: Results) -> Findings:
 
 
 def _worth(setting: Setting, shadows: pl.DataFrame | None, counts: np.ndarray | None) -> Iterator[Worth]:
-    """Yield what a record's guarantee is worth to persons with the usual and with the most records."""
+    """Yield what a guarantee per record means for persons with the usual and with the largest number of records."""
     if counts is None or shadows is None or not setting.private or not setting.delta:
         return
     from mia_audit.privacy.group import by_group_privacy, epsilon_of_person

@@ -203,7 +203,7 @@ class Finding:
     aggregate: str = NONE
     """How scores of persons came of their records', where membership was drawn by person: what everything here is about."""
     worth: tuple[Worth, ...] = ()
-    """What a guarantee for a record is worth to persons with several, where whose they are is known."""
+    """What a guarantee per record means for persons with several, where the persons of records are known."""
     mask_coverage: float | None = None
     """The share of the trained parameters whose noise a mask scales; None where that is not known, or there is no mask."""
     others: dict[str, dict[str, list[Leak]]] = field(default_factory=dict)

@@ -141,7 +141,7 @@ def _group(
 
 
 def _difference(part: pl.DataFrame) -> tuple[OverTargets, float] | None:
-    """Return a group's AUC minus that of everybody else over targets, with the p-value of none; None where it is not known."""
+    """Return a group's AUC minus that of everybody else over targets, with the p-value of no difference; None where it is not known."""
     from mia_audit.evaluation.intervals import OverTargets
 
     known = part.filter(part["auc"].is_not_null() & part["rest_auc"].is_not_null())

@@ -61,7 +61,7 @@ class Studied:
         return estimate([one.epsilon_of(rows(one)) for one in self.repetitions], self.confidence)
 
     def instead(self, rows: Rows) -> Estimate | None:
-        """Return the ε that as many queries from scratch spend at the mean loss of some of the answers."""
+        """Return the ε that the same number of queries from scratch spends at the mean loss of some of the answers."""
         return self.over(lambda one: one.scratch_at_equal_loss(rows(one)))
 
     def saved(self, rows: Rows) -> Estimate | None:
@@ -85,13 +85,13 @@ class Studied:
 
     @property
     def architecture_name(self) -> str:
-        """What readers call the model's architecture; empty for a black box that is none."""
+        """What readers call the model's architecture; empty for a black box that is not a model."""
         setting = self.setting or {}
         return str(setting.get("architecture_label") or setting.get("architecture", ""))
 
     @property
     def training(self) -> str:
-        """How the model was trained, in prose; empty for a black box that is none."""
+        """How the model was trained, in prose; empty for a black box that is not a model."""
         if self.setting is None:
             return ""
         mechanism = self.setting.get("mechanism_label") or self.setting["mechanism"]
@@ -121,7 +121,7 @@ class Studied:
         return epsilon_of_gdp(math.sqrt(rows["mu_squared_spent"].to_numpy().max()), self.study["delta"])
 
     def scratch_at_equal_loss(self, rows: pl.DataFrame) -> float | None:
-        """Return the ε that as many queries from scratch spend at the mean loss of these; None outside the measured range.
+        """Return the ε that the same number of queries from scratch spends at the mean loss of these; None outside the measured range.
 
         The ε of one query at that loss is interpolated linearly in log ε over log loss.
         """

@@ -79,7 +79,7 @@ class Contents:
 
 
 def _is_paper(name: str) -> bool:
-    """Whether a file of a release is about the model and not the model: weights are handed on by themselves."""
+    """Whether a file of a release describes the model and is not part of it: weights are passed on separately."""
     return name in (CARD, CARD_TEXT, MANIFEST, SIGNATURE)
 
 

@@ -84,7 +84,7 @@ def _promised(epsilon: Any) -> str:
 
 
 def _total(total: Mapping[str, Any]) -> str:
-    """Say what all that was released of the records comes to."""
+    """State the total cost of all releases from the records."""
     promised = f"{_promised(total.get('epsilon'))} at δ = {float(total['delta']):g}"
     return f"Everything in the ledger of the data set: {promised}, by {total['composed_by']}"
 

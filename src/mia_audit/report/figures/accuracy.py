@@ -90,12 +90,12 @@ def accuracy_by_epsilon(results: Results, findings: Findings, subject: None = No
     "accuracy_by_parameter", _swept, "Test accuracy over a swept parameter, mean ± 2 standard deviations over models."
 )
 def accuracy_by_parameter(results: Results, findings: Findings, key: str) -> Figure | str:
-    """Draw test accuracy over a swept parameter, a panel per data set and a line per protection and values of the others."""
+    """Draw test accuracy over a swept parameter, a panel per data set and a line per protection and combination of the other parameters."""
     return _figure(lines_over(_trained(findings), key), str, key)
 
 
 def lines_over(known: Sequence[Finding], key: str) -> dict[str, list[Line]]:
-    """Return by data set the lines over a swept parameter: a line per protection and values of the other parameters."""
+    """Return by data set the lines over a swept parameter: a line per protection and combination of the other parameters."""
     by_dataset: dict[str, list[Line]] = {}
     for finding in (one for one in known if key in one.setting.swept):
         rest = _rest(finding, key)

@@ -33,7 +33,7 @@ class Top:
 
 
 EVEN = 1.2
-"""A top map whose mean share is less than so many times an even one decides nothing: the mixture is one linear map."""
+"""A top map whose mean share is below this multiple of an even share decides nothing: the mixture is one linear map."""
 
 
 @dataclass(frozen=True)

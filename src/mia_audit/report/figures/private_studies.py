@@ -69,7 +69,7 @@ def histograms(one: Studied, column: str, protocols: Mapping[str, Any]) -> tuple
 
 
 def spending_curve(one: Studied, rows: Rows, points: int) -> tuple[list[int], list[Estimate]]:
-    """Return so many numbers of queries answered, at most, and the ε spent on them."""
+    """Return about `points` evenly spaced numbers of answered queries, and the ε spent on each."""
     from mia_audit.privacy.gaussian import epsilon_of_gdp
 
     each = [rows(again)["mu_squared_spent"].to_numpy() for again in one.repetitions]

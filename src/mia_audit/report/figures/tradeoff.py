@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 LINE = 8.5
 """Height of a label in points."""
 LABEL_LETTERS_PER_INCH = 17
-"""Letters of a setting's name beside a point per inch."""
+"""Letters per inch in a setting's name beside its point."""
 PANEL = 0.8
 """Share of a panel's part of the figure that is not taken by its axis."""
 

@@ -16,7 +16,7 @@ from mia_audit.report.gate.verdicts import Interval, largest
 from mia_audit.signals.name import read_signal
 
 FEWEST_RECORDS = 30
-"""Records of a group that is judged."""
+"""Smallest number of records in a group that is evaluated."""
 
 UNKNOWN = Interval(math.nan, math.nan, math.nan)
 

@@ -18,7 +18,7 @@ from mia_audit.report.gate.verdicts import Judged, Verdict
 def judge(results: Results, policy: Policy, findings: Findings | None = None) -> list[Judged]:
     """Return a verdict per criterion and setting, setting by setting; `findings` are used where they have the policy's level.
 
-    A setting too many of whose models diverged is one that nothing can be told of. Raises UserError for a setting that the
+    Nothing can be decided about a setting too many of whose models diverged. Raises UserError for a setting that the
     audit does not have.
     """
     lost = {gap.setting.path: gap for gap in results.spec.gaps if not gap.attacked}

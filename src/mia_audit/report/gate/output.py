@@ -53,7 +53,7 @@ def as_json(judged: Sequence[Judged], **known: Any) -> dict[str, Any]:
 
 
 def as_junit(judged: Sequence[Judged], suite: str) -> str:
-    """Return the verdicts as JUnit's XML: a test a criterion; one that cannot be told is an error and no failure."""
+    """Return the verdicts as JUnit's XML: one test per criterion; an undecided one is an error, not a failure."""
     numbers = {verdict: sum(one.verdict == verdict for one in judged) for verdict in Verdict}
     counts = {"tests": len(judged), "failures": numbers[Verdict.FAIL], "errors": numbers[Verdict.CANNOT_TELL]}
     attributes = {"name": visible(suite)} | {name: str(number) for name, number in counts.items()}

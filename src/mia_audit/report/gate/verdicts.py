@@ -78,6 +78,6 @@ def _ends(intervals: Iterable[Interval]) -> list[tuple[float, float]]:
 
 
 def overall(judged: Iterable[Judged]) -> Verdict:
-    """Return the verdict of all criteria together: one failure fails all, one that cannot be told leaves it open."""
+    """Return the verdict of all criteria together: one failure fails all, an undecided criterion leaves it open."""
     verdicts = {one.verdict for one in judged}
     return next((one for one in (Verdict.FAIL, Verdict.CANNOT_TELL) if one in verdicts), Verdict.PASS)

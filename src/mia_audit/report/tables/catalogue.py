@@ -77,7 +77,7 @@ def table_files(spec: Spec, private: bool = False) -> list[str]:
 def write(results: Results, findings: Findings, folder: Path, private: bool = False) -> None:
     """Write every table into a folder: CSV with six significant digits, exact Parquet, and LaTeX.
 
-    Tables that the audit has no longer are removed: who asks for no records is to find no list of them.
+    Tables that the audit no longer has are removed: an audit that lists no records must not keep an old list of them.
     """
     from mia_audit.storage import write_table, write_text
 

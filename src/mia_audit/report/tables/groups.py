@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from mia_audit.report.data.results import Results
 
 SMALL_P = 1e-3
-"""The p below which it is written with a power of ten."""
+"""p-values below this are written with a power of ten."""
 
 
 def groups_layout(grouped: Sequence[Groups], confidence: float, several: bool = False) -> Layout:

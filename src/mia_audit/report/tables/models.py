@@ -26,7 +26,7 @@ CAPTION = (
 
 
 def level(rows: Sequence[Mapping[str, Any]], tpr: str | None) -> int | None:
-    """Return the number of other models from which all there are add little to the AUC and the TPR; None where none does.
+    """Return the number of other models beyond which further ones add little to the AUC and the TPR; None where there is none.
 
     `rows` are of one attack and likelihood, in the order of their numbers (`evaluation.model_counts.by_count`).
     """

@@ -143,7 +143,7 @@ def _deltas(findings: Findings) -> Iterator[str]:
 
 
 def _units(finding: Finding) -> int:
-    """Return the records, or persons, of a training set; 0 where they are unknown."""
+    """Return the number of records, or persons, in a training set; 0 where it is unknown."""
     shadows = finding.shadows
     if shadows is None:
         return 0

@@ -11,7 +11,7 @@ Releases = Mapping[str, Mapping[str, Any]]
 
 
 WHOM = {False: "a record", True: "a person, or where training protects records on a record,"}
-"""Whom the ε of constants and training together is about, by whether constants are of persons."""
+"""Whom the joint ε of constants and training protects, by whether the constants are per person."""
 
 
 def release_sentence(pool: str, release: Mapping[str, Any]) -> str:

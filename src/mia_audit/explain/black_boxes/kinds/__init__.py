@@ -1,1 +1,1 @@
-"""The black boxes that a study makes of a pool."""
+"""The black boxes that a study can build from a pool."""
