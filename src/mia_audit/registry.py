@@ -30,7 +30,7 @@ SCRIPT = re.compile(r"(?<!\S)[^\s:{}'\"]+\.(?:py|R|jl|sh|js|rb|pl|m)(?!\S)")
 """A word of a command line that may name a script."""
 
 MODULE = "mia_audit_file_"
-"""Begins the names of the modules that such files are loaded as."""
+"""Prefix of the names of the modules that such files are loaded as."""
 
 
 class Registry(Generic[Member]):
@@ -83,7 +83,7 @@ class Registry(Generic[Member]):
         return decorate
 
     def register_pattern(self, pattern: str, member: Callable[[re.Match[str]], Member | None], example: str) -> None:
-        """Register all members whose names match a pattern: `member` makes one of a match, or None where it is no name."""
+        """Register all members whose names match a pattern: `member` makes one of a match, or None where it is not a name."""
         self._patterns.append((re.compile(pattern), member))
         self._examples.append(example)
 

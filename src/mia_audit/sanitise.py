@@ -145,7 +145,7 @@ def safe_streams() -> Iterator[None]:
 
 
 def console(stream: TextIO, **options: Any) -> Console:
-    """Return a console of rich for a stream, whose own colours and cursor movements are meant, and nothing in its text is."""
+    """Return a rich console for a stream: its own control codes are passed through, those in its text are not."""
     from rich.console import Console
     from rich.segment import Segment
 

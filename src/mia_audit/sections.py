@@ -185,7 +185,7 @@ def folder_name(value: str) -> str:
 
 
 def file_path(value: str) -> str:
-    """Return the path of a file; ValueError where Snakemake would take part of it for a wildcard."""
+    """Return the path of a file; ValueError where Snakemake would read part of it as a wildcard."""
     if odd := sorted(set(value) & set("{}\0\n\r")):
         raise ValueError(f"{odd[0]!r} cannot be part of a path here: rename the file or folder")
     return value

@@ -67,7 +67,7 @@ def test_scores_of_ones_own_are_joined_with_the_coins(made: tuple[Path, Canaries
 
 
 GIVEN = {
-    "canary,score\n0,1\n": "1 rows, of which some name no canary or one twice, or some are missing",
+    "canary,score\n0,1\n": "1 rows; some name no canary, name one twice or are missing",
     "canary,skore\n0,1\n": "no column 'score': did you mean 'skore'?",
     "canary,score\n" + "".join(f"{k},x\n" for k in range(80)): "column 'score' holds text",
     "canary,score\n" + "".join(f"{k},inf\n" for k in range(80)): "a score is not finite",
@@ -93,7 +93,7 @@ def test_outputs_that_are_not_of_the_canaries_are_one_line(
     assert score(made[0], tmp_path, "--outputs", str(tmp_path / "outputs.npy")) == 2
     assert "expected a row for each of the 80 canaries" in capsys.readouterr().err
     assert score(made[0], tmp_path, "--model", str(tmp_path)) == 2
-    assert "Add --architecture" in capsys.readouterr().err
+    assert "add --architecture" in capsys.readouterr().err
     assert score(tmp_path, tmp_path, "--outputs", str(tmp_path / "outputs.npy")) == 2
     assert "coins.parquet: no such file" in capsys.readouterr().err
 

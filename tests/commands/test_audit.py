@@ -185,7 +185,7 @@ def test_truncated_files_are_named(folder, capsys, kind):
         (["--signal", "ixg_l1=none.npy"], "no such file"),
         (["--attacks", "lrt:loss+confidence"], "lrt reads one signal at a time; joint-lrt and shadow-classifier read"),
         (["--attacks", "joint-lrt:loss+loss"], "'loss' is given twice"),
-        (["--attacks", "rmia:confidence"], "read losses alone"),
+        (["--attacks", "rmia:confidence"], "read only losses"),
         (["--table", "signals.parquet"], "--table alone, or several of --setting"),
         (["--option", "offline_a=tuned"], "rmia-offline would"),
         (["--option", "offline_a"], "expected KEY=VALUE"),
@@ -428,7 +428,7 @@ def test_without_a_report_the_strongest_attack_is_said(folder, capsys):
 def test_an_attack_asked_for_in_vain_is_a_warning_and_a_line_of_the_page(folder, capsys):
     assert audit(folder, "--attacks", "threshold", "l1-lrt") == 0
     captured = capsys.readouterr()
-    assert "mia-audit: warning: l1-lrt: none of the signals to read (loss, confidence)" in captured.err
+    assert "mia-audit: warning: l1-lrt: no signal to read (available: loss, confidence)" in captured.err
     assert "Caution: l1-lrt was asked for, but found no signal to read." in captured.out
     page = (folder / "out" / "report.html").read_text()
     assert "The confidence is derived from the loss, a loss of 0 counting" in page

@@ -172,7 +172,7 @@ def test_tables_and_report_say_what_is_missing(audited: Path) -> None:
     assert lost["left_out"].startswith("6 models (0, 1, 2, 3, 4 and 5) diverged in epoch 1: ")
     page = (audited / "report.html").read_text().replace("\u00a0", " ")
     assert f"Left out of toy, net, none at ε = inf: {kept['left_out']}." in page
-    assert "this setting is missing from all that follows" in page
+    assert "this setting is missing from the results below" in page
     assert "Left out of toy, net, hot at" in (audited / "tables" / "settings.tex").read_text()
     assert (audited / "figures" / "roc_toy_net_hot-epsinf.svg").stat().st_size > 0
 

@@ -218,7 +218,7 @@ def test_a_signature_is_minisigns_and_binds_every_file(
     assert main(["manifest", "--results", str(listed)]) == 0  # a forger can write the list anew, and cannot sign it
     assert check(listed) == 0
     assert check(listed, "--signed", str(public)) == 2
-    assert "it is no signature of these results by that key" in capsys.readouterr().err
+    assert "it is not a signature of these results by that key" in capsys.readouterr().err
 
 
 def test_what_is_no_key_or_password_is_one_line(

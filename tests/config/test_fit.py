@@ -34,13 +34,13 @@ def fits(name: str, model: str, kind: str) -> str:
     if name == "captum:Shap":
         return "unknown explainer 'captum:Shap'"
     if name == "captum:LRP":
-        return "captum:LRP explains models of a file of your own with plain layers"
+        return "captum:LRP explains only models of a file of your own with plain layers"
     if name in WITHOUT_TORCH:
         return f"{name} explains"
     if name.startswith("llm-") and model != "locally-linear-maps":
-        return f"{name} explains locally-linear-maps alone"
+        return f"{name} explains only locally-linear-maps"
     if name in ("gradcam", "captum:LayerGradCam") and model in ("mlp", "locally-linear-maps"):
-        return f"{name} explains models of images"
+        return f"{name} explains only models of images"
     if model != "locally-linear-maps" and (model == "mlp") != (kind == "table"):
         return f"architectures.{model}: '{model}' takes"
     return ""

@@ -116,9 +116,9 @@ def test_estimators_and_commands_do_not_depend_on_the_training_section() -> None
         (
             {"forest": FOREST, "tool": COMMAND},
             {"explainers": {"methods": ["ixg"]}},
-            "explainers.methods: ixg explains torch modules alone, and no architecture is one; leave it out (methods: []",
+            "explainers.methods: ixg explains only torch modules, and no architecture is one; leave it out (methods: []",
         ),
-        ({"forest": FOREST}, {"explainers": {"methods": ["own:shap"]}}, "own:shap explains script alone"),
+        ({"forest": FOREST}, {"explainers": {"methods": ["own:shap"]}}, "own:shap explains only script"),
         (
             {"forest": FOREST | {"pretrained": "public"}},
             {},

@@ -70,7 +70,7 @@ CONFIGS = {
     ),
     "an explainer of other models": (
         "explainers: {methods: [llm-local]}",
-        "llm-local explains locally-linear-maps alone",
+        "llm-local explains only locally-linear-maps",
     ),
     "a quantity that is none": (
         "explainers: {explain: [softmax]}",
@@ -140,11 +140,11 @@ TABLES = {
     "resnet18 on a table": ("architectures: {resnet18: {}}", "architectures.resnet18: 'resnet18' takes images"),
     "gradcam on a table": (
         "explainers: {methods: [gradcam]}",
-        "gradcam explains models of images with convolutions or a transformer's blocks alone",
+        "gradcam explains only models of images with convolutions or a transformer's blocks",
     ),
     "a layer of a table's model": (
         "explainers: {methods: ['captum:LayerGradCam']}",
-        "captum:LayerGradCam explains models of images with convolutions alone",
+        "captum:LayerGradCam explains only models of images with convolutions",
     ),
     "pixels of a table": (
         "datasets: {breast_cancer: {mean: 0.5}}",
@@ -386,7 +386,7 @@ def test_a_mistake_in_data_is_one_line(
 
 MATRICES = {
     "a name with a space": (["--name", "my audit"], "--name 'my audit': files are named after it: use letters"),
-    "a signal without a scale": (["--signal", "gap=loss.npy"], "'gap' is no loss, confidence, probability"),
+    "a signal without a scale": (["--signal", "gap=loss.npy"], "'gap' is not a loss, confidence, probability"),
     "δ of 2": (["--delta", "2"], "--delta 2: expected a number between 0 and 1"),
     "an attack that is none": (["--attacks", "lira"], "unknown attack 'lira': did you mean 'loss-lira'?"),
     "attacks that read none of it": (["--attacks", "l1-lrt"], "none of the attacks (l1-lrt) reads any of the signals"),

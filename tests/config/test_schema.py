@@ -115,12 +115,12 @@ def test_a_stated_noise_multiplier_names_a_setting_instead_of_epsilon() -> None:
         (
             "explainers/methods",
             ["ixg", "llm-local"],
-            "explainers.methods: llm-local explains locally-linear-maps alone, and no architecture is one",
+            "explainers.methods: llm-local explains only locally-linear-maps, and no architecture is one",
         ),
         (
             "explainers",
             {"methods": ["llm-global"], "explain": ["probability"]},
-            "explainers: explain: llm-global explains the logit alone; add it, or leave llm-global out",
+            "explainers: explain: llm-global explains only the logit; add it, or leave llm-global out",
         ),
         ("membership/share", 0.8, "membership: share: belongs to design split, but design is half"),
         ("membership", {"design": "split", "share": 1}, "membership.share: input should be less than 1"),
@@ -183,7 +183,7 @@ def test_a_stated_noise_multiplier_names_a_setting_instead_of_epsilon() -> None:
         (
             "architectures/mlp/mechanisms",
             {"dp-sgd": {"epsilon": [4]}},
-            "architectures.mlp.mechanisms.dp-sgd.epsilon: 4 is none of the mechanism's own: 8, 0.5",
+            "architectures.mlp.mechanisms.dp-sgd.epsilon: 4 is not one of the mechanism's values: 8, 0.5",
         ),
     ],
 )

@@ -38,12 +38,12 @@ def test_labels_are_one_vote() -> None:
         (np.zeros((2, 2)), "logits", r"mine: outputs of shape \[2, 2\], but \[3, 2\] was expected"),
         (np.zeros((3, 2), dtype=int), "logits", "outputs of type int64, but logits are floating-point"),
         (np.array([[0.0, 1], [0, np.inf], [1, 1]]), "logits", r"record 11 is not finite, \(0, inf\)"),
-        (np.array([[0.5, 0.5], [0.9, 0.4], [1, 0]]), "probabilities", "record 11 is no probability of each class"),
-        (np.array([[0.5, 0.5], [1.2, -0.2], [1, 0]]), "probabilities", "record 11 is no probability of each class"),
+        (np.array([[0.5, 0.5], [0.9, 0.4], [1, 0]]), "probabilities", "record 11 is not a probability for each class"),
+        (np.array([[0.5, 0.5], [1.2, -0.2], [1, 0]]), "probabilities", "record 11 is not a probability for each class"),
         ([0, 2, 1], "labels", "the label of record 11 is 2, but classes are numbered from 0 to 1"),
         ([0, 1], "labels", r"labels of shape \[2\], but \[3\] was expected"),
         (["a", "b", "c"], "labels", "an array of numbers was expected"),
-        ([[0.5], [1, 2], [3]], "logits", "are no array|an array of numbers"),
+        ([[0.5], [1, 2], [3]], "logits", "are not an array|an array of numbers"),
     ],
 )
 def test_other_answers_are_one_line(answer: object, outputs: str, message: str) -> None:

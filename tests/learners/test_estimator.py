@@ -188,10 +188,10 @@ def test_types_of_other_packages_are_not_loaded(task: Made, described: Described
     odd = DummyClassifier(strategy="constant", constant=Fraction(1, 2))
     (tmp_path / FILE).write_bytes(skops.io.dumps(odd))
     learner = EstimatorLearner(described(EstimatorLearner, FOREST), Compute())
-    with pytest.raises(UserError, match=r"estimator\.skops: it holds a fractions\.Fraction, which is no type of"):
+    with pytest.raises(UserError, match=r"estimator\.skops: it holds a fractions\.Fraction, which is not a type of"):
         learner.load(tmp_path)
     (tmp_path / FILE).write_bytes(b"no archive")
-    with pytest.raises(UserError, match="damaged, or no estimator"):
+    with pytest.raises(UserError, match="damaged, or not an estimator"):
         learner.load(tmp_path)
 
 

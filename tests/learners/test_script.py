@@ -231,7 +231,7 @@ HOSTILE = {
     "chance": (PREDICTS, PREDICTS + " * np.random.random((len(records), 3))", "without shuffling, dropout"),
     "a batch's statistics": (PREDICTS, PREDICTS.replace("return", "z =") + "\n    return z - z.mean(axis=0)", "statistics of the batch"),
     "nothing": ("    return np.stack", "    np.stack", "train returned nothing; expected the model"),
-    "a list of arrays": (PREDICTS, "    return [records]", r"outputs of shape|no array"),
+    "a list of arrays": (PREDICTS, "    return [records]", r"outputs of shape|not an array"),
     "one half of storage": ("def load(folder)", "def open(folder)", r"load\(folder\) is missing; define both, or neither"),
     "an endless loop": ("    rows, labels =", "    while True: pass\n    rows, labels =", "is it an endless loop"),
 }  # fmt: skip

@@ -55,7 +55,7 @@ def refused(folder, words):
 def test_an_eps_of_any_name_starts_no_ghostscript(folder, suffix, monkeypatch):
     monkeypatch.setattr(EpsImagePlugin, "Ghostscript", lambda *_, **__: pytest.fail("Ghostscript was started"))
     (folder / "a" / f"2{suffix}").write_bytes(EPS)
-    refused(folder, r"1 of 5 images cannot be read: .*no image, or of an unknown kind")
+    refused(folder, r"1 of 5 images cannot be read: .*not an image, or of an unknown kind")
 
 
 def test_torchvisions_own_reading_starts_none_either(folder):

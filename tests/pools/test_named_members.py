@@ -49,7 +49,7 @@ def test_members_are_named_by_rows_ids_or_a_column(
         ("column:x", "", "column 'x' holds '2'; expected true and false"),
         ("none.txt", "", "none of the pool's 3 records were trained on"),
         ("float.npy", "", "float64 of shape [5]; expected row numbers, or 5 truth values"),
-        ("word.txt", "", "'Anna' is no row number, counted from 0"),
+        ("word.txt", "", "'Anna' is not a row number, counted from 0"),
     ],
 )
 def test_a_mistake_says_what_was_expected(dataset: Dataset, members: str, identifier: str, message: str) -> None:

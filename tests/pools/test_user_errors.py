@@ -113,7 +113,7 @@ def spoil(root: Path, how: str) -> None:
         ("one class", "all records are of one class, 'cat'"),
         ("grey", "1 grey-scale image among colour ones: ROOT/photos/cat/new.png. datasets.mine.convert: rgb or grey"),
         ("grey with transparency", "1 grey-scale image among colour ones"),
-        ("no bytes", "1 of 9 images cannot be read: ROOT/photos/cat/new.png (no image, or of an unknown kind)"),
+        ("no bytes", "1 of 9 images cannot be read: ROOT/photos/cat/new.png (not an image, or of an unknown kind)"),
         ("broken link", "1 of 9 images cannot be read: ROOT/photos/cat/new.png (no such file or directory)"),
         ("cut off", "1 of 9 records cannot be used: ROOT/photos/cat/new.png (image file is truncated)"),
     ],

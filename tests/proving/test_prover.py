@@ -91,7 +91,7 @@ def test_a_seed_of_32_bits_is_refuted_where_it_has_to_be_secret(monkeypatch, pla
     found = judged("gaussian_of_32_bits", secret_seed=True).counterexample
     assert found.check == "seed bits"
     assert "32 of 128 bits" in found.detail
-    assert f"of 2^{planted} planted seeds a search finds 100.0%" in found.detail
+    assert f"of 2^{planted} planted seeds a search recovers 100.0%" in found.detail
 
 
 @pytest.mark.slow

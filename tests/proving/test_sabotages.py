@@ -79,7 +79,7 @@ def test_2_noise_of_32_bits_of_the_seed(monkeypatch, planted):
     monkeypatch.setattr(LowBits, "__init__", lambda self, key, purpose, *more: vars(self).update(_key=key, counter=0))
     found = judged("private-moments", "private-moments", pair, probing=True).counterexample
     assert found.check == "seed bits"
-    assert re.search(rf"32 of 128 bits .* of 2\^{planted} planted seeds a search finds (99|100)\.", found.detail)
+    assert re.search(rf"32 of 128 bits .* of 2\^{planted} planted seeds a search recovers (99|100)\.", found.detail)
 
 
 def about_a_common_centre(explained, queries, values, classes, terms):

@@ -58,8 +58,8 @@ def test_a_release_is_signed_and_its_ledger_shown(written, capsys):
         ((), "exactly one of"),
         (("--rho", "1", "--mu", "1"), "exactly one of"),
         (("--mu", "nan"), "a positive number"),
-        (("--mu", "1", "--delta", "0.1"), "goes with --epsilon alone"),
-        (("--mu", "1", "--steps", "2"), "go with --noise-multiplier alone"),
+        (("--mu", "1", "--delta", "0.1"), "goes only with --epsilon"),
+        (("--mu", "1", "--steps", "2"), "go only with --noise-multiplier"),
         (("--noise-multiplier", "1", "--sampling-rate", "2"), "sampling_rate 2"),
         (("--mu", "9"), "overdrawn"),
         (("--mu", "0.1", "--part", "north"), "PARTITION/PART"),
@@ -105,7 +105,7 @@ def test_several_data_sets_need_a_ledger_each(tmp_path, monkeypatch, capsys):
     changed["datasets"]["more"] = changed["datasets"]["rows"]
     Path("config.yaml").write_text(yaml.safe_dump(changed))
     message = ran(capsys, "release", "config.yaml", "--setting", SETTING, "--out", "out", code=2)
-    assert "one ledger is that of one data set" in message
+    assert "a ledger is kept for one data set" in message
 
 
 def test_a_release_is_served_with_what_its_card_promises(written, capsys):

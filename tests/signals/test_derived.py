@@ -59,7 +59,7 @@ def test_a_probability_above_1_in_a_table_is_refused(tmp_path):
     member = np.random.default_rng(0).random((30, 5)) < 0.5
     write_signals(tmp_path / "signals.parquet", member, {"probability": np.full((30, 5), 1.5)})
     file = SignalsFile(tmp_path / "signals.parquet")
-    with pytest.raises(UserError, match=r"column 'probability': 1\.5 at model 0, record 0 is no probability"):
+    with pytest.raises(UserError, match=r"column 'probability': 1\.5 at model 0, record 0 is not a probability"):
         file.read(read_signal("loss"))
 
 

@@ -254,7 +254,7 @@ def test_divergence_stops_its_block_and_with_keep_going_nothing_else(
     if whole:
         page = (copy.results / "report.html").read_text().replace("\u00a0", " ")
         assert "Left out of digits, vit, hot at ε = inf: 5 models (0, 1, 2, 3 and 4) diverged in epoch 1: " in page
-        assert "this setting is missing from all that follows" in page
+        assert "this setting is missing from the results below" in page
 
 
 def test_a_config_that_names_a_slurm_run_cancels_no_job(workflow: Any, tiny: dict[str, Any]) -> None:

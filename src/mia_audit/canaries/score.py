@@ -70,9 +70,7 @@ def read_given(path: Path, canaries: int) -> np.ndarray:
             raise UserError(f"{path}: column '{name}' holds text or empty cells; {expected}")
     frame = frame.sort("canary")
     if frame["canary"].to_list() != list(range(canaries)):
-        raise UserError(
-            f"{path}: {len(frame)} rows, of which some name no canary or one twice, or some are missing; {expected}"
-        )
+        raise UserError(f"{path}: {len(frame)} rows; some name no canary, name one twice or are missing; {expected}")
     scores: np.ndarray = frame["score"].cast(pl.Float64).to_numpy()
     if not np.isfinite(scores).all():
         raise UserError(f"{path}: a score is not finite; {expected}")

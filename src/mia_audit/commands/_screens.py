@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from mia_audit.signals.name import Member
 
 MOST_COORDINATES = 1000
-"""Coordinates of a record beyond which quantiles are learned for every class alone."""
+"""Number of coordinates beyond which quantiles are learned for each class separately."""
 
 
 @dataclass(frozen=True)

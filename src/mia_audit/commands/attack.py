@@ -46,9 +46,13 @@ def run(options: argparse.Namespace) -> None:
         return
     if spec.attacks.model_extra:
         metadata[OPTIONS] = spec.attacks.model_extra
-    told = table_metadata(options.signals, "signals")
+    signals_metadata = table_metadata(options.signals, "signals")
     chosen = with_population(spec.attacks.model_extra, file.models)
-    given = told.get(GIVEN, {}) | population_files(spec.attacks.model_extra) | (given_digest(options.signals) or {})
+    given = (
+        signals_metadata.get(GIVEN, {})
+        | population_files(spec.attacks.model_extra)
+        | (given_digest(options.signals) or {})
+    )
     if given:
         metadata[GIVEN] = given
     metadata |= readings_metadata(spec.attacks.methods if spec.stated else (), file.signals, file.derived)
@@ -59,9 +63,9 @@ def run(options: argparse.Namespace) -> None:
     metadata |= recognise(file.member).metadata
     null = permuted_membership(file.member, spec.seed, spec.dataset, file.persons)
     targets = slice(None)
-    if TARGET in told:  # a finished model is the target, and the others are its references alone
-        place = file.target.tolist().index(told[TARGET])
-        targets, metadata[TARGET] = slice(place, place + 1), told[TARGET]
+    if TARGET in signals_metadata:  # a finished model is the target, and the others are its references alone
+        place = file.target.tolist().index(signals_metadata[TARGET])
+        targets, metadata[TARGET] = slice(place, place + 1), signals_metadata[TARGET]
     with threadpool_limits(1, "blas"):  # its products are too small to gain from threads
         scored = (
             (one.run, one.member[:, targets], one.scores[:, targets])

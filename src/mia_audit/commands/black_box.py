@@ -19,7 +19,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_spec(parser, BlackBoxSpec)
     add_pool(parser)
     parser.add_argument("--architecture", type=Path, nargs="?", help="architecture.json, if the black box is a model")
-    parser.add_argument("--models", type=Path, nargs="?", help="folder of shadow models, the first of which it is")
+    parser.add_argument(
+        "--models", type=Path, nargs="?", help="folder of shadow models, the first of which is the black box"
+    )
     add_threads(parser)
     parser.add_argument("--out", required=True, type=Path, help="the values, Parquet")
 

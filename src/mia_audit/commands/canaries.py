@@ -104,7 +104,9 @@ def _score(options: argparse.Namespace) -> None:
         if options.outputs:
             scores = read_outputs(options.outputs, asked.labels)
         elif not options.architecture:
-            raise UserError("--model: which model it is of? Add --architecture, what `mia-audit architecture` writes")
+            raise UserError(
+                "--model: its architecture is not known; add --architecture, which `mia-audit architecture` writes"
+            )
         else:
             compute: Compute = compute_of(argparse.Namespace(**vars(options), batch=256))
             scores = ask(options.architecture, options.model, asked, compute)

@@ -35,7 +35,7 @@ def run(options: argparse.Namespace) -> None:
     print(f"{options.records:,} records, batch {options.batch:,}: Poisson sampling at rate {rate:.6g}, {steps:,} steps")
     print(f"δ = {options.delta:g}, unit: one record, adjacency: added or removed")
     if options.delta >= 1 / options.records:
-        print(f"warning: δ is not below 1/records = {1 / options.records:.3g}: one record may be given away whole")
+        print(f"warning: δ is not below 1/records = {1 / options.records:.3g}: one record may be revealed in full")
     print(f"{'accountant':<12}{'noise multiplier':<18}ε")
     for accountant in options.accountant or BOTH:
         multiplier = options.noise_multiplier

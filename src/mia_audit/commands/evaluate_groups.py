@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     """Write groups.parquet: of attacks on records and, by the sum, on persons; small groups are left out and counted."""
     section = EvaluationSpec.read(options.spec).evaluation
-    told = table_metadata(options.scores, "scores")
+    scores_metadata = table_metadata(options.scores, "scores")
     groupings = read_groups(options.groups)
     rows: list[dict[str, Any]] = []
     metadata: dict[str, Any] = {"confidence": section.confidence}
@@ -40,7 +40,11 @@ def run(options: argparse.Namespace) -> None:
             if scored.key[-1] or scored.aggregate not in (NONE, HEADLINE):
                 continue
             if setting is None:  # one whose models all diverged has no scores
-                setting = _Setting(FurtherScorings(options.signals, told.get(OPTIONS)), groupings, told.get(TARGET))
+                setting = _Setting(
+                    FurtherScorings(options.signals, scores_metadata.get(OPTIONS)),
+                    groupings,
+                    scores_metadata.get(TARGET),
+                )
             rows += setting.rows(scored, section.fprs, section.confidence)
             metadata["small"] = {aggregate: slices.small for aggregate, slices in setting.slices.items()}
     table = groups_table(rows)

@@ -61,7 +61,7 @@ def _print(grown: "list[Growth]", jobs: Mapping[str, int], models: int | None) -
             f"First run: {', '.join(before)}; if what they make differs, all models that depend on it are trained again"
         )
     if any(one.again for one in grown):
-        print("Trained again: models that are there, but of another training, pool or design than the config describes")
+        print("Trained again: existing models whose training, pool or design is not the one that the config describes")
     listed = ", ".join(f"{count:,} {rule}" for rule, count in jobs.items())
     print(f"{sum(jobs.values()):,} jobs: {listed}" if jobs else "Nothing is left to do")
     if models is not None and trained:

@@ -29,7 +29,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     added.add_argument("--to", default="anybody", metavar="WHOM", help="who gets it (anybody)")
     added.add_argument("--unit", choices=["record", "person"], help="whom the guarantee is about")
     added.add_argument("--adjacency", choices=["add-remove", "zero-out", "replace"], help="what neighbours differ by")
-    added.add_argument("--part", default="", metavar="PARTITION/PART", help="the disjoint part of the records it is of")
+    added.add_argument(
+        "--part",
+        default="",
+        metavar="PARTITION/PART",
+        help="the disjoint part of the records that it was computed from",
+    )
     added.add_argument("--epsilon", type=float, help="ε of an (ε, δ) guarantee")
     added.add_argument("--delta", type=float, help="δ that goes with --epsilon (0)")
     added.add_argument("--mu", type=float, help="μ of Gaussian DP")
@@ -73,9 +78,9 @@ def _charge(options: argparse.Namespace) -> "Charge":
     if len(given) != 1:
         raise UserError("ledger add: exactly one of --epsilon, --mu, --rho and --noise-multiplier was expected")
     if options.delta is not None and given != ["epsilon"]:
-        raise UserError("ledger add: --delta goes with --epsilon alone")
+        raise UserError("ledger add: --delta goes only with --epsilon")
     if (options.steps is not None or options.sampling_rate is not None) and given != ["noise_multiplier"]:
-        raise UserError("ledger add: --steps and --sampling-rate go with --noise-multiplier alone")
+        raise UserError("ledger add: --steps and --sampling-rate go only with --noise-multiplier")
     value = getattr(options, given[0])
     if not 0 < value < math.inf:
         raise ValueError(f"--{given[0].replace('_', '-')} {value:g}: expected a positive number")
@@ -124,8 +129,8 @@ def _print(header: "Header", entries: "list[Entry]", head: str, total: "Total") 
         table.add_column(column, overflow="fold")
     for number, one in enumerate(entries):
         terms = ", ".join(f"{key} {_short(value)}" for key, value in one.terms.items())
-        told = [str(one.released.get(key, "")) for key in ("to", "setting", "id")]
-        table.add_row(*map(visible, (str(number), one.what, *told[:2], terms, told[2][:8])))
+        released = [str(one.released.get(key, "")) for key in ("to", "setting", "id")]
+        table.add_row(*map(visible, (str(number), one.what, *released[:2], terms, released[2][:8])))
     display.print(table)
     for part, epsilon in total.parts.items():
         display.print(visible(f"part {part}: ε = {epsilon:.6g}"), highlight=False)

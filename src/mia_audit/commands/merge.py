@@ -104,8 +104,8 @@ def _merge_target(
         yield from (group.select(own.column_names) for _, group in _row_groups([references]))
         yield own
 
-    told = {TARGET: number, GIVEN: metadata[GIVEN]} | diverged_of_all([references], "signals")
-    write_table(out, tables(), "signals", count + len(own), told)
+    stated = {TARGET: number, GIVEN: metadata[GIVEN]} | diverged_of_all([references], "signals")
+    write_table(out, tables(), "signals", count + len(own), stated)
 
 
 def _shadows(

@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--gaussian",
         action="store_true",
-        help="the claim is that of a Gaussian mechanism without sampling: test μ-GDP too, which far fewer trials tell",
+        help="the claim is that of a Gaussian mechanism without sampling: test μ-GDP too, which takes far fewer trials",
     )
     parser.add_argument("--records", type=int, default=8, help="records that a function is given at most (8)")
     parser.add_argument("--features", type=int, default=2, help="columns of its records (2)")

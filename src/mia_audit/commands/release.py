@@ -25,7 +25,7 @@ def add_release(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--out", required=True, type=Path, metavar="DIR", help="new folder of the release")
     parser.add_argument("--results", type=Path, help="folder of the audit's results (results/AUDIT)")
-    parser.add_argument("--to", default="anybody", metavar="WHOM", help="who gets it, for the ledger (anybody)")
+    parser.add_argument("--to", default="anybody", metavar="WHOM", help="the recipient, for the ledger (anybody)")
     parser.add_argument("--key", type=Path, metavar="FILE", help="sign the release with this secret key of minisign")
     parser.add_argument("--no-password", action="store_true", help="the key is not encrypted")
     add_device(parser)

@@ -107,8 +107,8 @@ def run(options: argparse.Namespace) -> None:
         path = options.out / f"shadow-{shadow}.parquet"
         if shadow not in folders:
             lost = diverged_models(model_table(options.models, shadow), "training")
-            told = diverged_metadata({str(number): reason for number, reason in lost.items()})
-            write_table(path, empty_table(), "signals", 0, told)
+            metadata = diverged_metadata({str(number): reason for number, reason in lost.items()})
+            write_table(path, empty_table(), "signals", 0, metadata)
         elif _computed(path, keys[shadow]):
             print(f"shadow {shadow}: already computed", flush=True)
         else:

@@ -31,11 +31,11 @@ def run(options: argparse.Namespace) -> None:
     spec = TargetSpec.read(options.spec)
     table = options.pool / "records.parquet"
     rows = read_table(table, "records", ["source"])["source"].to_numpy()
-    told = table_metadata(table, "records")
-    count = told["source_records"]
+    pool_metadata = table_metadata(table, "records")
+    count = pool_metadata["source_records"]
     where = f"targets.{spec.name}"
     member = named_members(spec.data, spec.target.members, spec.target.id, rows, count, where)
-    if told.get("unit") == "person" and (ids := read_persons(table)) is not None:
+    if pool_metadata.get("unit") == "person" and (ids := read_persons(table)) is not None:
         check_persons(member, Persons.numbered(ids), f"{where}.members: {spec.target.members}")
     _, learner = open_learner(options.architecture, compute_of(options))
     path = Path(spec.target.model)

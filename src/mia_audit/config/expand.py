@@ -104,7 +104,7 @@ def draw_of(audit: Audit, dataset: str) -> Draw:
 def blocks(audit: Audit) -> list[str]:
     """Divide the shadow models 0 … K−1 into blocks that one job trains, each named first-last.
 
-    More models change the last block alone, and add others.
+    More models change only the last block, and add others.
     """
     count, size = audit.membership.models, audit.compute.block_size
     starts = range(0, count, size)
@@ -210,8 +210,8 @@ def compared_explainers(audit: Audit, architecture: str) -> list[str]:
 def reads_public_records(audit: Audit, architecture: str, mechanism: str) -> bool:
     """Return whether training an architecture under a mechanism reads the pool's public records."""
     section, protection = audit.architectures[architecture], resolved_mechanism(audit, mechanism)
-    told = section.learner == "script" or "{public" in section.train
-    return told or protection.kind.reads_public_records(protection)
+    passed_on = section.learner == "script" or "{public" in section.train
+    return passed_on or protection.kind.reads_public_records(protection)
 
 
 def needs_training_records(names: Iterable[str]) -> bool:

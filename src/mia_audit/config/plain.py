@@ -1,4 +1,4 @@
-"""The text of a config as plain YAML: values alone, of bounded size, and nothing that Snakemake would run as code."""
+"""The text of a config as plain YAML: only values, of bounded size, and nothing that Snakemake would run as code."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ import yaml
 from mia_audit.errors import UserError
 
 MOST_BYTES = 1 << 18
-"""A larger file is no config."""
+"""A larger file is not a config."""
 MOST_VALUES, MOST_DEPTH = 100_000, 50
 """Values of a config, each counted as often as it is referred to, and how deep they may be nested."""
 
 YTE = ("__use_yte__", "__definitions__", "__variables__")
-"""Keys with which Snakemake takes a config for a template of yte, and runs what it says."""
+"""Keys that make Snakemake treat a config as a template of yte, and run its code."""
 
 
 def read_plain(path: Path) -> Any:
@@ -51,7 +51,7 @@ def read_plain(path: Path) -> Any:
     except (yaml.YAMLError, ValueError, TypeError, OverflowError) as error:  # dates and numbers that are none
         raise UserError(f"{path}: not YAML: {' '.join(str(error).split())[:400]}") from None
     except (KeyError, AttributeError):  # PyYAML's, for `!!bool x` and `!!timestamp x`
-        raise UserError(f"{path}: not YAML: a tag such as !!bool before a value that is none of the kind") from None
+        raise UserError(f"{path}: not YAML: a tag such as !!bool before a value of another type") from None
     refuse_code(values, str(path))
     return values
 

@@ -109,10 +109,10 @@ def reported_settings(audit: Audit) -> list[ReportedSetting]:
     """Describe every setting as tables, figures and report read it."""
     described = [_reported(audit, setting) for setting in expand.settings(audit)]
     pools = [audit.datasets.get(setting.dataset) for setting in described]
-    told = [{"by_person": pool.by_person, "grouped": bool(pool.groups)} if pool else {} for pool in pools]
+    traits = [{"by_person": pool.by_person, "grouped": bool(pool.groups)} if pool else {} for pool in pools]
     return [
         setting.model_copy(update={key: True for key, value in facts.items() if value} | _labels(audit, setting))
-        for setting, facts in zip(described, told, strict=True)
+        for setting, facts in zip(described, traits, strict=True)
     ]
 
 

@@ -270,7 +270,9 @@ class Audit(Section):
                 budgets = self.mechanisms[mechanism].settings
                 if odd := [epsilon for epsilon in under.epsilon if epsilon not in budgets]:
                     known = ", ".join(budgets)
-                    raise ValueError(f"{where}.{mechanism}.epsilon: {odd[0]} is none of the mechanism's own: {known}")
+                    raise ValueError(
+                        f"{where}.{mechanism}.epsilon: {odd[0]} is not one of the mechanism's values: {known}"
+                    )
             for mechanism in self.budgets(name):
                 try:
                     self.training_of(name, mechanism)
@@ -347,8 +349,8 @@ class Audit(Section):
         for name in self.explainers.methods if named or not foreign else ():
             if models and not any(explainers[name].explains(*model) for model in models):
                 raise ValueError(
-                    f"explainers.methods: {name} explains {explainers[name].alone} alone, and no architecture is one; leave it out"
-                    + (" (methods: [] asks for outputs alone)" if foreign else "")
+                    f"explainers.methods: {name} explains only {explainers[name].alone}, and no architecture is one; leave it out"
+                    + (" (methods: [] asks only for outputs)" if foreign else "")
                 )
         return self
 
@@ -450,7 +452,7 @@ class Audit(Section):
     def _released(self) -> Self:
         if self.privacy.ledger and len(self.datasets) > 1 and DATASET not in self.privacy.ledger:
             raise ValueError(
-                f"privacy.ledger: one ledger is that of one data set, and there are {', '.join(self.datasets)}: write {DATASET} into its path"
+                f"privacy.ledger: a ledger is kept for one data set, and there are {', '.join(self.datasets)}: write {DATASET} into its path"
             )
         settings = {
             f"{dataset}/{architecture}/{mechanism}-eps{epsilon}"

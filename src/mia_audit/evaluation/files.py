@@ -55,16 +55,16 @@ def read_scores(path: Path, *wanted: str, aggregate: str | None = None) -> Itera
     if not stated_order(file):
         yield from (scored for scored in _foreign_scores(path, *wanted) if aggregate in (None, scored.aggregate))
         return
-    told = table_metadata(path, "scores").get(ROW_GROUPS)
+    row_groups = table_metadata(path, "scores").get(ROW_GROUPS)
     named = "person" in file.schema_arrow.names
     columns = ["target", "record", "member", "score", *(["person"] if named else [])]
     for index in range(file.num_row_groups):
         with naming_damage(path, "scores"):
-            keys = [[value] for value in told[index][: len(KEYS)]] if told else []
+            keys = [[value] for value in row_groups[index][: len(KEYS)]] if row_groups else []
             keys = keys or [_values(file, index, name) for name in KEYS]
             if wanted and keys != [*([value] for value in wanted), [False]]:
                 continue
-            own = _aggregate(file, index, told)
+            own = _aggregate(file, index, row_groups)
             if aggregate not in (None, own):
                 continue
             rows = file.read_row_group(index, columns=columns)
@@ -151,10 +151,10 @@ def _repeats(record: np.ndarray) -> bool:
     return len(np.unique(record)) < len(record)
 
 
-def _aggregate(file: Any, index: int, told: list[list[Any]] | None) -> str:
+def _aggregate(file: Any, index: int, row_groups: list[list[Any]] | None) -> str:
     """Return how the scores of a row group were aggregated from records'; `none` for records' own, as in tables without persons."""
-    if told and len(told[index]) > len(KEYS):
-        return str(told[index][-1])
+    if row_groups and len(row_groups[index]) > len(KEYS):
+        return str(row_groups[index][-1])
     if "aggregate" not in file.schema_arrow.names:
         return NONE
     return str(next(iter(_values(file, index, "aggregate")), NONE))

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class FurtherScorings:
-    """What scores an attack again; the signals that the last attack read are kept, and its scores, which persons' come of."""
+    """A scorer that repeats an attack; it keeps the last attack's signals and scores, from which persons' scores are aggregated."""
 
     def __init__(self, path: Path, given: dict[str, Any] | None) -> None:
         """Open a signals.parquet; `given` are the keys of attacks that the config sets."""

@@ -50,7 +50,7 @@ def read_score_list(path: Path) -> Scored:
     else:
         raise UserError(f"{path}: the columns are {', '.join(frame.columns)}; {EXPECTED}")
     if not np.isfinite(score).all():
-        raise UserError(f"{path}: a score is no finite number; {EXPECTED}")
+        raise UserError(f"{path}: a score is not a finite number; {EXPECTED}")
     here = member == 1
     if here.all() or not here.any():
         raise UserError(f"{path}: no scores of {'non-' if here.any() else ''}members; {EXPECTED}")

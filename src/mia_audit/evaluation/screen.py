@@ -47,7 +47,7 @@ class Screened:
             return "cannot tell: too few non-members for this false-positive rate"
         if self.low > self.fpr:
             return "leaks: members are found more often than non-members"
-        return "finds nothing that guessing does not: no evidence of safety"
+        return "no better than guessing, which is no evidence of safety"
 
 
 def screen(inside: Scores, outside: Scores, fpr: float, confidence: float) -> Screened:

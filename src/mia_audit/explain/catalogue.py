@@ -27,7 +27,7 @@ EXPLANATION_SETS = "-explained"
 """Suffix of a data set's name where membership of explanation sets is attacked, not of training sets."""
 
 OWN = "own:"
-"""Begins the names of explanations that a user's script gives of its own models."""
+"""Prefix of the names of explanations that a user's script gives of its own models."""
 
 WITH_MODULES = ("torch-module", "script")
 """Learners whose models are torch modules, or may be."""
@@ -62,7 +62,7 @@ class Explainer:
     learners: tuple[str, ...] = ()
     of_box: OfBox | None = None
     reads: Callable[[Kind], bool] | None = None
-    """Whether it can read a built-in model of that kind, where it cannot read all."""
+    """Whether it can explain a built-in model of that kind; None where it can explain all."""
     reads_what: str = ""
     """What such models have, in words."""
     check: Callable[[], None] | None = None

@@ -1,7 +1,7 @@
 """Random numbers of records, drawn where they are needed: one stream a record, every number addressed by its position.
 
 SplitMix64 (Steele, Lea and Flood 2014): the word at a position is a fixed mix of key + position · γ, so that a record's
-numbers depend on its key alone, neither on the batch nor on the order nor on the device, and cost no copy to it.
+numbers depend only on its key, not on the batch, the order or the device, and cost no copy to it.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from mia_audit.registry import IN_FILE
 
 @dataclass(frozen=True)
 class Kind:
-    """The records that a model takes, whether it has channels (convolutions or tokens of an image), and plain layers alone."""
+    """The records that a model takes, whether it has channels (convolutions or tokens of an image), and only plain layers."""
 
     takes: tuple[Literal["image", "table"], ...] = ("image",)
     channels: bool = True

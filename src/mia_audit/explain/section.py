@@ -51,5 +51,5 @@ class Explainers(OpenSection):
         for name in self.methods:
             explained = explainers[name].quantities
             if explained and not set(explained) & set(self.explain):
-                raise ValueError(f"explain: {name} explains the {explained[0]} alone; add it, or leave {name} out")
+                raise ValueError(f"explain: {name} explains only the {explained[0]}; add it, or leave {name} out")
         return self

@@ -58,7 +58,7 @@ class Measure:
 
 
 DRAWS = "interpretability"
-"""Begins the keys of random draws here; another word would draw other records, and change all numbers."""
+"""Prefix of the keys of random draws here; another word would draw other records, and change all numbers."""
 
 GIVEN = ("maps", "other", "labels", "probe")
 

@@ -109,13 +109,13 @@ def _explained_batch(model: TrainedModel, sample: Records, task: Task) -> Iterat
     classes = sample.labels.astype(np.int64) if task.explaining["explained_class"] == "true" else predicted
     probing = [name for name in task.measures if measures[name].probes]
     if probing and not isinstance(model, TorchBackedModel):
-        raise UserError(f"explanation_metrics.measures: '{probing[0]}' needs a torch module, and the model is none")
+        raise UserError(f"explanation_metrics.measures: '{probing[0]}' needs a torch module, and the model is not one")
     request = ExplanationRequest(task.explainers, task.explaining, task.seed, model=task.model)
     for key, attributions in model.attributions(sample, request).items():
         try:
             values = at_inputs(torch.from_numpy(attributions), task.shape)
         except ValueError as error:
-            raise UserError(f"explainer '{key.explainer}': {error}: they cannot be laid over a record") from None
+            raise UserError(f"explainer '{key.explainer}': {error}: they do not match a record's coordinates") from None
         maps = to_maps(values)
         given = {"maps": maps, **task.measuring}
         if isinstance(model, TorchBackedModel):

@@ -71,7 +71,7 @@ def _as_array(answer: object, where: str) -> np.ndarray:
     try:
         values = np.asarray(detached().cpu() if detached else answer)
     except (TypeError, ValueError, RuntimeError) as error:
-        raise UserError(f"{where}: outputs of type {type(answer).__name__} are no array: {error}") from None
+        raise UserError(f"{where}: outputs of type {type(answer).__name__} are not an array: {error}") from None
     if values.dtype.kind not in "fiub":
         raise UserError(
             f"{where}: outputs of type {type(answer).__name__} ({values.dtype}); an array of numbers was expected"
@@ -102,7 +102,7 @@ def _checked(values: np.ndarray, records: Records, where: str) -> np.ndarray:
     if wrong.any():
         row = int(wrong.argmax())
         raise UserError(
-            f"{where}: the output for record {records.numbers[row]} is no probability of each class, {_shown(values[row])};"
+            f"{where}: the output for record {records.numbers[row]} is not a probability for each class, {_shown(values[row])};"
             " outputs: logits is for scores before the softmax"
         )
     return np.asarray(values / sums[:, None])

@@ -25,7 +25,7 @@ def boxed_attributions(
     estimator: Any = None,
     prepare: Callable[[np.ndarray], np.ndarray] = lambda rows: rows,
 ) -> dict[Attribution, Float[np.ndarray, "n d"]]:
-    """Return the attributions of explainers that need a model's outputs alone, or the fitted estimator that it is.
+    """Return the attributions of explainers that need only a model's outputs, or its fitted estimator.
 
     `prepare` turns rows as the pool stores them into an estimator's rows. Raises UserError where an explainer explains
     none of the quantities asked for.
@@ -55,7 +55,7 @@ def boxed_attributions(
     for name in names:
         member = explainers[name]
         if member.of_box is None:
-            raise UserError(f"explainers.methods: '{name}' explains torch modules, and this model is none")
+            raise UserError(f"explainers.methods: '{name}' explains torch modules, and this model is not one")
         answers = member.of_box(box, request.options)
         wanted = {quantity: values for quantity, values in answers.items() if quantity in request.options["explain"]}
         if not wanted:

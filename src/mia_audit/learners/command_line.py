@@ -45,7 +45,7 @@ def _check(key: str, command: str, known: Collection[str], needed: list[tuple[st
     named = PLACEHOLDER.findall(_unescaped(command))
     if unknown := [name for name in named if name not in known]:
         raise UserError(
-            f"{key}: unknown placeholder {{{unknown[0]}}}: {suggest(unknown[0], known)}; a brace that is none is written twice"
+            f"{key}: unknown placeholder {{{unknown[0]}}}: {suggest(unknown[0], known)}; a literal brace is written twice"
         )
     for choice in needed:
         if not set(choice) & set(named):

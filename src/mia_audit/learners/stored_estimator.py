@@ -47,11 +47,11 @@ def load_estimator(folder: Path, packages: Iterable[str]) -> Any:
     try:
         types = skops.get_untrusted_types(file=path)
     except Exception as error:  # whatever a damaged archive makes zipfile, json or NumPy raise
-        raise UserError(f"{path}: damaged, or no estimator: {first_line(error)}") from None
+        raise UserError(f"{path}: damaged, or not an estimator: {first_line(error)}") from None
     allowed = {*TRUSTED, *packages}
     if foreign := [name for name in types if not _is_type_of(name, allowed)]:
         raise UserError(
-            f"{path}: it holds a {foreign[0]}, which is no type of {', '.join(sorted(allowed))}; models of other packages need a"
+            f"{path}: it holds a {foreign[0]}, which is not a type of {', '.join(sorted(allowed))}; models of other packages need a"
             " script that imports them"
         )
     try:

@@ -65,7 +65,7 @@ def _described(name: str, model: str, parameters: Parameters, shape: tuple[int, 
         raise UserError(f"model '{model}' refuses {given}: {first_line(error)}") from None
     if logits.shape != (1, classes):
         raise UserError(
-            f"model '{model}' returns {list(logits.shape)} where [1, {classes}] was expected: it is no classifier"
+            f"model '{model}' returns {list(logits.shape)} where [1, {classes}] was expected: it is not a classifier"
         )
     layers = batch_norm_layers(built)
     return {

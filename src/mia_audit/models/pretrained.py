@@ -45,7 +45,8 @@ def classifier_names(model: nn.Module) -> set[str]:
 def fetch(architecture: Mapping[str, Any], source: str, where: str) -> dict[str, Tensor]:
     """Return the weights of everything but the classifier: from the `hub`, or from a .safetensors or .pth file.
 
-    Raises UserError, in which `where` names the config's key, for weights that cannot be had or are another architecture's.
+    Raises UserError, in which `where` names the config's key, for weights that cannot be loaded or belong to another
+    architecture.
     """
     model, arguments = architecture["model"], architecture["arguments"]
     family = family_of(model)
@@ -96,7 +97,7 @@ def read_tensors(path: Path, where: str) -> dict[str, Tensor]:
     except pickle.UnpicklingError:
         raise UserError(
             f"{where}: {path}: a pickle that holds more than weights, or no weights at all; nothing of it was run. Save the"
-            " state_dict alone, best as .safetensors"
+            " state_dict only, best as .safetensors"
         ) from None
     except Exception as error:  # whatever reading a file of anything raises
         raise UserError(f"{where}: {path}: truncated or not weights ({first_line(error)})") from None

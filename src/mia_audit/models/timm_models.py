@@ -24,7 +24,7 @@ LOADERS = (
 
 
 def check_arguments(model: str, arguments: Mapping[str, Any]) -> None:
-    """Raise UserError for a name that is no timm model's, and for arguments that load weights behind the audit's back."""
+    """Raise UserError for a name that is not a timm model's, and for arguments that load weights without the audit's knowledge."""
     timm = _timm()
     if not PLAIN.fullmatch(model) or not timm.is_model(model):
         raise UserError(f"unknown model '{model}': {_nearest(model, timm.list_models())}")

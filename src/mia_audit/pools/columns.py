@@ -45,22 +45,22 @@ def described(frame: pl.DataFrame, dataset: Dataset, root: str, where: str) -> p
                 raise UserError(f"{where}.{key}: {root} has no column '{name}': {suggest(name, frame.columns)}")
             if name in (dataset.label, dataset.person):
                 held = "holds the class" if name == dataset.label else "names the person of every record"
-                raise UserError(f"{where}.{key}.{name}: the column {held}, and is no feature anyway; take it out")
+                raise UserError(f"{where}.{key}.{name}: the column {held}, and is not a feature anyway; take it out")
     dropped = {name for name, what in dataset.columns.items() if what == "drop"}
     if twice := sorted(dropped & set(dataset.impute)):
         raise UserError(f"{where}.impute.{twice[0]}: the column is dropped; take it out here")
-    told = {dataset.label, dataset.person, *dataset.columns}
-    if odd := identifiers(frame, told):
+    declared = {dataset.label, dataset.person, *dataset.columns}
+    if odd := identifiers(frame, declared):
         raise UserError(f"{where}.columns: {root}: {_identifier_words(odd)}")
     return _imputed(frame.drop(dropped - {""}), dataset.impute, where)
 
 
-def identifiers(frame: pl.DataFrame, told: Collection[str]) -> dict[str, str]:
+def identifiers(frame: pl.DataFrame, declared: Collection[str]) -> dict[str, str]:
     """Return the columns of whole numbers or text that look as if they named records or people, each with what makes it look so.
 
-    `told` are those that need not be looked at.
+    `declared` are the columns whose role the config states; they are not checked.
     """
-    looks = ((name, _looks(frame[name])) for name in frame.columns if name not in told)
+    looks = ((name, _looks(frame[name])) for name in frame.columns if name not in declared)
     return {name: why for name, why in looks if why}
 
 

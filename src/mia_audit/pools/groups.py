@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from mia_audit.pools.section import Dataset
 
 CLASS, RECORDS = "class", "records"
-"""Names of `groups` that are no columns: the label, and how many records a person has."""
+"""Names of `groups` that are not columns: the label, and how many records a person has."""
 FEW = 8
 """Different numbers of a column up to which each is a group of its own; more are cut at their quartiles."""
 MOST = 50
@@ -33,7 +33,7 @@ UNKNOWN = "unknown"
 """The group of records without a value."""
 KIND = "groups"
 COLUMN = "group:"
-"""Begins the names of the columns of groups.parquet that hold groups."""
+"""Prefix of the columns of groups.parquet that hold groups."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,7 +136,7 @@ def _column(source: Source, name: str, where: str) -> pl.Series:
 
 
 def write_groups(path: Path, groups: Sequence[Grouping], records: int) -> None:
-    """Write groups.parquet: a row a record, and for every grouping the place of its group; the labels are in the metadata."""
+    """Write groups.parquet: a row a record, and for every grouping the index of its group; the labels are in the metadata."""
     columns = {"record": pa.array(np.arange(records, dtype=np.int32))}
     columns |= {f"{COLUMN}{one.name}": pa.array(one.of.astype(np.int32)) for one in groups}
     write_table(path, pa.table(columns), KIND, records, {"labels": {one.name: list(one.labels) for one in groups}})

@@ -30,7 +30,7 @@ def read_idx(path: Path) -> UInt8[np.ndarray, "n ..."]:
     with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
         start = file.read(4)
         if len(start) < 4 or start[:2] != b"\0\0" or start[2] != BYTES or start[3] not in (1, 3):
-            raise ValueError("no IDX file of bytes")
+            raise ValueError("not an IDX file of bytes")
         sides = struct.unpack(f">{start[3]}I", file.read(4 * start[3]))
         size = math.prod(sides)
         check_memory(str(path), size, f"an array of shape {list(sides)}")

@@ -127,7 +127,7 @@ def unreadable(error: Exception) -> str:
     if isinstance(error, DecompressionBombError | DecompressionBombWarning):
         return f"more than {MOST_PIXELS:,} pixels"
     if isinstance(error, UnidentifiedImageError):
-        return "no image, or of an unknown kind"
+        return "not an image, or of an unknown kind"
     if isinstance(error, OSError) and error.strerror:
         return error.strerror.lower()
     return first_line(error)

@@ -13,7 +13,7 @@ from mia_audit.storage import open_table
 
 
 def draw_membership(section: Membership, records: int, dataset: str, seed: int) -> Bool[np.ndarray, "n k"]:
-    """Draw a [records, models] membership matrix; each column depends on (seed, dataset, shadow) alone.
+    """Draw a [records, models] membership matrix; each column depends only on (seed, dataset, shadow).
 
     `half`: every model trains on its own uniformly random half of the pool (Huang et al. 2024). `bernoulli`: a fair coin
     for every record and model (Steinke et al. 2023). `split`: every model trains on its own uniformly random share, at

@@ -69,7 +69,7 @@ def _rows(dataset: Dataset, members: str, identifier: str, count: int, where: st
     if not identifier:
         if odd := next((word for word in words if not word.isdigit()), None):
             raise UserError(
-                f"{where}.members: {path}: '{odd}' is no row number, counted from 0; ids of a column of the table need id: COLUMN"
+                f"{where}.members: {path}: '{odd}' is not a row number, counted from 0; ids of a column of the table need id: COLUMN"
             )
         return _numbers(np.array(words, dtype=np.int64), count, f"{where}.members: {path}")
     import polars as pl

@@ -149,7 +149,7 @@ class Membership(Section):
     design: Literal["half", "bernoulli", "split"] = "half"
     """`half`: every model trains on its own uniformly random half; `bernoulli`: a fair coin per record and model; `split`: a random `share`."""
     share: Probability | None = None
-    """Share of the pool that a model trains on; for design split alone, 0.8 when left out."""
+    """Share of the pool that a model trains on; only for design split, 0.8 when left out."""
     models: int = Field(17, ge=4, le=10_000)
     """Shadow models per setting; each is the target once. From 4 to 10,000."""
 

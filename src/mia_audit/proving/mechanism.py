@@ -106,7 +106,7 @@ class Finding:
         return None if self.share is None else max(self.share, self.gaussian_share or 0.0)
 
     def as_json(self) -> dict[str, Any]:
-        """Return the finding as JSON takes it; the inputs of a counterexample alone are written out."""
+        """Return the finding as JSON takes it; only the inputs of a counterexample are written out."""
         written = {**asdict(self), "share": self.share, "gaussian_share": self.gaussian_share, "inputs": None}
         if self.verdict == "refuted" and self.inputs is not None:
             written["inputs"] = [plain(one) for one in self.inputs]

@@ -58,18 +58,18 @@ def seed_bits(mechanism: Mechanism) -> Finding:
     if not effective:
         return Finding(mechanism.name, "seed bits", "skipped", "the output depends on no seed")
     bits = min(PLANTED, len(effective), max(4, int(math.log2(SEARCH_SECONDS / (2 * max(cost, 1e-7))))))
-    told = _searched(released, pair, bases[0], effective[:bits])
+    recovered = _searched(released, pair, bases[0], effective[:bits])
     detail = (
-        f"{len(effective)} of {SEED_BITS} bits of the seed change the output; of 2^{bits} planted seeds a search finds"
-        f" {told:.1%}, which tells the input"
+        f"{len(effective)} of {SEED_BITS} bits of the seed change the output; of 2^{bits} planted seeds a search recovers"
+        f" {recovered:.1%}, which reveals the input"
     )
-    verdict: Literal["refuted", "held"] = "refuted" if told > 0.5 else "held"
+    verdict: Literal["refuted", "held"] = "refuted" if recovered > 0.5 else "held"
     inputs = (pair.first, pair.second)
     return Finding(mechanism.name, "seed bits", verdict, detail, mechanism.claim, trials=2 ** (bits + 1), inputs=inputs)
 
 
 def _searched(released: Callable[[Any, int], bytes], pair: Pair, base: int, bits: list[int]) -> float:
-    """Return the share of planted seeds whose release from the first input is none that the second one has under any of them."""
+    """Return the share of planted seeds whose release from the first input occurs under none of them from the second."""
     outputs: list[set[bytes]] = []
     for records in (pair.first, pair.second):
         table = set()

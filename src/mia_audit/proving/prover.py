@@ -27,7 +27,7 @@ ROUNDS = 4
 GROWTH = 4
 """Trials of a round, over those before it."""
 LEARNED = 10_000
-"""Trials on each input that events are learned from, at most: of the others counts alone are kept."""
+"""Maximum number of trials on each input from which events are learned; of the others only counts are kept."""
 LOOKS = 50
 """A chunk has at least so large a part of the trials before it: a look at the evidence costs more than a quick mechanism's run."""
 FIRST_SHARE = 0.6
@@ -178,7 +178,7 @@ class Game:
 
     @property
     def promise(self) -> tuple[bool, float, float]:
-        """What games are ranked by: events that speak against the claim, the share of it that is proved, then their worth.
+        """What games are ranked by: events that contradict the claim, the share of it that is proved, then their worth.
 
         A slow mechanism's game may have been cut short before such an event could prove anything.
         """

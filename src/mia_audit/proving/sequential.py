@@ -68,7 +68,7 @@ class Evidence:
         return self._mixed(gains, 1 / max(1 - delta, 1e-12))
 
     def lower_bound(self, alpha: float, delta: float) -> float:
-        """Return the largest ε at which (ε, δ)-DP is rejected at level α: a lower bound on the mechanism's, whenever one stops."""
+        """Return the largest ε at which (ε, δ)-DP is rejected at level α: a lower bound on the mechanism's ε, valid at any stopping time."""
         threshold = -math.log(alpha)
         if self.log_wealth(0.0, delta) < threshold:
             return 0.0

@@ -160,18 +160,18 @@ def _assumptions(recipe: Recipe) -> Iterator[str]:
     terms, _ = recipe.terms
     unit = recipe.unit
     if recipe.promise == UNPROTECTED:
-        yield "None: nothing is promised, and what the model gives away of its records is not bounded."
+        yield "None: nothing is promised, and no bound limits what the model reveals about its records."
     if recipe.promise == CLAIMED:
         yield (
-            f"That the user's own code is (ε, δ)-DP with respect to one {unit}, draws its randomness from where nobody can"
-            " repeat it, and writes nothing else into the model's files: nothing of this was verified here."
+            f"The user's own code is (ε, δ)-DP with respect to one {unit}, draws its randomness from a source that nobody can"
+            " reproduce, and writes nothing else into the model's files; none of this was verified here."
         )
     if recipe.promise == PROTECTED and terms is not None:
         yield (
             f"In every step each {unit} is in the batch with probability {terms.sampling_rate:.6g}, independently of all others."
         )
         yield (
-            "The batches and the noise of the training stay secret; their key was in the memory of one process and is on no disk."
+            "The batches and the noise of the training stay secret; their key was held in the memory of one process and never written to disk."
         )
         yield "AES-256 in counter mode is indistinguishable from random bits."
         if terms.noise_mask != "none":
@@ -211,14 +211,14 @@ def _page(values: Mapping[str, Any]) -> Iterator[str]:
             f" (ledger `{ledger['id']}`, {ledger['entries']} entries)."
         )
     else:
-        yield "No ledger was kept: what else was released is not known here, and adds to the ε above."
+        yield "No ledger was kept: other releases are not known here, and their ε adds to the one above."
     yield "\n## Model\n"
     yield from _rows(values["model"])
     yield "\n## Training\n"
     yield from _rows(values["training"])
     if tuning := values.get("tuning"):
         yield "\n## Tuning\n"
-        yield "ε above is that of the whole selection, of which this model is the best by its accuracy on public records.\n"
+        yield "The ε above covers the whole selection; this model is the one with the best accuracy on public records.\n"
         yield from _rows(tuning)
     yield "\n## Data\n"
     yield from _rows({key: value for key, value in data.items() if key != "preprocessing"})
@@ -238,8 +238,8 @@ def _promise(values: Mapping[str, Any]) -> Iterator[str]:
     privacy = values["privacy"]
     if values["guarantee"] == UNPROTECTED:
         yield (
-            "**This model was trained without differential privacy.** Whoever has it, or may ask it, may find out whether"
-            " somebody's data was in its training set, and may be able to reconstruct some of it; no number bounds how surely."
+            "**This model was trained without differential privacy.** Anyone who has it, or can query it, may find out whether"
+            " somebody's data was in its training set, and may be able to reconstruct some of it; nothing bounds how reliably."
         )
         return
     epsilon = "∞" if privacy["epsilon"] is None else f"{privacy['epsilon']:.4g}"

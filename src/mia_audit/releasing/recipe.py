@@ -55,7 +55,7 @@ class Recipe:
         if mechanism.kind.no_guarantee:
             raise UserError(
                 f"{where}: '{mechanism.mechanism}' guarantees nothing: {mechanism.kind.no_guarantee}. It is not released: a card could"
-                " only state an ε that is none. Choose another mechanism, or 'none', whose card says so"
+                " only state an ε that does not hold. Choose another mechanism, or 'none', whose card says so"
             )
         if setting.epsilon.startswith(STATED):
             raise UserError(
@@ -82,8 +82,8 @@ class Recipe:
             persons_of(self.pool / "records.parquet")  # nobody is both public and protected
         elif dataset.by_person and self.promise == PROTECTED:
             raise UserError(
-                f"{where}.unit: record, but the unit of datasets.{setting.dataset} is the person: what one person gives away is more than"
-                " a record's ε says. Leave the mechanism's unit out"
+                f"{where}.unit: record, but the unit of datasets.{setting.dataset} is the person: one person reveals more than"
+                " the ε of a record says. Leave the mechanism's unit out"
             )
 
     @cached_property

@@ -141,7 +141,7 @@ def _epochs(checkpoint: Checkpoint) -> int | None:
 def charge_for(
     recipe: Recipe, work: Unfinished, charges: Sequence[tuple[str, spending.Charge]], to: str
 ) -> Receipt | None:
-    """Charge in the ledger first, then in the release's own state; where there is no ledger, in that alone."""
+    """Charge in the ledger first, then in the release's own state; where there is no ledger, only in that."""
     dataset, privacy = recipe.setting.dataset, recipe.audit.privacy
     path = privacy.ledger_of(dataset)
     receipt = None
@@ -268,5 +268,5 @@ def summary(values: dict[str, Any]) -> str:
     whole = f"{name}: ε = {epsilon:.4g} at δ = {privacy['delta']:g} per {privacy['unit']}"
     if ledger := values["ledger"]:
         total = math.inf if ledger["epsilon"] is None else ledger["epsilon"]
-        whole += f"; with all before it ε = {total:.4g} at δ = {ledger['delta']:g}, by {ledger['composed_by']}"
+        whole += f"; together with all earlier releases ε = {total:.4g} at δ = {ledger['delta']:g}, by {ledger['composed_by']}"
     return whole

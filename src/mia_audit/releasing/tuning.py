@@ -178,7 +178,7 @@ def tune(
                 best = score, chosen, model
         assert best is not None
         score, chosen, model = best
-        told = {
+        tuning = {
             "candidates": len(candidates),
             "mean": search.mean,
             "shape": search.shape,
@@ -186,7 +186,7 @@ def tune(
             "public_records": len(public),
             "public_accuracy": score,
         }
-        return write_release(chosen, work, model, out, config_digest, receipt, to, {"tuning": told})
+        return write_release(chosen, work, model, out, config_digest, receipt, to, {"tuning": tuning})
 
 
 def _tried(recipe: Recipe, spec: TrainingSpec, training: Training, mechanism: Mechanism) -> Recipe:

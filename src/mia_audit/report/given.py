@@ -83,7 +83,7 @@ def _number(text: str) -> float | str:
 
 
 def below(folder: Path, audit: GivenAudit) -> GivenAudit:
-    """Return the settings with the paths of files as they are seen from the folder of the file that names them."""
+    """Return the settings with file paths resolved against the folder of the file that names them."""
 
     def placed(path: str) -> str:
         return str(folder / path) if path else path

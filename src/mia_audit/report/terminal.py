@@ -45,7 +45,7 @@ def answer_text(results: Path, width: int = WIDTH) -> str:
         for part in answer.parts:
             lines += _lines(part, width, named=len(answer.parts) > 1)
     except (OSError, ValueError, LookupError, AssertionError) as error:  # the parser asserts
-        raise UserError(f"{page}: damaged, or no report of an audit ({first_line(error)})") from None
+        raise UserError(f"{page}: damaged, or not the report of an audit ({first_line(error)})") from None
     others = [name for name in ("tables", "figures") if (results / name).is_dir()]
     beside = f" (beside it: {' and '.join(f'{name}/' for name in others)})" if others else ""
     return visible_lines("\n".join([*lines, f"Report: {page}{beside}"]))

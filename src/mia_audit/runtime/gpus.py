@@ -83,7 +83,7 @@ def acquire_gpu(
     # SLURM numbers the GPUs of every allocation from 0
     owner = f"{os.getuid()}-{allocation}" if allocation else f"{os.getuid()}"
     folder = own_folder(folder or _runtime_folder(environment) / f"mia-audit-gpus-{owner}")
-    told = False
+    announced = False
     while True:
         for gpu in candidates:
             lock = FileLock(folder / f"gpu-{gpu}.lock", mode=0o600, thread_local=False)
@@ -94,8 +94,8 @@ def acquire_gpu(
             _held.append(lock)
             environment[VISIBLE] = gpu
             return gpu
-        if not told:
-            told = True
+        if not announced:
+            announced = True
             print(
                 f"waiting for GPU {' or '.join(candidates)}, which other processes of yours hold (locks in {folder})",
                 file=sys.stderr,

@@ -47,7 +47,7 @@ def model_signals(
     """Return a family's columns for one model, [N] each: label and predicted int32, the others float32.
 
     Explainers that are fitted to training records need to know what the model was `trained_on`. A model without attributions
-    of its own has signals of its outputs alone. Raises UserError where an output is not finite, or where no explainer of
+    of its own has only signals of its outputs. Raises UserError where an output is not finite, or where no explainer of
     another family than that of the outputs can explain the model.
     """
     answered = explainers_of(model, task)
@@ -73,7 +73,7 @@ def explainers_of(model: TrainedModel, task: Task) -> list[str]:
     answered = [name for name in names if isinstance(model, ExplainedModel) and not explainers[name].needs_torch_module]
     if not answered and task.family != GRADIENT:
         raise UserError(
-            f"explainers.methods: '{names[0]}' explains torch modules, and this model is none: leave it out for this model"
+            f"explainers.methods: '{names[0]}' explains torch modules, and this model is not one: leave it out for this model"
         )
     return answered
 

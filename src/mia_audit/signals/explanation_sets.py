@@ -45,7 +45,7 @@ def membership_signals(
     noisy: bool,
     key: tuple[int | str, ...],
 ) -> dict[str, Float[np.ndarray, " N"]]:
-    """Explain record `asked[i]` from the members alone, for every record i, and return the signals of each.
+    """Explain record `asked[i]` only from the members, for every record i, and return the signals of each.
 
     `fit_error` is |φᵀ(x_i − z) − (f(x_i) − f(z))|: what the explanation misses at record i. The summaries are those of other
     explanations. Not `noisy`: the exact minimum; else each explanation has noise of its own, keyed by `key` and its record.

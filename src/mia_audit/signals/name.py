@@ -27,13 +27,13 @@ DECISIONS = ("label", "predicted")
 """Columns beside the signals: the record's class and the model's decision."""
 
 OUTPUTS = ("loss", "confidence")
-"""Signals that are computed from the model's outputs alone."""
+"""Signals that are computed only from the model's outputs."""
 
 PROBABILITY = "probability"
 """The softmax probability of the label, which loss and confidence are derived from; attacks do not read it."""
 
 DIAGNOSTIC = "completeness"
-"""Ends the names of columns that say how exact an attribution is, and are no signals."""
+"""Suffix of the names of columns that say how exact an attribution is, and are not signals."""
 
 FIT_ERROR = "fit_error"
 """How badly the explanation of a record's neighbour fits the record."""
@@ -204,7 +204,7 @@ def every(summary: str) -> Reads:
 
 
 def all_but(name: str) -> Reads:
-    """Read every signal but the one of that name, and the loss at temperature 1 alone."""
+    """Read every signal but the one of that name, and the loss only at temperature 1."""
     return lambda signals: [
         (signal,) for signal in signals if signal.name != name and not TEMPERED.fullmatch(signal.name)
     ]

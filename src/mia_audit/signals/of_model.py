@@ -44,7 +44,7 @@ def signals(
     except ValidationError as error:
         raise UserError(f"signals: {error.errors()[0]['msg'].removeprefix('Value error, ')}") from None
     if fitted := [name for name in section.methods if known_explainers[name].needs_training_records]:
-        raise UserError(f"signals: {fitted[0]} is fitted to training records; it is computed by an audit alone")
+        raise UserError(f"signals: {fitted[0]} is fitted to training records; only an audit computes it")
     rows = _array(records)
     truth = _array(labels).astype(np.int64)
     if rows.ndim < 2 or truth.shape != rows.shape[:1]:

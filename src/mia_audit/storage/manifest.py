@@ -23,7 +23,7 @@ _LINE = re.compile(r"([0-9a-f]{64})  ([^\n\r\\]+)")
 
 
 def files_of(root: Path, only: Collection[str] = ()) -> Iterator[Path]:
-    """Yield the files of results that are handed on, sorted; UserError for links and what is no file.
+    """Yield the files of results that are handed on, sorted; UserError for links and anything else that is not a file.
 
     `only`: the names at the top that are meant, of a folder that may hold other things.
     """
@@ -55,7 +55,7 @@ def root_hash(root: Path) -> str:
 
 
 def differences(root: Path) -> Iterator[str]:
-    """Yield a line for every file that differs from SHA256SUMS, that it lists and is missing, and that it does not list."""
+    """Yield a line for every file that differs from its line in SHA256SUMS, is listed but missing, or is not listed."""
     listed = read_manifest(root / MANIFEST)
     files = {path.relative_to(root).as_posix(): path for path in files_of(root)}
     for name, digest in listed.items():
@@ -68,7 +68,7 @@ def differences(root: Path) -> Iterator[str]:
 
 
 def provenance_differences(root: Path) -> Iterator[str]:
-    """Yield a line for every file that provenance.json states otherwise, and for one that it names and that is missing."""
+    """Yield a line for every file whose digest in provenance.json differs, and for every file that it names and that is missing."""
     path = root / "provenance.json"
     try:
         stated = parse_json(path.read_text(encoding="utf-8"))

@@ -75,7 +75,7 @@ def check_signature(root: Path, key: str) -> str:
     except OSError as error:
         raise UserError(f"{path}: {(error.strerror or str(error)).lower()}") from None
     except (Error, ValueError) as error:
-        raise UserError(f"{path}: {first_line(error)}; it is no signature of these results by that key") from None
+        raise UserError(f"{path}: {first_line(error)}; it is not a signature of these results by that key") from None
     if not signature.is_prehashed():
         raise UserError(f"{path}: an old signature, without prehashing; expected one of the kind ED")
     return str(signature.trusted_comment)

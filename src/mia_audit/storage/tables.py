@@ -80,7 +80,7 @@ def open_table(path: Path, kind: str, columns: Sequence[str] = ()) -> pq.Parquet
         raise UserError(f"{path}: a {stored} table where a {kind} table was expected")
     if state == "absent":
         if kind not in CONTRACTS:
-            reason = "it does not carry its digest" if stored else "it does not say what it is"
+            reason = "it does not carry its digest" if stored else "it does not state its kind"
             raise UserError(f"{path}: not written by an audit ({reason}); only an audit makes {kind} tables")
         check_columns(path, file.schema_arrow, kind)
     missing = [name for name in columns if name not in file.schema_arrow.names]

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
 NOT_NUMPY = (ValueError, OSError, EOFError, TypeError, KeyError, OverflowError, SyntaxError, TokenError)
-"""What NumPy raises for files that are no arrays, its header being parsed as Python."""
+"""What NumPy raises for files that are not arrays, because it parses their header as Python."""
 DEFLATED = 1100
 """One deflated byte unpacks to at most about 1,032 bytes."""
 CGROUP = Path("/sys/fs/cgroup")
@@ -74,7 +74,7 @@ def read_foreign(path: Path) -> pl.DataFrame:
 
 
 def without_metadata(table: pa.Table) -> pa.Table:
-    """Return a table without the metadata of its schema and its columns, in which polars panics for bytes that are no text."""
+    """Return a table without the metadata of its schema and its columns, in which polars panics for bytes that are not text."""
     import pyarrow as pa
 
     return table.cast(pa.schema([field.remove_metadata() for field in table.schema]))

@@ -36,7 +36,7 @@ SCHEDULES: dict[str, Callable[[Training, float], float]] = {
     "cosine": lambda training, epochs: (1 + math.cos(math.pi * epochs / training.epochs)) / 2,
     "step": lambda training, epochs: (training.decay or 1) ** (epochs // (training.decay_epochs or 1)),
 }
-"""The factor of the learning rate after so many epochs, and parts of one, of a training section."""
+"""The factor of the learning rate after a number of epochs, which may be fractional, of a training section."""
 
 
 Batches = Inputs | Subset | Tensor

@@ -1,4 +1,4 @@
-"""Loss and confidence of logits, in float64 and by NumPy: for models that are no torch modules."""
+"""Loss and confidence of logits, in float64 and by NumPy: for models that are not torch modules."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ class Released:
 
 
 class KeptEpochs(Checkpoint):
-    """The state after the last epoch of a training that is released: weights, the optimizer's moments and public masks alone.
+    """The state after the last epoch of a training that is released: only weights, the optimizer's moments and public masks.
 
     They are functions of the noisy sums, as covered by ε as the weights are. Every epoch is kept, so that a kill loses one at most.
     """
@@ -68,7 +68,7 @@ class KeptEpochs(Checkpoint):
 
     @property
     def epochs(self) -> int | None:
-        """The number of epochs after which the kept state was; None where there is none, or it is damaged."""
+        """The number of epochs after which the kept state was saved; None where there is none, or it is damaged."""
         state = self.resume()
         return int(state[f"rest.{EPOCHS}"]) if state else None
 

@@ -1,4 +1,4 @@
-"""What came of every training, as digests that outlive the models: a training that is repeated has to give the same.
+"""The outcome of every training, as digests that outlive the models: a training that is repeated has to give the same.
 
 They are kept below benchmarks/, outside of everything whose bytes are the same after every run.
 """
@@ -30,7 +30,7 @@ class Repeats:
 
     @classmethod
     def read(cls, path: Path | None) -> Repeats:
-        """Read the results of a setting from a block's file and the others in its folder; what cannot be read is no result."""
+        """Read the results of a setting from a block's file and the others in its folder; a file that cannot be read is ignored."""
         known: dict[str, list[str]] = {}
         for other in sorted(path.parent.glob("*.json")) if path else []:
             try:
@@ -42,7 +42,7 @@ class Repeats:
         return cls(known)
 
     def add(self, shadow: int, key: str, table: pa.Table, outputs: str) -> None:
-        """Add what came of a model's training: its rows of training.parquet, and the digest of its outputs, if known."""
+        """Add the outcome of a model's training: its rows of training.parquet, and the digest of its outputs, if known."""
         self._note(shadow, key, [identity(table=table.to_pydict(), outputs=outputs)])
 
     def keep(self, shadow: int, key: str) -> None:

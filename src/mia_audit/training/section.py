@@ -65,7 +65,7 @@ class Training(Section):
         return self
 
     def overridden(self, overrides: "TrainingOverrides") -> "Training":
-        """Return the section with the overrides' keys; another schedule or optimizer takes over nothing that belongs to one alone."""
+        """Return the section with the overrides' keys; another schedule or optimizer keeps no key that belongs only to the former one."""
         given = overrides.model_dump(exclude_none=True)
         gone = set(DECAY) if given.get("schedule", "step") != "step" else set()
         gone |= {"momentum"} if given.get("optimizer", "sgd") != "sgd" else set()

@@ -151,5 +151,5 @@ def test_probabilities_of_0_and_1_have_finite_signals_and_more_than_1_is_refused
     assert all(np.isfinite(file.read(signal)[0]).all() for signal in file.signals)
     values[3, 2] = 1.5
     np.save(tmp_path / "p.npy", values)
-    with pytest.raises(UserError, match=r"1\.5 at model 2, record 3 is no probability"):
+    with pytest.raises(UserError, match=r"1\.5 at model 2, record 3 is not a probability"):
         file.read(file.signals[0])

@@ -54,7 +54,7 @@ def test_what_is_no_pickle_is_named(tmp_path, content):
 def test_what_is_no_list_of_whole_numbers_is_named(tmp_path):
     found = dumped(tmp_path / "m.pkl", {"train_indices": "abc", "rates": [0.5]})
     for name in ("train_indices", "rates"):
-        with pytest.raises(UserError, match=f"'{name}' is no list or array of whole numbers"):
+        with pytest.raises(UserError, match=f"'{name}' is not a list or array of whole numbers"):
             found.integers(name)
     with pytest.raises(UserError, match="no 'test_indices'; it has rates, train_indices"):
         found.integers("test_indices")

@@ -168,7 +168,7 @@ def test_a_population_is_read_in_either_orientation_and_checked(tmp_path):
     for loss, name, message in (
         ("loss", "few", "9 × 4; expected"),
         ("loss", "negative", "positive"),
-        ("l1", "z", "no loss"),
+        ("l1", "z", "not a loss"),
     ):
         with pytest.raises(UserError, match=message):
             with_population({"population": {loss: str(tmp_path / f"{name}.npy")}}, 5)

@@ -85,7 +85,7 @@ def test_all_maps_at_the_top_sum_to_the_local_map() -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_another_model_is_refused_in_one_line(name: str) -> None:
     _, inputs, labels = subject((5,))
-    with pytest.raises(UserError, match=f"explainer '{name}' explains locally-linear-maps alone, not Linear"):
+    with pytest.raises(UserError, match=f"explainer '{name}' explains only locally-linear-maps, not Linear"):
         attribute(nn.Linear(5, 4).double(), inputs, labels, range(6), name, OPTIONS, 0)
 
 

@@ -94,14 +94,14 @@ def test_a_model_of_another_kind_is_refused() -> None:
         UserError, match="linear_shap explains linear models, and a RandomForestClassifier has no coef_"
     ):
         linear_shap(box(RandomForestClassifier(2).fit(ROWS, CLASSES), np.arange(3)))
-    with pytest.raises(UserError, match="explain estimators, and this model is none; permutation_shap explains any"):
+    with pytest.raises(UserError, match="explain estimators, and this model is not one; permutation_shap explains any"):
         tree_shap(box())
 
 
 def test_a_class_without_training_records_has_no_output() -> None:
     some = CLASSES != 2
     model = RandomForestClassifier(2, random_state=0).fit(ROWS[some], CLASSES[some])
-    with pytest.raises(UserError, match="no output for class 2, of which it was trained on no record"):
+    with pytest.raises(UserError, match="no output for class 2, because it was trained on no record of that class"):
         box(model, model.classes_, np.full(60, 2)).column("a forest")
 
 

@@ -209,7 +209,7 @@ def test_the_report_has_the_verdicts(small: Any) -> None:
     page = render(results, findings, provenance(results, findings.settings))
     section = page.partition('<section id="policy"')[2].partition("</section>")[0]
     assert "The policy is not met: 1 criterion failed" in section
-    assert "mia-audit gate does when the audit has ended" in section
+    assert "mia-audit gate checks them when the audit has ended" in section
     assert section.count("<tr>") == 1 + len(results.spec.settings)
     assert '<a href="#policy">' in page
     plain = small.results()

@@ -5,7 +5,7 @@ similarly, so d is shrunk towards the shift D(r) that is expected there, by as m
 the spread T(r) of shifts between records. Both functions are learned from all records, for every target without that
 target's values.
 
-Leaving out a value y away from the mean of its side's n changes that side alone: its mean by −y/(n − 1), its sum of
+Leaving out a value y away from the mean of its side's n changes only that side: its mean by −y/(n − 1), its sum of
 squares by −y² n/(n − 1). So what a cell needs has one value where the target is in and one where it is out, and sums of it
 over records are products of a few weights per record with the matrices 1, y and y², and those matrices on the in side.
 """
@@ -164,7 +164,7 @@ def _median(values: np.ndarray) -> float:
 
 
 def _blocks(signal: Ordered, member: Member, start: int = 0, stop: int | None = None) -> Iterator[Records]:
-    """Yield the records from `start` to `stop`, in blocks of like size that stay in the processor's cache."""
+    """Yield the records from `start` to `stop`, in blocks of similar size that stay in the processor's cache."""
     stop = len(member) if stop is None else stop
     parts = -(-(stop - start) // max(BLOCK_RECORDS, BLOCK_CELLS // member.shape[1]))
     edges = np.linspace(start, stop, parts + 1).astype(int).tolist()

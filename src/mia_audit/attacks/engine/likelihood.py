@@ -88,7 +88,7 @@ class PairSide(Side):
     """What the models on one side say of a record without the target and a second model, for every pair: arrays [B, P]."""
 
     def __init__(self, values: Cells, here: Cells, pairs: Pairs) -> None:
-        """Leave both models of every pair out of the side, where `here` is 1 for them; `values` are centred."""
+        """Take both models of every pair out of the side whose models `here` marks with 1; `values` are centred."""
         self.models = values.shape[1]
         self._total = here.sum(axis=1, keepdims=True)
         off = values - np.einsum("ij,ij->i", values, here)[:, None] / np.maximum(self._total, 1)

@@ -24,7 +24,7 @@ LEAST_SPREAD = 1e-6
 
 
 def first_types(values: Cells, member: Member, counted: Member | None = None) -> Int[np.ndarray, " N"]:
-    """Return every record's first type, from the shadow models alone, [N records, S models].
+    """Return every record's first type, from shadow models only, [N records, S models].
 
     Cells where `counted` is false are left out.
     """

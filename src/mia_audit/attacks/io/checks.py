@@ -43,7 +43,7 @@ def check_probability(values: Cells, where: str) -> None:
     """Raise UserError for a value above 1."""
     if values.max() > 1:
         record, model = np.argwhere(values > 1)[0]
-        raise UserError(f"{where}: {values[record, model]:g} at model {model}, record {record} is no probability")
+        raise UserError(f"{where}: {values[record, model]:g} at model {model}, record {record} is not a probability")
 
 
 def check_orientation(member: Member, where: str) -> None:

@@ -52,7 +52,7 @@ def parse_given(text: str) -> Given:
         signal = read_signal(name)
         if name not in ("loss", "confidence", PROBABILITY) and signal.summary is None:
             raise UserError(
-                f"--signal {text}: '{name}' is no loss, confidence, probability or attribution summary (…_{', …_'.join(SUMMARIES)}); "
+                f"--signal {text}: '{name}' is not a loss, confidence, probability or attribution summary (…_{', …_'.join(SUMMARIES)}); "
                 f"give its scale and where members lie: {name}:positive:low, {name}:real:high …"
             )
         return Given(signal, file)
@@ -319,7 +319,7 @@ def _read_parquet(path: Path, key: str, check: Check) -> Read:
 
 
 TEXT = "utf-8-sig"
-"""How text is read: some spreadsheets begin it with a mark, which is no part of the first cell."""
+"""How text is read: some spreadsheets begin it with a mark, which is not part of the first cell."""
 
 READERS = {".npy": _read_npy, ".npz": _read_npz, ".csv": _read_csv, ".parquet": _read_parquet}
 """Readers by the file's ending; the key is what stands behind the file's name, for .npz."""

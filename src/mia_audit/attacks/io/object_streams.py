@@ -15,7 +15,7 @@ import numpy as np
 from mia_audit.errors import UserError
 
 MOST_BYTES = 1 << 30
-"""Larger files are no metadata."""
+"""Larger files are not metadata."""
 
 
 @dataclass
@@ -49,7 +49,7 @@ class StoredObject:
         ):  # shapes, types and numbers that do not go together
             values = None
         if values is None or values.dtype.kind not in "iu":
-            raise UserError(f"{self.path}: '{name}' is no list or array of whole numbers")
+            raise UserError(f"{self.path}: '{name}' is not a list or array of whole numbers")
         return values.ravel().astype(np.int64)
 
 

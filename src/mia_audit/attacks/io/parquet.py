@@ -94,7 +94,7 @@ def readings_metadata(asked: Sequence[str], signals: Sequence[Signal], derived: 
     nothing = unread(asked, signals)
     if nothing:
         names = ", ".join(signal.name for signal in signals)
-        print(f"mia-audit: warning: {', '.join(nothing)}: none of the signals to read ({names})", file=sys.stderr)
+        print(f"mia-audit: warning: {', '.join(nothing)}: no signal to read (available: {names})", file=sys.stderr)
     return ({UNREAD: nothing} if nothing else {}) | ({DERIVED: dict(derived)} if derived else {})
 
 
@@ -236,7 +236,7 @@ def check_finite(values: Float[np.ndarray, "N K"], where: str) -> None:
 
 
 def check_values(values: Float[np.ndarray, "N K"], signal: Signal, where: str, remedy: str = "") -> None:
-    """Raise UserError for values that are no finite numbers or on the wrong side of zero, or whose squares are out of range.
+    """Raise UserError for values that are not finite numbers or on the wrong side of zero, or whose squares are out of range.
 
     `remedy` ends the line that names a negative value.
     """

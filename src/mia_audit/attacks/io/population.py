@@ -35,7 +35,7 @@ def population_files(options: Mapping[str, Any] | None) -> dict[str, str]:
 def _read(name: str, file: str, models: int) -> np.ndarray:
     signal = read_signal(name)
     if not signal.is_loss:
-        raise UserError(f"population: '{name}' is no loss; rmia compares losses: loss, or loss_t2 for temperature 2")
+        raise UserError(f"population: '{name}' is not a loss; rmia compares losses: loss, or loss_t2 for temperature 2")
     matrix, _ = read_matrix(file)
     if matrix.ndim == 2 and matrix.shape[1] != models == matrix.shape[0]:
         matrix = matrix.T

@@ -133,9 +133,9 @@ def _dominated(log_ratio: Cells, member: Member, pairs: Pairs | None) -> Cells:
 
 
 def log_likelihood(reading: Reading) -> Cells:
-    """Return the log probability of the label, −loss, at the loss's temperature; a signal that is no loss is a UserError."""
+    """Return the log probability of the label, −loss, at the loss's temperature; UserError for a signal that is not a loss."""
     if not reading.signal.is_loss:
-        raise UserError(f"signal '{reading.signal.name}': rmia and base compare likelihoods, and read losses alone")
+        raise UserError(f"signal '{reading.signal.name}': rmia and base compare likelihoods, and read only losses")
     return -reading.values
 
 

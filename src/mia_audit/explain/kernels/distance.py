@@ -31,6 +31,6 @@ def lime(distance: Distance) -> Distance:
 def stable(distance: Distance) -> Distance:
     """Return 1 everywhere, so that neighbouring queries are explained alike (Patel et al. 2020, equation 5).
 
-    The cap alone decides, from the radius on.
+    From the radius on, only the cap decides.
     """
     return np.ones_like(distance)

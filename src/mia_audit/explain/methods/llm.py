@@ -71,7 +71,7 @@ def _maps(batch: Batch, name: str) -> LocallyLinearMaps:
     from mia_audit.models.architectures.locally_linear_maps import LocallyLinearMaps
 
     if not isinstance(batch.model, LocallyLinearMaps):
-        raise UserError(f"explainer '{name}' explains {MODELS[0]} alone, not {type(batch.model).__name__}")
+        raise UserError(f"explainer '{name}' explains only {MODELS[0]}, not {type(batch.model).__name__}")
     return batch.model
 
 

@@ -43,7 +43,7 @@ class Box:
         known = self.known[np.minimum(places, len(self.known) - 1)] == self.classes
         if not known.all():
             raise UserError(
-                f"{model} has no output for class {self.classes[~known][0]}, of which it was trained on no record;"
+                f"{model} has no output for class {self.classes[~known][0]}, because it was trained on no record of that class;"
                 " explained_class: predicted explains what it answers"
             )
         return np.asarray(places)

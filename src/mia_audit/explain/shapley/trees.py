@@ -43,7 +43,7 @@ def last_step(box: Box, background: bool = True) -> tuple[Any, Rows, Rows]:
     estimator = box.estimator
     if estimator is None:
         raise UserError(
-            "explainers.methods: tree_shap and linear_shap explain estimators, and this model is none; permutation_shap explains any"
+            "explainers.methods: tree_shap and linear_shap explain estimators, and this model is not one; permutation_shap explains any"
         )
     rows, members = box.rows, box.members() if background else box.rows[:0]
     if hasattr(estimator, "steps"):

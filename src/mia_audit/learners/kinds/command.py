@@ -53,7 +53,7 @@ class CommandModel:
     def attributions(
         self, records: Records, request: ExplanationRequest
     ) -> dict[Attribution, Float[np.ndarray, "n ..."]]:
-        """Return the attributions of explainers that need the outputs alone; every batch of evaluations is a command."""
+        """Return the attributions of explainers that need only the outputs; every batch of evaluations is a command."""
         return boxed_attributions(self._asked, records, request, request.explainers)
 
     def _asked(self, records: Records) -> Float[np.ndarray, "n C"]:

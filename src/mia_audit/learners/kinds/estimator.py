@@ -59,7 +59,7 @@ class EstimatorModel:
     def attributions(
         self, records: Records, request: ExplanationRequest
     ) -> dict[Attribution, Float[np.ndarray, "n ..."]]:
-        """Return the attributions of explainers that need the estimator, or its outputs alone."""
+        """Return the attributions of explainers that need the estimator, or only its outputs."""
         from threadpoolctl import threadpool_limits
 
         with threadpool_limits(self._compute.threads):
@@ -138,9 +138,7 @@ class EstimatorLearner:
         return metadata | {"versions": versions(learner._packages)}
 
     def unfitted(self, threads: int | None, *key: int | str) -> Any:
-        """Return an estimator with the config's parameters, seeds by key wherever it takes one (none without a key), and so many
-        threads.
-        """
+        """Return an estimator with the config's parameters, keyed seeds wherever it takes one (none without a key), and `threads` threads."""
         given = self.architecture["arguments"]
         try:
             accepted = inspect.signature(self._make).parameters

@@ -56,7 +56,7 @@ class ScriptModel:
     def attributions(
         self, records: Records, request: ExplanationRequest
     ) -> dict[Attribution, Float[np.ndarray, "n ..."]]:
-        """Return the attributions of explainers that need the outputs alone, or an estimator."""
+        """Return the attributions of explainers that need only the outputs, or an estimator."""
         if own := [name for name in request.explainers if name.startswith(OWN)]:
             raise UserError(f"{self._script.where}: {own[0]} needs explain(model, records, classes); define it")
         estimator = self.model if is_estimator(self.model) else None
@@ -141,9 +141,9 @@ class ScriptLearner:
     def train(self, task: TrainingTask) -> TrainedModel:
         """Let the script train a model."""
         with TemporaryDirectory() as elsewhere:
-            told = script_task(task, self.architecture, self._compute, own_checkpoints(task, Path(elsewhere)))
-            seed_everything(told.seed)
-            trained = self.script.call(self.script.training, told)
+            received = script_task(task, self.architecture, self._compute, own_checkpoints(task, Path(elsewhere)))
+            seed_everything(received.seed)
+            trained = self.script.call(self.script.training, received)
         if trained is None:
             raise UserError(
                 f"{self.script.where}: {self.script.training} returned nothing; expected the model that it trained"

@@ -1,4 +1,4 @@
-"""The RAND Health Insurance Experiment (Newhouse 1993): a row a person and year, from the file that statsmodels brings along."""
+"""The RAND Health Insurance Experiment (Newhouse 1993): a row per person and year, from the file that comes with statsmodels."""
 
 from __future__ import annotations
 

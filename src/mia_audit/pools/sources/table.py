@@ -95,7 +95,7 @@ def table(dataset: Dataset, where: str) -> Source:
 
 
 def read_frame(dataset: Dataset, where: str) -> tuple[Path, pl.DataFrame]:
-    """Return a section's file and all of its columns; UserError where it is no table."""
+    """Return a section's file and all of its columns; UserError where it is not a table."""
     import polars as pl
     import pyarrow as pa
 

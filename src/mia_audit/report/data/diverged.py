@@ -58,7 +58,7 @@ def gap_sentence(gap: Gap) -> str:
     """Say which models of a setting are missing and why, and whether it could be attacked."""
     setting = gap.setting
     where = f"{setting.place}, {setting.mechanism_name} at ε = {setting.epsilon}"
-    verdict = "" if gap.attacked else " Too few models are left: this setting is missing from all that follows."
+    verdict = "" if gap.attacked else " Too few models are left: this setting is missing from the results below."
     return f"Left out of {where}: {missing_models(gap)}.{verdict}"
 
 

@@ -201,7 +201,7 @@ class Finding:
     null: NullControl | None
     bound: LowerBound | None = None
     aggregate: str = NONE
-    """How scores of persons came of their records', where membership was drawn by person: what everything here is about."""
+    """How scores of persons were aggregated from their records', where membership was drawn by person; it holds for all findings here."""
     worth: tuple[Worth, ...] = ()
     """What a guarantee per record means for persons with several, where the persons of records are known."""
     mask_coverage: float | None = None

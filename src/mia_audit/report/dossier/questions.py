@@ -106,7 +106,7 @@ def _delta(contents: Contents) -> Answer:
         return Answer((f"The released model: δ = {power(float(contents.promise['delta']))}.",), (RELEASE_CARD,), asked)
     known = [one for one in contents.chosen if one.setting.private and one.setting.delta]
     if not known:
-        return Answer(("There is none without a guarantee.",), (PROVENANCE,))
+        return Answer(("None: there is no guarantee.",), (PROVENANCE,))
     sentences = [_delta_of(one) for one in known]
     return Answer(tuple(sentences), (PROVENANCE,), asked)
 
@@ -186,9 +186,7 @@ def _not_protected(contents: Contents) -> Answer:
 def _composition(contents: Contents) -> Answer:
     asked = "Is every use of the records in the ledger?"
     if not contents.ledger:
-        return Answer(
-            (), (), "What else was, or will be, computed from these records, and what is the ε of all together?"
-        )
+        return Answer((), (), "What else was, or will be, computed from these records, and what is the total ε?")
     names = joined(sorted({str(entry["what"]) for entry in contents.ledger["entries"]})) or "nothing"
     sentence = (
         f"The ledger {contents.ledger['id']} of the data set has {count(len(contents.ledger['entries']), 'entry', 'entries')}"

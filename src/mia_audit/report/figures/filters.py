@@ -40,7 +40,7 @@ EVEN = 1.2
 class Column:
     """One setting: its heading, the records' top maps, every class's leading filter, and how unevenly maps are mixed.
 
-    `top_share` is the mean over a sample of records of the largest share for the predicted class, of so many `maps`.
+    `top_share` is the mean over a sample of records of the largest share for the predicted class, of `maps` maps.
     """
 
     heading: str

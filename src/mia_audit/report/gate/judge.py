@@ -25,7 +25,7 @@ def judge(results: Results, policy: Policy, findings: Findings | None = None) ->
     known = [*(setting.path for setting in results.spec.settings), *lost]
     for name in policy.settings:
         if name not in known:
-            raise UserError(f"policy: settings: '{name}' is no setting of this audit: {suggest(name, known)}")
+            raise UserError(f"policy: settings: '{name}' is not a setting of this audit: {suggest(name, known)}")
     chosen = policy.settings or tuple(known)
     if findings is None or findings.confidence != policy.confidence:
         results = Results(results.root, replace(results.spec, confidence=policy.confidence))

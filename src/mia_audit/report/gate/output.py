@@ -14,7 +14,7 @@ from mia_audit.sanitise import visible
 CONCLUSIONS = {
     Verdict.PASS: "The policy is met: {passed}.",
     Verdict.FAIL: "The policy is not met: {failed} ({passed}, {open}).",
-    Verdict.CANNOT_TELL: "Whether the policy is met cannot be told: {open} ({passed}).",
+    Verdict.CANNOT_TELL: "The audit cannot tell whether the policy is met: {open} ({passed}).",
 }
 SCOPE = "A verdict is about these attacks, limits and models; a stronger attack may find more."
 
@@ -25,7 +25,7 @@ def conclusion(judged: Sequence[Judged]) -> str:
     words = {
         "passed": f"{count(numbers[Verdict.PASS], 'criterion', 'criteria')} passed",
         "failed": f"{count(numbers[Verdict.FAIL], 'criterion', 'criteria')} failed",
-        "open": f"{count(numbers[Verdict.CANNOT_TELL], 'criterion', 'criteria')} could not be told",
+        "open": f"{count(numbers[Verdict.CANNOT_TELL], 'criterion', 'criteria')} undecided",
     }
     return CONCLUSIONS[overall(judged)].format(**words)
 

@@ -58,7 +58,7 @@ def most_exposed_persons(results: Results, finding: Finding, fpr: float | None) 
 def _records_of(
     person: object, scored: Scored, gaps: np.ndarray, origin: Callable[[int], str], names: Callable[[int], str]
 ) -> str:
-    """Return a person's records in words, those that give most away first."""
+    """Return a person's records in words, the most revealing first."""
     assert scored.person is not None
     places = np.flatnonzero(scored.person == person)
     places = places[np.argsort(np.where(np.isnan(gaps[places]), np.inf, -gaps[places]), kind="stable")]

@@ -33,7 +33,7 @@ def saved(one: Studied, rows: Rows) -> str:
     share, instead = one.saved(rows), one.instead(rows)
     if share is None or instead is None:
         return ""
-    return f": {change(share)} than queries from scratch that miss as much would ({epsilon(instead)})"
+    return f": {change(share)} than queries from scratch with the same loss would ({epsilon(instead)})"
 
 
 def change(saved: Estimate) -> str:

@@ -175,7 +175,7 @@ def _private_studies(
     return private_section(results, findings, specifications)
 
 
-DIGESTS = "Digests cannot be judged by a page that is one of the files: mia-audit gate does when the audit has ended."
+DIGESTS = "This page is one of the files and cannot check digests itself: mia-audit gate checks them when the audit has ended."
 
 
 def _judged(results: Results, findings: Findings) -> list[Judged]:

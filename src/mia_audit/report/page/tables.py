@@ -103,7 +103,7 @@ def null_layout(findings: Findings, level: str) -> Layout | None:
         *text("Contains 0.5"),
     ]
     caption = (
-        f"The strongest attacks on the true membership and on a shuffled one: AUC, {level} interval. Both count what models share "
-        "because each is judged with the others; the null control's, all of whose spread is noise, is the wider one."
+        f"The strongest attacks on the true membership and on a shuffled one: AUC, {level} interval. Both include what the models share, "
+        "because each is attacked with the help of the others; the null control's is wider because all of its spread is noise."
     )
     return Layout(columns, rows, caption) if rows else None

@@ -227,7 +227,7 @@ def _recognised(leak: Leak, fpr: float | None, names: Members) -> Iterator[str]:
 def _against_outputs(leak: Leak, outputs: Leak, channel: str) -> str:
     who = SUBJECTS[channel]
     if leak.key == outputs.key:
-        return "It reads the outputs alone: no attack found more in both than in them."
+        return "It reads only the outputs: no attack found more in both than in them."
     gap = difference(leak, outputs)
     if gap.low > 0:
         return f"Over the same models, {who} leak {_points_with_interval(gap)} of AUC more than the outputs."

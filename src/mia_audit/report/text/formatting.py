@@ -10,7 +10,7 @@ from mia_audit.report.data.spec import Setting
 
 
 def at_most(epsilon: float, digits: int = 3) -> str:
-    """Format an upper bound with so many significant digits, rounded up so that it stays a bound."""
+    """Format an upper bound with `digits` significant digits, rounded up so that it stays a bound."""
     if not 0 < epsilon < math.inf:
         return significant(epsilon)
     return significant(float(Context(digits, ROUND_CEILING).create_decimal(repr(epsilon))), digits)
@@ -23,7 +23,7 @@ def at_least(epsilon: float) -> str:
 
 
 def significant(value: float, digits: int = 3) -> str:
-    """Format a number with so many significant digits, without an exponent between 1e-6 and 1e6; inf is ∞ and NaN –."""
+    """Format a number with `digits` significant digits, without an exponent between 1e-6 and 1e6; inf is ∞ and NaN –."""
     if math.isnan(value):
         return "–"
     if math.isinf(value):
@@ -38,7 +38,7 @@ def significant(value: float, digits: int = 3) -> str:
 
 
 def fixed(value: float, decimals: int = 3) -> str:
-    """Format a number with so many decimals; NaN is –."""
+    """Format a number with `decimals` decimals; NaN is –."""
     return "–" if math.isnan(value) else f"{value + 0.0:.{decimals}f}".replace("-", "−")
 
 
@@ -69,7 +69,7 @@ def interval(value: Estimate, scale: float = 1.0, decimals: int = 3) -> str:
 
 
 def significant_interval(value: Estimate, scale: float = 1.0, digits: int = 3) -> str:
-    """Format an interval as low to high with so many significant digits; empty where there is none, or no spread at all."""
+    """Format an interval as low to high with `digits` significant digits; empty where there is none, or no spread at all."""
     if math.isnan(value.low) or value.high - value.low <= 1e-9 * abs(value.mean):
         return ""
     return f"{significant(value.low * scale, digits)} to {significant(value.high * scale, digits)}"
@@ -155,7 +155,7 @@ def protected(setting: Setting) -> str:
 
 
 def broken(name: str, letters: int) -> list[str]:
-    """Break a name into lines of at most so many letters, at hyphens in long words alone, and not within ε = 8."""
+    """Break a name into lines of at most `letters` letters, at hyphens only in long words, and not within ε = 8."""
     lines = textwrap.wrap(unbroken(name), letters, break_long_words=False, break_on_hyphens=False)
     return [part for line in lines for part in textwrap.wrap(line, max(letters, 1), break_long_words=False)]
 

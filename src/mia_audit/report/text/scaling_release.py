@@ -23,7 +23,7 @@ def release_sentence(pool: str, release: Mapping[str, Any]) -> str:
         f" δ = {power(release['delta'])} for every {unit} of the pool, when one of {count(release[f'{unit}s'], unit)}{whole} is added or"
         " removed, their number being public: Gaussian mechanism without sampling, accounted for exactly, noise multiplier"
         f" {significant(release['noise_multiplier'])}, sensitivity {significant(release['sensitivity'])}"
-        f" ({count(len(release['bounds']), 'column')} within stated bounds). This ε comes on top of every other one, and is"
+        f" ({count(len(release['bounds']), 'column')} within stated bounds). This ε adds to every other one, and is"
         " that of a release whose noise nobody can recompute: here whoever knows the seed can. All models share the constants, whatever they"
         " were trained on, so that no attack here tests this release."
     )

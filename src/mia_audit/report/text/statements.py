@@ -322,14 +322,14 @@ def exposed_sentences(finding: Finding, leak: Leak, records: int, maps: bool, ba
     if finding.setting.finished:
         return (
             f"The {count(records, 'training record')} of {finding.setting.architecture_name} whose membership score ({described}) is the"
-            " highest: those that the finished model gives away first."
+            " highest: those that the finished model exposes most."
         )
     when = "in the explanation set" if finding.setting.explained else "trained on"
     score = f"whose membership score ({described}) rises most when they are {when}"
     unit = "person" if finding.by_person else "record"
     text = f"The {count(records, unit)} {score}, {protected(finding.setting)}: those with the most to lose."
     if finding.by_person:
-        return f"{text} Their records follow, those that give most away first."
+        return f"{text} Their records follow, the most revealing first."
     explained = finding.strongest.get("explanations")
     if explained is None or not (maps or bars):
         return text
