@@ -33,7 +33,7 @@ def test_both_forms_are_read(tmp_path, kind, form):
         ("member,score\n1,0.3\n", "no scores of non-members"),
         ("member,score\n2,0.3\n0,1\n", "memberships other than 0 and 1"),
         ("member,score\n1,high\n0,low\n", "column 'score' holds string, not numbers"),
-        ("in,out\n1,NaN\n2,3\n", "no finite number"),
+        ("in,out\n1,NaN\n2,3\n", "not a finite number"),
         ("", "damaged or empty"),
     ],
 )

@@ -66,7 +66,7 @@ def test_extend_says_what_would_be_trained_and_changes_nothing(
         assert main(["extend", str(config), "--models", models, "--checkout", str(finished.folder)]) == 0
         lines[models] = capsys.readouterr().out
     assert "0 models are trained; 10 stay as they are" in lines["5"]
-    assert "6 models are trained; 10 stay as they are" in lines["8"] and "again: models" not in lines["8"]
+    assert "6 models are trained; 10 stay as they are" in lines["8"] and "again: existing" not in lines["8"]
     assert "set membership.models: 8 in the config" in lines["8"]
     audit = check_audit(tiny | {"training": tiny["training"] | {"epochs": 3}}, "tiny.yaml")
     assert [(one.kept, one.trained, one.again) for one in growth(audit, finished.results)] == [((), FIVE, FIVE)] * 2
