@@ -134,7 +134,7 @@ def test_a_hostile_matrix_is_one_line_and_nothing_is_written(folder, capsys, nam
         ("empty.npz", b"", "damaged, empty"),
         ("header.csv", b"a,b,c\n", "no record below the header"),
         ("zeros.csv", bytes(4096), "no record below the header"),
-        ("zeros.npy", bytes(4096), "does not begin as NumPy's files do"),
+        ("zeros.npy", bytes(4096), "does not begin like a NumPy file"),
         ("text.csv", b"1,2\n3,four\n", "not a matrix of numbers"),
         ("ragged.csv", b"0.5,2\n3\n", "not a matrix of numbers"),
         ("wide.csv", b",".join([b"0"] * 10**6) + b"\n", "more than 10000 columns"),

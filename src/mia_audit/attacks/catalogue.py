@@ -24,15 +24,15 @@ if TYPE_CHECKING:
 class Attack:
     """A method that turns signals into membership scores.
 
-    `reads` chooses among the signals that a setting has those that it reads, a tuple for each time it runs.
+    `reads` chooses the signals to read from those of a setting: one tuple for each run of the attack.
     `score(readings, member, likelihood)` turns the readings of one tuple, the membership [N records, K targets] and the
     name of a likelihood into scores [N, K], higher meaning member and NaN meaning no score; the keys that the models of
-    `options` declare are its further arguments, by name. `likelihoods` are those it knows, its default first; attacks
+    `options` declare are further arguments, by name. `likelihoods` are those it supports, its default first; attacks
     without any are given `none`. An attack that `learns` depends on the membership of the other models, and so has a
-    null control. `several`: it can read more than one signal at once. One that is not `repeatable` takes too long to be
-    run again without each of some models: unless it is `pairwise`, its intervals assume that all that targets share is noise. With
+    null control. `several`: it can read more than one signal at once. An attack that is not `repeatable` takes too long to be
+    repeated with single models left out: unless it is `pairwise`, its intervals assume that targets share nothing but noise. With
     the likelihoods of `pairwise` its score function takes `pairs` of models (`design.Pairs`) too, and returns scores [N, P] of
-    each pair's target without the second model, from one pass over the records; others are scored anew without each model.
+    each pair's target without the second model, from one pass over the records; other attacks are repeated without each model.
     """
 
     reads: Reads
@@ -56,18 +56,18 @@ METHOD = re.compile(r"(?P<attack>[^:]+\.py:\w+|[^:]+)(?::(?P<signals>.*))?")
 
 
 def split(method: str) -> tuple[str, str | None]:
-    """Split `attack:signals` into the attack's name and the signals that it is to read, if the method names any."""
+    """Split `attack:signals` into the attack's name and the signals to read, if the method names any."""
     match = METHOD.fullmatch(method)
     return (match["attack"], match["signals"]) if match else (method, None)
 
 
 def asked(methods: Iterable[str], name: str) -> bool:
-    """Return whether some of the methods is the attack of that name."""
+    """Return whether one of the methods is the attack of that name."""
     return any(split(method)[0] == name for method in methods)
 
 
 def each(signals: Sequence[Signal]) -> list[tuple[Signal, ...]]:
-    """Read every signal by itself."""
+    """Read every signal separately, one per run."""
     return [(signal,) for signal in signals]
 
 

@@ -1,9 +1,9 @@
-"""Membership designs in which the other models' members give the target's away, and the models to leave out against it.
+"""Membership designs in which the other models' members reveal the target's, and the models to leave out to prevent that.
 
 Where every record is in the same number of models (Carlini's `num_experiments`, LeakPro's assignments), the number of its
-members among the others says whether the target is one; where models come in complementary pairs (Privacy Meter), the
-partner says it. Leaving out one further model, a member where the target is none and a non-member where it is one, makes
-what is left of the others independent of the target's membership: the remaining counts are the same under both hypotheses.
+other models that contain it reveals whether the target does; where models come in complementary pairs (Privacy Meter), the
+partner reveals it. Leaving out one further model, which contains the record if and only if the target does not, makes
+the remaining models independent of the target's membership: their counts are the same under both hypotheses.
 For pairs that model is the partner; else it is drawn uniformly, record by record.
 """
 
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
     Leaving: TypeAlias = "Partners | Pairs | None"
 
 CHANCE = 1e-9
-"""A design is recognised where independent models would look like it with a smaller probability."""
+"""A design is recognised if independent models would look like it with less than this probability."""
 
 GLANCE = 64
 """Records that are checked first: nearly every independent membership differs from all other designs within this many."""
 
 NONE = -1
-"""Stands for no further model to leave out."""
+"""Marks that no further model is left out."""
 
 
 @dataclass(frozen=True)
@@ -47,21 +47,21 @@ class Design:
 
     kind: str
     partner: tuple[int, ...] = ()
-    """Of `pairs`: every model's complement; NONE where that is missing."""
+    """For `pairs`: every model's complement; NONE where that is missing."""
 
     @property
     def independent(self) -> bool:
-        """Whether the other models' memberships say nothing of the target's."""
+        """Whether the other models' memberships carry no information on the target's."""
         return self.kind == "independent"
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """The fact `design_correction` of tables of scores and metrics; empty where nothing was corrected."""
+        """The metadata `design_correction` of tables of scores and metrics; empty where nothing was corrected."""
         return {} if self.independent else {CORRECTION: self.kind}
 
 
 CORRECTION = "design_correction"
-"""The key of the fact in the metadata of scores.parquet and metrics.parquet."""
+"""The key of the correction in the metadata of scores.parquet and metrics.parquet."""
 
 SENTENCES = {
     "balanced": (
@@ -78,9 +78,9 @@ SENTENCES = {
 
 @dataclass(frozen=True)
 class Pairs:
-    """Columns of scores: the target of each, and the model that it is scored without besides itself, [P] each.
+    """Columns of scores: each one's target, and the second model that is left out of its score, [P] each.
 
-    They are for independent memberships, where no further model has to be left out.
+    They are used with independent memberships, which require no further model to be left out.
     """
 
     target: Int[np.ndarray, " P"]
@@ -109,9 +109,9 @@ def recognise(member: Member) -> Design:
 
 
 def left_out(member: Member) -> Partners | None:
-    """Return which further model every record's score of every target is to leave out (NONE: no model), or None for none at all.
+    """Return which further model to leave out of every record's score of every target (NONE: no model); None if no score needs it.
 
-    The choice has its own fixed key, so that the same membership always loses the same models.
+    The choice has its own fixed key, so that the same models are always left out for the same membership.
     """
     design = recognise(member)
     if design.independent:
@@ -131,7 +131,7 @@ def left_out(member: Member) -> Partners | None:
 
 
 def opposite_values(values: np.ndarray, partners: Partners) -> tuple[np.ndarray, np.ndarray]:
-    """Return the values of the further models that are left out, [B, K], and 1 where there is such a model; 0 elsewhere."""
+    """Return the values of the further models that are left out, [B, K], and 1 where a model is left out; 0 elsewhere."""
     exists = (partners != NONE).astype(np.float64)
     return np.take_along_axis(values, np.maximum(partners, 0), axis=1) * exists, exists
 
@@ -143,7 +143,7 @@ def _adjacent(member: Member) -> bool:
 
 
 def _balanced(member: Member) -> bool:
-    """Whether that is so, and would hardly be by chance where memberships were independent."""
+    """Whether that is so, and unlikely to happen by chance with independent memberships."""
     from scipy.stats import binom
 
     count = member.sum(axis=1)

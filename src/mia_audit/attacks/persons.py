@@ -1,8 +1,8 @@
-"""From scores of records to scores of the persons that they belong to: what is done after scoring, whatever the attack.
+"""Aggregation of records' scores to scores of persons, applied after scoring to any attack.
 
-All of a person's records are members of a model or none, so what an attack knows of a person is what it knows of all of
-their records. Given the membership, records are taken to be independent: the log likelihood ratio of a person is then the
-sum of their records' (METHODS section 12). Their maximum and mean stand beside it.
+All of a person's records are members of a model, or none is, so an attack on a person combines all of their records. Given
+the membership, records are assumed to be independent: the log likelihood ratio of a person is the sum over their records
+(METHODS section 12). The maximum and the mean are reported too.
 """
 
 from __future__ import annotations
@@ -45,16 +45,16 @@ AGGREGATES: dict[str, Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
     "mean": _mean,
     "max": _largest,
 }
-"""How the scores of a person's records become one: of sorted scores, where every person's begin, and how many are known."""
+"""A function from sorted scores, the start of every person's scores and their number to one score per person."""
 
 HEADLINE = next(iter(AGGREGATES))
-"""The aggregate that is reported first: of log likelihood ratios, the ratio of all that is known of a person."""
+"""The aggregate that is reported first: for log likelihood ratios, the ratio of all of a person's records together."""
 
 
 def of_persons(scores: Float[np.ndarray, "N T"], persons: Persons, aggregate: str) -> Float[np.ndarray, "P T"]:
-    """Aggregate the scores of each person's records, column by column, NaN where none of them has one.
+    """Aggregate the scores of each person's records, column by column; NaN for a person none of whose records has a score.
 
-    A person's scores are added from the smallest up: the order of the rows changes no bit.
+    A person's scores are added in ascending order, so that the order of the rows changes no bit.
     """
     starts = np.cumsum(persons.records) - persons.records
     aggregated = np.empty((len(persons), scores.shape[1]), dtype=scores.dtype)
@@ -67,15 +67,15 @@ def of_persons(scores: Float[np.ndarray, "N T"], persons: Persons, aggregate: st
 
 
 def in_unit(values: np.ndarray, persons: Persons | None, aggregate: str) -> np.ndarray:
-    """Return scores as they are for records (`none`), and aggregated for persons."""
+    """Return records' scores unchanged for `none`, and aggregated for persons otherwise."""
     return values if persons is None or aggregate == NONE else of_persons(values, persons, aggregate)
 
 
 def aggregates_of(persons: Persons | None) -> tuple[str, ...]:
-    """List the aggregates that scores have: records' own, and those of persons where they are known."""
+    """List the aggregates of scores: `none` for records, and those of persons where persons are known."""
     return (NONE,) if persons is None else (NONE, *AGGREGATES)
 
 
 def unit_of(aggregate: str) -> str:
-    """Return whose score an aggregate is."""
+    """Return the unit (record or person) that an aggregate's scores are for."""
     return RECORD if aggregate == NONE else PERSON

@@ -37,7 +37,7 @@ class Run:
 
 
 def plan(methods: Sequence[str], signals: Sequence[Signal], likelihoods: Sequence[str]) -> list[Run]:
-    """List the runs of the attacks on the signals there are, grouped by signals so that each is read once.
+    """List the runs of the attacks on the available signals, grouped by signals so that each is read once.
 
     A method may name its signals, as in `joint-lrt:confidence+ixg_l1`. Attacks with likelihoods run once for each one
     that they support for that number of signals (with their default where they support none); the first is the
@@ -60,7 +60,7 @@ def unread(methods: Sequence[str], signals: Sequence[Signal]) -> list[str]:
 
 
 def _resolve(method: str, signals: Sequence[Signal]) -> tuple[str, list[tuple[Signal, ...]]]:
-    """Split `attack:signal+signal` into the attack and the signals it is to read; without signals the attack decides."""
+    """Split `attack:signal+signal` into the attack and the signals to read; if no signals are named, the attack decides."""
     name, wanted = split(method)
     if wanted is None:
         return name, attacks[name].reads(signals)
@@ -77,7 +77,7 @@ def _resolve(method: str, signals: Sequence[Signal]) -> tuple[str, list[tuple[Si
 
 
 class Scores(NamedTuple):
-    """The scores of one run, with what they were computed from; matrices are [N records, K targets]."""
+    """The scores of one run, with the data from which they were computed; matrices are [N records, K targets]."""
 
     run: Run
     readings: list[Reading]
@@ -94,8 +94,8 @@ def scores_of(
 ) -> Iterator[Scores]:
     """Yield the scores of every run, with the readings and the membership that they come from.
 
-    `options` are the values of the keys that attacks declare; those that are left out have their defaults. A run that
-    cannot score a single member, or non-member, of some target is a UserError.
+    `options` are the values of the keys that attacks declare, with defaults for those left out. UserError for a run
+    that cannot score a single member, or a single non-member, of some target.
     `read` gives the values of a signal, [N, K] for every query; the last ones read are kept until other signals are asked for.
     """
     held: dict[Signal, Reading] = {}
@@ -134,10 +134,10 @@ def _check_scored(run: Run, scores: Cells, member: Member) -> None:
 
 
 def permuted_membership(member: Member, seed: int, dataset: str, persons: Persons | None = None) -> Member:
-    """Return a membership of the same design that no signal knows, for the null control.
+    """Return a membership of the same design that is independent of all signals, for the null control.
 
-    The records of every model are permuted on its own; all models' alike where their memberships depend on each other.
-    Where `persons` are known they are what is permuted, and their records follow.
+    The records of every model are permuted independently, or in the same way for all models where their memberships
+    depend on each other. With `persons`, persons are permuted, and their records follow.
     """
     if persons is not None:
         of_persons = persons.gathered(member, "membership")

@@ -8,14 +8,16 @@ from mia_audit.attacks.catalogue import attacks, split
 from mia_audit.sections import OpenSection, Options, known
 
 SETS = {"as-published": ("threshold", "authors-lrt", "paper-lrt", "loss-lira-raw", "joint-lrt")}
-"""Attacks that belong together, by the name of their set."""
+"""Named sets of attacks."""
 
 
 class Attacks(OpenSection):
-    """Which membership scores; the other keys are those that the attacks declare."""
+    """Which membership scores are computed; the other keys are those that the attacks declare."""
 
     set: Literal["as-published"] | None = None
-    """A set of attacks that run too: `as-published`, those of Huang et al. 2024 as their code and their text have them, with
+    """A further set of attacks to run: `as-published` runs those of Huang et al. 2024 as in their code and in their
+    text, and adds the table as_published, which also has our attacks and both the authors' read-out of the ROC curve
+    and the exact one.
     the authors' read-out of the ROC curve beside the exact one and our attacks in the table as_published."""
 
     methods: tuple[str, ...] = ("threshold", "loss-lira", "var-lrt", "l1-lrt", "l2-lrt", "linf-lrt")

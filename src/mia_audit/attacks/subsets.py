@@ -29,9 +29,9 @@ def counts(models: int) -> list[int]:
 
 
 def groups(models: int, others: int, *key: int | str) -> Iterator[tuple[Int[np.ndarray, " n"], int]]:
-    """Yield groups of `others` + 1 models drawn at random, and how many of the first are its targets: every model is one once.
+    """Yield random groups of `others` + 1 models, with the number of leading models that are targets; every model is a target once.
 
-    The last group is filled up with models that are targets elsewhere.
+    The last group is filled up with models that are targets in other groups.
     """
     order = generator(*key, "groups of models", models, others).permutation(models)
     for start in range(0, models, others + 1):

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def authors_ratio(signal: Cells, member: Member, pairs: Pairs | None = None) -> Cells:
-    """Score by a Gaussian log ratio around a record's in and out means, with one variance: that of all those means together.
+    """Score by a Gaussian log ratio around a record's in and out means, with one variance: that of all these means.
 
     `signal` and `member` are [N records, K models]; so are the scores, or with `pairs` [N, P], a column for every pair.
     NaN where no other model is on one side.

@@ -1,8 +1,8 @@
 """A blend of the ratio by types with the hierarchical one: types win on large pools, shrunk Gaussians on small ones.
 
-The weights are those of a logistic regression of membership on both scores, with shadow models as pseudo-targets: for every
-fold of targets they come from models of other folds, scored without the fold. So the choice between the two likelihoods
-reads no target's membership, and needs no threshold on the size of the pool.
+The weights are those of a logistic regression of membership on both scores, with shadow models as pseudo-targets. For
+every fold of targets the pseudo-targets are models of other folds, scored without that fold. So the choice between the
+two likelihoods depends on no target's membership, and needs no threshold on the size of the pool.
 """
 
 from __future__ import annotations

@@ -5,9 +5,10 @@ similarly, so d is shrunk towards the shift D(r) that is expected there, by as m
 the spread T(r) of shifts between records. Both functions are learned from all records, for every target without that
 target's values.
 
-Leaving out a value y away from the mean of its side's n changes only that side: its mean by −y/(n − 1), its sum of
-squares by −y² n/(n − 1). So what a cell needs has one value where the target is in and one where it is out, and sums of it
-over records are products of a few weights per record with the matrices 1, y and y², and those matrices on the in side.
+Leaving out one of the n values of a side, at distance y from their mean, changes only that side: its mean by −y/(n − 1), its sum of
+by −y² n/(n − 1). So what a cell needs takes one value per record where the target is in and one where it is out, and
+its sums over records are products of a few weights per record with the matrices 1, y and y², and with those matrices on
+the in side.
 """
 
 from __future__ import annotations
@@ -37,13 +38,13 @@ STEPS = 512
 """Resolution with which D(r) and T(r) are tabulated."""
 
 LEAST = 1e-150
-"""No variance counts as less, so that the ratio of two is a number."""
+"""Lower limit of variances, so that the ratio of two is finite."""
 
 
 def hierarchical_ratio(signal: Ordered, member: Member) -> Cells:
     """Score records by log p(x | in) − log p(x | out) with a shrunk shift; a record without models on one side has a score too.
 
-    `member` is [N records, K models], and so are the scores, in float32 as they are stored: in the order in which the records came.
+    `member` is [N records, K models], and so are the scores, in float32 and in the original order of the records.
     """
     shifts = Shifts(signal, member)
     scores = np.empty(member.shape, dtype=np.float32, order="F")
@@ -53,7 +54,7 @@ def hierarchical_ratio(signal: Ordered, member: Member) -> Cells:
 
 
 class Ordered:
-    """A signal's records sorted by their mean, so that bins of them are slices; each model's median over records is off."""
+    """A signal's records sorted by their mean, so that bins are slices; each model's median over records is subtracted."""
 
     def __init__(self, signal: Cells) -> None:
         """Sort the records."""
@@ -68,12 +69,12 @@ class Ordered:
         return _reordered(matrix, self._order)
 
     def unsorted(self, values: Cells) -> Cells:
-        """Return the records to the order in which they came."""
+        """Return the matrix with its records in their original order."""
         return _reordered(values, np.argsort(self._order))
 
 
 class Records:
-    """A block of records, centred, and what it takes to leave each target out of its own side (in or out): arrays [B, K], or [B, 1] per record."""
+    """A block of centred records, and what is needed to leave each target out of its own side (in or out): arrays [B, K], or [B, 1]."""
 
     def __init__(self, rows: slice, signal: Ordered, member: Member) -> None:
         """Centre the records: large offsets cancel catastrophically otherwise."""
@@ -88,18 +89,18 @@ class Records:
         total = np.einsum("ij,ij->i", self.values, self.here)[:, None]
         mean_out = -total / np.maximum(self.outside, 1)  # centred values sum to zero
         self.shift: Column = total / np.maximum(self.inside, 1) - mean_out
-        """The mean of all in models less that of all out models."""
+        """The mean of all in models minus that of all out models."""
         own = self.here * -self.shift
         own += self.values
         own -= mean_out
         self.own: Cells = own
-        """The target's value less the mean of its side, itself included."""
+        """The target's value minus the mean of its side, itself included."""
         self.squares: Cells = own * own
         self.squares_in: Cells = self.squares * self.here
         self.sum_in: Column = self.squares_in.sum(axis=1, keepdims=True)
         self.sum_out: Column = np.maximum(self.squares.sum(axis=1, keepdims=True) - self.sum_in, 0)
         self.others_in, self.others_out = np.maximum(self.inside - 1, 1), np.maximum(self.outside - 1, 1)
-        """How many others are on the target's side, where it is in and where it is out; 1 where there are none."""
+        """The number of other models on the target's side, where it is in and where it is out; at least 1."""
         self.known_in, self.known_out = (
             np.multiply(own_side > 1, other_side > 0, dtype=np.float64)
             for own_side, other_side in ((self.inside, self.outside), (self.outside, self.inside))
@@ -107,7 +108,7 @@ class Records:
         """1 where both sides have other models, where the target is in and where it is out."""
 
     def by_side(self, inside: np.ndarray, outside: np.ndarray) -> Cells:
-        """Return what is [B, 1] for targets that are in, and [B, 1] for those that are out."""
+        """Select between two arrays [B, 1]: the first for targets that are in, the second for those that are out."""
         values: Cells = self.here * (inside - outside)
         values += outside
         return values
@@ -122,7 +123,7 @@ class Shifts:
         self.pools, self._prior = _prior(signal, self._member)
 
     def deviations(self) -> Iterator[tuple[Records, Cells, Cells]]:
-        """Yield, block by sorted block, the targets' deviations from the in and the out mean that the shrunk shift implies."""
+        """Yield, block by block in sorted order, the targets' deviations from the in and the out mean that the shrunk shift implies."""
         models = self._member.shape[1]
         pools = np.maximum(self.pools, LEAST).T
         for records in _blocks(self._signal, self._member):
@@ -150,7 +151,7 @@ class Shifts:
 
 
 def _reordered(matrix: np.ndarray, order: np.ndarray) -> np.ndarray:
-    """Return the records of a matrix [N, K] in another order, a model at a time: its column stays in the cache."""
+    """Return a matrix [N, K] with its records in another order, copied model by model so that a column stays in the cache."""
     made = np.empty((matrix.shape[1], len(order)), dtype=matrix.dtype)
     for column, values in zip(made, matrix.T, strict=True):
         np.take(values, order, out=column, mode="clip")  # the other modes make a copy first
@@ -158,7 +159,7 @@ def _reordered(matrix: np.ndarray, order: np.ndarray) -> np.ndarray:
 
 
 def _median(values: np.ndarray) -> float:
-    """Return the median; sorting takes half the time of finding it."""
+    """Return the median by sorting, which takes half the time of a selection."""
     ordered, half = np.sort(values), len(values) // 2
     return float(ordered[half] if len(values) % 2 else (ordered[half - 1] + ordered[half]) / 2)
 
@@ -173,7 +174,7 @@ def _blocks(signal: Ordered, member: Member, start: int = 0, stop: int | None = 
 
 
 def _log_ratio(records: Records, from_in: Cells, from_out: Cells, pools: np.ndarray) -> Cells:
-    """Return the log ratio of two Student-t densities at deviations from means that all other models estimate, as `shrunk` is.
+    """Return the log ratio of two Student-t densities, as in `shrunk`, at deviations from means estimated by all other models.
 
     The deviations are overwritten.
     """
@@ -210,10 +211,10 @@ def _log_ratio(records: Records, from_in: Cells, from_out: Cells, pools: np.ndar
 
 
 class Curves:
-    """Functions of r, one per target: linear between points, and tabulated on an even grid, because cells are many."""
+    """Functions of r, one per target: linear between points, and tabulated on an even grid because there are many cells."""
 
     def __init__(self, means: np.ndarray, points: np.ndarray, known: np.ndarray, *functions: np.ndarray) -> None:
-        """Join each function's values at `points`, [bins, K], where they are `known`; `means` tell where cells will be."""
+        """Interpolate each function between its values at `points`, [bins, K], where they are `known`; `means` give the range of r."""
         low, high = np.quantile(means, [0.005, 0.995])
         self._low, self._width = low, (high - low) / STEPS or 1.0
         self._models = known.shape[1]
@@ -245,7 +246,7 @@ class Curves:
 
 
 def _prior(signal: Ordered, member: Member) -> tuple[np.ndarray, Curves]:
-    """Return the pooled variances in and out, [2, K], and D and T together, by the method of moments."""
+    """Return the pooled variances in and out, [2, K], and the functions D and T, by the method of moments."""
     bins = bins_of(signal)
     models = member.shape[1]
     moments = np.zeros((5, len(bins), models))
@@ -319,7 +320,7 @@ def tally(records: Records) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 def _summed(values: np.ndarray, inside: Cells, *weights: tuple[Column, Column]) -> np.ndarray:
     """Return, for every pair of weights, the sums over records of weight × value, [weights, K].
 
-    The first of a pair weighs the targets that are in, for which `inside` repeats `values` (and is 0 elsewhere).
+    The first of a pair weighs the targets that are in; `inside` equals `values` for these and 0 elsewhere.
     """
     of_in, of_out = (np.hstack(side).T for side in zip(*weights, strict=True))
     sums: np.ndarray = (of_in - of_out) @ inside + of_out @ values

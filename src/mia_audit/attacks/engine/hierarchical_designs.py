@@ -1,7 +1,7 @@
-"""The hierarchical ratio where a further model is left out of every score: some designs ask for it (`attacks.design`), and intervals.
+"""The hierarchical ratio with a further model left out of every score, as some designs (`attacks.design`) and intervals require.
 
-The same shifts and densities as in `hierarchical`, where two models are missing instead of one, record by record: the sums
-over records have no closed form in products of matrices then, and are added up cell by cell.
+The shifts and densities are those of `hierarchical`, but two models are missing instead of one, record by record: the
+sums over records are no longer products of matrices, and are added up cell by cell.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class DesignShifts:
 
 
 def _known(block: Block) -> np.ndarray:
-    """Return where both sides have other models, [B, K]."""
+    """Return a mask of the cells in which both sides have other models, [B, K]."""
     known: np.ndarray = (block.inside.count > 0) & (block.outside.count > 0)
     return known
 
@@ -102,7 +102,7 @@ def _moments(block: Block, place: np.ndarray) -> np.ndarray:
 
 
 def _log_density(side: Side, deviation: Cells, pool: np.ndarray, wider: Cells, floor: np.ndarray) -> Cells:
-    """Return the Student-t log density, as of `shrunk`, at deviations from a mean that all other models estimate, [B, K]."""
+    """Return the Student-t log density, as in `shrunk`, at deviations from a mean estimated by all other models, [B, K]."""
     constants, exponents = student_tables(side.models)
     spread = np.maximum(wider * (side.squares + PRIOR * pool), floor)
     density: Cells = np.log(1 + deviation**2 / spread) * side.by_count(exponents)

@@ -1,7 +1,7 @@
-"""Histograms of one signal, or of two jointly, on an even grid: where values lie on it, and how many models put a record where.
+"""Histograms of one signal, or of two jointly, on an even grid: the positions of values, and counts of models per record and position.
 
-A value between grid points counts at the points around it by how close it is to each. The grid and the places of the
-values on it know no membership.
+A value between grid points counts at the points around it, by its distance to each. The grid and the positions of the
+values on it do not depend on membership.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ BINS = {1: (48,), 2: (24, 12)}
 """Grid points of each signal, by the number of signals."""
 
 BY_VALUE = 0.7
-"""Grid points are even in 0.7 value + 0.3 rank: fine where values are many, and the tails are resolved too."""
+"""Grid points are even in 0.7 value + 0.3 rank: the grid is fine where values are dense, and still resolves the tails."""
 
 TAIL = 0.0005
 """The share of values beyond either end of the grid; they count at its ends."""
@@ -32,16 +32,16 @@ SAMPLE = 1 << 18
 
 
 class Grid:
-    """A grid over signals, and the place of every value: arrays [K models, N records], models being contiguous."""
+    """A grid over signals, and the position of every value: arrays [K models, N records], contiguous by model."""
 
     def __init__(self, signals: Sequence[Cells]) -> None:
-        """Lay the grid out, and find every value's place; signals are [N, K]."""
+        """Compute the grid and every value's position on it; signals are [N, K]."""
         records, models = signals[0].shape
         self.shape = BINS[len(signals)]
         self.size = int(np.prod(self.shape))
         """Points of the grid."""
         self.place: Int[np.ndarray, "K N"] = np.zeros((models, records), dtype=np.int32)
-        """The lowest of the grid points around the values."""
+        """The lowest of the grid points around each value."""
         self._above: list[Float[np.ndarray, "K N"]] = []
         steps: list[int] = []
         for signal, bins in zip(signals, self.shape, strict=True):
@@ -56,12 +56,12 @@ class Grid:
             self._above.append(np.clip(values, 0, 1, out=values).astype(np.float32))
             steps = [step * bins for step in steps] + [1]
         self.offsets: Int[np.ndarray, " C"] = np.zeros(1, dtype=np.int32)
-        """The grid points around a value, 2 or 4, less the lowest."""
+        """Offsets of the grid points around a value (2 or 4) from the lowest."""
         for step in steps:
             self.offsets = np.add.outer(self.offsets, (0, step)).ravel()
 
     def weights(self, model: int | np.ndarray, record: slice | np.ndarray = slice(None)) -> Float[np.ndarray, "n C"]:
-        """Return how much values count at each of the grid points around them."""
+        """Return the weight of every value at each of the grid points around it."""
         product = np.ones((1, 1), dtype=np.float32)
         for above in self._above:
             share = above[model, record]
@@ -70,7 +70,7 @@ class Grid:
         return product
 
     def counts(self, side: Sides, models: Iterable[int], counted: Sides | None = None) -> Float[np.ndarray, "N B"]:
-        """Return how many of the models put each record at which point while it was out (the first half) or in (the second).
+        """Count for each record the models at every grid point: first the models without the record (out), then those with it (in).
 
         `side` is true where a record was in, [K, N]; cells where `counted` is false do not count.
         """
@@ -85,7 +85,7 @@ class Grid:
             if counted is not None:
                 weights *= counted[model][:, None]
             for offset, weight in zip(self.offsets, weights.T, strict=True):
-                cells[here + offset] += weight  # a model has one value of a record: no index occurs twice
+                cells[here + offset] += weight  # a model has one value per record: no index occurs twice
         return counts
 
 

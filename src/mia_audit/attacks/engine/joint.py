@@ -48,7 +48,7 @@ def joint_ratio(signals: Sequence[Cells], member: Member, pairs: Pairs | None = 
 
 
 def hierarchical_joint_ratio(signals: Sequence[Cells], member: Member, pairs: Pairs | None = None) -> Cells:
-    """Score records likewise around means whose shift is shrunk, signal by signal, towards what records like them show.
+    """Score records likewise, around means whose shift is shrunk, signal by signal, towards that of similar records.
 
     The vectors are Student-t with the pooled covariances and the degrees of freedom of the prior. Every record has a score.
     """
@@ -77,7 +77,7 @@ def _shrunk_deviations(signal: Cells, member: Member, leaving: Leaving) -> tuple
 
 
 def _sides(together: Sequence[Block]) -> Iterator[list[Side]]:
-    """Yield the in sides of all signals, then their out sides."""
+    """Yield the in sides of all signals, then the out sides."""
     yield [block.inside for block in together]
     yield [block.outside for block in together]
 
@@ -107,7 +107,7 @@ def _covariances(signals: Sequence[Cells], member: Member, leaving: Leaving) -> 
 
 
 def _whitening(covariance: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return, for every target, the matrix [S, S, K] that makes a covariance [S, S, K] the identity, and its log determinant, [K]."""
+    """Return, for every target, the matrix [S, S, K] that whitens a covariance [S, S, K], and its log determinant, [K]."""
     deviation = np.sqrt(np.maximum(np.einsum("aak->ka", covariance), np.finfo(np.float64).tiny))
     correlation = np.moveaxis(covariance, -1, 0) / (deviation[:, :, None] * deviation[:, None, :])
     values, vectors = np.linalg.eigh(correlation)
@@ -125,4 +125,4 @@ JOINT_RATIOS: dict[str, Callable[[Sequence[Cells], Member, Pairs | None], Cells]
 """The joint ratios by the name of their likelihood; the best first."""
 
 AT_MOST = {"blend": MOST_SIGNALS, "types": MOST_SIGNALS}
-"""The most signals that a likelihood reads together; the others read any number."""
+"""The largest number of signals that a likelihood reads together; likelihoods not listed read any number."""

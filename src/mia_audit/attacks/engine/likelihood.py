@@ -1,11 +1,11 @@
-"""Leave-one-out likelihood ratios in closed form: every model is the target once, all the others are its shadow models.
+"""Leave-one-out likelihood ratios in closed form: every model is the target once, with all others as its shadow models.
 
 With n values of mean m and sum of squared deviations SS on one side (in or out) of a record, leaving out a value x
 of that side gives mean m − (x − m)/(n − 1), sum of squares SS − (x − m)² n/(n − 1), and puts x at a distance of
 (x − m) n/(n − 1) from the new mean. So one pass over the cells scores every target, with no loop over targets. Records
 are centred first, and processed in blocks that stay in the processor's cache. Where the membership's design asks for it
-(`attacks.design`), a further model is left out of the other side, with its own x; and intervals over targets ask for scores
-without a second model of either side (`PairSide`).
+(`attacks.design`), a further model is left out of the other side, with its own x; intervals over targets also need
+scores without a second model of either side (`PairSide`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 BLOCK_CELLS, BLOCK_RECORDS = 1 << 15, 1 << 8
-"""Cells processed at a time; but not fewer records than that."""
+"""Cells processed at a time, and the smallest number of records processed at a time."""
 
 PAIR_CELLS = 1 << 14
 """Cells of pairs of models processed at a time: there are more arrays of them."""
@@ -37,19 +37,19 @@ RESOLUTION = float(np.finfo(np.float64).eps)
 
 
 class Side:
-    """What the other models on one side (in or out) say of a record, for every target: arrays [B, K]."""
+    """Statistics of a record over the other models on one side (in or out), for every target: arrays [B, K]."""
 
     def __init__(self, values: Cells, here: Cells, further: tuple[Cells, Cells] | None = None) -> None:
-        """Leave each target out of the side on which `here` is 1; `values` are centred.
+        """Leave each target out of its own side, which `here` marks with 1; `values` are centred.
 
-        `further` are the values of the further models that are left out of the other side, and 1 where there are such.
+        `further` are the values of the further models that are left out of the other side, and 1 where there is one.
         """
         self.models = values.shape[1]
         self._total = here.sum(axis=1, keepdims=True)
         total = (values * here).sum(axis=1, keepdims=True)
         mean = total / np.maximum(self._total, 1)
         self.deviation: Cells = values - mean
-        """The target's value less the others' mean."""
+        """The target's value minus the mean of the other models."""
         self._every = self.deviation * here
         """The deviations from the mean of all models on the side; 0 for the others."""
         if further is None:
@@ -62,11 +62,11 @@ class Side:
         step = self._left / np.maximum(self._total - 1, 1)
         self.deviation += step
         self._apart = self.deviation if further is None else self._left + step
-        """How far what is left out lies from the mean of the others, where something is."""
+        """The distance of the value that is left out, if any, from the mean of the others."""
 
     @property
     def squares(self) -> Cells:
-        """The others' sum of squared deviations from their mean."""
+        """The other models' sum of squared deviations from their mean."""
         squares: Cells = np.maximum(self.products(self), 0)
         return squares
 
@@ -77,7 +77,7 @@ class Side:
         return products
 
     def by_count(self, table: np.ndarray) -> Cells:
-        """Return a function of the count, tabulated from 0 on: a record has two counts, with what is left out and without it."""
+        """Return a function of the count of models, tabulated from 0 on; a record has two counts, with the left-out model and without it."""
         number = self._total.astype(np.intp)
         every, without = table[number], table[np.maximum(number - 1, 0)]
         values: Cells = every + self._gone * (without - every)
@@ -85,7 +85,7 @@ class Side:
 
 
 class PairSide(Side):
-    """What the models on one side say of a record without the target and a second model, for every pair: arrays [B, P]."""
+    """Statistics of a record over the models on one side without the target and a second model, for every pair: arrays [B, P]."""
 
     def __init__(self, values: Cells, here: Cells, pairs: Pairs) -> None:
         """Take both models of every pair out of the side whose models `here` marks with 1; `values` are centred."""
@@ -117,7 +117,7 @@ class PairSide(Side):
 
 
 class Span(NamedTuple):
-    """Where the values of records lie over models: their mean, and the lowest and the highest less the mean, [B, 1] each."""
+    """The range of records' values over models: their mean, and the lowest and the highest value minus the mean, [B, 1] each."""
 
     mean: np.ndarray
     low: np.ndarray
@@ -135,7 +135,7 @@ class Span(NamedTuple):
 
     @property
     def agreed(self) -> np.ndarray:
-        """Which records have the same value in all models, [B]: that says nothing of any model, whoever was trained on it."""
+        """Which records have the same value in all models, [B], and so carry no information on any membership."""
         agreed: np.ndarray = (self.low == self.high)[:, 0]
         return agreed
 
@@ -149,7 +149,7 @@ class Span(NamedTuple):
 
 
 class Block:
-    """Some of the records, with every target left out of its own side: arrays [B, K], and [B, 1] where models share the value."""
+    """A block of records, with every target left out of its own side: arrays [B, K], or [B, 1] where all models have the same value."""
 
     def __init__(self, rows: slice, signal: Cells, member: Member, leaving: Leaving = None) -> None:
         """Centre the records: large offsets cancel catastrophically otherwise."""
@@ -179,10 +179,10 @@ class Scale(NamedTuple):
 
 
 class Variance(NamedTuple):
-    """A way to estimate the variance of a side, and how many models the side needs for it."""
+    """A method to estimate the variance of a side, and the number of models that it needs there."""
 
     estimate: Callable[[Side, np.ndarray], Scale]
-    """From a side, [B, K], and its pooled variance, [1, K]."""
+    """Computes the variance from a side, [B, K], and its pooled variance, [1, K]."""
     least: int
 
 
@@ -207,7 +207,7 @@ LIKELIHOODS = {
     "per-record": Variance(per_record, least=2),
     "shrunk": Variance(shrunk, least=1),
 }
-"""Variances by the name that configs use."""
+"""The methods by the name that configs use."""
 
 
 def likelihood_ratio(signal: Cells, member: Member, likelihood: str = "pooled", pairs: Pairs | None = None) -> Cells:
@@ -293,7 +293,7 @@ def pooled_variances(over: Iterable[Block], columns: int) -> tuple[np.ndarray, n
 
 
 def blocks(signal: Cells, member: Member, leaving: Leaving = None) -> Iterator[Block]:
-    """Yield the records block by block; `leaving` are further models left out, as of `left_out`, or pairs of models."""
+    """Yield the records block by block; `leaving` are further models to leave out, from `left_out`, or pairs of models."""
     step = max(BLOCK_RECORDS, BLOCK_CELLS // signal.shape[1])
     if isinstance(leaving, Pairs):
         step = max(64, PAIR_CELLS // len(leaving))
@@ -302,7 +302,7 @@ def blocks(signal: Cells, member: Member, leaving: Leaving = None) -> Iterator[B
 
 
 def log_density(side: Side, scale: Scale, floor: np.ndarray) -> Cells:
-    """Return the log density of the targets' values on that side, [B, K]; no variance counts as less than `floor`."""
+    """Return the log density of the targets' values on that side, [B, K]; variances are raised to at least `floor`."""
     variance = np.maximum(scale.variance, floor)
     if not scale.student:
         density: Cells = -0.5 * (side.deviation**2 / variance + np.log(variance) + math.log(2 * math.pi))

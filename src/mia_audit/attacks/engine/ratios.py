@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 
 class Ratio(NamedTuple):
-    """From a signal and the membership, [N records, K models], to scores, in two steps."""
+    """A score from a signal and the membership, [N records, K models], computed in two steps."""
 
     prepare: Callable[[Cells], Any]
-    """What is done with the signal, whatever the membership."""
+    """The first step, on the signal only, without the membership."""
     score: Callable[..., Cells]
     pairwise: bool = False
     """Whether `score` takes `pairs` of models too (`catalogue.Attack`)."""
@@ -32,7 +32,7 @@ class Ratio(NamedTuple):
         return self.scores(self.prepare(signal), member)
 
     def scores(self, prepared: Any, member: Member, pairs: Pairs | None = None) -> Cells:
-        """Return the scores from what was prepared, [N, K], or of pairs of models, [N, P]."""
+        """Return the scores from the prepared signal, [N, K], or those of pairs of models, [N, P]."""
         return self.score(prepared, member) if pairs is None else self.score(prepared, member, pairs=pairs)
 
 
@@ -57,4 +57,4 @@ RATIOS = {
 """The best first."""
 
 PAIRWISE = tuple(name for name, one in RATIOS.items() if one.pairwise)
-"""Those that score pairs of models."""
+"""The likelihoods that score pairs of models."""

@@ -1,7 +1,7 @@
 """The leave-one-out likelihood ratio by types of records, under every design of the membership.
 
-Types are learned once per fold of models, from the models of the other folds; only a record's weights γ are found target by
-target, from all of the target's shadow models. So a target's membership enters none of its own scores.
+Types are learned once per fold of models, from the models of the other folds. Only a record's weights γ are computed
+for each target, from all of the target's shadow models. So a target's membership never enters its own scores.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ MOST_SIGNALS = 2
 
 
 class Evidence:
-    """One signal of all models, or two, with the membership: what types are learned from and score."""
+    """One or two signals of all models, with the membership: the data that types are learned from and applied to."""
 
     def __init__(self, signals: Sequence[Cells], member: Member) -> None:
-        """Take each model's median off, and find the values' places on a grid; all are [N, K]."""
+        """Subtract each model's median, and compute the values' positions on a grid; all are [N, K]."""
         centred = [signal - np.median(signal, axis=0) for signal in signals]
         self._leading, self._member = centred[0], member
         self._design, self._partners = recognise(member), left_out(member)
@@ -47,7 +47,7 @@ class Evidence:
 
     @property
     def folds(self) -> list[Fold]:
-        """The models of every fold; complementary models are in one."""
+        """The models of every fold; complementary models share a fold."""
         units: list[list[int]] = []
         for model, partner in enumerate(self._design.partner or [NONE] * self._member.shape[1]):
             if partner == NONE or model < partner:
@@ -73,9 +73,9 @@ class Evidence:
     def scores(
         self, types: Types, targets: Fold, left: Int[np.ndarray, " F"] | None = None
     ) -> Float[np.ndarray, "N F"]:
-        """Score targets whose membership the types do not know, with all other models as shadow models, but those `left` out.
+        """Score targets whose membership did not enter the types, with all other models as shadow models except those `left` out.
 
-        A model is left out of γ only: the types keep what little one model taught them.
+        A model is left out of γ only: its small influence on the types remains.
         """
         without = None if self._partners is None else self._partners[:, targets]
         if left is not None:
@@ -85,13 +85,13 @@ class Evidence:
         return ratios
 
     def pseudo_scores(self, types: Types, pseudo: Fold, unseen: Fold) -> Float[np.ndarray, "N F"]:
-        """Score shadow models as if they were targets, with all others but the `unseen` as shadow models.
+        """Score shadow models as if they were targets, with all others except the `unseen` as shadow models.
 
-        The types know neither the membership of `pseudo` nor of `unseen`.
+        The types depend neither on the membership of `pseudo` nor on that of `unseen`.
         """
         counts = self._counts - self._grid.counts(self._side, unseen)
         without = None
-        if self._design.kind == "pairs" and self._partners is not None:  # of a balanced record one may be unseen
+        if self._design.kind == "pairs" and self._partners is not None:  # one model of a balanced record may be unseen
             without = self._partners[:, pseudo]
         return score(types, self._grid, self._side, counts, pseudo, without)
 
@@ -122,9 +122,9 @@ def columns_of(member: Member, pairs: Pairs | None) -> tuple[Fold, Fold | None]:
 def equalised(member: Member, fold: Fold) -> Member:
     """Return which cells of a balanced membership to count, so that they carry no information on the membership in a fold, [N, K].
 
-    A record with s members among the fold's F models is in m − s of the others, m being the same for all records. Leaving
-    out F − s of these and s of those that it is not in, drawn uniformly, leaves m − F members whatever s is. With one model
-    in the fold it is what `design.left_out` does for a target.
+    A record with s members among the fold's F models is in m − s of the other models, with the same m for all records.
+    Leaving out F − s of these and s of the models without the record, drawn uniformly, leaves m − F members for every
+    s. With one model in the fold this equals `design.left_out` for a target.
     """
     random = generator("counted in a balanced design", *member.shape, *fold.tolist())
     counted = np.ones(member.shape, dtype=bool)

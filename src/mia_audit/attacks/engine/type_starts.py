@@ -1,4 +1,4 @@
-"""The types with which EM begins: quantile cells of the records' out mean and, within those, of their shift."""
+"""The initial types of EM: quantile cells of the records' out mean and, within those, of their shift."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ LEVELS, SHIFTS = 20, 8
 """Cells of the out mean, and of the shift within each."""
 
 CELLS_PER_TYPE = 100
-"""Values of records in shadow models, per type, below which types are fewer."""
+"""Smallest number of values (of records in shadow models) per type; with fewer values there are fewer types."""
 
 LEAST_SPREAD = 1e-6
-"""No spread of the shift counts as less."""
+"""Lower limit of the spread of the shift."""
 
 
 def first_types(values: Cells, member: Member, counted: Member | None = None) -> Int[np.ndarray, " N"]:
@@ -41,9 +41,9 @@ def first_types(values: Cells, member: Member, counted: Member | None = None) ->
 def shrunk_means(
     values: Cells, member: Member, counted: Member | None = None
 ) -> tuple[Float[np.ndarray, " N"], Float[np.ndarray, " N"]]:
-    """Return every record's out mean, and its shift from there to the in mean, shrunk towards that of records with similar means.
+    """Return every record's out mean, and its shift to the in mean, shrunk towards the shift of records with similar means.
 
-    As in `hierarchical`, but from all of the models: there is no target among them.
+    As in `hierarchical`, but from all models, because none of them is a target.
     """
     known = np.ones(values.shape) if counted is None else counted.astype(np.float64)
     inside = member * known

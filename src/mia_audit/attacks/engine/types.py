@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     Counts = Float[np.ndarray, "N B"]
 
 ITERATIONS = 12
-"""Steps of EM; more change nothing that can be measured."""
+"""Steps of EM; more make no measurable difference."""
 
 LAST, FEW = 2, 5000
 """Only the last `LAST` steps read all records; those before read about `FEW` evenly chosen ones, in a fifth of the time."""
@@ -39,7 +39,7 @@ PRODUCT = 20.0
 """Pseudo-counts of the product of a type's own marginals in its joint histogram."""
 
 EMPTY = 0.01
-"""What is added to the pool's histogram, in all, so that no bin is impossible."""
+"""Total pseudo-count added to the pool's histogram, so that no bin has probability 0."""
 
 TOGETHER = 512
 """Cells scored at a time, so that they stay in the processor's cache."""
@@ -57,7 +57,7 @@ class Types:
     logs: Float[np.ndarray, "B G"]
 
     def posterior(self, counts: Counts) -> Float[np.ndarray, "N G"]:
-        """Return γ of every record, its largest weight 1, from how many shadow models put the record where."""
+        """Return γ of every record, scaled to a largest weight of 1, from the record's counts of shadow models per bin."""
         weights = counts @ self.logs
         weights *= np.float32(TEMPER)
         weights += np.log(self.share)
@@ -67,7 +67,7 @@ class Types:
 
 
 def learn(grid: Grid, counts: Counts, first: Int[np.ndarray, " N"]) -> Types:
-    """Learn types by EM from the counts of the shadow models; `first` is the type with which every record begins."""
+    """Learn types by EM from the counts of the shadow models; `first` is every record's initial type."""
     some = slice(None, None, max(1, len(counts) // FEW))
     few, pool = counts[some], _pool(grid, counts)
     weights = np.zeros((len(few), int(first.max()) + 1), dtype=np.float32)
@@ -89,7 +89,7 @@ def _pool(grid: Grid, counts: Counts) -> np.ndarray:
 
 
 def _maximised(grid: Grid, counts: Counts, weights: Float[np.ndarray, "N G"], pool: np.ndarray) -> Types:
-    """Return the types that records with these weights make (the M step)."""
+    """Return the types given the records' weights (the M step)."""
     axes = _axes(grid)
     masses = (weights.T @ counts).astype(np.float64).reshape(-1, 2, *grid.shape)
     masses = smooth(masses, axes)
@@ -124,8 +124,9 @@ def score(
 ) -> Float[np.ndarray, "N T"]:
     """Score records by the posterior predictive log ratio for some targets, [N, T].
 
-    `side` is true where a record was in, [K, N]. `counts` are over the targets and their shadow models: a target's own
-    value, and that of a further model that is `left` out record by record (`design.NONE`: none), is taken out of γ again.
+    `side` is true where a record was in, [K, N]. `counts` are over the targets and their shadow models; a target's own
+    value is removed from γ again, and so is that of the further model `left` out of each record (`design.NONE`: no
+    model).
     """
     posterior = types.posterior(counts)
     records = len(posterior)
@@ -150,7 +151,7 @@ def score(
 
 
 def _interpolated(weights: Float[np.ndarray, "n C"], points: Float[np.ndarray, "m C G"]) -> Float[np.ndarray, "n G"]:
-    """Return what every type has at the cells' values, from its values at the grid points around them, one set for all or one each."""
+    """Interpolate every type at the cells' values from the grid points around them, one set of weights for all types or one each."""
     density: Float[np.ndarray, "n G"]
     density = weights @ points[0] if len(points) == 1 else np.einsum("nc,ncg->ng", weights, points)
     return density
@@ -173,7 +174,7 @@ def _take_out(
     record: Int[np.ndarray, " n"],
     left: Int[np.ndarray, " n"],
 ) -> None:
-    """Take the values of further models, where there are any, out of log γ."""
+    """Remove the values of further models, if any, from log γ."""
     there = left != NONE
     model, record = left[there], record[there]
     place = grid.place[model, record] + side[model, record] * np.int32(grid.size)

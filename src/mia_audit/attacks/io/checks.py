@@ -1,4 +1,4 @@
-"""Mistakes in what is given that leave every number in range: probabilities as losses, models for records, halves for coins."""
+"""Checks for mistakes that leave every number in range: probabilities given as losses, swapped axes, halves called coins."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ def check_probability(values: Cells, where: str) -> None:
 
 
 def check_orientation(member: Member, where: str) -> None:
-    """Raise UserError for a membership that is models × records: it says so where every row, and not every column, has one number of members.
+    """Raise UserError for a membership that is models × records, recognised by an equal number of members in every row but not in every column.
 
-    With more models than records otherwise, a line on stderr asks.
+    Otherwise, with more models than records, warn on stderr.
     """
     records, models = member.shape
     if models <= records:
@@ -64,7 +64,7 @@ def check_orientation(member: Member, where: str) -> None:
 
 
 def check_coins(member: Member, where: str) -> None:
-    """Raise UserError for a membership that is said to be fair coins where every model has exactly half of the records."""
+    """Raise UserError for a membership that is declared as fair coins although every model has exactly half of the records."""
     records = len(member)
     if records >= FEW and (member.sum(axis=0) == records // 2).all():
         raise UserError(

@@ -59,8 +59,8 @@ def carlini(root: Path, where: Mapping[str, str], labels: Path | None) -> Publis
 def privacy_meter(root: Path, where: Mapping[str, str], labels: Path | None) -> Published:
     """Read Privacy Meter's: `models/memberships.npy` (models × records) and `signals/{algorithm}_signals.npy`.
 
-    RMIA's signals are probabilities of the label, LOSS's are losses. `*_pop.npy`, its population z, gives the same of records
-    that no model was trained on.
+    RMIA's signals are probabilities of the label, LOSS's are losses. `*_pop.npy` gives the same signals for its
+    population z: records that no model was trained on.
     """
     places = [root / "memberships.npy", root / "models" / "memberships.npy"]
     file = next((place for place in places if place.is_file()), None)
@@ -103,8 +103,8 @@ METER = {"rmia": "probability", "softmax": "probability", "loss": "loss"}
 def leakpro(root: Path, where: Mapping[str, str], labels: Path | None) -> Published:
     """Read LeakPro's: `attack_cache/{target,sm_*}_logits.npy` and the `train_indices` of every model's metadata.
 
-    Rows are the target's `train_indices`, then its `test_indices`, from a `*metadata*.pkl` that has both. Metadata are
-    pickles, and only looked at. `labels` are those of all records, by index.
+    Rows are the target's `train_indices`, then its `test_indices`, from a `*metadata*.pkl` that has both. These pickles
+    are parsed, not executed. `labels` are those of all records, by index.
     """
     caches = sorted(root.rglob("*_logits.npy"), key=lambda path: _natural(path.name))
     stored = {path: read_objects(path) for path in sorted(root.rglob("*metadata*.pkl"))}
@@ -194,7 +194,7 @@ def from_logits(logits: Path, labels: Path, membership: Path, temperatures: Sequ
 
 
 def oriented(member: np.ndarray, shape: tuple[int, ...], where: str) -> Bool[np.ndarray, "N K"]:
-    """Return a membership as records × models, as `shape` has it, transposed where only that fits; else a UserError."""
+    """Return a membership as records × models of this `shape`, transposed where only that fits; UserError if neither fits."""
     if member.shape == shape:
         return member
     if member.T.shape == shape:
@@ -222,10 +222,12 @@ def _by_query(name: str, values: Float[np.ndarray, "N K Q"]) -> dict[str, np.nda
 
 
 def _derived(member: np.ndarray, kind: str, values: Float[np.ndarray, "N K"], where: Path) -> Published:
-    """Return loss and confidence from either or from probabilities."""
+    """Return loss and confidence, computed from one of them or from probabilities."""
     check_membership(member, str(where))
     if not np.isfinite(values).all() or (kind == "probability" and not ((values >= 0) & (values <= 1)).all()):
-        raise UserError(f"{where}: the signals are no {'probabilities' if kind == 'probability' else 'finite numbers'}")
+        raise UserError(
+            f"{where}: the signals are not {'probabilities' if kind == 'probability' else 'finite numbers'}"
+        )
     if kind == "probability":
         return Published(
             member, {"loss": loss_from_probability(values), "confidence": confidence_from_probability(values)}
@@ -243,7 +245,7 @@ def _carlini_confidence(file: Path, classes: np.ndarray | None) -> np.ndarray:
 
 
 def _confidence(logits: np.ndarray, labels: np.ndarray, where: str) -> np.ndarray:
-    """Return the confidence of [N, C] or [N, queries, C], [N, queries]."""
+    """Return the confidence, [N, queries], of logits [N, C] or [N, queries, C]."""
     if logits.ndim not in (2, 3) or len(logits) != len(labels):
         raise UserError(
             f"{where}: shape {logits.shape} for {len(labels)} records; expected records (× queries) × classes"
@@ -260,7 +262,7 @@ def _stacked(values: list[np.ndarray], files: list[Path]) -> np.ndarray:
 
 
 def _array(path: Path) -> np.ndarray:
-    """Read a .npy file, or a matrix of any other kind that is known; nothing is unpickled."""
+    """Read a .npy file, or a matrix in another supported format; nothing is unpickled."""
     if path.suffix != ".npy":
         return np.asarray(read_matrix(str(path))[0])
     if not path.is_file():
@@ -294,7 +296,7 @@ def _last(folder: Path) -> Path | None:
 
 
 def _natural(name: str) -> list[str | int]:
-    """Sort names with numbers by their numbers: text and numbers take turns."""
+    """Return a sort key that orders names by the numbers in them: text and numbers alternate."""
     return [int(word) if word.isdigit() else word for word in re.split(r"(\d+)", name)]
 
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def confidence_of(logits: Float[np.ndarray, "... N Q C"], labels: Int[np.ndarray, " N"], where: str) -> np.ndarray:
-    """Return z_y − logsumexp of the other logits, [..., N, Q] (Carlini et al. 2022); labels that no class has are a UserError."""
+    """Return z_y − logsumexp of the other logits, [..., N, Q] (Carlini et al. 2022); UserError for labels outside the classes."""
     classes = logits.shape[-1]
     if classes < 2:
         raise UserError(
@@ -35,7 +35,7 @@ def confidence_of(logits: Float[np.ndarray, "... N Q C"], labels: Int[np.ndarray
 
 
 def over_shifts(logits: Float[np.ndarray, "N S Q C"], labels: Int[np.ndarray, " N"], where: str) -> np.ndarray:
-    """Return the confidence of probabilities averaged over the second axis, [N, Q], as Carlini et al.'s score.py does."""
+    """Return the confidence of probabilities averaged over the second axis, [N, Q], as in score.py of Carlini et al."""
     values = np.asarray(logits, dtype=np.float64)
     values = values - values.max(axis=-1, keepdims=True)
     values -= np.log(np.exp(values).sum(axis=-1, keepdims=True))
@@ -51,7 +51,7 @@ def loss_of(confidence: np.ndarray) -> np.ndarray:
 
 
 def check_labels(labels: np.ndarray, records: int, where: str) -> Int[np.ndarray, " N"]:
-    """Return labels as whole numbers, one for each record; anything else is a UserError."""
+    """Return labels as whole numbers, one for each record; UserError for anything else."""
     flat = labels.ravel()
     if flat.dtype.kind not in "iu" and not (flat.dtype.kind == "f" and (flat == np.floor(flat)).all()):
         raise UserError(f"{where}: labels hold {labels.dtype}; expected whole numbers")

@@ -1,4 +1,4 @@
-"""Score matrices as people have them: records × models in .npy, .npz, .csv or .parquet, with or without a header."""
+"""Reading of users' score matrices: records × models in .npy, .npz, .csv or .parquet, with or without a header."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     Check = Callable[["Shape"], None]
 
 MOST_MODELS = 10_000
-"""More columns than that are not models: the matrix is something else, or transposed."""
+"""More columns than this are not models: the matrix is something else, or transposed."""
 
 INDEX = ("record", "", "__index_level_0__")
-"""Names of a column that says which record a row is; the last two are what pandas writes."""
+"""Names of a column that identifies the record of each row; pandas writes the last two."""
 
 Read = tuple[np.ndarray, np.ndarray | None]
-"""A matrix, and which record each of its rows is, as text, where the file says so."""
+"""A matrix, and the record of each row as text, where the file states it."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class MatrixFiles:
 
     @property
     def derived(self) -> dict[str, str]:
-        """What the signals that no file holds are derived from."""
+        """The sources of signals that were derived, not read from a file."""
         return derived_from(self._files)
 
     def read(self, signal: Signal) -> list[Float[np.ndarray, "N K"]]:
@@ -152,7 +152,7 @@ Shape = tuple[int, ...]
 
 
 def read_matrix(file: str, expected: Expected | None = None) -> Read:
-    """Read a matrix of numbers, records × models (× queries), by the file's ending; anything else is a UserError that names it.
+    """Read a matrix of numbers, records × models (× queries), by the file's ending; UserError that names the file for anything else.
 
     The type and shape of a file's array are taken from its headers, and compared with what is expected, before it is
     read.
@@ -179,10 +179,10 @@ def read_matrix(file: str, expected: Expected | None = None) -> Read:
         matrix, index = reader(path, key, check)
     except (UserError, MemoryError):
         raise
-    except Exception as error:  # what readers raise on damaged files has no common kind
+    except Exception as error:  # readers raise exceptions of any type on damaged files
         reason = " ".join(str(error).split()) or type(error).__name__
-        if "pickle" in reason:  # NumPy goes on to say how it would be loaded all the same
-            reason = "it does not begin as NumPy's files do"
+        if "pickle" in reason:  # NumPy's message goes on to recommend unpickling
+            reason = "it does not begin like a NumPy file"
         raise UserError(f"{file}: damaged, empty or not a matrix of numbers ({reason})") from None
     if matrix.dtype.kind not in "buif":
         raise UserError(f"{file}: holds {matrix.dtype}, not numbers; expected records × models")
@@ -269,9 +269,9 @@ def _read_csv(path: Path, key: str, check: Check) -> Read:
 
 
 def _is_header(names: list[str], indexed: bool) -> bool:
-    """Return whether these cells of the first line name models: by words, or by numbers that count them.
+    """Return whether these cells of the first line name models, by words or by consecutive numbers.
 
-    Where an index stands before them, any whole numbers that differ do. A line of words and numbers is a damaged record.
+    After an index column, any distinct whole numbers do. A line that mixes words and numbers is a damaged record.
     """
     numbers = [_number(name) for name in names if _is_number(name)]
     if len(numbers) < max(len(names), 2):
@@ -322,4 +322,4 @@ TEXT = "utf-8-sig"
 """How text is read: some spreadsheets begin it with a mark, which is not part of the first cell."""
 
 READERS = {".npy": _read_npy, ".npz": _read_npz, ".csv": _read_csv, ".parquet": _read_parquet}
-"""Readers by the file's ending; the key is what stands behind the file's name, for .npz."""
+"""Readers by the file's ending; the key is the part after the file's name, for .npz."""

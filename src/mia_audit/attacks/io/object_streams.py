@@ -1,6 +1,6 @@
-"""Arrays and lists in pickled metadata, read without executing anything: the stream's instructions are only followed on a stack.
+"""Arrays and lists in pickled metadata, read without executing anything: instructions of the stream only move values on a stack.
 
-Objects become `Made`, a name and what it was made from; no class is looked up, nothing is imported or called.
+Objects become `Made`, a name and its arguments; no class is looked up, nothing is imported or called.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MOST_BYTES = 1 << 30
 
 @dataclass
 class Made:
-    """An object that the stream would make: its class or function by name, the arguments, and its state."""
+    """An object that the stream would create: its class or function by name, the arguments, and its state."""
 
     name: str
     arguments: Any = None
@@ -29,13 +29,13 @@ class Made:
 
 @dataclass(frozen=True)
 class StoredObject:
-    """The attributes found anywhere in a stored object, by name; of equal names the outermost."""
+    """All attributes in a stored object at any depth, by name; of equal names the outermost."""
 
     path: Path
     names: dict[str, Any] = field(default_factory=dict)
 
     def integers(self, name: str) -> np.ndarray:
-        """Return a list or an array of whole numbers; anything else is a UserError that names the file."""
+        """Return a list or an array of whole numbers; UserError that names the file for anything else."""
         if name not in self.names:
             raise UserError(f"{self.path}: no '{name}'; it has {', '.join(sorted(self.names)[:10])}")
         try:
@@ -46,7 +46,7 @@ class StoredObject:
             TypeError,
             OverflowError,
             RecursionError,
-        ):  # shapes, types and numbers that do not go together
+        ):  # shapes, types and numbers that contradict each other
             values = None
         if values is None or values.dtype.kind not in "iu":
             raise UserError(f"{self.path}: '{name}' is not a list or array of whole numbers")
@@ -80,7 +80,7 @@ SKIPPED = {"PROTO", "FRAME"}
 
 
 def _follow(stream: bytes) -> Any:
-    """Follow the instructions of a pickle on a stack, and return what would come out of it."""
+    """Follow the instructions of a pickle on a stack, and return the object that it describes."""
     stack: list[Any] = []
     memo: dict[int, Any] = {}
 

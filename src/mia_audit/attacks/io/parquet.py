@@ -39,10 +39,11 @@ ENCODING: dict[str, Any] = {
     "data_page_size": 1 << 23,
     "write_batch_size": 1 << 16,
 }
-"""How scores.parquet is written: in a quarter of the time and at half the size of the defaults.
+"""Writer options of scores.parquet, with a quarter of the time and half the size of the defaults.
 
-Scores and membership are noise to a compressor, and zstd, which starts anew on every page, takes a tenth of the whole time
-for what lz4 does as well. Statistics would cost half as much again: the fact `ROW_GROUPS` says what a row group holds.
+Scores and membership look like noise to a compressor: zstd, which restarts on every page, takes a tenth of the total
+time and compresses no better than lz4. Statistics would add half as much again; the metadata `ROW_GROUPS` describes the
+row groups instead.
 """
 
 NAME = pa.dictionary(pa.int32(), pa.string())
@@ -68,22 +69,22 @@ CHUNK_ROWS = 1 << 16
 """Rows of scores.parquet handed to the writer at a time, roughly: columns that repeat from target to target stay in the cache."""
 
 SMALLEST, LARGEST = 1e-60, 1e100
-"""Sizes between which the largest value of a signal must lie."""
+"""Limits between which the largest absolute value of a signal must lie."""
 
 GIVEN = "given_sha256"
-"""The fact of scores.parquet and metrics.parquet that holds the SHA-256 of every file that no audit wrote, by its name."""
+"""The metadata of scores.parquet and metrics.parquet with the SHA-256 of every file that no audit wrote, by its name."""
 
 TARGET = "target"
-"""The fact of signals.parquet that holds the number of a finished model: it alone is the target, and the others its references."""
+"""The metadata of signals.parquet with the number of a finished model: only this model is a target, the others are its references."""
 
 UNREAD = "unread_attacks"
-"""The fact of scores.parquet and metrics.parquet that lists the attacks asked for that found no signal to read."""
+"""The metadata of scores.parquet and metrics.parquet with the attacks that were asked for but had no signal to read."""
 
 DERIVED = "derived_signals"
-"""The fact of scores.parquet and metrics.parquet that names what loss or confidence was derived from, where it was not given."""
+"""The metadata of scores.parquet and metrics.parquet with the source of loss or confidence, if derived."""
 
 OPTIONS = "attack_options"
-"""The fact of scores.parquet that holds the keys of attacks that the config sets."""
+"""The metadata of scores.parquet with the keys of attacks that the config sets."""
 
 QUERY = "@"
 """Joins a signal's name and the number of a further query (augmentation) of the same records: `loss`, `loss@2`, `loss@3`."""
@@ -106,7 +107,7 @@ class SignalsFile:
     """A signals.parquet, column by column as matrices [N records, K models] (transposed views: models are contiguous)."""
 
     def __init__(self, path: Path) -> None:
-        """Open the file and read who is a member; a file that is not K models × the same N records in order is a UserError."""
+        """Open the file and read the membership; UserError for a file that is not K models × the same N records in order."""
         self._path = path
         self._file = open_table(path, "signals", ["shadow", "record", "member"])
         self._queries: dict[str, list[str]] = {}
@@ -154,9 +155,9 @@ class SignalsFile:
         self.persons = self._persons()
 
     def read(self, signal: Signal) -> list[Float[np.ndarray, "N K"]]:
-        """Return a signal's values as float64, for every query; a cell that is not a finite number is a UserError that names it.
+        """Return a signal's values as float64, for every query; UserError that names the first cell that is not a finite number.
 
-        A loss or confidence that the table lacks is derived from what it has.
+        A loss or confidence that the table lacks is derived from the other one or from probabilities.
         """
         if source := source_of(signal.name, self._queries):
             return derive(signal.name, source, self.read)
@@ -172,18 +173,18 @@ class SignalsFile:
 
     @property
     def derived(self) -> dict[str, str]:
-        """What the signals that the table lacks are derived from."""
+        """The sources of signals that are derived because the table lacks them."""
         return derived_from(self._queries)
 
     def right(self) -> Bool[np.ndarray, "N K"] | None:
-        """Return which records every model classifies right; None where the table does not say what it decided."""
+        """Return which records every model classifies correctly; None where the table has no predicted classes."""
         if not {"label", "predicted"} <= set(self._file.schema_arrow.names):
             return None
         correct: np.ndarray = self._matrix("label") == self._matrix("predicted")
         return correct
 
     def _persons(self) -> Persons | None:
-        """Return who the records belong to, where the table says it; UserError where models disagree, or split a person."""
+        """Return the person of every record, if the table has them; UserError where models disagree, or split a person."""
         if "person" not in self._file.schema_arrow.names:
             return None
         ids = numbered_ids(np.asarray(self._column("person")), f"{self._path}: column 'person'")
@@ -212,7 +213,7 @@ class SignalsFile:
 
 
 def stated_order(file: pq.ParquetFile) -> bool:
-    """Whether a table's metadata say that an audit wrote it, and so that its rows have the order of its kind."""
+    """Whether the metadata state that an audit wrote the table, so that its rows have the usual order."""
     return digests.KEY.encode() in (file.schema_arrow.metadata or {})
 
 
@@ -236,7 +237,7 @@ def check_finite(values: Float[np.ndarray, "N K"], where: str) -> None:
 
 
 def check_values(values: Float[np.ndarray, "N K"], signal: Signal, where: str, remedy: str = "") -> None:
-    """Raise UserError for values that are not finite numbers or on the wrong side of zero, or whose squares are out of range.
+    """Raise UserError for values that are not finite, have the wrong sign, or have squares out of range.
 
     `remedy` ends the line that names a negative value.
     """
@@ -298,7 +299,7 @@ def score_tables(
 
 
 class _Rows:
-    """Columns that every run has, by target, then record or person: made once, and each once in memory."""
+    """Columns that all runs share, by target, then record or person: built once and kept once in memory."""
 
     def __init__(self, own: dict[str, np.ndarray], target: Sequence[int] | np.ndarray) -> None:
         count = len(next(iter(own.values())))
@@ -330,7 +331,7 @@ class _Rows:
 
 
 def _chunked(values: np.ndarray, like: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return an array with chunks as long as another's, which all begin with the same values: in memory once."""
+    """Return an array with chunks as long as another's, all slices of one buffer."""
     repeated = pa.array(values)
     return pa.chunked_array([repeated[: len(chunk)] for chunk in like.chunks])
 

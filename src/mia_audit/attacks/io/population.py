@@ -19,7 +19,7 @@ KEY = "population"
 
 
 def with_population(options: Mapping[str, Any] | None, models: int) -> dict[str, Any]:
-    """Return the options of attacks with every population read, [Z records, K models] float64; a file that does not fit is a UserError."""
+    """Return the options of attacks with every population read, [Z records, K models] float64; UserError for a file that does not fit."""
     given = dict(options or {})
     if files := given.get(KEY):
         given[KEY] = {name: _read(name, file, models) for name, file in files.items()}

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from jaxtyping import Bool, Float
 
 PREFIXES = {"indices": "member", "losses": "loss", "variances": "variance", "norms_l1": "l1", "norms_l2": "l2"}
-"""What the folders of the per-model layout hold, by the beginning of their name."""
+"""The content of the per-model layout's folders, by the beginning of their name."""
 
 
 @dataclass(frozen=True)
@@ -37,8 +37,8 @@ class Published:
 def read_per_model_csv(root: Path, where: dict[str, str]) -> Published:
     """Read the layout of Huang et al. 2024: {kind}_{dataset}/{key=value_…}/{model}.csv, one column of records per model.
 
-    `where` keeps the folders that have the values it names (`dataset` is one of the keys); what is left must be one
-    setting, that is one membership and one folder per signal, else a UserError lists the settings.
+    `where` keeps only folders with the given values (`dataset` is one of the keys). The remaining folders must be of
+    one setting, with one membership and one folder per signal; otherwise a UserError lists the settings.
     """
     folders_of: dict[str, list[tuple[dict[str, str], Path]]] = {}
     for folder in sorted(path for path in root.glob("*/*") if path.is_dir()):
@@ -99,7 +99,7 @@ def write_signals(path: Path, published: Published) -> None:
 
 
 def _parameters(name: str) -> dict[str, str]:
-    """Split key=value_key=value, where values may have underscores themselves."""
+    """Split key=value_key=value, where values may contain underscores."""
     parameters: dict[str, str] = {}
     key = ""
     for word in name.split("_"):

@@ -21,7 +21,7 @@ SUMMARIES = ("variance", "l1", "l2")
 
 
 def loss_and_summaries(signals: Sequence[Signal]) -> list[tuple[Signal, ...]]:
-    """Read what the paper's Table 3 compares: the loss, and variance, L1 and L2 norm of every explanation."""
+    """Read the signals of the paper's Table 3: the loss, and variance, L1 and L2 norm of every explanation."""
     return [(signal,) for signal in signals if signal.name == "loss" or signal.summary in SUMMARIES]
 
 
@@ -34,7 +34,7 @@ def summaries(signals: Sequence[Signal]) -> list[tuple[Signal, ...]]:
 def authors_code(
     readings: Sequence[Reading], member: Bool[np.ndarray, "N K"], likelihood: str, pairs: Pairs | None = None
 ) -> Float[np.ndarray, "N K"]:
-    """Score by the Gaussian log ratio of the signal as it is, with one standard deviation of all records' in and out means."""
+    """Score by the Gaussian log ratio of the raw signal, with one standard deviation over all records' in and out means."""
     (reading,) = readings
     return authors_ratio(reading.values, member, pairs)
 
@@ -43,6 +43,6 @@ def authors_code(
 def algorithms(
     readings: Sequence[Reading], member: Bool[np.ndarray, "N K"], likelihood: str, pairs: Pairs | None = None
 ) -> Float[np.ndarray, "N K"]:
-    """Score by the Gaussian log ratio of the signal as it is, with the record's own in and out variances (Algorithms 1 and 3)."""
+    """Score by the Gaussian log ratio of the raw signal, with the record's own in and out variances (Algorithms 1 and 3)."""
     (reading,) = readings
     return likelihood_ratio(reading.values, member, likelihood, pairs)

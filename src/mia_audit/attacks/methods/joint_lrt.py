@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def confidence_and_l1(signals: Sequence[Signal]) -> list[tuple[Signal, ...]]:
-    """Read the confidence with the L1 norm of every explanation; name signals to read any other set."""
+    """Read the confidence together with the L1 norm of every explanation; methods that name signals read any other set."""
     confidence = [signal for signal in signals if signal.name == "confidence"]
     return [(*confidence, signal) for signal in signals if confidence and signal.summary == "l1"]
 

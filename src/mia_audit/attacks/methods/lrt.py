@@ -1,8 +1,8 @@
-"""Likelihood ratios of one signal, in and out models: p(x | in) against p(x | out).
+"""Likelihood ratios of one signal over in and out models: p(x | in) against p(x | out).
 
 LiRA on the confidence (Carlini et al. 2022), the same on an attribution's variance, L1 and L2 norm (Huang et al. 2024)
-and maximum norm, and `lrt` on any other signal. Positive signals are heavy-tailed and enter by their logarithm;
-the `-raw` forms take them as they are, and `loss-lira-raw` the loss.
+and maximum norm, and `lrt` on any other signal. Positive signals are heavy-tailed, so their logarithm is used; the
+`-raw` forms use the raw signal, and `loss-lira-raw` the raw loss.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 def on_every_signal(
     form: str, likelihoods: Iterable[str], pairwise: Iterable[str], outputs: str = "confidence"
 ) -> Callable[[Score], Score]:
-    """Register the decorated ratio once for each kind of signal, `form` behind its name; `outputs` is what `loss-lira` reads."""
+    """Register the decorated ratio once for each kind of signal, with the suffix `form`; `loss-lira` reads `outputs`."""
     kinds = {
         "loss-lira": named(outputs),
         **{
@@ -58,7 +58,7 @@ def online(
 def raw(
     readings: Sequence[Reading], member: Bool[np.ndarray, "N K"], likelihood: str, pairs: Pairs | None = None
 ) -> Float[np.ndarray, "N K"]:
-    """Score by the same ratio on the signal as it is."""
+    """Score by the same ratio on the raw signal."""
     (reading,) = readings
     ratio = RATIOS[likelihood]
     return ratio.scores(reading.prepared(ratio.prepare, scaled=False), member, pairs)

@@ -1,7 +1,7 @@
 """Robust membership inference (Zarifzadeh et al. 2024): the likelihood of the record under the target, relative to the other models.
 
-`base` is that ratio by itself; `rmia` and `rmia-offline` compare it with the ratios of a population, the target's
-non-members (equations 2 to 4).
+`base` is this ratio; `rmia` and `rmia-offline` compare it with the ratios of a population or, without one, of the
+target's non-members (equations 2 to 4).
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 
 GAMMA = 1.0
-"""How much surer a record must be than another to count (γ); more than 1 only makes ties, since shares rank within a target as ratios do.
+"""The factor by which a record's ratio must exceed another's to count (γ); more than 1 only adds ties, since shares rank like ratios.
 
-Chosen after looking at the published scores: what rmia reaches on those is not a blind result."""
+It was chosen on the published scores, so results of rmia on these are not blind."""
 
 SLOPE = 0.33
 """The offline correction's a: p̄_in is taken to be a p̄_out + 1 − a."""
@@ -35,24 +35,26 @@ SLOPES = np.linspace(0, 1, 11)
 """Values of a that tuning tries."""
 
 CANCELLED = 1e-6
-"""A share of a sum below which what subtraction leaves of it is summed up anew."""
+"""If a subtraction leaves less than this share of a sum, the sum is computed anew."""
 
 ROWS = 1 << 12
-"""Cells summed up anew at a time."""
+"""Number of cells summed anew at a time."""
 
 
 class Compared(Section):
     """The keys of attacks that compare records with a population."""
 
     population: dict[str, str] = Field(default_factory=dict)
-    """By loss (`loss`, `loss_t2` …), a file of that loss of records that no model was trained on, z × models; else z are a target's non-members."""
+    """By loss (`loss`, `loss_t2` …), a file of that loss, z × models, on records z that no model was trained on; if
+    unset, z are a target's non-members.
+    """
 
 
 class Offline(Section):
     """The keys of `rmia-offline`."""
 
     offline_a: Annotated[float, Field(ge=0, le=1)] | Literal["tuned"] = SLOPE
-    """Offline RMIA's a, which estimates p̄_in as a p̄_out + 1 − a; `tuned`: per target, the best on another model as pseudo-target."""
+    """Offline RMIA's a in the estimate p̄_in = a p̄_out + 1 − a; `tuned`: for each target the best a on another model as pseudo-target."""
 
 
 @attack("base", reads=losses, learns=False, pairwise=["none"])
@@ -116,7 +118,7 @@ def _population(population: Mapping[str, Cells] | None, reading: Reading) -> Cel
 
 
 def _partners_of(population: Cells, partners: Partners | None) -> Partners | None:
-    """Return the further models that a population's means leave out: a target's partner, where all records have the same."""
+    """Return the further models to leave out of a population's means: each target's partner, if it is the same for all records."""
     if partners is None or (partners != partners[:1]).any():
         return None
     return np.broadcast_to(partners[0], population.shape)
@@ -128,7 +130,7 @@ def of_targets(values: Cells, pairs: Pairs | None) -> Cells:
 
 
 def _dominated(log_ratio: Cells, member: Member, pairs: Pairs | None) -> Cells:
-    """Return `share_dominated`; of pairs the ratio itself, which with γ = 1 has the same ROC curve and needs no sort."""
+    """Return `share_dominated`; for pairs the ratio itself, which with γ = 1 has the same ROC curve and needs no sort."""
     return share_dominated(log_ratio, member) if pairs is None else log_ratio
 
 
@@ -142,9 +144,9 @@ def log_likelihood(reading: Reading) -> Cells:
 def log_mean_of_others(likelihood: Cells, here: Member | None = None, leaving: Leaving = None) -> Cells:
     """Return the log of the mean of exp(likelihood) over all models but the target (of those on the side `here`), [N, K].
 
-    `leaving` are further models left out, as of `left_out`, or pairs: [N, P] then. Without them the others are added up from both
-    ends, and as logarithms: subtracting the target from the total would cancel, and next to a target that is far likelier
-    than all others their exponentials would vanish. NaN where there are none.
+    `leaving` are further models to leave out, from `left_out`, or pairs, which give [N, P]. Without `leaving` the sums
+    over the others are accumulated from both ends, as logarithms: subtracting the target from the total would cancel,
+    and the others' exponentials would vanish next to a far likelier target. NaN where there are no others.
     """
     counted = np.ones(likelihood.shape, dtype=bool) if here is None else here
     terms = np.where(counted, likelihood, -np.inf)
@@ -211,7 +213,7 @@ def _log_of_reference(out: np.ndarray, slope: float | np.ndarray) -> np.ndarray:
 def tuned_slopes(likelihood: Cells, member: Member, partners: Partners | None = None) -> np.ndarray:
     """Return for every target the a of `SLOPES` with the largest AUC against the next model, [K].
 
-    That model is attacked with the others' out models, the target left out: its outputs and its membership enter nowhere.
+    The next model is attacked with the out models among the others; the target's outputs and membership are not used.
     """
     from scipy.stats import rankdata
 
@@ -237,17 +239,18 @@ def tuned_slopes(likelihood: Cells, member: Member, partners: Partners | None = 
             continue
         mean = np.maximum(rest[known], 0) / count[known]
         ratios = likelihood[known, pseudo][:, None] - _log_of_reference(mean[:, None], SLOPES)
-        slopes[target] = SLOPES[np.argmax(rankdata(ratios, axis=0)[here].sum(axis=0))]  # the rank sum orders as the AUC
+        slopes[target] = SLOPES[np.argmax(rankdata(ratios, axis=0)[here].sum(axis=0))]  # rank sums order as AUCs do
     return slopes
 
 
 def share_dominated(log_ratio: Cells, member: Member, gamma: float = GAMMA, of_z: Cells | None = None) -> Cells:
     """Return the share of each target's non-members z with r_x ≥ γ r_z, [N, K], by one sort per target; NaN where the ratio is.
 
-    With `of_z`, [Z, K], the log ratios of a population, z are those instead.
+    With `of_z`, [Z, K], z are these log ratios of a population instead.
 
-    Ties count ½, the record itself among them where it is a z: counted whole, a non-member would tie with the members just
-    above it, and left out it would rank above the members just below it. With γ = 1 the share has the ratio's ROC curve.
+    Ties count ½, including the record itself where it is one of the z: with weight 1 a non-member would tie with the
+    members just above it, and with weight 0 it would rank above the members just below it. With γ = 1 the share has the
+    ratio's ROC curve.
     """
     scores = np.full(log_ratio.shape, np.nan, order="F")
     for target in range(log_ratio.shape[1]):

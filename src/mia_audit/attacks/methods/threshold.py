@@ -1,4 +1,4 @@
-"""Thresholds on a signal as it is, without shadow models (Shokri et al. 2021): the baseline."""
+"""Thresholds on a raw signal, without shadow models (Shokri et al. 2021): the baseline."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from mia_audit.signals.name import Reading
 
 NARROW = 0.01
-"""A spread that is a smaller share of the largest score loses too many of the digits that float32 has."""
+"""If the spread of scores is a smaller share of the largest score, float32 loses too many of its digits."""
 
 
 @attack(
@@ -26,7 +26,7 @@ NARROW = 0.01
 def threshold(
     readings: Sequence[Reading], member: Bool[np.ndarray, "N K"], likelihood: str, pairs: Pairs | None = None
 ) -> Float[np.ndarray, "N K"]:
-    """Score −signal where members are low, +signal where they are high; their ranks where float32 would make ties of scores."""
+    """Score −signal where members are low, +signal where they are high; use ranks where float32 would create ties."""
     (reading,) = readings
     scores = reading.values if reading.signal.members == "high" else -reading.values
     scores = scores if _fits(scores) else _ranks(scores)
@@ -34,12 +34,12 @@ def threshold(
 
 
 def _fits(scores: Float[np.ndarray, "N K"]) -> bool:
-    """Return whether float32, in which scores are stored, has room for their sizes and for their differences."""
+    """Return whether float32, in which scores are stored, can represent the scores and their differences."""
     room, low, high = np.finfo(np.float32), scores.min(), scores.max()
     if low == high:
         return True
     largest, least = max(-low, high), max(low, -high)
-    if least <= 0:  # there are scores on both sides of 0, or at it
+    if least <= 0:  # there are scores on both sides of 0, or equal to 0
         sizes = np.abs(scores)
         least = sizes.min(where=sizes > 0, initial=np.inf)
     return bool(least > room.tiny and largest < room.max and high - low > NARROW * largest)
