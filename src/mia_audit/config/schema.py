@@ -91,9 +91,9 @@ class Compute(Section):
     """Least time between two checkpoints of a model's training, which a killed job goes on from."""
     minutes_per_model: float = Field(0.0, ge=0)
     """Minutes that somebody else's code may take to train one model, or to answer once; 0: no limit."""
-    weights: Literal["keep", "temporary"] = "keep"
+    weights: Literal["keep", "temporary", "bf16"] = "keep"
     """`temporary`: a setting's models lose their weights once their signals are merged; the first model, and those whose explanations
-    are compared, keep theirs."""
+    are compared, keep theirs. `bf16`: weights are rounded to bfloat16 once trained, and stored so; a change trains again."""
     keep_going: bool = False
     """`true`: a model whose training diverges is left out, and listed in the report; otherwise it stops the audit."""
 
@@ -310,6 +310,23 @@ class Audit(Section):
                 raise ValueError(
                     f"{where}: the finished model was not trained on the wrong labels of datasets.{dataset}.label_noise; leave that out"
                 )
+        return self
+
+    @model_validator(mode="after")
+    def _rounded(self) -> Self:
+        if self.compute.weights != "bf16":
+            return self
+        for name, one in self.architectures.items():
+            if one.learner != BUILT_IN:
+                raise ValueError(
+                    f"compute.weights: bf16 rounds the weights of built-in models, but architectures.{name} is trained by"
+                    f" {described_as(one.learner)}: choose keep or temporary"
+                )
+        if self.targets:
+            raise ValueError(
+                f"compute.weights: bf16 rounds the references of targets.{next(iter(self.targets))}, but not that finished model:"
+                " choose keep or temporary"
+            )
         return self
 
     def architectures_of(self, dataset: str) -> list[str]:

@@ -203,12 +203,15 @@ class TrainingSpec(Spec):
     training: Training
     draw: Draw | None = None
     """How a model's training set is drawn, whatever the number of models is; without it, the pool's membership.parquet has it."""
+    weights: Literal["bf16"] | None = None
+    """What the weights of shadow models are rounded to once they are trained."""
 
     @classmethod
     def of(cls, audit: Audit, dataset: str, architecture: str, mechanism: str, epsilon: str) -> Self:
         """Specify the training of a setting's shadow models; estimators and commands read nothing of `training`."""
         reads = audit.architectures[architecture].learner not in ("estimator", "command")
         section = audit.training_of(architecture, mechanism) if reads else Training(epochs=1)
+        rounded: Any = {"weights": "bf16"} if audit.compute.weights == "bf16" else {}
         return cls(
             seed=audit.seed,
             dataset=dataset,
@@ -218,6 +221,7 @@ class TrainingSpec(Spec):
             epsilon=epsilon,
             training=Training(**section.model_dump(exclude_none=True, exclude_unset=not reads, exclude={"floor"})),
             draw=expand.draw_of(audit, dataset),
+            **rounded,
         )
 
 

@@ -23,7 +23,7 @@ from mia_audit.config.specs import ExplanationMetricsSpec
 from mia_audit.learners.naming import BUILT_IN
 from mia_audit.models import describe as described
 from mia_audit.planning.costs import Costs
-from mia_audit.planning.limits import signals_bytes
+from mia_audit.planning.limits import signals_bytes, weights_bytes
 from mia_audit.planning.linear import Linear
 from mia_audit.planning.requests import attack_memory_of, explaining_bytes, training_bytes
 from mia_audit.planning.sizes import Size
@@ -176,8 +176,8 @@ def _setting(plan: Plan, audit: Audit, setting: Setting, size: Size, metadata: M
     plan.models += count
     plan.add(f"train {setting.mechanism}", count * each + len(blocks(audit)) * once)
     batch = audit.compute.micro_batch
-    kept = count if audit.compute.weights == "keep" else kept_models(audit)
-    plan.store("weights", kept * metadata["stored_bytes"])  # buffers too, such as random projections
+    kept = kept_models(audit) if audit.compute.weights == "temporary" else count
+    plan.store("weights", kept * weights_bytes(audit, metadata))  # buffers too, such as random projections
     plan.need("train", training_bytes(metadata, training, batch, private))
     plan.need("signals", explaining_bytes(metadata, batch))
     of_model = families_of(audit)[setting.architecture]

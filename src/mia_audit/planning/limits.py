@@ -84,7 +84,7 @@ def refuse_full_disk(
     of_model = families_of(audit)[architecture]
     stored = sum(len(columns(family, options)) for family, options in of_model.items())
     left = max(models - there, 0)
-    weights = int(metadata.get("stored_bytes", 0)) * min(left, most_weights(audit, models))
+    weights = weights_bytes(audit, metadata) * min(left, most_weights(audit, models))
     needed, free = weights + signals_bytes(stored, records) * left, usage(_existing(group))[2]
     if needed > free:
         raise UserError(
@@ -96,7 +96,13 @@ def refuse_full_disk(
 def most_weights(audit: Audit, models: int) -> int:
     """Return how many of so many models have weights at a time: where they are temporary, all of one setting and those that are kept."""
     each = audit.membership.models
-    return models if audit.compute.weights == "keep" else each + kept_models(audit) * (models // each - 1)
+    return models if audit.compute.weights != "temporary" else each + kept_models(audit) * (models // each - 1)
+
+
+def weights_bytes(audit: Audit, metadata: Mapping[str, Any]) -> int:
+    """Return the bytes that a shadow model's weights take on disk; 0 where somebody else's code stores them."""
+    stored = int(metadata.get("stored_bytes", 0))
+    return stored // 2 if audit.compute.weights == "bf16" else stored
 
 
 def signals_bytes(signals: int, cells: int) -> int:

@@ -60,6 +60,7 @@ class Block:
     mechanism: Mechanism
     public: Records | None = None
     start: Path | None = None
+    rounded: bool = False
 
     @property
     def setting(self) -> str:
@@ -143,6 +144,7 @@ def train_block(
                 block.start,
                 checkpoint,
                 timer.step,
+                block.rounded,
             )
             try:
                 model = train(task)

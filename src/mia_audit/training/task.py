@@ -68,8 +68,9 @@ class TrainingTask:
     """One model to train.
 
     `members` says which records are its training set, `public` are the pool's public records where the mechanism reads them,
-    `start` holds weights to start from. Everything random is keyed by `key` and the number of the shadow model; without a key
-    the model is one to be released, and everything random comes from the operating system's entropy.
+    `start` holds weights to start from. `rounded` asks for a model whose weights are rounded to bfloat16 after the last epoch.
+    Everything random is keyed by `key` and the number of the shadow model; without a key the model is one to be released, and
+    everything random comes from the operating system's entropy.
     """
 
     records: Records
@@ -83,6 +84,7 @@ class TrainingTask:
     start: Path | None = None
     checkpoint: Checkpoint = field(default_factory=_nothing_kept)
     progress: Progress = lambda *_: None
+    rounded: bool = False
 
     @property
     def seed(self) -> int | None:

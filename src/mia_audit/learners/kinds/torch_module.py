@@ -65,6 +65,7 @@ class TorchModel:
         self._batch = batch
         self._prepare = prepare or self._as_stored
         self._masks = masks
+        self._rounded = False
         self._members: tuple[TrainedOn, Members] | None = None
 
     def inputs(self, records: Records) -> Inputs | Tensor:
@@ -134,7 +135,7 @@ class TorchModel:
 
     def save(self, folder: Path) -> None:
         """Write the weights, and the masks of the training's noise, if any."""
-        save_weights(self.module, folder / WEIGHTS)
+        save_weights(self.module, folder / WEIGHTS, self._rounded)
         if self._masks is not None:
             save_masks(self._masks, folder / MASKS)
 
@@ -153,10 +154,17 @@ class TrainedTorchModel(TorchModel):
     """A torch module that was trained here."""
 
     def __init__(
-        self, module: nn.Module, batch: int, prepare: Prepare, masks: Masks | None, report: TrainingReport
+        self,
+        module: nn.Module,
+        batch: int,
+        prepare: Prepare,
+        masks: Masks | None,
+        report: TrainingReport,
+        rounded: bool,
     ) -> None:
         super().__init__(module, batch, prepare, masks)
         self.report = report
+        self._rounded = rounded
 
 
 class ReleasedTorchModel(TorchModel):
@@ -206,6 +214,7 @@ class TorchLearner:
             self._batch,
             task.key or (),
             self._inputs_and_labels(task.public) if task.public else None,
+            task.rounded,
         )
         inputs, labels = self._inputs_and_labels(task.records)
         if task.key is None:
@@ -214,7 +223,7 @@ class TorchLearner:
         trained = train_shadow(
             recipe, task.shadow, inputs, labels, task.members, task.progress, task.checkpoint, task.records.persons
         )
-        return TrainedTorchModel(trained.model, self._batch, self._inputs, trained.masks, trained)
+        return TrainedTorchModel(trained.model, self._batch, self._inputs, trained.masks, trained, task.rounded)
 
     def load(self, folder: Path) -> TorchModel:
         """Open the weights in a folder."""
