@@ -201,7 +201,7 @@ class Workflow:
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the time and the seed of the fuzzer, for long runs at night: `pytest -m slow tests/fuzz --fuzz-seconds 3600 --fuzz-seed 7`."""
     parser.addoption(
-        "--fuzz-seconds", type=float, help="seconds that files are broken and read, instead of 120 times each"
+        "--fuzz-seconds", type=float, help="seconds that files are broken and read, instead of 60 times each"
     )
     parser.addoption("--fuzz-seed", type=int, default=0, help="seed of what is broken (0)")
 

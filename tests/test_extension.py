@@ -136,6 +136,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_an_audit_runs_with_members_from_files(workflow: Any) -> None:
     for name, text in FILES.items():
         (workflow.folder / name).write_text(text)

@@ -147,6 +147,7 @@ def test_what_follows_goes_without_the_model_and_keeps_the_numbers_of_the_others
     assert not (folder / "models" / f"shadow-{LOST}").exists()
 
 
+@pytest.mark.slow
 def test_scores_are_those_of_an_audit_that_never_had_the_model(audited: Path, tmp_path: Path) -> None:
     folder = audited / SETTINGS["none"].path
     signals = pl.read_parquet(folder / "signals.parquet")

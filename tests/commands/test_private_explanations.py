@@ -101,6 +101,7 @@ def dumped(audit) -> dict[str, dict[str, object]]:
     return {name: study.model_dump(mode="json") for name, study in studies(audit).items()}
 
 
+@pytest.mark.slow
 def test_every_declared_file_is_written(audit, finished):
     written = {path.name for path in (finished / "figures").iterdir()}
     spec = parse_spec(ReportSpec.with_studies(audit).model_dump(mode="json"))

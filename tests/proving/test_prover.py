@@ -67,10 +67,10 @@ def test_a_quarter_less_noise_is_refuted_by_gaussian_dp():
     [
         ("gaussian_with_a_fifth_of_the_noise", "above"),
         ("gaussian_that_passes_nan_on", "NaN"),
-        ("gaussian_that_raises", "raises ValueError: a record is too large"),
-        ("gaussian_that_warns", "warns RuntimeWarning: divide by zero"),
-        ("gaussian_that_writes_a_file", "file duplicates.txt of 4 bytes"),
-        ("gaussian_that_says_how_many", ""),
+        pytest.param("gaussian_that_raises", "raises ValueError: a record is too large", marks=pytest.mark.slow),
+        pytest.param("gaussian_that_warns", "warns RuntimeWarning: divide by zero", marks=pytest.mark.slow),
+        pytest.param("gaussian_that_writes_a_file", "file duplicates.txt of 4 bytes", marks=pytest.mark.slow),
+        pytest.param("gaussian_that_says_how_many", "", marks=pytest.mark.slow),
         ("laplace_of_the_mean", "above"),
     ],
 )

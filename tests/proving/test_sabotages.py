@@ -65,10 +65,9 @@ class LowBits(noise.Stream):
         return (total + deviation * drawn).float()
 
 
-@pytest.mark.parametrize("planted", [8, pytest.param(16, marks=pytest.mark.slow)])
-def test_2_noise_of_32_bits_of_the_seed(monkeypatch, planted):
+def test_2_noise_of_32_bits_of_the_seed(monkeypatch):
     """As it was: the 63-bit seed is derived from the names, and torch reads its low 32 bits."""
-    monkeypatch.setattr(probes, "PLANTED", planted)
+    monkeypatch.setattr(probes, "PLANTED", 8)
     monkeypatch.setattr(probes, "SEARCH_SECONDS", 600.0)
     pair = ["at the bounds"]
     assert not judged("private-moments", "private-moments", pair, probing=True).refuted
@@ -79,7 +78,7 @@ def test_2_noise_of_32_bits_of_the_seed(monkeypatch, planted):
     monkeypatch.setattr(LowBits, "__init__", lambda self, key, purpose, *more: vars(self).update(_key=key, counter=0))
     found = judged("private-moments", "private-moments", pair, probing=True).counterexample
     assert found.check == "seed bits"
-    assert re.search(rf"32 of 128 bits .* of 2\^{planted} planted seeds a search recovers (99|100)\.", found.detail)
+    assert re.search(r"32 of 128 bits .* of 2\^8 planted seeds a search recovers (99|100)\.", found.detail)
 
 
 def about_a_common_centre(explained, queries, values, classes, terms):

@@ -75,6 +75,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
     return folder / "out", said.getvalue().splitlines()
 
 
+@pytest.mark.slow
 def test_every_figure_that_has_results_is_drawn_and_the_rest_has_its_command(written: tuple[Path, list[str]]) -> None:
     folder, said = written
     drawn = [line.removeprefix("Figure ").split(":")[0] for line in said if line.endswith(": drawn.")]
@@ -88,6 +89,7 @@ def test_every_figure_that_has_results_is_drawn_and_the_rest_has_its_command(wri
     assert "Table 3: 2 of 6 cells. Approximation loss of Algorithm 1." in said
 
 
+@pytest.mark.slow
 def test_a_cell_has_the_published_noise_and_exact_noise_over_repetitions(written: tuple[Path, list[str]]) -> None:
     folder, _ = written
     table = pl.read_csv(folder / "table_3.csv")
@@ -107,12 +109,14 @@ def test_a_cell_has_the_published_noise_and_exact_noise_over_repetitions(written
     assert "0.00570" in latex and "exact 0.200" in latex and "config/patel2020/digits.yaml" in latex
 
 
+@pytest.mark.slow
 def test_the_steps_stand_beside_the_printed_means(written: tuple[Path, list[str]]) -> None:
     folder, _ = written
     drawn = (folder / "figure_5.svg").read_text()
     assert "printed 121" in drawn and "printed 43" in drawn and "none: the reviews are not here" in drawn
 
 
+@pytest.mark.slow
 def test_panels_name_what_they_are_of(written: tuple[Path, list[str]]) -> None:
     folder, _ = written
     for number, words in (

@@ -4,7 +4,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 
+
+@pytest.mark.slow
 def test_timm_is_importable_after_the_guard() -> None:
     code = (
         "from mia_audit.runtime.torchvision_guard import guard; guard(); guard(); import timm, torchvision.transforms"

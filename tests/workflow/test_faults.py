@@ -16,7 +16,7 @@ import pytest
 from mia_audit.storage.diverged import diverged_models
 from mia_audit.storage.manifest import LOCAL
 
-KILLS = 20
+KILLS = 8
 SPREAD = 120
 """Files and folders that the kills are spread over: about as many as the audit creates."""
 LINGER = 120.0
@@ -68,7 +68,7 @@ def kill(pid: int) -> None:
 
 
 @pytest.mark.slow
-def test_twenty_kills_change_nothing(request: pytest.FixtureRequest, workflow: Any) -> None:
+def test_kills_at_any_moment_change_nothing(request: pytest.FixtureRequest, workflow: Any) -> None:
     """Kill the orchestrator, a worker or both at seeded moments, and run again at once while orphaned workers may be alive."""
     audit = workflow
     chance = random.Random(0)
@@ -126,8 +126,8 @@ def flip(path: Path) -> None:
     ("path", "damage"),
     [
         ("digits/vit/none-epsinf/scores.parquet", truncate),
-        ("digits/vit/none-epsinf/models/shadow-1/weights.safetensors", flip),
         # the readers of these have their own tests in storage/, models/ and pools/
+        pytest.param("digits/vit/none-epsinf/models/shadow-1/weights.safetensors", flip, marks=pytest.mark.slow),
         pytest.param("digits/vit/none-epsinf/signals/ig/shadow-2.parquet", flip, marks=pytest.mark.slow),
         pytest.param("digits/vit/public.safetensors", truncate, marks=pytest.mark.slow),
         pytest.param("pools/digits/records.npy", flip, marks=pytest.mark.slow),
@@ -195,16 +195,9 @@ def test_a_second_orchestrator_is_refused(copy_of_finished: Copy, tiny: dict[str
 
 
 METRICS = [f"results/tiny/digits/vit/{setting}/metrics.parquet" for setting in ("none-epsinf", "dp-sgd-eps8")]
-WHOLE: list[str] = []
-"""No target: the whole audit."""
 
 
-@pytest.mark.parametrize(
-    "targets", [METRICS, pytest.param(WHOLE, marks=pytest.mark.slow)], ids=["as far as metrics", "whole"]
-)
-def test_wrong_clocks_change_nothing(
-    finished: Any, copy_of_finished: Copy, tiny: dict[str, Any], targets: list[str]
-) -> None:
+def test_wrong_clocks_change_nothing(finished: Any, copy_of_finished: Copy, tiny: dict[str, Any]) -> None:
     """Some files were written while the clock was years ahead, and others while it was years behind."""
     copy = copy_of_finished(tiny)
     jumps = {
@@ -217,7 +210,7 @@ def test_wrong_clocks_change_nothing(
         for path in copy.results.glob(pattern):
             moved = path.stat().st_mtime + years * 365 * 86400
             os.utime(path, (moved, moved))
-    result = copy.run(*targets)
+    result = copy.run(*METRICS)
     assert result.returncode == 0, result.stdout
     assert contents(copy.results) == contents(finished.results)
 
@@ -225,36 +218,29 @@ def test_wrong_clocks_change_nothing(
 HOT = "digits/vit/hot-epsinf"
 
 
-@pytest.mark.parametrize(
-    "whole", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["as far as metrics", "whole"]
-)
 def test_divergence_stops_its_block_and_with_keep_going_nothing_else(
-    finished: Any, copy_of_finished: Copy, tiny: dict[str, Any], whole: bool
+    finished: Any, copy_of_finished: Copy, tiny: dict[str, Any]
 ) -> None:
     """A mechanism that diverges is added to a finished audit: what was there is neither computed again nor changed."""
     copy = copy_of_finished(
         tiny | {"mechanisms": tiny["mechanisms"] | {"hot": {"mechanism": "none", "training": {"learning_rate": 1e30}}}}
     )
-    targets = WHOLE if whole else [f"results/tiny/{HOT}/metrics.parquet"]
+    target = f"results/tiny/{HOT}/metrics.parquet"
     copy.options = ("--cores", "1")
-    result = copy.run(*targets)
+    result = copy.run(target)
     assert result.returncode == 1
     message = rf"mia-audit: shadow [03] of {HOT}: training diverged in epoch 1: "  # of the block that was run first
     assert re.search(message, result.stdout), result.stdout
     assert not list((copy.results / HOT / "models").glob(".jobs/*"))
     copy.configure(copy.config | {"compute": tiny["compute"] | {"keep_going": True}})
     copy.options = ("--cores", "2")
-    result = copy.run(*targets)
+    result = copy.run(target)
     assert result.returncode == 0, result.stdout
     assert list(diverged_models(copy.results / HOT / "metrics.parquet", "metrics")) == [0, 1, 2, 3, 4]
     settings = {
         name: data for name, data in contents(finished.results).items() if "-eps" in name and "digits/vit" in name
     }
     assert settings.items() <= contents(copy.results).items()
-    if whole:
-        page = (copy.results / "report.html").read_text().replace("\u00a0", " ")
-        assert "Left out of digits, vit, hot at ε = inf: 5 models (0, 1, 2, 3 and 4) diverged in epoch 1: " in page
-        assert "this setting is missing from the results below" in page
 
 
 def test_a_config_that_names_a_slurm_run_cancels_no_job(workflow: Any, tiny: dict[str, Any]) -> None:

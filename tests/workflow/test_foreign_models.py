@@ -118,6 +118,7 @@ def test_an_audit_of_a_forest_a_script_and_a_command_ends_in_a_report(foreign: A
     assert (planned["architecture"], planned["train"], planned["signals"]) == (1, 2, 4), "of the changed script alone"
 
 
+@pytest.mark.slow
 def test_a_crash_is_one_line_in_the_log_that_the_workflow_names(foreign: Any) -> None:
     (foreign.folder / "train.py").write_text(SCRIPT.replace("    noise = ", "    nosie = "))
     done = foreign.run("results/tiny/breast_cancer/mine/none-epsinf/training.parquet")

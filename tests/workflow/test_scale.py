@@ -30,6 +30,7 @@ def large(tmp_path, monkeypatch):
     return path
 
 
+@pytest.mark.slow
 def test_a_large_audit_is_planned_and_every_merge_fans_in_once(large, capsys):
     assert main(["plan", str(large), "--records-per-second", "1000", "--checkout", str(CHECKOUT), "--json"]) == 0
     plan = json.loads(capsys.readouterr().out)

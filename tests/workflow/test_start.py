@@ -15,6 +15,7 @@ ROOT = Path(__file__).parents[2]
 PROGRAMS = Path(sys.executable).parent
 
 
+@pytest.mark.slow
 def test_the_workflow_runs_from_an_environment_that_is_not_activated(workflow: Any) -> None:
     """One job of an audit, with a PATH that names the system's programs alone."""
     workflow.environment = {name: value for name, value in os.environ.items() if name in ("HOME", "PYTHONPATH")}

@@ -60,12 +60,14 @@ def assert_same_scores(results: Path) -> None:
 
 @pytest.mark.slow
 def test_a_killed_and_resumed_wrapping_has_the_scores_of_the_built_in_model(strangers: Any) -> None:
-    killed = strangers.run("--keep-going")
+    folder = strangers.results.relative_to(strangers.folder) / "digits"
+    trained = (str(folder / name / SETTING / "training.parquet") for name in ("script", "tool"))
+    killed = strangers.run("--keep-going", *trained)
     assert killed.returncode != 0 and "SIGKILL" in killed.stdout + "".join(
         path.read_text() for path in (strangers.results / "logs" / "train").glob("*tool*")
     )
     assert {path.name for path in strangers.folder.glob("killed-*")} == {"killed-script", "killed-tool"}
-    done = strangers.run()
+    done = strangers.run(*(str(folder / name / SETTING / "scores.parquet") for name in ("vit", "script", "tool")))
     assert done.returncode == 0, done.stdout[-3000:]
     logs = [path.read_text() for path in (strangers.results / "logs" / "train").glob("*.log")]
     assert sum("resuming training from this checkpoint" in log for log in logs) == 2

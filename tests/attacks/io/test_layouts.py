@@ -186,7 +186,10 @@ WRITERS = {
 }
 
 
-@pytest.mark.parametrize("layout", WRITERS)
+@pytest.mark.parametrize(
+    "layout",
+    ["privacy-meter", *(pytest.param(name, marks=pytest.mark.slow) for name in WRITERS if name != "privacy-meter")],
+)
 def test_a_layout_goes_from_its_files_to_the_report(tmp_path, layout, capsys):
     WRITERS[layout](tmp_path / "in", Drawn())
     labels = ["--labels", str(tmp_path / "in" / "labels.npy")] if layout == "leakpro" else []
