@@ -63,6 +63,8 @@ def run(finished: Any, cluster: Any, profile: Path, tmp_path_factory: pytest.Tem
     """Start the audit and interrupt it; start it again, cancel a job, fail another, stop the controller for a while, let it end."""
     folder = tmp_path_factory.mktemp("audit")
     audit = finished.in_folder(folder)
+    packed = audit.config["compute"] | {"shadows_per_job": 5, "blocks_explained_per_job": 5}  # fewer jobs, the same scores
+    audit.configure(audit.config | {"compute": packed})
     audit.profile, audit.options = profile, cluster.quick
     audit.environment |= cluster.environment
     audit.hold("membership", "architecture", "train", "signals")

@@ -16,3 +16,11 @@ def test_a_study_alone_ends_in_a_report(workflow: Any) -> None:
     assert "No membership was attacked here." in (workflow.results / "report.html").read_text()
     for name in ("provenance.json", "tables/private_explanations.csv", "figures/private_loss.svg"):
         assert (workflow.results / name).exists()
+
+
+def test_its_tables_wait_for_the_accuracies_of_the_models(workflow: Any, tiny: dict[str, Any]) -> None:
+    study = {"black_boxes": [], "architectures": ["vit"], "queries": 12, "epsilons": [1, 10], "steps": 10, "scale": 500}
+    workflow.configure(tiny | {"private_explanations": {"digits": study}})
+    workflow.options = ("--cores", "2", "results/tiny/tables/private_explanations.csv")
+    planned = workflow.planned()
+    assert planned["private_report"] == 1 and planned["training"] == 2

@@ -92,6 +92,7 @@ rule private_report:
     input:
         ANSWERS,
         files_of(SETTINGS, "metrics.parquet"),
+        files_of(TRAINED, "training.parquet"),
     output:
         report(
             [name for name in PRIVATE if name.endswith(("csv", "svg"))],
