@@ -1,6 +1,5 @@
 """The tiny audit on a real SLURM with the project's profile: interrupts, cancelled and failing jobs, a missing controller."""
 
-import json
 import shutil
 import signal
 import time
@@ -16,16 +15,7 @@ from mia_audit.planning.requests import DRAWING_MEGABYTES, PROCESS_BYTES, PROCES
 from mia_audit.storage import read_frame
 
 STRANGER = Path(__file__).parents[1] / "workflow" / "stranger"
-"""Files of the built-in model in a stranger's hands, whose first training is killed in its second epoch."""
-
-STRANGERS: dict[str, dict[str, Any]] = {
-    "tool": {
-        "train": "python tool.py train {records} {labels} {members} {seed} {checkpoints} {model}",
-        "predict": "python tool.py predict {records} {model} {out}",
-        "outputs": "logits",
-    },
-}
-"""The same model as two commands, which answer with outputs only; as a script it is audited in tests/workflow."""
+"""Files of the built-in model as a script, whose first training is killed in its second epoch; tests/workflow has it as commands too."""
 
 NO_PRIVACY = "none-epsinf"
 
@@ -63,7 +53,10 @@ def run(finished: Any, cluster: Any, profile: Path, tmp_path_factory: pytest.Tem
     """Start the audit and interrupt it; start it again, cancel a job, fail another, stop the controller for a while, let it end."""
     folder = tmp_path_factory.mktemp("audit")
     audit = finished.in_folder(folder)
-    packed = audit.config["compute"] | {"shadows_per_job": 5, "blocks_explained_per_job": 5}  # fewer jobs, the same scores
+    packed = audit.config["compute"] | {
+        "shadows_per_job": 5,
+        "blocks_explained_per_job": 5,
+    }  # fewer jobs, the same scores
     audit.configure(audit.config | {"compute": packed})
     audit.profile, audit.options = profile, cluster.quick
     audit.environment |= cluster.environment
@@ -156,29 +149,26 @@ def test_each_job_gets_the_resources_of_its_rule(run: Run, cluster: Any) -> None
 
 
 def test_a_stranger_has_the_scores_of_the_built_in_model(run: Run, cluster: Any) -> None:
-    """The audit grows by an architecture: the built-in model as a command, killed and resumed once."""
+    """The audit grows by an architecture: the built-in model as a script, killed and resumed once."""
     audit = run.audit
     for path in STRANGER.glob("*.py"):
         shutil.copy(path, audit.folder)
-    known = {"models": audit.config["membership"]["models"], "training": audit.config["training"]}
-    (audit.folder / "tool.json").write_text(json.dumps(known))
-    strangers = {name: stranger | {"mechanisms": {"none": {}}} for name, stranger in STRANGERS.items()}
-    audit.configure(audit.config | {"architectures": audit.config["architectures"] | strangers})
-    with audit.started(*(f"results/tiny/digits/{name}/{NO_PRIVACY}/scores.parquet" for name in STRANGERS)) as process:
+    script = {"model": "script.py", "mechanisms": {"none": {}}}
+    audit.configure(audit.config | {"architectures": audit.config["architectures"] | {"script": script}})
+    with audit.started(f"results/tiny/digits/script/{NO_PRIVACY}/scores.parquet") as process:
         process.wait(cluster.patience)
     assert process.returncode == 0, audit.log.read_text()
-    built_in = audit.results / "digits" / "vit" / NO_PRIVACY
-    own = read_frame(built_in / "signals.parquet", "signals")
-    scores = {one.key: one.score for one in read_scores(built_in / "scores.parquet")}
-    for name in STRANGERS:
-        assert (audit.folder / f"killed-{name}").exists()
-        logs = (audit.results / "logs" / "train").glob(f"*{name}*.log")
-        assert any("resuming training from this checkpoint" in log.read_text() for log in logs), name
-        signals = read_frame(audit.results / "digits" / name / NO_PRIVACY / "signals.parquet", "signals")
-        assert signals.equals(own.select(signals.columns)), name
-        assert "ixg_l1" not in signals.columns
-        found = list(read_scores(audit.results / "digits" / name / NO_PRIVACY / "scores.parquet"))
-        assert found and all(np.array_equal(one.score, scores[one.key], equal_nan=True) for one in found), name
+    assert (audit.folder / "killed-script").exists()
+    logs = (audit.results / "logs" / "train").glob("*script*.log")
+    assert any("resuming training from this checkpoint" in log.read_text() for log in logs)
+    built_in, wrapped = (audit.results / "digits" / name / NO_PRIVACY for name in ("vit", "script"))
+    signals = read_frame(wrapped / "signals.parquet", "signals")
+    assert "ixg_l1" in signals.columns
+    assert signals.equals(read_frame(built_in / "signals.parquet", "signals").select(signals.columns))
+    own, theirs = (
+        {one.key: one.score for one in read_scores(folder / "scores.parquet")} for folder in (built_in, wrapped)
+    )
+    assert theirs and all(np.array_equal(score, own[key], equal_nan=True) for key, score in theirs.items())
 
 
 def test_what_fits_no_node_is_refused_before_anything_is_submitted(
