@@ -76,7 +76,7 @@ def main(records: int, models: int, count: int) -> None:
         stage("merge", {"families": ["gradient"], "models": models}, signals=folder, membership=membership, out=joined)
         stage("attack", {"seed": 0, "dataset": "random", "attacks": ATTACKS}, signals=joined, out=scores)
         evaluation = {"evaluation": {"fprs": [0.001, 0.01], "confidence": 0.95}}
-        stage("evaluate", evaluation, scores=scores, out=folder / "metrics.parquet")
+        stage("evaluate", evaluation, scores=scores, signals=joined, out=folder / "metrics.parquet")
 
 
 if __name__ == "__main__":

@@ -98,6 +98,11 @@ class Pairs:
         return len(self.target)
 
 
+def of_targets(values: np.ndarray, pairs: Pairs | None) -> np.ndarray:
+    """Return the targets' values: all columns, or those of the pairs' targets."""
+    return values if pairs is None else values[:, pairs.target]
+
+
 def recognise(member: Member) -> Design:
     """Return the design of a membership matrix, [N records, K models]."""
     first = member[:GLANCE]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -96,17 +97,36 @@ def scores_of(
 
     `options` are the values of the keys that attacks declare, with defaults for those left out. UserError for a run
     that cannot score a single member, or a single non-member, of some target.
-    `read` gives the values of a signal, [N, K] for every query; the last ones read are kept until other signals are asked for.
+    `read` gives the values of a signal, [N, K] for every query; they are kept while the next run asks for them.
     """
-    held: dict[Signal, Reading] = {}
-    for run in runs:
-        held = {signal: held[signal] if signal in held else Reading(signal, read(signal)) for signal in run.signals}
-        membership = null if run.null_control else member
-        scores = attacks[run.attack].score(
-            list(held.values()), membership, run.likelihood, **options_of(run.attack, options)
+    held = Held(read)
+    for run, after in pairwise([*runs, None]):
+        assert run is not None
+        yield _scored(
+            run, held.of(run.signals, after.signals if after else ()), null if run.null_control else member, options
         )
-        _check_scored(run, scores, membership)
-        yield Scores(run, list(held.values()), membership, scores)
+
+
+class Held:
+    """The readings of signals, kept while what is scored next reads them too."""
+
+    def __init__(self, read: Callable[[Signal], Sequence[Cells]]) -> None:
+        """Read by a function that gives the values of a signal, [N, K] for every query."""
+        self._read = read
+        self._held: dict[Signal, Reading] = {}
+
+    def of(self, signals: Sequence[Signal], after: Sequence[Signal]) -> list[Reading]:
+        """Return the readings of signals, and keep those that are read `after`; others are gone before any is read."""
+        self._held = {signal: self._held[signal] for signal in signals if signal in self._held}
+        readings = [self._held.get(signal) or Reading(signal, self._read(signal)) for signal in signals]
+        self._held = {reading.signal: reading for reading in readings if reading.signal in after}
+        return readings
+
+
+def _scored(run: Run, readings: list[Reading], member: Member, options: Mapping[str, Any] | None) -> Scores:
+    scores = attacks[run.attack].score(readings, member, run.likelihood, **options_of(run.attack, options))
+    _check_scored(run, scores, member)
+    return Scores(run, readings, member, scores)
 
 
 def options_of(attack: str, given: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -118,9 +138,9 @@ def options_of(attack: str, given: Mapping[str, Any] | None) -> dict[str, Any]:
 
 
 def _check_scored(run: Run, scores: Cells, member: Member) -> None:
-    scored = ~np.isnan(scores)
-    if scored.all():
+    if not any(np.isnan(column).any() for column in scores.T):
         return
+    scored = ~np.isnan(scores)
     members, others = (scored & member).any(axis=0), (scored & ~member).any(axis=0)
     for target in np.flatnonzero(~(members & others)):
         lacking = "non-member" if members[target] else "member" if others[target] else "record"

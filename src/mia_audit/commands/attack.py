@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from threadpoolctl import threadpool_limits
 
 from mia_audit.attacks.design import recognise
@@ -17,7 +18,7 @@ from mia_audit.attacks.io.parquet import (
     write_scores,
 )
 from mia_audit.attacks.io.population import population_files, with_population
-from mia_audit.attacks.run import permuted_membership, plan, scores_of
+from mia_audit.attacks.run import Run, Scores, permuted_membership, plan, scores_of
 from mia_audit.commands._arguments import add_spec
 from mia_audit.config.specs import AttackSpec
 from mia_audit.errors import UserError
@@ -66,9 +67,11 @@ def run(options: argparse.Namespace) -> None:
     if TARGET in signals_metadata:  # a finished model is the target, and the others are its references alone
         place = file.target.tolist().index(signals_metadata[TARGET])
         targets, metadata[TARGET] = slice(place, place + 1), signals_metadata[TARGET]
+
+    def of_targets(one: Scores) -> tuple[Run, np.ndarray, np.ndarray]:
+        return one.run, one.member[:, targets], one.scores[:, targets]
+
     with threadpool_limits(1, "blas"):  # its products are too small to gain from threads
-        scored = (
-            (one.run, one.member[:, targets], one.scores[:, targets])
-            for one in scores_of(runs, file.read, file.member, null, chosen)
-        )
+        # map keeps no scores while the next are computed; a generator's variable would.
+        scored = map(of_targets, scores_of(runs, file.read, file.member, null, chosen))
         write_scores(options.out, scored, runs, file.record, file.target[targets], metadata, file.persons)

@@ -6,7 +6,7 @@ from typing import Any
 
 from threadpoolctl import threadpool_limits
 
-from mia_audit.attacks.io.parquet import GIVEN, OPTIONS, SignalsFile
+from mia_audit.attacks.io.parquet import GIVEN, OPTIONS
 from mia_audit.commands._arguments import add_spec
 from mia_audit.config.specs import EvaluationSpec
 from mia_audit.evaluation.files import Scored, metric_rows, metrics_table, read_scores
@@ -47,9 +47,11 @@ def run(options: argparse.Namespace) -> None:
                 further = FurtherScorings(options.signals, given)
             without = _without(further, scored, section.fprs) if further and not scored.key[-1] else None
             rows += metric_rows(scored, section.fprs, section.confidence, without)
+            del scored  # before the next ones are read
         metrics = metrics_table(rows)
-        if options.signals and rows:
-            metadata[MODEL_COUNTS] = model_counts(metrics, SignalsFile(options.signals), section.fprs, given)
+        if further:
+            file, further = further.file, None  # which holds signals
+            metadata[MODEL_COUNTS] = model_counts(metrics, file, section.fprs, given)
     write_table(options.out, metrics.to_arrow(), "metrics", len(metrics), metadata)
 
 

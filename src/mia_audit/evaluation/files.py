@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ from mia_audit.evaluation.called import SHARES, called_columns
 from mia_audit.evaluation.intervals import WITHOUT
 from mia_audit.evaluation.metrics import target_metrics
 from mia_audit.storage import ROW_GROUPS, naming_damage, open_table, table_metadata
+from mia_audit.storage.columns import column_parts, filled, repeated, stretches
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int, Shaped
@@ -57,7 +59,6 @@ def read_scores(path: Path, *wanted: str, aggregate: str | None = None) -> Itera
         return
     row_groups = table_metadata(path, "scores").get(ROW_GROUPS)
     named = "person" in file.schema_arrow.names
-    columns = ["target", "record", "member", "score", *(["person"] if named else [])]
     for index in range(file.num_row_groups):
         with naming_damage(path, "scores"):
             keys = [[value] for value in row_groups[index][: len(KEYS)]] if row_groups else []
@@ -67,39 +68,40 @@ def read_scores(path: Path, *wanted: str, aggregate: str | None = None) -> Itera
             own = _aggregate(file, index, row_groups)
             if aggregate not in (None, own):
                 continue
-            rows = file.read_row_group(index, columns=columns)
-        if not len(rows):
+        rows = file.metadata.row_group(index).num_rows
+        if not rows:
             continue
         if any(len(values) != 1 for values in keys):
             raise UserError(
                 f"{path}: row group {index} mixes attacks; expected one row group per attack, signal and likelihood"
             )
-        target, person = rows["target"].to_numpy(), rows["person"].to_numpy() if named else None
-        starts = np.flatnonzero(np.append(True, target[1:] != target[:-1]))
-        shape = (len(starts), len(target) // len(starts))
-        record = rows["record"].to_numpy() if own == NONE else np.tile(np.arange(shape[1]), shape[0])
-        if person is not None and person.dtype.kind == "O":
-            person = person.astype(np.str_)
-        if (
-            len(target) % shape[0]
-            or (target.reshape(shape) != target[starts][:, None]).any()
-            or len(record) != len(target)
-            or (record.reshape(shape) != record[: shape[1]]).any()
-            or (person is not None and (person.reshape(shape) != person[: shape[1]]).any())
-        ):
-            raise UserError(
-                f"{path}: row group {index} does not hold the same records for every target, in the same order"
+        with naming_damage(path, "scores"):
+            parts = partial(column_parts, file, where=str(path), row_groups=[index])
+            target, starts = stretches(parts("target"))
+            shape = (len(target), rows // len(target))
+            record = repeated(parts("record"), shape[1]) if own == NONE else np.arange(shape[1])
+            person = repeated(parts("person"), shape[1]) if named else None
+            if (
+                not np.array_equal(starts, np.arange(shape[0]) * shape[1])
+                or rows != shape[0] * shape[1]
+                or record is None
+                or (named and person is None)
+            ):
+                raise UserError(
+                    f"{path}: row group {index} does not hold the same records for every target, in the same order"
+                )
+            if person is not None and person.dtype.kind == "O":
+                person = person.astype(np.str_)
+            attack, signal, likelihood, null_control = (values[0] for values in keys)
+            yield Scored(
+                (attack, signal, likelihood, null_control),
+                target,
+                record,
+                filled(parts("member"), rows, np.bool_).reshape(shape).T,
+                filled(parts("score"), rows, np.float32).reshape(shape).T,
+                own,
+                person,
             )
-        attack, signal, likelihood, null_control = (values[0] for values in keys)
-        yield Scored(
-            (attack, signal, likelihood, null_control),
-            target[starts],
-            record[: shape[1]],
-            rows["member"].to_numpy().reshape(shape).T,
-            rows["score"].to_numpy().reshape(shape).T,
-            own,
-            None if person is None else person[: shape[1]],
-        )
 
 
 def _foreign_scores(path: Path, *wanted: str) -> Iterator[Scored]:

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 from mia_audit.attacks.io.parquet import SignalsFile
 from mia_audit.attacks.io.population import with_population
 from mia_audit.attacks.persons import NONE
-from mia_audit.attacks.run import Run
+from mia_audit.attacks.run import Held, Run
 from mia_audit.evaluation.leave_outs import Rescored, scored_without
-from mia_audit.signals.name import Reading, Signal
 
 if TYPE_CHECKING:
     from mia_audit.evaluation.files import Scored
@@ -26,7 +25,7 @@ class FurtherScorings:
         self._path = path
         self._options = with_population(given, self.file.models)
         self._known = {signal.name: signal for signal in self.file.signals}
-        self._held: dict[Signal, Reading] = {}
+        self._held = Held(self.file.read)
         self._last: tuple[Run, Rescored | None] | None = None
 
     def persons(self, scored: Scored) -> Persons | None:
@@ -43,9 +42,7 @@ class FurtherScorings:
         signals = tuple(self._known[name] for name in names.split("+"))
         run = Run(attack, signals, likelihood, null_control)
         if self._last is None or self._last[0] != run:
-            self._held = {
-                signal: self._held[signal] if signal in self._held else Reading(signal, self.file.read(signal))
-                for signal in signals
-            }
-            self._last = run, scored_without(run, list(self._held.values()), self.file.member, self._options)
+            self._last = None
+            readings = self._held.of(signals, signals)
+            self._last = run, scored_without(run, readings, self.file.member, self._options)
         return self._last[1]

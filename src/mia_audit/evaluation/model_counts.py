@@ -72,6 +72,7 @@ def by_count(
         if outside.all() and member.any(axis=0).all() and not np.isnan(scores).any():
             mean, _ = mean_log_roc(zip(scores.T, member.T, strict=True), grid)
             curves[others] = {"non_members": int(outside.max()), "roc": [round(float(rate), 5) for rate in mean]}
+        del scores  # before the next ones are computed
     key = {"attack": run.attack, "signal": run.signal, "likelihood": run.likelihood}
     last = by_number[max(by_number)] if by_number else {}
     return [key | {"others": others} | _parts(by_number[others], last) | curves[others] for others in by_number]

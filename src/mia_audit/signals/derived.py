@@ -31,6 +31,7 @@ def confidence_from_probability(probability: Float[np.ndarray, "N K"]) -> Float[
 
 def _within(probability: Float[np.ndarray, "N K"]) -> tuple[np.ndarray, np.ndarray]:
     """Return p and 1 − p, both positive."""
+    probability = probability.astype(np.float64, copy=False)
     complement = 1 - probability
     least, gap = (values.min(where=values > 0, initial=0.5) for values in (probability, complement))
     return np.maximum(probability, least), np.maximum(complement, gap)
@@ -40,13 +41,16 @@ def confidence_from_loss(loss: Float[np.ndarray, "N K"]) -> Float[np.ndarray, "N
     """Return log p − log(1 − p) for p = exp(−loss); a loss of 0 counts as the smallest positive one there is."""
     least = loss.min(where=loss > 0, initial=np.inf)
     loss = np.maximum(loss, least if np.isfinite(least) else 1.0)
-    confidence: Float[np.ndarray, "N K"] = -loss - np.log(-np.expm1(-loss))
+    confidence: Float[np.ndarray, "N K"] = np.negative(loss, dtype=np.float64)
+    complement = np.expm1(confidence)
+    confidence -= np.log(np.negative(complement, out=complement), out=complement)
     return confidence
 
 
 def loss_from_confidence(confidence: Float[np.ndarray, "N K"]) -> Float[np.ndarray, "N K"]:
     """Return −log p for log p − log(1 − p) = confidence."""
-    loss: Float[np.ndarray, "N K"] = np.logaddexp(0, -confidence)
+    loss: Float[np.ndarray, "N K"] = np.negative(confidence, dtype=np.float64)
+    np.logaddexp(0, loss, out=loss)
     return loss
 
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     Cells = Float[np.ndarray, "N K"]
     Member = Bool[np.ndarray, "N K"]
     Reads = Callable[[Sequence["Signal"]], list[tuple["Signal", ...]]]
+    Scale = Callable[[np.ndarray], np.ndarray]
 
 SUMMARIES = {"variance": "variance", "l1": "L1 norm", "l2": "L2 norm", "linf": "largest value"}
 """Summaries of an attribution, in the order of their columns, and their names in words."""
@@ -155,7 +156,10 @@ def is_signal(column: str) -> bool:
 
 @dataclass(frozen=True)
 class Reading:
-    """A signal and its values: a matrix [N records, K models] of float64 for every query of the records (augmentations)."""
+    """A signal and its values: a matrix [N records, K models] for every query of the records (augmentations).
+
+    `queries` are float32 where their file has that; attacks read `values` or `scaled`, which are float64.
+    """
 
     signal: Signal
     queries: Sequence[Cells]
@@ -175,22 +179,35 @@ class Reading:
         values: Cells = self.prepared(as_is)
         return values
 
-    def prepared(self, prepare: Callable[[Cells], Any], scaled: bool = True) -> Any:
-        """Return `prepare` applied to the scaled values, or to the raw ones if not `scaled`; computed once and cached."""
+    def prepared(self, prepare: Callable[[Cells, Scale | None], Any], scaled: bool = True) -> Any:
+        """Return `prepare` applied to the scaled values, or to the raw ones if not `scaled`; computed once and cached.
+
+        `prepare` takes the stored matrix, and the function that puts it on the scale in float64, or None.
+        """
         if (prepare, scaled) not in self._prepared:
             logged = scaled and self.signal.scale == "positive"
-            queries = [logarithm(self.signal, values) for values in self.queries] if logged else self.queries
-            self._prepared[prepare, scaled] = prepare(_mean(queries))
+            scales = [logarithm(self.signal, values) if logged else None for values in self.queries]
+            values, scale = self.queries[0], scales[0]
+            if len(self.queries) > 1:
+                first, *others = (as_is(*query) for query in zip(self.queries, scales, strict=True))
+                values, scale = sum(others, start=first) / len(scales), None
+            self._prepared[prepare, scaled] = prepare(values, scale)
         return self._prepared[prepare, scaled]
 
     @cached_property
-    def _prepared(self) -> dict[tuple[Callable[[Cells], Any], bool], Any]:
+    def _prepared(self) -> dict[tuple[Callable[[Cells, Scale | None], Any], bool], Any]:
         return {}
 
 
-def as_is(values: Cells) -> Cells:
-    """Return the values."""
-    return values
+def as_is(values: Cells, scale: Scale | None = None) -> Cells:
+    """Return the values in float64, on their scale if one is given."""
+    cells: Cells = values.astype(np.float64, copy=False) if scale is None else scale(values)
+    return cells
+
+
+def as_held(values: Cells, scale: Scale | None = None) -> Cells:
+    """Return the values as they are stored, in float32 or float64."""
+    return values if scale is None else scale(values)
 
 
 def named(name: str) -> Reads:
@@ -220,8 +237,8 @@ def others(signals: Sequence[Signal]) -> list[tuple[Signal, ...]]:
     return [(signal,) for signal in signals if signal.channel != "outputs" and signal.summary is None]
 
 
-def logarithm(signal: Signal, values: Cells) -> Cells:
-    """Return the logarithm of a positive signal; zeros count as the smallest positive value there is.
+def logarithm(signal: Signal, values: Cells) -> Scale:
+    """Return what takes the logarithm of a positive signal, in float64; zeros count as the smallest positive value there is.
 
     Raises UserError on a negative value.
     """
@@ -232,12 +249,8 @@ def logarithm(signal: Signal, values: Cells) -> Cells:
             f"signal '{signal.name}' is {smallest:g} at model {model}, record {record}: its attack takes the logarithm "
             "and expects no negative value; declare the signal real"
         )
-    if smallest == 0:
-        least = values.min(where=values > 0, initial=np.inf)
-        values = np.maximum(values, least if np.isfinite(least) else 1.0)
-    logs: Cells = np.log(values)
-    return logs
-
-
-def _mean(queries: Sequence[Cells]) -> Cells:
-    return queries[0] if len(queries) == 1 else sum(queries[1:], start=queries[0]) / len(queries)
+    if smallest != 0:
+        return lambda some: np.log(some, dtype=np.float64)
+    least = values.min(where=values > 0, initial=np.inf)
+    floor = least if np.isfinite(least) else 1.0
+    return lambda some: np.log(np.maximum(some, floor), dtype=np.float64)

@@ -3,7 +3,6 @@
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +21,8 @@ if TYPE_CHECKING:
 
 SCHEMA_VERSION = "1"
 REMEDY = "If the audit wrote it, delete it and run again; else bring a whole copy"
+BUFFER = 1 << 20
+"""Bytes of a column that are read at a time."""
 ROW_GROUPS = "row_groups"
 """The metadata key of a scores table that lists attack, signal, likelihood, null_control, unit and aggregate of every row group."""
 
@@ -40,20 +41,22 @@ def write_table(
     ValueError, and writes nothing, where the number of rows is not `rows`.
     """
     parts = iter([tables]) if isinstance(tables, pa.Table) else tables
-    first = next(parts)
+    table = next(parts)
     header = {
         "mia_audit.kind": kind,
         "mia_audit.schema": SCHEMA_VERSION,
         "mia_audit.metadata": json.dumps(metadata or {}, sort_keys=True),
         digests.KEY: digests.BLANK,
     }
-    schema = first.schema.with_metadata(header)
+    schema = table.schema.with_metadata(header)
     written = 0
     with atomic_write(path) as partial:
         with pq.ParquetWriter(partial, schema, **{"compression": "zstd", **encoding}) as writer:
-            for table in chain([first], parts):
+            while table is not None:
                 writer.write_table(table.cast(schema), row_group_size=max(len(table), 1))
                 written += len(table)
+                del table  # before the next one is made
+                table = next(parts, None)
         if written != rows:
             raise ValueError(f"{path}: {written} rows written where {rows} were expected")
         digests.embed_digest(partial)
@@ -70,7 +73,7 @@ def open_table(path: Path, kind: str, columns: Sequence[str] = ()) -> pq.Parquet
     if state == "damaged":
         raise _damaged(path, "its bytes are not those that an audit wrote", kind, CHANGED if kind in CONTRACTS else "")
     try:
-        file = pq.ParquetFile(path, memory_map=True)
+        file = pq.ParquetFile(path, buffer_size=BUFFER)  # the pages of a memory map would stay resident
     except (pa.ArrowException, OSError) as error:
         raise UserError(
             f"{path}: truncated or not Parquet ({first_line(error)}); expected a {kind} table. {REMEDY}"

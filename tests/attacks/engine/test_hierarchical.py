@@ -12,6 +12,7 @@ from mia_audit.attacks.engine.hierarchical_designs import ratio
 from mia_audit.attacks.engine.likelihood import PRIOR, likelihood_ratio
 from mia_audit.attacks.engine.ratios import RATIOS
 from mia_audit.evaluation import auc
+from mia_audit.signals.name import Reading, read_signal
 
 hierarchical_ratio = RATIOS["hierarchical"]
 
@@ -76,7 +77,7 @@ def test_sums_over_records_are_those_without_each_target():
     member[:10], member[10:20], member[20:30], member[30:40] = True, False, False, True
     member[20:30, 0], member[30:40, 0] = True, False  # one model on a side
     ordered = Ordered(signal)
-    signal, member = ordered.values, ordered.reordered(member)
+    signal, member = ordered[:], ordered.reordered(member)
     moments, squares, freedom = np.zeros((5, 7)), np.zeros((2, 7)), np.zeros((2, 7))
     for t in range(7):
         others = np.arange(7) != t
@@ -142,3 +143,16 @@ def test_permuted_membership_scores_by_chance():
     null = np.random.default_rng(0).permuted(member, axis=0)
     aucs = [auc(s, m) for s, m in zip(hierarchical_ratio(signal, null).T, null.T, strict=True)]
     assert abs(np.mean(aucs) - 0.5) < 3 * 0.5 / np.sqrt(4000 * 9 / 4)
+
+
+@pytest.mark.parametrize("name", ["confidence", "ixg_l1"])
+@pytest.mark.parametrize("records", [300, 301])
+def test_what_is_stored_in_float32_is_scored_exactly_as_in_float64(name, records):
+    signal, member = draw(6, records, models=130)
+    signal = np.asfortranarray(np.exp(signal) if name == "ixg_l1" else signal, dtype=np.float32)
+    signal[5, 3] = 0
+    whole = Reading(read_signal(name), [signal.astype(np.float64)]).scaled
+    stored = Reading(read_signal(name), [signal]).prepared(Ordered)
+    np.testing.assert_array_equal(ratio(stored, member), ratio(Ordered(whole), member))
+    np.testing.assert_array_equal(stored[:].mean(axis=1)[:, None], stored.span.mean)
+    assert whole.dtype == np.float64 and np.isfinite(whole).all()

@@ -16,7 +16,7 @@ from mia_audit.signals.name import read_signal
 RECORD, TARGET = np.array([3, 5, 8, 9]), np.array([0, 2, 3, 4, 7])
 
 
-@pytest.mark.parametrize("rows", [1, 8, 12, 1 << 16])  # one target at a time, two, three, all
+@pytest.mark.parametrize("rows", [1, 3, 8, 12, 1 << 16])  # a target in parts, two targets at a time, three, all
 def test_every_run_is_a_row_group_of_all_targets(tmp_path, monkeypatch, rows):
     monkeypatch.setattr(files, "CHUNK_ROWS", rows)
     rng = np.random.default_rng(0)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     Column = Float[np.ndarray, "B 1"]
 
-    from mia_audit.signals.name import Cells, Member
+    from mia_audit.signals.name import Cells, Member, Scale
 
 BINS = 20
 """Quantile bins of r in which D and T are estimated."""
@@ -54,23 +54,38 @@ def hierarchical_ratio(signal: Ordered, member: Member) -> Cells:
 
 
 class Ordered:
-    """A signal's records sorted by their mean, so that bins are slices; each model's median over records is subtracted."""
+    """A signal's records sorted by their mean, so that bins are slices; each model's median over records is subtracted from slices.
 
-    def __init__(self, signal: Cells) -> None:
-        """Sort the records."""
-        self._order = np.argsort(signal.mean(axis=1), kind="stable")
-        self.values = self.reordered(signal)
-        for column in self.values.T:
-            column -= _median(column)
-        self.span = Span.of(self.values)
+    The signal itself is held as it came: in float32 if it did, and slices of it are float64.
+    """
+
+    def __init__(self, signal: Cells, scale: Scale | None = None) -> None:
+        """Sort the records of a signal, put on a scale if one is given."""
+        cells = signal if scale is None else scale(signal)
+        self._order = np.argsort(cells.mean(axis=1, dtype=np.float64), kind="stable")
+        self._cells = _reordered(cells, self._order, in_place=scale is not None)
+        self._medians = np.array([[_median(column)] for column in self._cells.T])
+        self.shape = signal.shape
+        spans = [Span.of(self[rows]) for rows in _slices(0, *self.shape)]
+        self.span = Span(*(np.concatenate(parts) for parts in zip(*spans, strict=True)))
+
+    def __len__(self) -> int:
+        """Return the number of records."""
+        return int(self.shape[0])
+
+    def __getitem__(self, rows: slice) -> Cells:
+        """Return some of the sorted records, a new matrix [B, K]."""
+        cells: Cells = self._cells.T[:, rows].astype(np.float64)
+        cells -= self._medians
+        return cells.T
 
     def reordered(self, matrix: np.ndarray) -> np.ndarray:
         """Return a matrix [N, K] of the same records in this order."""
         return _reordered(matrix, self._order)
 
     def unsorted(self, values: Cells) -> Cells:
-        """Return the matrix with its records in their original order."""
-        return _reordered(values, np.argsort(self._order))
+        """Return the matrix with its records in their original order; it is overwritten if it is contiguous by model."""
+        return _reordered(values, np.argsort(self._order), in_place=True)
 
 
 class Records:
@@ -78,12 +93,12 @@ class Records:
 
     def __init__(self, rows: slice, signal: Ordered, member: Member) -> None:
         """Centre the records: large offsets cancel catastrophically otherwise."""
-        raw, self.rows = signal.values[rows], rows
-        models = raw.shape[1]
+        self.values: Cells = signal[rows]
+        self.rows, models = rows, signal.shape[1]
         self.here: Cells = member[rows].astype(np.float64)
         """1 where the target trained on the record."""
         self.span = signal.span.rows(rows)
-        self.values: Cells = raw - self.span.mean
+        self.values -= self.span.mean
         self.inside: Column = self.here.sum(axis=1, keepdims=True)
         self.outside: Column = models - self.inside
         total = np.einsum("ij,ij->i", self.values, self.here)[:, None]
@@ -150,27 +165,35 @@ class Shifts:
             yield records, np.subtract(from_out, deviation, out=deviation), from_out
 
 
-def _reordered(matrix: np.ndarray, order: np.ndarray) -> np.ndarray:
-    """Return a matrix [N, K] with its records in another order, copied model by model so that a column stays in the cache."""
-    made = np.empty((matrix.shape[1], len(order)), dtype=matrix.dtype)
+def _reordered(matrix: np.ndarray, order: np.ndarray, in_place: bool = False) -> np.ndarray:
+    """Return a matrix [N, K] with its records in another order, copied model by model so that a column stays in the cache.
+
+    The result is contiguous by model; `in_place` overwrites a matrix that is.
+    """
+    in_place &= matrix.flags.f_contiguous
+    made = matrix.T if in_place else np.empty((matrix.shape[1], len(order)), dtype=matrix.dtype)
     for column, values in zip(made, matrix.T, strict=True):
-        np.take(values, order, out=column, mode="clip")  # the other modes make a copy first
+        source = values.copy() if in_place else values
+        np.take(source, order, out=column, mode="clip")  # the other modes make a copy first
     return made.T
 
 
 def _median(values: np.ndarray) -> float:
     """Return the median by sorting, which takes half the time of a selection."""
     ordered, half = np.sort(values), len(values) // 2
-    return float(ordered[half] if len(values) % 2 else (ordered[half - 1] + ordered[half]) / 2)
+    return float(ordered[half]) if len(values) % 2 else (float(ordered[half - 1]) + float(ordered[half])) / 2
 
 
 def _blocks(signal: Ordered, member: Member, start: int = 0, stop: int | None = None) -> Iterator[Records]:
-    """Yield the records from `start` to `stop`, in blocks of similar size that stay in the processor's cache."""
-    stop = len(member) if stop is None else stop
-    parts = -(-(stop - start) // max(BLOCK_RECORDS, BLOCK_CELLS // member.shape[1]))
-    edges = np.linspace(start, stop, parts + 1).astype(int).tolist()
-    for low, high in pairwise(edges):
-        yield Records(slice(low, high), signal, member)
+    """Yield the records from `start` to `stop`, block by block."""
+    for rows in _slices(start, len(member) if stop is None else stop, member.shape[1]):
+        yield Records(rows, signal, member)
+
+
+def _slices(start: int, stop: int, models: int) -> Iterator[slice]:
+    """Yield slices of similar size, blocks of which stay in the processor's cache."""
+    parts = -(-(stop - start) // max(BLOCK_RECORDS, BLOCK_CELLS // models))
+    yield from (slice(*edges) for edges in pairwise(np.linspace(start, stop, parts + 1).astype(int).tolist()))
 
 
 def _log_ratio(records: Records, from_in: Cells, from_out: Cells, pools: np.ndarray) -> Cells:
@@ -262,7 +285,7 @@ def _prior(signal: Ordered, member: Member) -> tuple[np.ndarray, Curves]:
 
 def bins_of(signal: Ordered) -> list[slice]:
     """Return the quantile bins of the sorted records."""
-    records = len(signal.values)
+    records = len(signal)
     edges = np.array_split(np.arange(records), int(np.clip(records // RECORDS_PER_BIN, 1, BINS)))
     return [slice(int(rows[0]), int(rows[-1]) + 1) for rows in edges]
 

@@ -45,7 +45,7 @@ class DesignShifts:
 
     def __init__(self, signal: Ordered, member: Member, leaving: Leaving) -> None:
         """Learn D and T from all records."""
-        self._values, self._member = signal.values, signal.reordered(member)
+        self._signal, self._member = signal, signal.reordered(member)
         self._leaving = leaving if isinstance(leaving, Pairs) or leaving is None else signal.reordered(leaving)
         bins, models = bins_of(signal), member.shape[1]
         columns = len(leaving) if isinstance(leaving, Pairs) else models
@@ -80,7 +80,7 @@ class DesignShifts:
             yield block, from_out - shift, from_out
 
     def _blocks(self) -> Iterator[Block]:
-        return blocks(self._values, self._member, self._leaving)
+        return blocks(self._signal, self._member, self._leaving)
 
 
 def _known(block: Block) -> np.ndarray:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 import numpy as np
 
@@ -148,10 +148,24 @@ class Span(NamedTuple):
         return floor
 
 
+class Rows(Protocol):
+    """A matrix [N, K], or what returns slices of its records as one."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """N and K."""
+
+    def __len__(self) -> int:
+        """Return the number of records."""
+
+    def __getitem__(self, rows: slice, /) -> Cells:
+        """Return some of the records, [B, K]."""
+
+
 class Block:
     """A block of records, with every target left out of its own side: arrays [B, K], or [B, 1] where all models have the same value."""
 
-    def __init__(self, rows: slice, signal: Cells, member: Member, leaving: Leaving = None) -> None:
+    def __init__(self, rows: slice, signal: Rows, member: Member, leaving: Leaving = None) -> None:
         """Centre the records: large offsets cancel catastrophically otherwise."""
         raw = np.asarray(signal[rows], dtype=np.float64)
         here = member[rows].astype(np.float64)
@@ -292,7 +306,7 @@ def pooled_variances(over: Iterable[Block], columns: int) -> tuple[np.ndarray, n
     return inside[None], outside[None]
 
 
-def blocks(signal: Cells, member: Member, leaving: Leaving = None) -> Iterator[Block]:
+def blocks(signal: Rows, member: Member, leaving: Leaving = None) -> Iterator[Block]:
     """Yield the records block by block; `leaving` are further models to leave out, from `left_out`, or pairs of models."""
     step = max(BLOCK_RECORDS, BLOCK_CELLS // signal.shape[1])
     if isinstance(leaving, Pairs):

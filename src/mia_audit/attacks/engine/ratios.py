@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 class Ratio(NamedTuple):
     """A score from a signal and the membership, [N records, K models], computed in two steps."""
 
-    prepare: Callable[[Cells], Any]
-    """The first step, on the signal only, without the membership."""
+    prepare: Callable[..., Any]
+    """The first step, on the signal and its scale only (`Reading.prepared`), without the membership."""
     score: Callable[..., Cells]
     pairwise: bool = False
     """Whether `score` takes `pairs` of models too (`catalogue.Attack`)."""

@@ -27,7 +27,7 @@ def check_loss(loss: Cells, member: Member, where: str) -> None:
     """Raise UserError for a loss that looks like the softmax probability of the label: within [0, 1], and high in members or near 1."""
     if loss.max() > 1 or loss.min() < 0:
         return
-    inside, outside = loss[member], loss[~member]
+    inside, outside = (loss[side].astype(np.float64) for side in (member, ~member))
     if not (len(inside) and len(outside)):
         return
     error = np.sqrt(inside.var() / len(inside) + outside.var() / len(outside))

@@ -19,6 +19,7 @@ from mia_audit.pools.persons import Persons, numbered_ids
 from mia_audit.signals.derived import derive, derived_from, source_of, with_derived
 from mia_audit.signals.name import PROBABILITY, Signal, is_signal, read_signal
 from mia_audit.storage import ROW_GROUPS, digests, naming_damage, open_table, table_metadata, write_table
+from mia_audit.storage.columns import column_parts, filled, joined, repeated, stretches
 from mia_audit.storage.diverged import diverged_models
 from mia_audit.storage.unpacked import check_parquet
 
@@ -66,7 +67,7 @@ def score_schema(persons: Persons | None = None) -> pa.Schema:
 
 
 CHUNK_ROWS = 1 << 16
-"""Rows of scores.parquet handed to the writer at a time, roughly: columns that repeat from target to target stay in the cache."""
+"""Rows of scores.parquet handed to the writer at a time, at most: columns that repeat from target to target stay in the cache."""
 
 SMALLEST, LARGEST = 1e-60, 1e100
 """Limits between which the largest absolute value of a signal must lie."""
@@ -119,49 +120,49 @@ class SignalsFile:
             [Signal(name, **stated[name]) if name in stated else read_signal(name) for name in self._queries]
         )
         self._order: np.ndarray | None = None
-        check_parquet(self._file, str(path), columns=len(("shadow", "record", "order", "one signal")))
-        shadow, record = self._column("shadow"), self._column("record")
-        if not stated_order(self._file):
-            self._order = np.lexsort((record, shadow))
-            shadow, record = shadow[self._order], record[self._order]
+        ordered = stated_order(self._file)
+        held = ("one signal",) if ordered else ("shadow", "record", "order", "one signal")
+        check_parquet(self._file, str(path), columns=len(held))
+        if not ordered:
+            self._order = np.lexsort([joined(self._parts(name)) for name in ("record", "shadow")])
         self.missing = diverged_models(path, "signals")
-        self.target: Int[np.ndarray, " K"] = shadow[np.diff(shadow, prepend=-1) != 0]
+        self.target: Int[np.ndarray, " K"]
+        self.target, starts = stretches(self._parts("shadow"))
         self.models = len(self.target)
         if self.models < LEAST_MODELS:
             raise TooFewModels(f"{path}: {self.models} models; attacks need at least {LEAST_MODELS}")
-        self._records = len(shadow) // self.models
-        self.record: Int[np.ndarray, " N"] = record[: self._records]
+        rows = self._file.metadata.num_rows
+        self._records = rows // self.models
+        record = repeated(self._parts("record"), self._records)
         expected = [model for model in range(self.models + len(self.missing)) if model not in self.missing]
         if not (
             (self._order is not None or self.target.tolist() == expected)
-            and len(shadow) == self.models * self._records
-            and np.array_equal(shadow, np.repeat(self.target, self._records))
-            and np.array_equal(
-                record.reshape(self.models, -1), np.broadcast_to(self.record, (self.models, self._records))
-            )
+            and rows == self.models * self._records
+            and np.array_equal(starts, np.arange(self.models) * self._records)
+            and record is not None
         ):
             order = "" if self._order is not None else " one after the other"
             same = ", once each" if self._order is not None else " in the same order"
             raise UserError(f"{path}: expected the rows of every model{order}, each with the same records{same}")
-        member = self._matrix("member")
-        if (wrong := ~((member == 0) | (member == 1))).any():
-            row, model = np.argwhere(wrong)[0]
-            raise UserError(
-                f"{path}: column 'member': {member[row, model]} at model {model}, record {row}; expected 0 or 1"
-            )
-        self.member: Bool[np.ndarray, "N K"] = member.astype(bool)
+        self.record: Int[np.ndarray, " N"] = record
+        self.member: Bool[np.ndarray, "N K"] = self._matrix(self._checked_member(), bool)
         check_orientation(self.member, str(path))
         check_membership(self.member, str(path))
         self.persons = self._persons()
 
     def read(self, signal: Signal) -> list[Float[np.ndarray, "N K"]]:
-        """Return a signal's values as float64, for every query; UserError that names the first cell that is not a finite number.
+        """Return a signal's values for every query, as float32 if they are stored so, else as float64.
+
+        UserError that names the first cell that is not a finite number.
 
         A loss or confidence that the table lacks is derived from the other one or from probabilities.
         """
         if source := source_of(signal.name, self._queries):
             return derive(signal.name, source, self.read)
-        queries = {name: self._matrix(name).astype(np.float64) for name in self._queries[signal.name]}
+        kinds = {
+            field.name: np.float32 if field.type == pa.float32() else np.float64 for field in self._file.schema_arrow
+        }
+        queries = {name: self._matrix(self._parts(name), kinds[name]) for name in self._queries[signal.name]}
         for name, values in queries.items():
             check_finite(values, f"{self._path}: column '{name}'")
             if signal.name == PROBABILITY:
@@ -180,14 +181,16 @@ class SignalsFile:
         """Return which records every model classifies correctly; None where the table has no predicted classes."""
         if not {"label", "predicted"} <= set(self._file.schema_arrow.names):
             return None
-        correct: np.ndarray = self._matrix("label") == self._matrix("predicted")
-        return correct
+        pairs = zip(self._parts("label"), self._parts("predicted"), strict=True)
+        return self._matrix((label == predicted for label, predicted in pairs), bool)
 
     def _persons(self) -> Persons | None:
         """Return the person of every record, if the table has them; UserError where models disagree, or split a person."""
         if "person" not in self._file.schema_arrow.names:
             return None
-        ids = numbered_ids(np.asarray(self._column("person")), f"{self._path}: column 'person'")
+        values = joined(self._parts("person"))
+        values = values.astype(np.str_) if values.dtype.kind == "O" else values
+        ids = numbered_ids(values, f"{self._path}: column 'person'")
         of_models = ids.reshape(self.models, self._records)
         if (of_models != of_models[0]).any():
             raise UserError(f"{self._path}: column 'person': expected the same person for a record in every model")
@@ -196,20 +199,30 @@ class SignalsFile:
         check_membership(member, f"{self._path}: persons")
         return persons
 
-    def _matrix(self, name: str) -> np.ndarray:
-        return self._column(name).reshape(self.models, self._records).T
+    def _checked_member(self) -> Iterator[np.ndarray]:
+        """Yield the column of members; UserError for a cell that is neither 0 nor 1."""
+        row = 0
+        for part in self._parts("member"):
+            if (wrong := ~((part == 0) | (part == 1))).any():
+                first = int(np.argmax(wrong))
+                model, record = divmod(row + first, self._records)
+                raise UserError(
+                    f"{self._path}: column 'member': {part[first]} at model {model}, record {record}; expected 0 or 1"
+                )
+            row += len(part)
+            yield part
 
-    def _column(self, name: str) -> np.ndarray:
+    def _matrix(self, parts: Iterable[np.ndarray], kind: type) -> np.ndarray:
+        return filled(parts, self.models * self._records, kind).reshape(self.models, self._records).T
+
+    def _parts(self, name: str) -> Iterator[np.ndarray]:
+        """Yield a column by model, then record: in one part where the table has another order."""
         with naming_damage(self._path, "signals"):
-            column = self._file.read(columns=[name])[name]
-        if column.null_count:
-            raise UserError(
-                f"{self._path}: column '{name}' has {column.null_count} empty cells; expected a value in each"
-            )
-        values: np.ndarray = column.to_numpy()
-        if name == "person" and values.dtype.kind == "O":
-            values = values.astype(np.str_)
-        return values if self._order is None else values[self._order]
+            parts = column_parts(self._file, name, str(self._path))
+            if self._order is None:
+                yield from parts
+            elif len(values := joined(parts)):
+                yield values[self._order]
 
 
 def stated_order(file: pq.ParquetFile) -> bool:
@@ -296,6 +309,7 @@ def score_tables(
             if aggregate != NONE and persons is not None:
                 rows, inside = of_people, persons.gathered(member, "membership")
             yield rows.table(run, aggregate, inside, in_unit(scores, persons, aggregate), schema)
+        del scores  # before the next run's are computed
 
 
 class _Rows:
@@ -304,14 +318,26 @@ class _Rows:
     def __init__(self, own: dict[str, np.ndarray], target: Sequence[int] | np.ndarray) -> None:
         count = len(next(iter(own.values())))
         together = max(1, CHUNK_ROWS // max(count, 1))
-        chunks = [np.asarray(target[start : start + together], np.int32) for start in range(0, len(target), together)]
-        self._targets = pa.chunked_array([np.repeat(chunk, count) for chunk in chunks])
-        self._own = {name: _chunked(np.tile(values, together), self._targets) for name, values in own.items()}
-        self._first = _chunked(np.zeros(together * count, dtype=np.int32), self._targets)
-        self._null_control = {
-            value: _chunked(np.full(together * count, value), self._targets) for value in (False, True)
-        }
+        size = max(1, together * min(count, CHUNK_ROWS))
+        self._places: list[tuple[int, int]] = []  # of every chunk: its first row and its rows
+        targets: list[pa.Array] = []
+        for first in range(0, len(target), together):
+            some = np.asarray(target[first : first + together], np.int32)
+            rows, values = len(some) * count, pa.array(np.repeat(some, min(count, CHUNK_ROWS)))
+            places = [(start, min(size, rows - start)) for start in range(0, rows, size)]
+            targets += [values[:length] for _, length in places]
+            self._places += places
+        self._targets = pa.chunked_array(targets, pa.int32())
+        self._first = self._chunked(np.zeros(size, dtype=np.int32))
+        self._null_control = {value: self._chunked(np.full(size, value)) for value in (False, True)}
+        self._own = {"record": self._chunked(pa.nulls(size, pa.int32()))}
+        self._own |= {name: self._chunked(np.tile(values, together)) for name, values in own.items()}
         self._members: dict[bool, pa.Array] = {}
+
+    def _chunked(self, values: np.ndarray | pa.Array) -> pa.ChunkedArray:
+        """Return an array with as many rows as there are, whose chunks repeat the values: in memory once."""
+        values = pa.array(values)
+        return pa.chunked_array([values[start % len(values) :][:length] for start, length in self._places], values.type)
 
     def table(self, run: Run, aggregate: str, member: np.ndarray, scores: np.ndarray, schema: pa.Schema) -> pa.Table:
         """Return the rows of one run."""
@@ -322,18 +348,11 @@ class _Rows:
             **{name: _named(self._first, value) for name, value in zip(NAMES, values, strict=True)},
             "null_control": self._null_control[run.null_control],
             "target": self._targets,
-            "record": pa.nulls(len(self._targets), pa.int32()),
             **self._own,
             "member": self._members[run.null_control],
             "score": pa.array(scores.T.ravel().astype(np.float32, copy=False)),
         }
         return pa.table({name: columns[name] for name in schema.names}).cast(schema)
-
-
-def _chunked(values: np.ndarray, like: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return an array with chunks as long as another's, all slices of one buffer."""
-    repeated = pa.array(values)
-    return pa.chunked_array([repeated[: len(chunk)] for chunk in like.chunks])
 
 
 def _named(places: pa.ChunkedArray, name: str) -> pa.ChunkedArray:

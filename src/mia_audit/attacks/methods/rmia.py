@@ -13,7 +13,7 @@ import numpy as np
 from pydantic import Field
 
 from mia_audit.attacks.catalogue import attack
-from mia_audit.attacks.design import NONE, Pairs, left_out, opposite_values
+from mia_audit.attacks.design import NONE, Pairs, left_out, of_targets, opposite_values
 from mia_audit.errors import UserError
 from mia_audit.sections import Section
 from mia_audit.signals.name import losses
@@ -122,11 +122,6 @@ def _partners_of(population: Cells, partners: Partners | None) -> Partners | Non
     if partners is None or (partners != partners[:1]).any():
         return None
     return np.broadcast_to(partners[0], population.shape)
-
-
-def of_targets(values: Cells, pairs: Pairs | None) -> Cells:
-    """Return the targets' values: all columns, or those of the pairs' targets."""
-    return values if pairs is None else values[:, pairs.target]
 
 
 def _dominated(log_ratio: Cells, member: Member, pairs: Pairs | None) -> Cells:

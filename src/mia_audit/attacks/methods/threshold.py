@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mia_audit.attacks.catalogue import attack
-from mia_audit.signals.name import all_but
+from mia_audit.attacks.design import of_targets
+from mia_audit.signals.name import all_but, as_held
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float
@@ -28,20 +29,21 @@ def threshold(
 ) -> Float[np.ndarray, "N K"]:
     """Score −signal where members are low, +signal where they are high; use ranks where float32 would create ties."""
     (reading,) = readings
-    scores = reading.values if reading.signal.members == "high" else -reading.values
-    scores = scores if _fits(scores) else _ranks(scores)
-    return scores if pairs is None else scores[:, pairs.target]
+    values, high = reading.prepared(as_held, scaled=False), reading.signal.members == "high"
+    if not _fits(values):
+        return of_targets(_ranks(values if high else -values), pairs)
+    scores: Float[np.ndarray, "N K"] = of_targets(values, pairs).astype(np.float64)
+    return scores if high else np.negative(scores, out=scores)
 
 
 def _fits(scores: Float[np.ndarray, "N K"]) -> bool:
-    """Return whether float32, in which scores are stored, can represent the scores and their differences."""
-    room, low, high = np.finfo(np.float32), scores.min(), scores.max()
+    """Return whether float32, in which scores are stored, can represent the scores, of either sign, and their differences."""
+    room, low, high = np.finfo(np.float32), float(scores.min()), float(scores.max())
     if low == high:
         return True
     largest, least = max(-low, high), max(low, -high)
     if least <= 0:  # there are scores on both sides of 0, or equal to 0
-        sizes = np.abs(scores)
-        least = sizes.min(where=sizes > 0, initial=np.inf)
+        least = min(np.abs(column).min(where=column != 0, initial=np.inf) for column in scores.T)
     return bool(least > room.tiny and largest < room.max and high - low > NARROW * largest)
 
 
