@@ -120,8 +120,8 @@ def test_the_steps_stand_beside_the_printed_means(written: tuple[Path, list[str]
 def test_panels_name_what_they_are_of(written: tuple[Path, list[str]]) -> None:
     folder, _ = written
     for number, words in (
-        ("6", ("dp-sgd ε = 0.5", "class 1")),
-        ("8", ("(here digits), no DP", "(here digits), dp-sgd ε = 10")),
+        ("6", ("strict ε = 0.5", "class 1")),
+        ("8", ("(here digits)", "no DP", "dp-sgd ε = 10")),
     ):
         drawn = (folder / f"figure_{number}.svg").read_text()
         assert all(word in drawn for word in words), number

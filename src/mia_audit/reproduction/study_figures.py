@@ -78,7 +78,7 @@ def _panels(studies: Studies, panels: Sequence[Panel]) -> Figure | None:
         if studies.boxes(dataset):
             draw(axes, studies, dataset)
             stand_in = STAND_INS[dataset].dataset
-            axes.set_title(f"{dataset} (here {stand_in}), {title}")
+            axes.set_title(f"{dataset} (here {stand_in})\n{title}")
             drawn = True
         else:
             axes.set_axis_off()
@@ -139,7 +139,7 @@ def _by_model(column: str) -> Callable[[Axes, Studies, str], None]:
 def _near(place: int) -> Callable[[Axes, Studies, str], None]:
     def draw(axes: Axes, studies: Studies, dataset: str) -> None:
         draw_misclassified(axes, studies.boxes(dataset)[place])
-        axes.set(xlabel="misclassification around the query", ylabel="approximation loss")
+        axes.set(xlabel="share misclassified nearby", ylabel="approximation loss")
 
     return draw
 

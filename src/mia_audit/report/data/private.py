@@ -137,9 +137,10 @@ class Studied:
 
 
 def studied(root: Path, studies: Mapping[str, Any], confidence: float = 0.95) -> Iterator[Studied]:
-    """Yield every black box of every study whose answers are below `root`, those fitted to the pool first."""
+    """Yield every black box of every study whose answers are below `root`: those fitted to the pool, then models, the largest ε first."""
     for dataset, study in studies.items():
-        settings = {setting["name"]: setting for setting in study["settings"]}
+        ordered = sorted(study["settings"], key=lambda setting: -float(setting["epsilon"]))
+        settings = {setting["name"]: setting for setting in ordered}
         for name in (*study["black_boxes"], *settings):
             answers = read_frame(root / dataset / "private" / name / "answers.parquet", "private-answers")
             yield Studied(dataset, name, study, answers, settings.get(name), confidence)

@@ -132,7 +132,7 @@ def misclassified(results: Results, findings: Findings, subject: None = None) ->
         return f"\nrank correlation {value.mean:.2f}{within}"
 
     drawn = [one for one in results.studied if id(one) in known]
-    return draw_panels(drawn, draw_misclassified, "misclassification around the query", "approximation loss", note)
+    return draw_panels(drawn, draw_misclassified, "share misclassified nearby", "approximation loss", note)
 
 
 def draw_misclassified(axes: Axes, one: Studied) -> None:
