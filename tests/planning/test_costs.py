@@ -10,12 +10,15 @@ from hypothesis import strategies as st
 
 from mia_audit.explain.private_section import PrivateExplanations
 from mia_audit.models import describe
+from mia_audit.planning import timing
 from mia_audit.planning.costs import FORWARD, PER_MAP, PLAIN_STEP, PRIVATE_STEP, Given
+from mia_audit.planning.counting import Rates
 from mia_audit.planning.explanations import MadeUp
 from mia_audit.planning.linear import fitted
 from mia_audit.planning.sizes import Size
-from mia_audit.planning.timing import Measured
+from mia_audit.planning.timing import FEWER, Measured
 from mia_audit.privacy.catalogue import Mechanism
+from mia_audit.privacy.per_record import LEAST
 from mia_audit.training.section import Training
 
 OPTIONS: dict[str, Any] = {"explain": ["logit"], "explained_class": "predicted"}
@@ -47,14 +50,23 @@ def test_a_line_is_recovered(fixed: float, each: float, most: int) -> None:
 
 @pytest.mark.parametrize(
     ("known", "asked", "fixed"),
-    [({}, [1, 1, 4], 5), ({"few": 1}, [1, 1], 0), ({"few": 4, "empty": True}, [1, 0, 4], 5)],
+    [({}, [1, 1, 2], 5), ({"few": 1}, [1], 0), ({"few": 4, "empty": True}, [4, 4, 0], 5)],
 )
 def test_a_long_run_is_not_prolonged(known: dict[str, Any], asked: list[int], fixed: float) -> None:
-    """Seconds are 5 and 10 a record; where few records are known to be as good as many, the 5 are taken for theirs."""
+    """Seconds are 5 and 10 a record, beside which no set-up of a plain run counts; where few records are known to be as good as
+    many, the 5 are taken for theirs."""
     counts: list[int] = []
     line = fitted(lambda count: counts.append(count) or 5 + 10.0 * count, 1000, **known)  # type: ignore[func-returns-value]
     assert counts == asked
     assert (line.fixed, line.each) == (fixed, 10 if fixed else 15)
+
+
+@pytest.mark.parametrize("known", [{"few": 1}, {"few": 8, "empty": True}])
+def test_set_up_that_happens_once_is_no_part_of_a_run(known: dict[str, Any]) -> None:
+    """Half a second of set-up, which is most of a first run that is long all the same."""
+    set_up = iter([0.5])
+    line = fitted(lambda count: 0.04 * count + next(set_up, 0.0), 1000, **known)
+    assert (line.fixed, line.each) == (pytest.approx(0, abs=1e-12), pytest.approx(0.04))
 
 
 def test_a_rate_gives_costs_by_passes(mlp: dict[str, Any]) -> None:
@@ -98,6 +110,22 @@ def test_a_step_is_timed_in_the_precision_of_training(mlp: dict[str, Any], monke
         types.clear()
         costs.step(mlp, Mechanism(mechanism="none"), Training(batch=4, precision=precision))
         assert set(types) == {torch.bfloat16 if precision == "bf16" else torch.float32}
+
+
+@pytest.mark.parametrize(("seconds", "records"), [(0.04, LEAST), (0.06, FEWER)])
+def test_a_private_step_of_a_slow_model_is_timed_on_fewer_records(
+    mlp: dict[str, Any], monkeypatch: pytest.MonkeyPatch, seconds: float, records: int
+) -> None:
+    passes: list[int] = []
+    monkeypatch.setattr(Measured, "_passes", lambda *_: Rates(seconds, seconds))
+    fit = timing.fitted
+    monkeypatch.setattr(
+        timing, "fitted", lambda run, most, few, empty: passes.append(few) or fit(run, most, few, empty)
+    )
+    costs = Measured(32, "cpu")
+    costs.step(mlp, Mechanism(mechanism="dp-sgd", delta=1e-3), Training(batch=32))
+    costs.step(mlp, Mechanism(mechanism="none"), Training(batch=32))
+    assert passes == [records, 1]
 
 
 def test_measures_that_ask_the_model_again_are_counted(mlp: dict[str, Any]) -> None:

@@ -47,6 +47,11 @@ class Rates:
     forward: float
     backward: float
 
+    @property
+    def both(self) -> float:
+        """Seconds of one forward and one backward pass."""
+        return self.forward + self.backward
+
     def of(self, passes: Passes) -> float:
         """Return the seconds of so many passes."""
         return (passes.forward + passes.graph) * self.forward + passes.backward * self.backward

@@ -14,7 +14,7 @@ from mia_audit.explain.private_section import PrivateExplanations
 from mia_audit.models import construct
 from mia_audit.planning.counting import Counted, Explaining, Rates, explaining, measuring, stand_in_for
 from mia_audit.planning.explanations import MadeUp
-from mia_audit.planning.linear import Linear, fitted
+from mia_audit.planning.linear import LONG, Linear, fitted
 from mia_audit.planning.sizes import Size
 from mia_audit.privacy.catalogue import Job, Mechanism
 from mia_audit.privacy.per_record import LEAST
@@ -25,6 +25,9 @@ from mia_audit.training.section import Training
 from mia_audit.training.trainable import PARTS
 
 Known = TypeVar("Known")
+
+FEWER = 4
+"""Records of a private step where the pass of one is long: as many are at once in it, and a record takes what it does among more."""
 
 ONE_GRADIENT: Mapping[str, Any] = {"explain": ["logit"], "explained_class": "predicted"}
 """What one forward and one backward pass explain."""
@@ -87,6 +90,10 @@ class Measured:
         return known
 
     def _step(self, architecture: Mapping[str, Any], mechanism: Mechanism, training: Training) -> Linear:
+        private = mechanism.kind.per_record
+        few, batch = LEAST if private else 1, self.batch  # a private pass of fewer records is filled up
+        if private and self._rates(architecture, "float32").both > LONG:
+            few = batch = min(FEWER, batch)
         model = self._model(architecture).train()
         PARTS[training.trainable](model)
         budget = 8.0 if mechanism.kind.private else float("inf")
@@ -96,7 +103,7 @@ class Measured:
         # two records a person: what a step costs depends on the records alone
         persons = torch.arange(4 * training.batch) // 2 if mechanism.by_person else None
         records = 2 * training.batch if persons is None else len(persons)
-        protection = mechanism.kind(rough, Job(model, records, budget, short, self.batch, b"plan", public, persons))
+        protection = mechanism.kind(rough, Job(model, records, budget, short, batch, b"plan", public, persons))
         optimizer = OPTIMIZERS[training.optimizer]([p for p in model.parameters() if p.requires_grad], training)
 
         def run(inputs: Tensor, labels: Tensor) -> None:
@@ -105,11 +112,7 @@ class Measured:
             )
 
         with computing(model, training.precision or "float32"):
-            private = (
-                mechanism.kind.per_record
-            )  # passes of fewer records are filled up, and a step without any is noise
-            few = LEAST if private else 1
-            gradients = self._timed(architecture, run, training.batch, few, empty=private)
+            gradients = self._timed(architecture, run, training.batch, few, empty=private)  # a step of none is noise
             update = min(self._seconds(optimizer.step) for _ in range(3))  # the first one makes the optimizer's state
         return Linear(gradients.fixed + update, gradients.each)
 
@@ -172,15 +175,18 @@ class Measured:
         few: int = 0,
         empty: bool = False,
     ) -> Linear:
-        shape, classes = architecture["input_shape"], architecture["classes"]
-        random = torch.Generator().manual_seed(0)
-
         def seconds(count: int) -> float:
-            inputs = torch.randn(count, *shape, generator=random).to(self.device)
-            labels = torch.randint(classes, (count,), generator=random).to(self.device)
-            return self._seconds(lambda: run(inputs, labels))
+            records = self._records(architecture, count)
+            return self._seconds(lambda: run(*records))
 
         return fitted(seconds, most, few, empty)
+
+    def _records(self, architecture: Mapping[str, Any], count: int) -> tuple[Tensor, Tensor]:
+        """Draw random inputs and labels."""
+        random = torch.Generator().manual_seed(count)
+        inputs = torch.randn(count, *architecture["input_shape"], generator=random)
+        labels = torch.randint(architecture["classes"], (count,), generator=random)
+        return inputs.to(self.device), labels.to(self.device)
 
     def _seconds(self, run: Callable[[], object]) -> float:
         start = self._clock()
