@@ -56,7 +56,7 @@ def test_batch_norm_layers_are_named() -> None:
             "vision_transformer",
             {**VIT, "img_size": 9},
             (1, 8, 8),
-            "img_size 9 does not hold whole patches of 2 pixels: 8 fits",
+            "img_size 9 is not a multiple of the patch size, 2 pixels: 8 fits",
         ),
         ("vit_tiny_patch16_224", {"img_size": 8}, (3, 8, 8), "16 fits"),
         ("vision_transformer", {**VIT, "img_size": 8.5}, (1, 8, 8), "whole number of pixels"),

@@ -1,4 +1,4 @@
-"""Evaluation: what membership scores say, with exact curves and intervals."""
+"""Evaluation of membership scores, with exact ROC curves and intervals."""
 
 from mia_audit.evaluation.exposure import exposure
 from mia_audit.evaluation.metrics import auc, balanced_accuracy, target_metrics, tpr_at_fpr

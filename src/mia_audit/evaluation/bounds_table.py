@@ -1,10 +1,11 @@
-"""The empirical ε of attacks on a setting: how many members are among the records that score highest, target by target.
+"""The empirical ε of attacks on a setting, computed for each target from the number of members among its highest-scoring records.
 
-Which records are called members must not depend on who is one: the highest-scoring shares that are fixed here are
-called, for every target on its own. A target's scores come from its own outputs and from the other models' membership,
-so that where nothing leaks its own membership is independent of who is called, and each target's bound exceeds 0 with
-probability at most its level. Bounds are then joined by Bonferroni over shares, targets and attacks, whatever their
-dependence: targets share their shadow models, and pooling their records as independent trials claims leaks where there are none.
+The records called members must not depend on the membership: for every target separately, they are a share of the
+highest-scoring records that is fixed here. A target's scores come from its own outputs and from the other models'
+membership. If nothing leaks, its own membership is therefore independent of the records called, and each target's bound
+exceeds 0 with probability at most its level. Bounds are combined over shares, targets and attacks by Bonferroni's
+correction, which allows any dependence: targets share their shadow models, and pooling their records as independent
+trials would claim leaks that do not exist.
 """
 
 from __future__ import annotations
@@ -31,32 +32,30 @@ THRESHOLDS = (0.001, 0.01, 0.1, 0.5, 0.9, 0.99)
 """Shares that are called members for bounds on errors, at one threshold each."""
 
 GUESSES = ((0.001, 0.0), (0.01, 0.0), (0.1, 0.0), (0.01, 0.01), (0.025, 0.025), (0.1, 0.1), (0.5, 0.5))
-"""Shares guessed to be members, and not to be, for the one-run bounds; the rest is left open."""
+"""Shares guessed to be members and non-members, for the one-run bounds; there is no guess for the remaining records."""
 
 MOST = 0.75
 """The part of the level that one of the guesses gets (`levels`); the others share the rest (`benchmarks/one_run_bounds.py`)."""
 
 MANY = 5000
-"""Records from which guesses at 2.5 % of either end show more of a Gaussian mechanism's ε than guesses at 10 %."""
+"""From this many records on, guesses at 2.5 % of either end recover more of a Gaussian mechanism's ε than guesses at 10 %."""
 
 PROMISING = 4
-"""Targets and guesses whose bounds from trade-off curves are computed: their walks take longer than closed forms."""
+"""Number of (target, guess) pairs whose bounds from trade-off curves are computed; these take longer than closed forms."""
 
 
 def lower_bounds(metrics: pl.DataFrame, delta: float, alpha: float, bernoulli: bool) -> dict[str, float]:
-    """Return, per method, the largest lower bound on ε at δ that the attacks of a metrics table prove together, at level 1 − α.
+    """Return, per method, the largest lower bound on ε at δ over all attacks of a metrics table, jointly at level 1 − α.
 
     The table has a row per attack and target. The methods of `ONE_RUN` are there for fair-coin (`bernoulli`) membership
-    only: with it a bound is a proof for any mechanism (`one-run`, `one-run-f-dp`), or for Gaussian ones (`one-run-gaussian`).
-    `clopper-pearson`, and `gaussian` for Gaussian mechanisms, exceed 0 where nothing leaks in at most α of the audits, and
-    take the records of a target as independent trials where something does.
+    only: with it a bound is a proof for any mechanism (`one-run`, `one-run-f-dp`), or for Gaussian ones
+    (`one-run-gaussian`). `clopper-pearson`, and `gaussian` for Gaussian mechanisms, exceed 0 in at most α of the audits
+    if nothing leaks; if something leaks, they assume that the records of a target are independent trials.
     """
     methods = METHODS if bernoulli else {name: bound for name, bound in METHODS.items() if name not in ONE_RUN}
     read = {*THRESHOLDS, *(GUESSED if bernoulli else ())}
     if missing := [name for share in sorted(read) for name in called_columns(share) if name not in metrics.columns]:
-        raise UserError(
-            f"the metrics have no column '{missing[0]}', which bounds on ε are read from; evaluate the scores again"
-        )
+        raise UserError(f"the metrics have no column '{missing[0]}', which bounds on ε need; evaluate the scores again")
     known = metrics.filter(pl.col("auc").is_not_null())
     return {name: bound(known, delta, alpha) if len(known) else 0.0 for name, bound in methods.items()}
 
@@ -77,7 +76,7 @@ def bounds_table(metrics: pl.DataFrame, delta: float, confidence: float, bernoul
 
 
 def _by_errors(bound: Callable[..., float]) -> Callable[[pl.DataFrame, float, float], float]:
-    """Make a bound on one target's errors at one threshold the largest over all targets and shares."""
+    """Wrap a bound on one target's errors at one threshold: return the largest over all targets and shares."""
 
     def largest(metrics: pl.DataFrame, delta: float, alpha: float) -> float:
         members, non_members = (metrics[name].to_numpy()[:, None] for name in ("members", "non_members"))
@@ -91,7 +90,7 @@ def _by_errors(bound: Callable[..., float]) -> Callable[[pl.DataFrame, float, fl
 
 
 def _one_run(metrics: pl.DataFrame, delta: float, alpha: float) -> float:
-    """Return the largest one-run bound over all targets and guesses; what a δ adds is computed where it can matter only."""
+    """Return the largest one-run bound over all targets and guesses; the term for δ is computed only where it can matter."""
     records, guesses, correct = _guessed(metrics)
     level = levels(records, alpha)
     ceiling = one_run_bound(guesses, correct, level)
@@ -105,9 +104,9 @@ def _one_run(metrics: pl.DataFrame, delta: float, alpha: float) -> float:
 
 
 def _by_curve(bound: Callable[[int, int, int, float, float], float]) -> Callable[[pl.DataFrame, float, float], float]:
-    """Make a one-run bound from a trade-off curve the largest over the most promising targets and guesses.
+    """Wrap a one-run bound from a trade-off curve: return the largest over the most promising targets and guesses.
 
-    All hold together at the level, so whichever are looked at may be chosen by what they show.
+    All bounds hold jointly at the level, so those to compute may be chosen by their values.
     """
 
     def largest(metrics: pl.DataFrame, delta: float, alpha: float) -> float:
@@ -124,10 +123,10 @@ def _by_curve(bound: Callable[[int, int, int, float, float], float]) -> Callable
 
 
 def levels(records: np.ndarray, alpha: float) -> np.ndarray:
-    """Return the level of every bound, [K, guesses] as `records` is, which add up to α.
+    """Return the level of every bound, [K, guesses] like `records`; the levels add up to α.
 
-    Targets share it alike. Of a target's guesses, one gets `MOST`: those at both ends that show most of a Gaussian
-    mechanism's ε. Which they are goes by the number of records, which is known before any score is.
+    All targets get equal shares. Of a target's guesses, one gets `MOST`: the one at both ends that recovers most of a
+    Gaussian mechanism's ε. It is chosen by the number of records, which is known before any score.
     """
     first = np.where(records >= MANY, GUESSES.index((0.025, 0.025)), GUESSES.index((0.1, 0.1)))
     chosen = first == np.arange(len(GUESSES))
@@ -136,7 +135,7 @@ def levels(records: np.ndarray, alpha: float) -> np.ndarray:
 
 
 def _guessed(metrics: pl.DataFrame) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return records, guesses and right ones of every target, for all `GUESSES`, [K, guesses] each."""
+    """Return the numbers of records, guesses and right guesses of every target, for all `GUESSES`, [K, guesses] each."""
     members, non_members, unscored = (
         metrics[name].to_numpy().astype(np.int64) for name in ("members", "non_members", "unscored")
     )
@@ -165,7 +164,7 @@ METHODS: dict[str, Callable[[pl.DataFrame, float, float], float]] = {
     "clopper-pearson": _by_errors(clopper_pearson_epsilon),
     "gaussian": _by_errors(gaussian_epsilon),
 }
-"""From a metrics table, δ and α to the largest bound; a proof first."""
+"""Functions from a metrics table, δ and α to the largest bound; those that are proofs come first."""
 
 ONE_RUN = ("one-run", "one-run-f-dp", "one-run-gaussian")
 """Methods that need membership by fair coins."""

@@ -24,11 +24,11 @@ def compare(
 ) -> pl.DataFrame:
     """Compare two attacks, each (attack, signal, likelihood), by a paired test over the targets that both have.
 
-    `aggregate` says how scores of persons came of their records'; `none` compares attacks on records. The second attack's
-    metrics are those of `against`, another setting's, where it is given. A row per metric: `targets`, the mean `difference`
-    first − second, its standard deviation, the interval `low`, `high` of `OverTargets`, `t` and the two-sided `p`; with a
-    `margin`, `p_equivalence` of `OverTargets.equivalence` within it. Metrics that are null for a target leave it out; fewer
-    than two targets are a UserError.
+    `aggregate` names how persons' scores are aggregated from records'; `none` compares attacks on records. If `against`
+    is given, the second attack's metrics are taken from it: the metrics of another setting. A row per metric:
+    `targets`, the mean `difference` first − second, its standard deviation, the interval `low`, `high` of
+    `OverTargets`, `t` and the two-sided `p`; with a `margin`, `p_equivalence` of `OverTargets.equivalence` within it.
+    Metrics that are null for a target leave it out; fewer than two targets are a UserError.
     """
     metrics = of_aggregate(metrics, aggregate)
     others = metrics if against is None else of_aggregate(against, aggregate)

@@ -1,4 +1,4 @@
-"""Empirical ε: lower bounds that an attack proves on what its training leaked, each at a stated confidence.
+"""Empirical ε: lower bounds on the leakage of a training, proved by an attack at a stated confidence.
 
 All bounds are one-sided at level 1 − α, and 0 where the attack proves nothing. Adjacency is add/remove of one record.
 """
@@ -15,13 +15,13 @@ from mia_audit.privacy.gaussian import epsilon_of_gdp
 Count = int | np.ndarray
 
 RANGE = 200.0
-"""No bound is looked for above this ε."""
+"""The search for a bound stops at this ε."""
 
 LARGEST_MU = 20.0
-"""No bound is looked for above this μ of Gaussian DP, whose ε exceeds that."""
+"""The search for a bound stops at this μ of Gaussian DP, whose ε exceeds `LARGEST`."""
 
 GRID = 64
-"""Parameters that are tried at once."""
+"""Number of parameters that are tried at once."""
 
 
 def clopper_pearson_epsilon(
@@ -30,7 +30,7 @@ def clopper_pearson_epsilon(
     """Bound ε from the errors at one threshold fixed beforehand (Nasr et al. 2021; Zanella-Béguelin et al. 2023).
 
     Both error rates are bounded above at 1 − α/2 each (Clopper and Pearson): any (ε, δ)-DP training has
-    1 − FNR ≤ e^ε FPR + δ, and likewise with the errors exchanged. Of arrays of counts, the largest bound, each at α.
+    1 − FNR ≤ e^ε FPR + δ, and likewise with the errors exchanged. For arrays of counts, return the largest bound, each at α.
     """
     fnr, fpr = _error_bounds(true_positives, false_positives, members, non_members, alpha)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -44,7 +44,7 @@ def gaussian_epsilon(
     """Bound ε at δ from the errors at one threshold fixed beforehand, if the mechanism is Gaussian (Nasr et al. 2023).
 
     The errors bound μ of Gaussian DP, μ ≥ Φ⁻¹(1 − FPR) − Φ⁻¹(FNR); ε is the one that μ-GDP has at δ. Not valid for
-    training without noise, or with other noise. Of arrays of counts, the largest bound, each at α.
+    training without noise, or with other noise. For arrays of counts, return the largest bound, each at α.
     """
     from scipy.special import ndtri
 
@@ -66,7 +66,7 @@ def one_run_epsilon(records: int, guesses: int, correct: int, alpha: float, delt
 def one_run_f_dp_epsilon(records: int, guesses: int, correct: int, alpha: float, delta: float) -> float:
     """Bound ε from one training run on fair coins by the trade-off curve of (ε, δ)-DP itself (Mahloujifar et al. 2024, algorithm 3).
 
-    Assumes no more than `one_run_epsilon`, of which the δ may be small only: there it stands for every record's failure.
+    It has the same assumptions as `one_run_epsilon`, but allows a larger δ, which there counts as a failure of every record.
     """
 
     def curve(shown: np.ndarray, epsilon: np.ndarray) -> np.ndarray:
@@ -80,7 +80,7 @@ def one_run_f_dp_epsilon(records: int, guesses: int, correct: int, alpha: float,
 def one_run_gaussian_epsilon(records: int, guesses: int, correct: int, alpha: float, delta: float) -> float:
     """Bound ε at δ from one training run on fair coins, if the mechanism is Gaussian (Mahloujifar et al. 2024, algorithm 3).
 
-    The guesses refute μ-Gaussian DP up to some μ; ε is the one that this μ has at δ.
+    The guesses refute μ-Gaussian DP up to some μ; the bound is the ε of this μ at δ.
     """
     from scipy.special import ndtr, ndtri
 
@@ -101,8 +101,9 @@ def _largest_refuted(
 ) -> float:
     """Return the largest parameter at which a claimed curve is refuted by `correct` right guesses, at level α.
 
-    `curve` is the inverse blow-up of the claim: the least probability of an event without a record that has probability
-    x with it. Grids of `GRID` parameters, each between the last refuted one and the next, take one walk each.
+    `curve` is the inverse blow-up of the claim: the smallest probability, without the record, of an event that has
+    probability x with it. Grids of `GRID` parameters, each between the last refuted one and the next, take one walk
+    each.
     """
     low, high = 0.0, largest
     while high - low > 1e-9 * max(1.0, low):
@@ -125,7 +126,7 @@ def _refuted(
     curve: Callable[[np.ndarray, np.ndarray], np.ndarray],
     parameters: np.ndarray,
 ) -> np.ndarray:
-    """Return which claims are refuted: where the chances of fewer right guesses that this tail implies exceed what guesses there are.
+    """Return which claims are refuted: those whose implied expected numbers of guesses exceed the number of guesses made.
 
     R and H bound, per record, the expected right and wrong guesses of runs with at least i right ones, from i = `correct` down.
     """
@@ -140,7 +141,7 @@ def _refuted(
 
 
 def one_run_bound(guesses: np.ndarray, correct: np.ndarray, alpha: float | np.ndarray) -> np.ndarray:
-    """Return the bounds of `one_run_epsilon` at δ = 0, in closed form and for arrays; with a δ none is larger."""
+    """Return the bounds of `one_run_epsilon` at δ = 0, in closed form and for arrays; no bound with δ > 0 is larger."""
     from scipy.special import betaincinv
 
     right = np.maximum(correct, 1)
@@ -176,7 +177,7 @@ def _one_run_p_value(records: int, guesses: int, correct: int, epsilon: float, d
 
 
 def _largest(holds: Callable[[float], bool]) -> float:
-    """Return the largest ε at which a property that holds from 0 on still does, to nine decimals."""
+    """Return the largest ε up to which a property holds that holds at 0, to nine decimals."""
     low, high = 0.0, RANGE
     if holds(high):
         return high

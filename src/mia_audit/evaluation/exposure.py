@@ -1,4 +1,4 @@
-"""Per-record exposure: which records an attack tells apart best when they are trained on from when they are not."""
+"""Per-record exposure: the records whose scores differ most between models trained with them and without them."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ def exposure(scores: Float[np.ndarray, "N K"], member: Bool[np.ndarray, "N K"]) 
     `member_score`, `non_member_score`: mean score over the targets that trained on the record, and over the others.
     `gap`: their difference. `percentile`: mean, over the targets that trained on it, of the share of that target's
     scored records that score lower, ties at ½. `rank`: 1 is the most exposed, the largest gap; equal gaps keep the
-    records' order and records without one (NaN) come last. Of a single target no record has a gap: its members are ranked
-    by their percentiles.
+    records' order and records without one (NaN) come last. With a single target no record has a gap; its members are ranked by their percentiles.
     """
     scored = ~np.isnan(scores)
     inside, outside = scored & member, scored & ~member

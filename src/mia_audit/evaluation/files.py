@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 KEYS = ("attack", "signal", "likelihood", "null_control")
 UNIT = ("unit", "aggregate")
-"""Columns that say whose scores they are, and how those of a person's records became one; tables made elsewhere may lack them."""
+"""Columns with the unit of the scores and the aggregate of a person's records; tables from other sources may lack them."""
 
 
 @dataclass(frozen=True)
@@ -50,8 +50,7 @@ class Scored:
 def read_scores(path: Path, *wanted: str, aggregate: str | None = None) -> Iterator[Scored]:
     """Yield every row group of a scores.parquet, or those of one attack, signal and likelihood on the true membership.
 
-    `aggregate` leaves those of one aggregate. A row group that is not K targets × the same N records (persons), in order, is
-    a UserError.
+    `aggregate` selects those of one aggregate. UserError for a row group that is not K targets × the same N records (persons), in order.
     """
     file = open_table(path, "scores", [*KEYS, "target", "record", "member", "score"])
     if not stated_order(file):
@@ -105,7 +104,7 @@ def read_scores(path: Path, *wanted: str, aggregate: str | None = None) -> Itera
 
 
 def _foreign_scores(path: Path, *wanted: str) -> Iterator[Scored]:
-    """Yield the attacks of a table made elsewhere, whatever the order of its rows: one attack in memory at a time."""
+    """Yield the attacks of a table from another source, with rows in any order: one attack in memory at a time."""
     whole = pl.scan_parquet(path).with_columns(
         *(pl.col(name).cast(pl.String) for name in KEYS[:3]),
         *(pl.col(name).cast(pl.Boolean) for name in ("null_control", "member")),
@@ -171,7 +170,7 @@ def _values(file: Any, index: int, name: str) -> list[Any]:
 def metric_rows(
     scored: Scored, fprs: Sequence[float], confidence: float, without: Columns | None = None
 ) -> list[dict[str, Any]]:
-    """Return one attack's rows of metrics.parquet, one per target; `without` are its further scorings, as of `without_each`."""
+    """Return one attack's rows of metrics.parquet, one per target; `without` are its further scorings from `without_each`."""
     key: dict[str, Any] = dict(zip(KEYS, scored.key, strict=True))
     key |= {"unit": unit_of(scored.aggregate), "aggregate": scored.aggregate}
     names = [f"{name}{WITHOUT}" for name in ("auc", "balanced_accuracy", *(f"tpr_at_fpr_{fpr:g}" for fpr in fprs))]

@@ -1,7 +1,8 @@
-"""Who bears the risk: the metrics of every group of records or persons, at its own thresholds and at the common ones.
+"""Metrics of every group of records or persons, at the group's own thresholds and at the common ones.
 
-A common threshold is the one that all records of a target allow at an FPR: whoever attacks everybody alike uses it. The
-threshold of a group is what its own records allow. A group is compared with everybody else of the same target.
+A common threshold reaches an FPR over all records of a target: an attacker who does not distinguish groups uses it. A
+group's own threshold reaches the FPR over the group's records. A group is compared with everybody else of the same
+target.
 """
 
 from __future__ import annotations
@@ -29,14 +30,16 @@ if TYPE_CHECKING:
     Member = Bool[np.ndarray, "N C"]
 
 LEAST = 30
-"""Records, or persons, of a group whose results are computed: those of fewer are noise, and say more about each of them."""
+"""Smallest number of records, or persons, of a group whose results are computed: those of smaller groups are noise, and
+reveal more about individuals.
+"""
 
 COUNTS = ("units", "target", "members", "non_members")
 ACCURACIES = ("train_accuracy", "test_accuracy")
 
 
 def called_above(scores: Scores, member: Member, fpr: float) -> Bool[np.ndarray, "N C"]:
-    """Return who is called a member at the common threshold of every column: the lowest with at most this FPR over all rows.
+    """Return which rows are called members at the common threshold of every column: the lowest with at most this FPR over all rows.
 
     Exact, as TPRs at an FPR are: the false positives are at most `fpr` of the scored non-members, and tied scores are
     called alike. NaN scores are never called.
@@ -66,9 +69,9 @@ class Slices:
             for place, label in enumerate(one.labels)
             if (inside := one.of == place).sum() >= LEAST
         ]
-        """Column, label, and who belongs to it."""
+        """Column, label, and mask of the rows that belong to the group."""
         self.small = {one.name: small for one in groupings if (small := _small(one))}
-        """How many groups of a column are left out."""
+        """The number of groups of a column that are left out."""
 
 
 def _small(grouping: Grouping) -> int:
@@ -87,7 +90,7 @@ def group_rows(
     """Yield one attack's rows of a setting's groups.parquet, one per group and target.
 
     `further` are the scores of its further scorings in the same unit, each without one model, with their pairs; `accuracy`
-    are the share of each unit's records that every target classifies right, and how many records that is.
+    are, by target, the share of each unit's records that are classified correctly, and the number of records.
     `auc` is the group's own and `rest_auc` everybody else's; `tpr_at_fpr_x` is at the group's own threshold,
     `common_tpr_at_fpr_x` and `common_fpr_at_fpr_x` at that of all. A single target has intervals over its records.
     """

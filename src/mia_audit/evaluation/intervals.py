@@ -1,10 +1,11 @@
-"""Means over targets that are one another's shadow models: their intervals, a future target's, and a test of guessing.
+"""Intervals of means over targets that serve as one another's shadow models, of a future target, and a test against guessing.
 
-With h[t] the metric of target t and K targets, the variance of the mean is E[s²]/K + c: s² is the targets' variance, and c
-the covariance of two targets' metrics through the models that they share, which Student's t over targets leaves out. No
-function of h estimates c without bias (Bengio and Grandvalet 2004, of cross-validation). What a target loses without one of
-its shadow models does: errors that two targets share, both lose. With d[t, s] = h[t] − (h[t] without model s), less its mean
-over s, c = (K − 1)/(K − 2) times the mean of d[t, s] d[s, t] over pairs, from the few models that are left out in turn.
+With h[t] the metric of target t and K targets, the variance of the mean is E[s²]/K + c: s² is the targets' variance,
+and c the covariance of two targets' metrics through the models that they share, which Student's t over targets ignores.
+No function of h estimates c without bias (Bengio and Grandvalet 2004, for cross-validation). The change of a target's
+metric without one of its shadow models does, because it removes errors shared by two targets from both. With d[t, s] =
+h[t] − (h[t] without model s), less its mean over s, c = (K − 1)/(K − 2) times the mean of d[t, s] d[s, t] over pairs,
+from the few models that are left out in turn.
 """
 
 from __future__ import annotations
@@ -25,16 +26,16 @@ if TYPE_CHECKING:
     Without = Float[np.ndarray, "K K"]
 
 FEWEST = 4
-"""Models that the estimate of c needs, and of them models that were left out."""
+"""Smallest number of models for the estimate of c, and of models left out among them."""
 
 ENOUGH = 8
-"""Models that are left out in turn: more make intervals no better (simulated up to 33 models)."""
+"""Number of models that are left out in turn: more do not improve intervals (simulated up to 33 models)."""
 
 SILENT = 0.05
 """The p-value from which an AUC is indistinguishable from guessing."""
 
 WITHOUT = "_without"
-"""Ends the names of the columns of metrics.parquet that hold a metric without each of the models left out."""
+"""Suffix of the columns of metrics.parquet that hold a metric without each of the models left out."""
 
 
 @dataclass(frozen=True)
@@ -62,14 +63,14 @@ class OverTargets:
 
     values: Values
     without: Without | None = None
-    """In row t and column s: the metric of target t where s is not among its shadow models; NaN where that is not known."""
+    """In row t and column s: the metric of target t without s among its shadow models; NaN where unknown."""
     members: float = math.nan
     non_members: float = math.nan
     """Scored records of a target, the mean over targets."""
     silent: bool = False
     """Whether the attack's AUC is indistinguishable from guessing."""
     within: Within | None = None
-    """Of a single target: the interval over its records, which takes the place of the one over targets."""
+    """For a single target: the interval over its records, which replaces the one over targets."""
 
     @classmethod
     def of(cls, metrics: pl.DataFrame, name: str, confidence: float = 0.95) -> OverTargets:
@@ -109,9 +110,10 @@ class OverTargets:
     def shared(self) -> float:
         """The covariance c of two targets' metrics, at least 0.
 
-        Where no models were left out, what it is without a leak: the variance of the mean is then 2 (K − 1)/(K − 2) times
-        as large as that of independent targets. It is no less where the attack is indistinguishable from guessing,
-        unless no target lost anything: what all targets learn alike (a shift's sign) hardly changes without one model.
+        If no models were left out, it is the value without a leak: the variance of the mean is then 2 (K − 1)/(K − 2)
+        times that of independent targets. This is also its lower limit if the attack is indistinguishable from
+        guessing, unless the metric of no target changed: what all targets learn in common (the sign of a shift) hardly
+        changes without one model.
         """
         noise = self.sd**2 / max(self.count - 2, 1)
         estimate = _shared(self.without) if self.without is not None else None
@@ -125,21 +127,20 @@ class OverTargets:
         return math.sqrt(self.sd**2 / self.count + self.shared)
 
     def interval(self, confidence: float, comparisons: int = 1) -> tuple[float, float]:
-        """Return the interval of the mean over targets, with Bonferroni's level for `comparisons`; of a single target, over its records."""
+        """Return the interval of the mean over targets, with Bonferroni's level for `comparisons`; for a single target, the one over its records."""
         if self.count == 1 and self.within:
             return self.within.at(confidence, comparisons)
         return self._around(self.error, confidence, comparisons)
 
     def future(self, confidence: float) -> tuple[float, float]:
-        """Return where the metric of one further target would lie, judged by these models; NaN for a single target."""
+        """Return the prediction interval for the metric of one further target; NaN for a single target."""
         return self._around(math.sqrt(self.sd**2 * (1 + 1 / max(self.count, 1)) + 2 * self.shared), confidence)
 
     def above_guessing(self) -> float:
-        """Return the one-sided p of an AUC above ½ where nothing leaks: the variance is then known, and needs no estimate.
+        """Return the one-sided p of an AUC above ½ under the null hypothesis of no leak, in which the variance is known.
 
         Given the scores, an AUC's variance is (n + m + 1)/(12 n m) with n members and m non-members (Mann and Whitney
-        1947; less with ties), and every pair of targets has its common term twice. A single target has no such pair; NaN
-        for one whose members are not counted.
+        1947; less with ties), and every pair of targets has its common term twice. A single target has no such pair. NaN if members are not counted.
         """
         from scipy.special import ndtr, stdtr
 
@@ -166,7 +167,7 @@ class OverTargets:
         return self._t(0.0)
 
     def only(self, places: Sequence[int] | Int[np.ndarray, " k"]) -> OverTargets:
-        """Return the metric of some of the targets, by their places."""
+        """Return the metric of some of the targets, by index."""
         chosen_places = np.asarray(places)
         without = None if self.without is None else self.without[np.ix_(chosen_places, chosen_places)]
         return replace(self, values=self.values[chosen_places], without=without)
@@ -194,7 +195,7 @@ SIDES = ("members", "non_members")
 
 
 def chosen(models: int) -> range:
-    """Return the places of the models that are left out in turn: the first few, models being exchangeable."""
+    """Return the indices of the models that are left out in turn: the first few, because models are exchangeable."""
     return range(min(models, ENOUGH))
 
 
@@ -222,7 +223,7 @@ def _square(metrics: pl.DataFrame, name: str) -> Without | None:
         square[place, places] = [math.nan if value is None else value for value in lists[place]]
     square[places, places] = metrics[name.removesuffix(WITHOUT)].to_numpy()[
         places
-    ]  # a target is none of its own shadows
+    ]  # a target is not its own shadow model
     return square
 
 

@@ -1,4 +1,4 @@
-"""Further scorings of an attack, each without one of the models: what intervals over targets rest on."""
+"""Further scorings of an attack, each without one of the models, from which intervals over targets are computed."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def metrics_without(
 def _scored_anew(
     attack: Attack, readings: Sequence[Reading], member: Member, likelihood: str, given: dict[str, Any], pairs: Pairs
 ) -> Cells:
-    """Return the scores of the pairs' targets, [N, P], from the attack on all models but each that is left out."""
+    """Return the scores of the pairs' targets, [N, P], repeating the attack without each left-out model."""
     scores = np.empty((len(member), len(pairs)), order="F")
     for left in np.unique(pairs.left):
         kept = np.delete(np.arange(member.shape[1]), left)
@@ -108,7 +108,7 @@ def _scored_anew(
 
 
 def _of_models(option: Any, kept: np.ndarray, models: int) -> Any:
-    """Return an option for some of the models: a mapping's matrices with a column for each model lose the others."""
+    """Restrict an option to some of the models: in a mapping of matrices with a column per model, keep their columns."""
     if not isinstance(option, Mapping):
         return option
     return {

@@ -24,8 +24,8 @@ CELLS = 1 << 19
 def target_metrics(scores: Scores, member: Member, fprs: Sequence[float], confidence: float = 0.95) -> dict[str, Any]:
     """Return one target's row of metrics.parquet; NaN scores are counted as unscored and left out.
 
-    The TPR at an FPR below 1/non-members is null: not resolvable. Without a scored member or non-member every metric is.
-    The counts `members_in_top_{share}` and `non_members_in_top_{share}` are what bounds on ε rest on.
+    The TPR at an FPR below 1/non-members cannot be resolved, and is null. Without a scored member or non-member every
+    metric is null. The counts `members_in_top_{share}` and `non_members_in_top_{share}` are the input of bounds on ε.
     """
     ranking = Ranking(scores, member)
     members, non_members = ranking.members, ranking.non_members
@@ -83,7 +83,7 @@ def metrics_of_columns(
 
 
 def auc(scores: Scores, member: Member) -> float:
-    """Return the area under the ROC curve, ties at ½: the chance that a member's score beats a non-member's."""
+    """Return the area under the ROC curve, ties at ½: the probability that a member's score exceeds a non-member's."""
     return Ranking(scores, member).auc()[0]
 
 
@@ -93,7 +93,7 @@ def balanced_accuracy(scores: Scores, member: Member) -> float:
 
 
 def tpr_at_fpr(scores: Scores, member: Member, fpr: float) -> float:
-    """Return the largest TPR among the vertices with FPR ≤ `fpr`; 0 where only the empty one has."""
+    """Return the largest TPR among the vertices with FPR ≤ `fpr`; 0 if only the origin has."""
     ranking = Ranking(scores, member)
     return int(ranking.true_positives(np.array([fpr]))[0]) / ranking.members
 
@@ -113,7 +113,7 @@ def auc_interval(
 ) -> tuple[float, float]:
     """Return the interval of an AUC: DeLong's variance (DeLong et al. 1988) on the logit scale.
 
-    At an AUC of 0 or 1 that variance is 0 and says nothing: the bound is then the Clopper–Pearson one for
+    At an AUC of 0 or 1 that variance is 0 and useless: the bound is then the Clopper–Pearson one for
     min(members, non_members) independent pairs, all ordered alike.
     """
     from scipy.special import ndtri

@@ -1,4 +1,4 @@
-"""How many models? AUC and TPR of an attack with fewer other models than there are, for each of its likelihoods."""
+"""AUC and TPR of an attack by the number of other models, for each of its likelihoods."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ROC_POINTS = 61
 
 
 def examined(metrics: pl.DataFrame) -> list[tuple[str, str, str]]:
-    """Return attack, signal and likelihood of the runs to look at: those of the attack and signal with the largest mean AUC.
+    """Return attack, signal and likelihood of the runs to examine: those of the attack and signal with the largest mean AUC.
 
     Attacks without a likelihood are left out; empty where there are no others.
     """
@@ -55,10 +55,10 @@ def by_count(
 ) -> list[dict[str, Any]]:
     """Return metrics over targets for every number of other models, 4, 8, 16 … and all: the targets are the same for each.
 
-    A row has `attack`, `signal`, `likelihood`, `others` and, for every metric m that all targets have, `m_mean`, and the mean
-    and standard error over targets of what all models add: `m_more` and `m_more_error`. Empty under designs whose
-    correction needs all of the models, and where there are no more than four others. `roc` has the mean TPR over targets at
-    `ROC_POINTS` FPRs from 1/`non_members` to 1 (`roc.log_grid`), where every target has a member and a non-member.
+    A row has `attack`, `signal`, `likelihood`, `others` and, for every metric m that all targets have, `m_mean`, and
+    the mean and standard error over targets of the gain from using all models: `m_more` and `m_more_error`. Empty under
+    designs whose correction needs all of the models, and with at most four others. `roc` has the mean TPR over targets
+    at `ROC_POINTS` FPRs from 1/`non_members` to 1 (`roc.log_grid`), where every target has a member and a non-member.
     """
     numbers = counts(member.shape[1])
     by_number: dict[int, dict[str, np.ndarray]] = {}
@@ -85,7 +85,7 @@ def scores_by_count(
     numbers: Sequence[int],
     options: Mapping[str, Any] | None = None,
 ) -> Iterator[tuple[int, Cells]]:
-    """Yield every number of other models with the scores [N records, K targets] that an attack has from so many.
+    """Yield every number of other models with the attack's scores [N records, K targets] from that many.
 
     None under designs whose correction needs all of the models.
     """
@@ -102,7 +102,7 @@ def scores_by_count(
 def model_counts(
     metrics: pl.DataFrame, source: Source, fprs: Sequence[float], options: Mapping[str, Any] | None = None
 ) -> list[dict[str, Any]]:
-    """Return the rows of `by_count` for every run that is `examined`; none of signals that the source does not have."""
+    """Return the rows of `by_count` for every run that is `examined`, except those on signals that the source lacks."""
     known = {signal.name: signal for signal in source.signals}
     rows: list[dict[str, Any]] = []
     for attack, names, likelihood in examined(metrics):

@@ -1,4 +1,4 @@
-"""One target's records ranked by their score, from one sort: everything that is read off a ROC curve."""
+"""One target's records ranked by score with a single sort, from which all metrics of a ROC curve follow."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 
 COUNT = np.int32
-"""Counts of records: half the memory of what NumPy counts in."""
+"""Type of counts of records: half the memory of NumPy's default."""
 
 
 class Ranking:
-    """How many members and non-members score at most as high as each score that occurs, from the lowest score up."""
+    """The numbers of members and non-members that score at most as high as each distinct score, in ascending order."""
 
     def __init__(self, scores: Scores, member: Member) -> None:
         """Rank the records; NaN scores are left out, and equal scores (0 and −0 among them) are one vertex."""
@@ -32,9 +32,9 @@ class Ranking:
         missed = np.append(COUNT(0), np.cumsum(inside, dtype=COUNT)[last])
         self._from_none = missed
         self.missed: Int[np.ndarray, " v"] = missed[1:]
-        """Members that are missed when only higher scores are called members."""
+        """Members that are missed if only higher scores are called members."""
         self.spared: Int[np.ndarray, " v"] = ends - self.missed
-        """Non-members that are then spared."""
+        """Non-members that are correctly rejected then."""
         self._ends = ends
         self.members = int(missed[-1])
         self.non_members = len(values) - self.members
@@ -65,13 +65,13 @@ class Ranking:
         return (1 + max(0, int(gain.max())) / (self.members * self.non_members)) / 2
 
     def called(self, share: float) -> tuple[int, int]:
-        """Count members and non-members among the highest-scoring records, the most that are at most this share of all."""
+        """Count members and non-members among the highest-scoring records, as many as this share of all records allows."""
         records = self.members + self.non_members
         vertex = int(np.searchsorted(self._ends, COUNT(records - math.floor(share * records))))
         return self.members - int(self.missed[vertex]), self.non_members - int(self.spared[vertex])
 
     def true_positives(self, fprs: Float[np.ndarray, " x"]) -> Int[np.ndarray, " x"]:
-        """Return, per FPR x, the most members that a threshold finds whose false positives are at most x of the non-members."""
+        """Return, per FPR x, the largest number of true positives with false positives of at most x of the non-members."""
         return _true_positives(self.missed, self.spared, self.members, self.non_members, fprs)
 
 
@@ -97,7 +97,7 @@ class Rankings:
 
     def auc(self) -> Float[np.ndarray, " C"]:
         """Return every column's area under the curve, ties at ½."""
-        if not self._tied:  # the sum of the members' ranks says it (Mann and Whitney 1947)
+        if not self._tied:  # it follows from the sum of the members' ranks (Mann and Whitney 1947)
             ranks = self._inside.astype(np.float64) @ self._ends.astype(np.float64)
             return (ranks - self.members * (self.members + 1) / 2) / (self.members * self.non_members)  # type: ignore[no-any-return]
         vertices = self._last.sum(axis=1)
@@ -126,7 +126,7 @@ class Rankings:
         return accuracies
 
     def true_positives(self, fprs: Float[np.ndarray, " x"]) -> Int[np.ndarray, "C x"]:
-        """Return per column and FPR what `Ranking.true_positives` does."""
+        """Return `Ranking.true_positives` per column and FPR."""
         counts = [
             _true_positives(missed[last], (self._ends - missed)[last], int(members), int(non_members), fprs)
             for missed, last, members, non_members in zip(
@@ -149,7 +149,7 @@ def _true_positives(
 
 
 def _sorted(scores: Scores, member: Member) -> tuple[np.ndarray, np.ndarray]:
-    """Return the scores from the lowest up, or integers that rank and tie as they do, and 1 for every member among them."""
+    """Return the scores in ascending order, or integers with the same ranks and ties, and 1 for every member among them."""
     if scores.dtype != np.float32:
         order = np.argsort(scores)
         return scores[order], member[order]
@@ -161,10 +161,10 @@ def _sorted(scores: Scores, member: Member) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _integers(scores: Scores) -> Int[np.ndarray, " n"]:
-    """Return integers that rank and tie as float32 scores do, and leave a bit free.
+    """Return integers with the same ranks and ties as float32 scores, and one unused bit.
 
-    The bits of a float, its sign aside, rank as an integer. They take 32 where nothing lies between 0 and the smallest
-    score: unless scores differ by a factor of 2¹²⁸, what is left once that gap is closed has room for the bit.
+    Without its sign, a float's bits order like an integer. No score lies between 0 and the smallest absolute score:
+    closing that gap frees the bit, unless scores differ by a factor of 2¹²⁸.
     """
     bits = scores.view(np.int32) if scores.flags.c_contiguous else scores.copy().view(np.int32)
     sizes = bits & 0x7FFFFFFF

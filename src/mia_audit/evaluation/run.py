@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Source(Protocol):
-    """Where membership and signals come from: a signals.parquet or matrix files."""
+    """A source of membership and signals: a signals.parquet or matrix files."""
 
     signals: list[Signal]
     member: Bool[np.ndarray, "N K"]
@@ -33,7 +33,7 @@ class Source(Protocol):
 
 
 class Evaluated(NamedTuple):
-    """A run's scores as they are stored, float32, the membership they are judged by, [N records, K targets], and its metrics."""
+    """A run's scores as stored (float32), the membership for their evaluation, [N records, K targets], and its metrics."""
 
     run: Run
     member: Bool[np.ndarray, "N K"]
@@ -66,7 +66,7 @@ def score_and_evaluate(
         return judged
 
     groups = [list(group) for _, group in groupby(runs, key=lambda run: run.signals)]
-    # Products of small matrices that BLAS spreads over threads of its own take three times the processor's time.
+    # If BLAS uses its own threads, products of small matrices take three times the CPU time.
     with threadpool_limits(1, "blas"), ThreadPoolExecutor(threads) as pool:
         ahead: deque[Future[list[Evaluated]]] = deque()
         try:

@@ -1,4 +1,4 @@
-"""ladder.csv: what every rung of `mia-audit ladder` found, and what the next one takes."""
+"""ladder.csv: the results of every rung of `mia-audit ladder`, and the cost of the next one."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ COLUMNS: dict[str, Any] = {
 }
 """Columns and their types.
 
-`models` are the models of the setting at that rung. `scored` is the share of records that the attack scores, `asked` the half
-width of the interval at which the ladder stops. `more` are the models a setting that the next rung adds, null at the last one,
-and `seconds` what they take, null where that is not known. `recipe` is the digest of all that the setting's results depend on
-besides the number of models.
+`models` is the setting's number of models at that rung, `scored` the share of records that the attack scores, `asked`
+the half width of the interval at which the ladder stops. `more` is the number of models that the next rung adds to a
+setting, null at the last rung, and `seconds` their time, null if unknown. `recipe` is the digest of everything except
+the number of models that the setting's results depend on.
 """
 
 
@@ -51,13 +51,13 @@ def _printed(value: Any, kind: type) -> str | None:
 
 
 def read_rungs(path: Path) -> pl.DataFrame:
-    """Read the rows; UserError for a file that is not as `write_rungs` writes it."""
+    """Read the rows; UserError for a file that `write_rungs` did not write."""
     import polars as pl
 
     try:
         frame = pl.read_csv(path, schema_overrides=COLUMNS)
     except (OSError, pl.exceptions.PolarsError) as error:
-        raise UserError(f"{path}: not a table as mia-audit ladder writes it: {str(error).splitlines()[0]}") from None
+        raise UserError(f"{path}: not a table written by mia-audit ladder: {str(error).splitlines()[0]}") from None
     if missing := [name for name in COLUMNS if name not in frame.columns]:
         raise UserError(f"{path}: no column '{missing[0]}'; run mia-audit ladder again, which writes it")
     return frame.select(list(COLUMNS))

@@ -12,7 +12,7 @@ from mia_audit.evaluation.files import Scored
 from mia_audit.storage.contracts import CONTRACTS
 
 KEY = ("given", "scores", "none", False)
-"""Attack, signal, likelihood and null_control of lists that say nothing of it."""
+"""Attack, signal, likelihood and null_control of lists, which do not state them."""
 
 LONG, WIDE = {"member", "score"}, {"in", "out"}
 
@@ -20,13 +20,13 @@ EXPECTED = "expected the columns `member` (0 or 1) and `score`, or `in` and `out
 
 
 def is_score_list(path: Path) -> bool:
-    """Return whether a file is a list of scores and not a scores table of an audit, by its ending and its columns."""
+    """Return whether a file is a list of scores rather than an audit's scores table, by its ending and its columns."""
     if path.suffix.lower() == ".csv":
         return True
     try:
         names = set(pl.read_parquet_schema(path))
     except (OSError, pl.exceptions.PolarsError):
-        return False  # what reads scores tables says what is wrong with it
+        return False  # the reader of scores tables reports what is wrong
     return not set(CONTRACTS["scores"]) <= names and (names >= LONG or names >= WIDE)
 
 

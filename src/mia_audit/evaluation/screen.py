@@ -1,8 +1,8 @@
-"""A screen of one model, alone or with one or two references: thresholds whose false alarms are measured on non-members.
+"""A screen of one model, with no, one or two references: thresholds whose false alarms are measured on non-members.
 
-What it finds is a leak; that it finds none is no evidence of safety, since attacks with shadow models find several times as
-much. The TPR at a false-positive rate has two unknowns, the threshold that has this rate and the share of members beyond it:
-the interval is from a threshold that surely has no more false alarms to one that surely has no fewer.
+A positive result is a leak; a negative one is no evidence of safety, because attacks with shadow models are several
+times stronger. The TPR at a false-positive rate has two unknowns, the threshold that has this rate and the share of
+members beyond it: the interval spans from a threshold with surely no more false alarms to one with surely no fewer.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     Scores = Float[np.ndarray, " n"]
 
 REFERENCED = (("base", "loss", "none"), ("rmia-offline", "loss", "none"), ("loss-lira-offline", "confidence", "pooled"))
-"""Attack, signal and likelihood of the screens with references: those that one other model suffices for."""
+"""Attack, signal and likelihood of the screens with references: attacks for which one other model suffices."""
 
 FOLDS = 2
 """Parts of the non-members: the quantiles of each are learned on the others."""
@@ -42,7 +42,7 @@ class Screened:
     resolved: bool
 
     def verdict(self) -> str:
-        """Say what the screen means."""
+        """Return the screen's verdict in words."""
         if not self.resolved:
             return "cannot tell: too few non-members for this false-positive rate"
         if self.low > self.fpr:
@@ -62,7 +62,7 @@ def screen(inside: Scores, outside: Scores, fpr: float, confidence: float) -> Sc
     alpha = (1 - confidence) / 2
     ordered, count = np.sort(outside)[::-1], len(outside)
     ranks = np.arange(1, count + 1)
-    rates = beta.cdf(fpr, ranks, count - ranks + 1)  # that the j-th largest has at most this rate
+    rates = beta.cdf(fpr, ranks, count - ranks + 1)  # probability that the j-th largest has at most this rate
     strict = int((rates >= 1 - alpha / 2).sum())
     loose = count - int((rates <= alpha / 2).sum())
     point = ordered[int(np.floor(fpr * count))] if fpr * count >= 1 else np.inf
@@ -75,7 +75,7 @@ def screen(inside: Scores, outside: Scores, fpr: float, confidence: float) -> Sc
 def against_references(
     signals: Mapping[str, Float[np.ndarray, "n m"]], member: Member
 ) -> Iterator[tuple[tuple[str, str, str], Scores]]:
-    """Yield the scores of the first of m models by every attack of `REFERENCED`, the others being its references.
+    """Yield the scores of the first of m models by every attack of `REFERENCED`, with the other models as references.
 
     Scores are NaN for records that an attack cannot score: the offline ones need a reference that was not trained on the
     record. The references' memberships must be independent of the target's.
@@ -88,7 +88,7 @@ def against_references(
 def beyond_quantile(
     features: Float[np.ndarray, "n d"], values: Scores, member: np.ndarray, fpr: float, seed: int
 ) -> tuple[Scores, Scores]:
-    """Return by how much members' and non-members' values exceed what non-members like them have (Bertran et al. 2023).
+    """Return by how much members' and non-members' values exceed a quantile of similar non-members (Bertran et al. 2023).
 
     The 1 − FPR quantile of a value, given a record's features, is learned by boosting on non-members. A non-member is judged
     by the quantile that was learned without it; members by the mean over the folds.

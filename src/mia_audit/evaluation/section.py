@@ -9,7 +9,7 @@ class Evaluation(Section):
     """Which metrics are computed from the scores."""
 
     fprs: tuple[float, ...] = (0.001, 0.01, 0.1)
-    """False-positive rates, as fractions, at which TPR is printed; the tables say where the pool is too small for one."""
+    """False-positive rates, as fractions, at which TPR is reported; the tables mark those for which the pool is too small."""
     confidence: Probability = 0.95
     """Level of all intervals."""
 

@@ -1,8 +1,9 @@
-"""When an audit that looks at its answer rung by rung may stop: intervals that hold at all looks together.
+"""The stopping rule of an audit that grows rung by rung: intervals that hold at all looks together.
 
-Of R looks planned beforehand, each has an interval of level 1 − α/R (Bonferroni: alpha spending in equal shares, Lan and DeMets
-1983). All of them hold with probability 1 − α, and so does the one at which the audit stops, whatever made it stop: the
-number of looks may be cut short, and never extended. Each is about the attack with the models of its own rung.
+Of R looks planned beforehand, each has an interval of level 1 − α/R (Bonferroni: alpha spending in equal shares, Lan
+and DeMets 1983). All of them hold together with probability 1 − α, and so does the one at which the audit stops, for
+any reason to stop: the looks may end early, but may never be extended. Each interval is for the attack with the models
+of its rung.
 """
 
 from __future__ import annotations
@@ -21,12 +22,12 @@ AUTO = (2, 4, 8, 16, 32)
 """Other models of the rungs of `ladder: auto`."""
 
 FEWEST_OTHERS = 3
-"""Other models with which every model can be the target of the others; fewer are references of one target."""
+"""Smallest number of other models with which every model is a target; fewer models are references of one target."""
 
 
 @dataclass(frozen=True)
 class Look:
-    """What a metric of a setting's strongest attack is at one look."""
+    """A metric of a setting's strongest attack at one look."""
 
     attack: str
     signal: str
@@ -39,16 +40,16 @@ class Look:
 
     @property
     def half(self) -> float:
-        """Half the interval's width; NaN where the targets do not resolve the metric."""
+        """Half the interval's width; NaN if the targets do not resolve the metric."""
         return (self.high - self.low) / 2
 
     def narrow(self, half: float) -> bool:
-        """Return whether the interval is no wider than asked, half of it."""
-        return self.half <= half  # never of NaN
+        """Return whether half the interval's width is at most the one asked for."""
+        return self.half <= half  # never for NaN
 
 
 def rungs(ladder: str | Sequence[int], models: int) -> list[int]:
-    """Return the shadow models of every rung that is an audit of its own, the last being all of them."""
+    """Return the number of shadow models of every rung that is a complete audit; the last has all of them."""
     counts = sorted({one + 1 for one in _others(ladder) if one >= FEWEST_OTHERS and one + 1 < models})
     return [*counts, models]
 
@@ -63,14 +64,14 @@ def _others(ladder: str | Sequence[int]) -> Sequence[int]:
 
 
 def column(metric: str) -> str:
-    """Name the column of a metrics table that a key of `until` means: tpr_at_0.01 is tpr_at_fpr_0.01."""
+    """Name the metrics column for a key of `until`: tpr_at_0.01 is tpr_at_fpr_0.01."""
     return metric.replace("tpr_at_", "tpr_at_fpr_") if metric.startswith("tpr_at_") else metric
 
 
 def look(metrics: pl.DataFrame, names: Sequence[str], confidence: float, looks: int) -> list[Look]:
     """Return the metrics of the strongest attack, the one with the largest mean AUC, at one of `looks` looks.
 
-    Intervals are cut to [0, 1]. Of a metric that some target cannot resolve, mean and interval are NaN.
+    Intervals are clipped to [0, 1]. Mean and interval are NaN for a metric that some target cannot resolve.
     """
     import polars as pl
 

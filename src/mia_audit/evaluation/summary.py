@@ -9,11 +9,11 @@ from mia_audit.attacks.persons import NONE, PERSON, RECORD
 from mia_audit.evaluation.intervals import WITHOUT, OverTargets
 
 KEYS = ("attack", "signal", "likelihood", "null_control", "unit", "aggregate")
-"""What tells the attacks on one setting apart."""
+"""Columns that identify an attack on a setting."""
 
 
 def with_units(metrics: pl.DataFrame) -> pl.DataFrame:
-    """Return a metrics table whose rows say whose scores they are: records', where a table made elsewhere does not say it."""
+    """Return a metrics table with the columns unit and aggregate; where a table lacks them, its scores are records'."""
     absent = {"unit": RECORD, "aggregate": NONE}
     return metrics.with_columns(
         pl.lit(value).alias(name) for name, value in absent.items() if name not in metrics.columns
@@ -26,9 +26,9 @@ def of_aggregate(metrics: pl.DataFrame, aggregate: str) -> pl.DataFrame:
 
 
 def of_drawn_unit(metrics: pl.DataFrame) -> pl.DataFrame:
-    """Return the rows of persons where there are any, else those of records: of what membership was drawn for.
+    """Return the rows of persons if there are any, else those of records: the unit for which membership was drawn.
 
-    Those are independent of each other. Records of one person are not, and no bound may count them as trials.
+    These units are independent of each other. Records of one person are not, and no bound may count them as trials.
     """
     metrics = with_units(metrics)
     persons = metrics.filter(pl.col("unit") == PERSON)
@@ -46,10 +46,10 @@ def summarise(metrics: pl.DataFrame, confidence: float = 0.95) -> pl.DataFrame:
 
     One row per attack × signal × likelihood × null_control, in the order of their first appearance, with `targets` (how
     many), the means of `members`, `non_members` and `unscored`, and for every metric m of `summarised` the columns
-    m_mean, m_sd (n − 1), the interval of the mean m_low, m_high and where a further target would lie, m_future_low and
-    m_future_high, all cut to [0, 1] (`OverTargets`); `p_above_guessing` is the one-sided p of an AUC above ½. A metric that
-    some target cannot resolve is null; the sd of a single target is null, its interval is the one over its records, and p
-    is null for records whose persons' membership was drawn.
+    m_mean, m_sd (n − 1), the interval of the mean, m_low and m_high, and the prediction interval of a further target,
+    m_future_low and m_future_high, all clipped to [0, 1] (`OverTargets`); `p_above_guessing` is the one-sided p of an
+    AUC above ½. A metric that some target cannot resolve is null; the sd of a single target is null, its interval is
+    the one over its records, and p is null for records whose persons' membership was drawn.
     """
     names = summarised(metrics)
     metrics = with_units(metrics)

@@ -29,7 +29,7 @@ NEEDED = (
     "activation_bytes",
     "normalisation",
 )
-"""Keys that are read of an architecture.json."""
+"""Keys that are read from an architecture.json."""
 
 MEASURED = ("stored_bytes", "activation_bytes")
 """Keys about the memory that a model needs, not about the model itself: no random generator is keyed by them."""
@@ -38,11 +38,12 @@ MEASURED = ("stored_bytes", "activation_bytes")
 def describe(name: str, model: str, parameters: Parameters, shape: tuple[int, ...], classes: int) -> dict[str, Any]:
     """Build the model once, on the pool's shape, and return the metadata that rebuild it.
 
-    Keys: name, learner, model, arguments (resolved), shape (of a record in the pool), input_shape (as the model takes it), classes,
-    parameters (trainable numbers), stored_bytes (with buffers), activation_bytes (kept by a record's pass for its backward pass),
-    batch_norm, batch_norm_layers, normalisation (the model's own mean and standard deviation of pixels,
-    used where the data set states none; empty for 0.5). Raises UserError, which names the config's key, for an unknown model,
-    for parameters or an image size that it refuses, and for a table given to an image model or the other way round.
+    Keys: name, learner, model, arguments (resolved), shape (of a record in the pool), input_shape (as the model takes
+    it), classes, parameters (trainable numbers), stored_bytes (with buffers), activation_bytes (kept by a record's pass
+    for its backward pass), batch_norm, batch_norm_layers, normalisation (the model's own mean and standard deviation of
+    pixels, used where the data set states none; empty for 0.5). Raises UserError, which names the config's key, for an
+    unknown model, for parameters or an image size that it refuses, and for a table given to an image model or an image
+    given to a table model.
     """
     try:
         return _described(name, model, parameters, shape, classes)
@@ -113,7 +114,7 @@ def construct(architecture: Mapping[str, Any], seed: int) -> nn.Module:
 
 
 def read_architecture(path: Path) -> dict[str, Any]:
-    """Read the architecture.json of a torch module; a missing, damaged or foreign file is a UserError that names it."""
+    """Read the architecture.json of a torch module; UserError that names the file if it is missing, damaged or foreign."""
     try:
         architecture = parse_json(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -151,7 +152,7 @@ def load(architecture: Mapping[str, Any], weights: Path) -> nn.Module:
 
 
 def batch_norm_layers(model: nn.Module) -> list[str]:
-    """Name the layers that normalise over the records of a batch, which no per-record gradient exists for."""
+    """Name the layers that normalise over the records of a batch, for which per-record gradients do not exist."""
     return [name for name, layer in model.named_modules() if isinstance(layer, _BatchNorm)]
 
 
@@ -179,5 +180,5 @@ def _check_patches(model: str, built: nn.Module, input_shape: tuple[int, ...]) -
         if pixels < side or pixels % side:
             fits = max(side, round(pixels / side) * side)
             raise UserError(
-                f"model '{model}': img_size {pixels} does not hold whole patches of {side} pixels: {fits} fits"
+                f"model '{model}': img_size {pixels} is not a multiple of the patch size, {side} pixels: {fits} fits"
             )

@@ -21,7 +21,7 @@ class Family(Protocol):
         """Resolve the user's parameters for records of `shape` ([C, H, W] or [d]); UserError where they do not fit."""
 
     def construct(self, model: str, arguments: Mapping[str, Any]) -> nn.Module:
-        """Build the model from resolved arguments; an exception of the library's names what it refuses."""
+        """Build the model from resolved arguments; exceptions of the library say what it refuses."""
 
     def input_shape(self, arguments: Mapping[str, Any]) -> tuple[int, ...]:
         """Return the shape of one record as the model takes it."""

@@ -17,7 +17,7 @@ WRITERS = ("attn.proj", "mlp.fc2")
 
 @dataclass(frozen=True)
 class Channels:
-    """Where a model's channels are: the layer whose output has them, and the layers whose parameters write them.
+    """The location of a model's channels: the layer whose output has them, and the layers whose parameters write them.
 
     `maps` is the layer whose output heat maps are computed from. In a transformer it is the last block's first norm: after it,
     a model that classifies by its class token no longer depends on the tokens of the image. `writers` are named as the model
@@ -77,9 +77,9 @@ def channels_of(model: nn.Module, who: str) -> Channels:
 def forward_from(
     model: nn.Module, layer: nn.Module, inputs: Float[Tensor, "B ..."]
 ) -> tuple[Float[Tensor, "B ..."], Float[Tensor, "B C"]]:
-    """Run the model; return a layer's output as the leaf of a graph, and the logits that follow from it.
+    """Run the model; return a layer's output as a leaf of the graph, and the logits computed from it.
 
-    Neither parameters nor anything before the layer are differentiated.
+    Parameters and all layers before it are not differentiated.
     """
     seen: list[Tensor] = []
 

@@ -16,19 +16,19 @@ from torch import Tensor
 from mia_audit.models.prefetch import ReadAhead
 
 READY = 2**28
-"""Bytes: a pool that takes at most this as float32 is converted once and kept, a larger one batch by batch."""
+"""In bytes: a pool that is at most this large in float32 is converted once and kept, a larger one batch by batch."""
 
 SHARE = 0.25
-"""Share of a GPU's free memory that a pool may take as it is stored."""
+"""Share of a GPU's free memory that a pool may take in its stored type."""
 
 
 class Inputs:
     """A pool as inputs of a model: `inputs[rows]` is float32 [B, …] on the device, for a slice or a tensor of rows.
 
-    Memory is bounded by a batch plus a constant. A small pool is converted once. A larger one is kept on a GPU as it is
-    stored, if it fits there; otherwise every batch is read from the memory map, whose pages and the heap's free pages are
-    returned to the system after it, and a GPU computes while the next slice is read. Images are resized and standardised on
-    the device.
+    Memory is bounded by a batch plus a constant. A small pool is converted once. A larger one is kept on a GPU in its
+    stored type, if it fits. Otherwise every batch is read from the memory map, after which the map's pages and the
+    heap's free pages are returned to the system, and a GPU computes while the next slice is read. Images are resized
+    and standardised on the device.
     """
 
     def __init__(
@@ -61,11 +61,11 @@ class Inputs:
 
     @property
     def preprocessing(self) -> str:
-        """What is done to the records as they are stored, as text that differs where the inputs would."""
+        """The conversion of stored records, as text that differs wherever the inputs would differ."""
         return repr((sorted((key, repr(value)) for key, value in self._metadata.items()), self._shape))
 
     def stored(self, rows: Int[Tensor, " B"]) -> Num[np.ndarray, "B ..."]:
-        """Return records as they are stored."""
+        """Return records in their stored type."""
         if isinstance(self._stored, Tensor):
             return self._stored[rows].cpu().numpy()
         return np.array(self._stored[rows.cpu().numpy()])

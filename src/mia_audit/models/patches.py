@@ -45,7 +45,7 @@ def cut(
     dilation: int | Sequence[int] = 1,
     groups: int = 1,
 ) -> Tensor | None:
-    """Return the patches [n, rows, columns, C · h · w] that a convolution cuts images into; None where it does not."""
+    """Return the patches [n, rows, columns, C · h · w] into which a convolution cuts images; None if it does not."""
     high, wide = weight.shape[2:]
     whole = images.ndim == 4 and images.shape[2] % high == 0 and images.shape[3] % wide == 0
     apart = pair(stride) == (high, wide) and pair(dilation) == (1, 1) and groups == 1
@@ -57,5 +57,5 @@ def cut(
 
 
 def pair(value: Any) -> tuple[Any, ...]:
-    """Return what an argument of a convolution says of both sides."""
+    """Return an argument of a convolution as a pair, one value for each side."""
     return (value, value) if isinstance(value, int) else tuple(value)

@@ -24,7 +24,7 @@ class Published(Protocol):
     """A family whose models have published weights, which can be adapted to an image size and to channels."""
 
     def fitted(self, model: str, arguments: Mapping[str, Any], tensors: Mapping[str, Tensor] | None) -> nn.Module:
-        """Build the model with its published weights, or with those given, classifier and all; whatever fails raises."""
+        """Build the model with its published weights, or with those given, including the classifier; any failure raises."""
 
 
 def classifier(model: nn.Module) -> nn.Module | None:
@@ -75,7 +75,7 @@ def fetch(architecture: Mapping[str, Any], source: str, where: str) -> dict[str,
 
 
 def read_start(architecture: Mapping[str, Any], path: Path) -> dict[str, Tensor]:
-    """Read weights to start from, with the classifier's or without; a missing or foreign file is a UserError that names it."""
+    """Read initial weights, with or without the classifier's; UserError that names the file if it is missing or foreign."""
     tensors = read_weights(path)
     own = construct(architecture, seed=0)
     if odd := misfit(tensors, own, classifier_names(own)):
@@ -84,7 +84,7 @@ def read_start(architecture: Mapping[str, Any], path: Path) -> dict[str, Tensor]
 
 
 def read_tensors(path: Path, where: str) -> dict[str, Tensor]:
-    """Read a .safetensors or .pth file of weights; a pickle that holds anything else is refused, and nothing of it is run."""
+    """Read a .safetensors or .pth file of weights; a pickle with anything else is refused, and none of its code is run."""
     if not path.is_file():
         raise UserError(f"{where}: {path}: no such file; expected weights as .safetensors or .pth")
     try:
@@ -99,7 +99,7 @@ def read_tensors(path: Path, where: str) -> dict[str, Tensor]:
             f"{where}: {path}: a pickle that holds more than weights, or no weights at all; nothing of it was run. Save the"
             " state_dict only, best as .safetensors"
         ) from None
-    except Exception as error:  # whatever reading a file of anything raises
+    except Exception as error:  # reading an arbitrary file may raise anything
         raise UserError(f"{where}: {path}: truncated or not weights ({first_line(error)})") from None
     for key in NESTED:
         if isinstance(content, dict) and isinstance(content.get(key), dict):
@@ -116,7 +116,7 @@ def _unfetched(model: str) -> str:
 
 
 def _mismatch(error: Exception) -> str:
-    """The first thing that does not fit, from torch's list of them, or the first line of any other error."""
+    """Return the first mismatch of torch's list, or the first line of any other error."""
     listed = [line.strip() for line in str(error).splitlines()[1:] if "state_dict" in str(error)]
     if not listed:
         return first_line(error)

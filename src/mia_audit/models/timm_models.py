@@ -13,14 +13,14 @@ from mia_audit.models.images import channels_and_size, image_size, input_shape
 from mia_audit.runtime.torchvision_guard import guard
 
 PLAIN = re.compile(r"[A-Za-z0-9_]+(\.[A-Za-z0-9_]+)*")
-"""A name of timm's own list, with a tag or without: timm takes `hf-hub:…`, `local-dir:…` and paths for places to load from."""
+"""Pattern of names in timm's own list, with or without a tag: timm would load from `hf-hub:…`, `local-dir:…` and paths."""
 
 
 LOADERS = (
     *("checkpoint_path", "cache_dir", "features_only", "exportable", "scriptable"),
     *("state_dict", "file", "url", "hf_hub_id", "hf_hub_filename", "source", "custom_load"),
 )
-"""Arguments of timm that load weights from elsewhere, or return something else than the model: not a config's to give."""
+"""Arguments of timm that load weights from elsewhere or return something other than the model; configs may not set them."""
 
 
 def check_arguments(model: str, arguments: Mapping[str, Any]) -> None:

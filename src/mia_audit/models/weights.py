@@ -25,16 +25,16 @@ WRITTEN = "mia-audit"
 
 
 def round_weights(model: nn.Module) -> None:
-    """Round a model's parameters and floating-point buffers to bfloat16 in place; they keep their types, and what they compute in."""
+    """Round a model's parameters and floating-point buffers to bfloat16 in place, keeping their types."""
     for value in model.state_dict().values():
         if value.is_floating_point():
             value.copy_(value.bfloat16())
 
 
 def save_weights(model: nn.Module, path: Path, rounded: bool = False) -> None:
-    """Write the parameters and buffers of a model of an audit with their digest; the same weights give the same bytes.
+    """Write the parameters and buffers of an audit's model with their digest; the same weights give the same bytes.
 
-    `rounded` ones are stored in bfloat16, which loses nothing after `round_weights`.
+    With `rounded` they are stored in bfloat16, which is exact after `round_weights`.
     """
     weights = model.state_dict()
     if rounded:
@@ -43,7 +43,7 @@ def save_weights(model: nn.Module, path: Path, rounded: bool = False) -> None:
 
 
 def write_weights(weights: Mapping[str, Tensor], path: Path, notice: str = "") -> None:
-    """Write named tensors with their digest; the same ones give the same bytes."""
+    """Write named tensors with their digest; the same tensors give the same bytes."""
     tensors = {name: value.detach().cpu().contiguous().clone() for name, value in weights.items()}
     with atomic_write(path) as partial:
         written = {"digest": digest_of(tensors)} | ({"notice": notice} if notice else {})
@@ -51,7 +51,7 @@ def write_weights(weights: Mapping[str, Tensor], path: Path, notice: str = "") -
 
 
 def load_weights(model: nn.Module, path: Path) -> None:
-    """Load weights into a model of the same architecture; a missing, damaged or foreign file is a UserError that names it."""
+    """Load weights into a model of the same architecture; UserError that names the file if it is missing, damaged or foreign."""
     tensors = read_weights(path)
     if odd := misfit(tensors, model):
         raise UserError(f"{path}: weights of another architecture: {odd}. {remedy(path)}")
@@ -59,7 +59,7 @@ def load_weights(model: nn.Module, path: Path) -> None:
 
 
 def misfit(tensors: Mapping[str, Tensor], model: nn.Module, optional: Collection[str] = ()) -> str:
-    """Say how tensors differ from a model's weights by name or shape, empty where they do not; optional ones may be missing."""
+    """Describe how tensors differ from a model's weights in name or shape; empty if they do not. Optional tensors may be missing."""
     given = {name: tuple(value.shape) for name, value in tensors.items()}
     expected = {name: tuple(value.shape) for name, value in model.state_dict().items()}
     needed = {name: shape for name, shape in expected.items() if name not in optional or name in given}
@@ -68,7 +68,7 @@ def misfit(tensors: Mapping[str, Tensor], model: nn.Module, optional: Collection
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:
-    """Read weights, and check them where they carry a digest; a missing or damaged file is a UserError that names it."""
+    """Read weights, and check their digest if they carry one; UserError that names the file if it is missing or damaged."""
     if not path.exists():
         raise UserError(f"{path}: no such file; expected weights in safetensors")
     try:
@@ -95,7 +95,7 @@ def digest_of(tensors: Mapping[str, Tensor]) -> str:
 
 
 def remedy(path: Path) -> str:
-    """Say what to do about a bad file of weights; an audit trains a model again that is not as its table states."""
+    """Say what to do about a bad file of weights; an audit retrains a model whose weights differ from its table."""
     if path.parent.with_suffix(".parquet").exists():
         return f"Delete {path.parent.parent / STAMPS} and run again, with --forcerun train where the audit had ended"
     return "Delete it and run again" if path.with_suffix(".json").exists() else "Expected weights as safetensors"

@@ -29,8 +29,8 @@ class CNN(nn.Sequential):
 class CNNFamily:
     """`cnn`: parameters first and second (channels), hidden (units), kernel and padding (pixels on every side).
 
-    The defaults are the paper's layers: 5 × 5, 20 and 50 channels, 500 units, no padding. Where unpadded convolutions
-    leave nothing of an image, as of the 8 × 8 digits, padding keeps its size instead (2 pixels for a 5 × 5 kernel).
+    The defaults are the paper's layers: 5 × 5, 20 and 50 channels, 500 units, no padding. If unpadded convolutions
+    would leave nothing of an image, such as the 8 × 8 digits, padding keeps its size (2 pixels for a 5 × 5 kernel).
     """
 
     def arguments(self, model: str, parameters: Parameters, shape: tuple[int, ...], classes: int) -> dict[str, Any]:
@@ -72,7 +72,7 @@ class CNNFamily:
 
 
 def left(side: int, kernel: int, padding: int) -> int:
-    """Return how many of a side's pixels two unit-stride convolutions leave, each followed by pooling to half."""
+    """Return a side's length in pixels after two unit-stride convolutions, each followed by pooling to half."""
     for _ in range(2):
         side = max(side + 2 * padding - kernel + 1, 0) // 2
     return side

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from torch import nn
 
 LEAST = 14
-"""Smallest side in pixels of which the convolutions and poolings leave anything."""
+"""Smallest side in pixels for which the convolutions and poolings have an output."""
 
 
 @architecture("cnn-strided")

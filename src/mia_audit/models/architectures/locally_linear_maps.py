@@ -75,10 +75,10 @@ class LocallyLinearMaps(nn.Module):
     ) -> tuple[list[Tensor], Float[Tensor, " B"]]:
         """Return Σ factor g over records of the gradients g of the cross-entropy, by parameter, float64, and the losses.
 
-        A record's gradient for w_m^k is a_m^k R_m x with a = (p_k − y_k) σ_m^k [1 + β (g_m^k − f_k)], so that its norm and the
-        clipped sum need no gradient of any record. `factors` takes the norms and the losses, and a factor of 0 leaves its
-        record out. The maps' scores are computed in the precision of the pass, all that follows in float64: a norm that
-        is rounded differently from the sum would let a record exceed its share.
+        A record's gradient for w_m^k is a_m^k R_m x with a = (p_k − y_k) σ_m^k [1 + β (g_m^k − f_k)], so its norm and
+        the clipped sum can be computed without per-record gradients. `factors` maps norms and losses to factors; a
+        factor of 0 leaves its record out. The maps' scores are computed in the precision of the pass and everything
+        after them in float64: if the norm were rounded differently from the sum, a record could exceed its share.
         """
         projected = self.projected(inputs)
         scores = self.scores(projected).double()
@@ -89,7 +89,7 @@ class LocallyLinearMaps(nn.Module):
             losses = F.cross_entropy(logits, labels, reduction="none")
             errors = logits.softmax(dim=1) - F.one_hot(labels, logits.shape[1])
             signals = errors[:, None] * shares * (1 + self.beta * (scores - logits[:, None]))
-            lengths = 1 + projected.square().sum(dim=-1)  # of [R_m x; 1], for every map or for all of them
+            lengths = 1 + projected.square().sum(dim=-1)  # squared norm of [R_m x; 1], for every map or for all of them
             norms = (signals.square().sum(dim=2) * lengths.reshape(len(inputs), -1)).sum(dim=1).sqrt()
             by_record = factors(norms, losses)
             kept = by_record > 0
@@ -103,7 +103,7 @@ class LocallyLinearMaps(nn.Module):
 class LocallyLinearMapsFamily:
     """`locally-linear-maps`: maps (M), beta (β), projection (D', or none) and scale (standard deviation of R's entries).
 
-    The defaults are the paper's where it has one for all data: M = 30, entries of N(0, 1/D').
+    The defaults are the paper's where it has one value for all data sets: M = 30, entries drawn from N(0, 1/D').
     """
 
     def arguments(self, model: str, parameters: Parameters, shape: tuple[int, ...], classes: int) -> dict[str, Any]:

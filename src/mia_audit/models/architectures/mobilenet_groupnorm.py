@@ -42,8 +42,8 @@ class MobileNet(nn.Module):
 class MobileNetFamily:
     """`mobilenet_groupnorm`: parameters width (times the channels), stages (1 to 5), stem_stride (1 or 2), added (channels).
 
-    The defaults are MobileNet for 224 pixels, which ends at 1/32 of them. Small images want fewer strides: stages: 3 and
-    stem_stride: 1 end at a quarter (32 pixels), stages: 2 at a half (8 pixels).
+    The defaults are MobileNet for 224 pixels, whose last features have 1/32 of that side. Small images need fewer
+    strides: stages: 3 with stem_stride: 1 ends at a quarter (for 32 pixels), stages: 2 at a half (for 8 pixels).
     """
 
     def arguments(self, model: str, parameters: Parameters, shape: tuple[int, ...], classes: int) -> dict[str, Any]:
