@@ -1,1 +1,1 @@
-"""Report: tables, figures and the page that a reader takes away."""
+"""Report: tables, figures and the HTML page."""

@@ -1,4 +1,4 @@
-"""Settings of an audit of matrices: whose signals, and what is known of how the models were trained."""
+"""Settings of an audit of matrices: their signals, and what is known about the training of the models."""
 
 from __future__ import annotations
 
@@ -10,25 +10,24 @@ from pydantic import Field, FiniteFloat, model_validator
 from mia_audit.sections import Epsilon, FilePath, Name, Probability, Section
 
 DP = "dp"
-"""What a mechanism is called that is only known to have an ε."""
+"""The name of a mechanism of which only ε is known."""
 
 
 class GivenSetting(Section):
-    """One setting: matrices or a table of its models' signals, and what is known of their training."""
+    """One setting: matrices or a table of its models' signals, and what is known about their training."""
 
     membership: FilePath = ""
-    """Records × models, 0 or 1; that of the audit when left out. Model k of every setting has the same members, for settings to be
-    compared model by model."""
+    """Records × models, 0 or 1; the audit's when left out. Settings can be compared model by model if model k has the same members in all."""
     signals: dict[str, FilePath] = Field({})
     """Matrices by signal: `loss`, `probability`, `ixg_l1`, `gap:real:high` …"""
     table: FilePath = ""
     """A signals.parquet instead of membership and signals."""
     epsilon: Epsilon = "inf"
-    """The privacy budget that the models were trained with, as their owner claims."""
+    """The privacy budget of the training, as claimed by the models' owner."""
     delta: Probability | None = None
     """δ of that budget."""
     mechanism: Name = ""
-    """What it was reached by, such as dp-sgd; the setting's name when left out."""
+    """The mechanism, such as dp-sgd; the setting's name when left out."""
     accuracy: FiniteFloat | FilePath | None = None
     """Test accuracy of the models: one number, or a file with one for each model."""
 
@@ -47,7 +46,7 @@ class GivenAudit(Section):
     """The file of `mia-audit audit --settings`."""
 
     membership: FilePath = ""
-    """Records × models, 0 or 1, of all settings that have none of their own."""
+    """Records × models, 0 or 1, for all settings without their own."""
     settings: dict[Name, GivenSetting] = Field(min_length=1)
     """Settings by name, the one without privacy first."""
 

@@ -43,7 +43,7 @@ WRITTEN = (
     *("scores.parquet", "metrics.parquet", "metrics.csv", "summary.csv", "exposure.csv", "epsilon.csv"),
     *("tables", "figures", "report.html", "provenance.json"),
 )
-"""What an audit of matrices writes into its folder, which may hold other things."""
+"""The outputs of an audit of matrices in its folder, which may contain other files."""
 
 if TYPE_CHECKING:
     from mia_audit.report.data.results import Results
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Request:
-    """The arguments of `mia-audit audit`; `config` is what the provenance says of them."""
+    """The arguments of `mia-audit audit`; `config` is their record in the provenance."""
 
     table: Path | None
     """A signals.parquet, instead of a membership and signals in matrix files."""
@@ -74,14 +74,14 @@ class Request:
     options: Mapping[str, Any] = field(default_factory=dict)
     """The keys that attacks declare."""
     stated: bool = False
-    """Whether the attacks were asked for by name: those that find nothing to read are then reported."""
+    """Whether the attacks were asked for by name; if so, attacks without a signal to read are reported."""
     settings: Mapping[str, GivenSetting] = field(default_factory=dict)
     """Several settings by name, instead of a table or a membership and signals of one; each gets a folder of its name."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """One setting of an audit of matrices: its name (empty where it is the only one), what is given of it, its runs, its folder."""
+    """One setting of an audit of matrices: its name (empty if it is the only one), its given files and terms, its runs, its folder."""
 
     name: str
     given: GivenSetting
@@ -95,7 +95,7 @@ class Part:
 def audit(request: Request) -> str:
     """Write scores.parquet, metrics.parquet and .csv, summary.csv, exposure.csv, epsilon.csv, tables/, figures/ and report.html.
 
-    Return the answer for a terminal: the report's, or the strongest attack where none was asked for, and what was written.
+    Return the answer for a terminal: the report's or, without a report, the strongest attack; then the files written.
     """
     if not 0 < request.delta < 1:
         raise UserError(f"--delta {request.delta:g}: expected a number between 0 and 1")
@@ -119,7 +119,7 @@ def audit(request: Request) -> str:
 
 
 def _written(request: Request) -> list[str]:
-    """List what is written into the folder of an audit, which may hold other things."""
+    """List the outputs in the folder of an audit, which may contain other files."""
     return [name for name in (*WRITTEN, *request.settings) if (request.out / name).exists()]
 
 
@@ -138,7 +138,7 @@ def settings_of(request: Request) -> dict[str, GivenSetting]:
 
 
 def _part(request: Request, name: str, given: GivenSetting) -> Part:
-    """Open a setting's files, and plan its attacks; UserError where they do not go together."""
+    """Open a setting's files, and plan its attacks; UserError if the files contradict each other."""
     where = f"setting {name}: " if name else ""
     membership = given.membership or str(request.membership or "")
     if given.signals and not membership:
@@ -170,7 +170,7 @@ def _accuracy(given: GivenSetting, models: int, where: str) -> np.ndarray | None
 
 
 def _strongest_text(part: Part) -> str:
-    """Say what the strongest attack on a setting reaches."""
+    """Return a sentence on the strongest attack on a setting."""
     metrics = read_frame(part.out / "metrics.parquet", "metrics")
     attack, signal, likelihood = strongest(metrics)
     chosen = metrics.filter(attack=attack, signal=signal, likelihood=likelihood, null_control=False)
@@ -209,7 +209,7 @@ def _write(request: Request, parts: list[Part]) -> None:
 
 
 def _score(request: Request, part: Part) -> tuple[tuple[str, str, str], dict[str, np.ndarray]]:
-    """Write scores, metrics and what follows from them of one setting; return the strongest attack and the exposures under it."""
+    """Write scores, metrics and the tables derived from them for one setting; return the strongest attack and the exposures under it."""
     source, out = part.source, part.out
     if part.name:
         private_folder(out)
@@ -255,7 +255,7 @@ def _score(request: Request, part: Part) -> tuple[tuple[str, str, str], dict[str
 
 
 def _write_training(part: Part) -> None:
-    """Write training.parquet of models of which the test accuracy is known, and the ε that their owner claims."""
+    """Write training.parquet for models with known test accuracy, and the ε that their owner claims."""
     assert part.accuracy is not None
     private = part.given.delta is not None
     terms = Terms(
@@ -280,13 +280,13 @@ def _write_training(part: Part) -> None:
         for model, value in enumerate(part.accuracy)
     ]
     table = pa.concat_tables(tables)
-    for name in ("loss", "train_accuracy", "train_loss", "test_loss"):  # not known is not a number
+    for name in ("loss", "train_accuracy", "train_loss", "test_loss"):  # unknown is NaN
         table = table.set_column(table.schema.get_field_index(name), name, pa.nulls(len(table), pa.float32()))
     write_table(part.out / "training.parquet", table, "training", len(table))
 
 
 def reported_settings(request: Request) -> tuple[Setting, ...]:
-    """Describe the settings as tables, figures and page read them."""
+    """Return the specification of the settings for tables, figures and page."""
     from mia_audit.report.data.spec import Setting
 
     if not request.settings:
@@ -312,7 +312,7 @@ def reported_settings(request: Request) -> tuple[Setting, ...]:
 def results_of(
     request: Request, exposures: Mapping[str, Mapping[tuple[str, str, str], dict[str, np.ndarray]]]
 ) -> Results:
-    """Open what an audit of matrices wrote, as tables, figures and page read it; `exposures` are those known of attacks, by setting."""
+    """Open the outputs of an audit of matrices for tables, figures and page; `exposures` are the known ones of attacks, by setting."""
     from mia_audit.report.data.results import Results
     from mia_audit.report.data.spec import Spec
 

@@ -10,14 +10,14 @@ Inches = Annotated[str, StringConstraints(pattern=r"^[2-6](\.\d+)?in$")]
 
 
 class Figures(Section):
-    """What the figures look like, and which files they are written to."""
+    """The style of figures, and their file formats."""
 
     column: Inches = "3.4in"
-    """Width of a paper's column, 2in to 6.9in; a figure across the page grows with it."""
+    """Width of a paper's column, 2in to 6.9in; figures across the page scale with it."""
     font: str = ""
     """Name of a font that is installed; matplotlib's own when left out."""
     formats: tuple[Literal["pdf", "svg", "png"], ...] = Field(("pdf", "svg", "png"), min_length=1)
-    """Files that every figure is written to, beside its data (CSV)."""
+    """File formats of every figure, besides its data (CSV)."""
 
 
 Margin = Annotated[float, Field(gt=0, lt=1)]
@@ -25,7 +25,7 @@ Label = Annotated[str, StringConstraints(min_length=1, max_length=60, strip_whit
 
 
 class Labels(Section):
-    """What readers call settings, data sets and architectures: in titles, legends, printed tables and sentences.
+    """Labels of settings, data sets and architectures in titles, legends, printed tables and sentences.
 
     Files, CSV tables and the shown config keep the names of the config.
     """
@@ -33,26 +33,28 @@ class Labels(Section):
     datasets: dict[str, Label] = Field({})
     """By the name of a data set."""
     architectures: dict[str, Label] = Field({})
-    """By the name of an architecture; of a sweep, by that of each of its models."""
+    """By the name of an architecture; for a sweep, by the name of each of its models."""
     settings: dict[str, Label] = Field({})
     """By mechanism, to which ε is added (`dp-sgd: DP-SGD`), or by mechanism and ε (`dp-sgd-eps8: our method`); completes *with …*."""
 
 
 class Report(Section):
-    """What the report shows."""
+    """The content of the report."""
 
     title: str = ""
     """Heading; the audit's name when left out."""
     exposed: int = Field(8, ge=0)
-    """How many of the most exposed records are shown."""
+    """Number of most exposed records that are shown."""
     figures: Figures = Figures()
     labels: Labels = Labels()
     margins: dict[str, Margin] = Field({})
-    """By metric (`test_accuracy`, `auc`, or a measure of explanations such as `ssim`), the difference between two mechanisms at the same
-    ε that does not matter: two one-sided tests, at level 1 − evaluation.confidence each, say whether they are equivalent."""
+    """By metric (`test_accuracy`, `auc`, or a measure of explanations such as `ssim`), the largest irrelevant
+    difference between two mechanisms at the same ε: two one-sided tests, at level 1 − evaluation.confidence each,
+    decide whether they are equivalent.
+    """
     show_records: bool = True
-    """`false`: no record is shown, neither the most exposed ones nor maps of their explanations, so that the page can be handed on."""
+    """`false`: no record is shown, neither the most exposed ones nor maps of explanations, so that the page can be passed on."""
     policy: FilePath = ""
-    """Policy that the report holds the audit to, as `mia-audit gate` does: a YAML file, relative to where the audit is started."""
+    """Policy that the report evaluates, like `mia-audit gate`: a YAML file, relative to where the audit is started."""
     paper: Literal["", "huang2024", "harder2020", "fadp", "patel2020"] = ""
-    """A paper whose tables and figures are written to `paper/`, its printed numbers beside the audit's, as by `mia-audit paper`."""
+    """A paper whose tables and figures are written to `paper/`, with its printed numbers beside the audit's, like `mia-audit paper`."""

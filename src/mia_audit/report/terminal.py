@@ -1,4 +1,4 @@
-"""The report's answer for a terminal, read from the page itself, so that the two always say the same."""
+"""The report's answer for a terminal, read from the page itself, so that both always agree."""
 
 import re
 import textwrap
@@ -12,9 +12,9 @@ from mia_audit.sanitise import visible_lines
 
 WIDTH = 100
 CELLS = ("h3", "p", "caption", "th", "td")
-"""The elements of the answer whose text is taken."""
+"""The elements of the answer whose text is collected."""
 INTERVAL, NOTE = "\x1e", "\x1f"
-"""Stand in the text of a cell before its interval and before its remark."""
+"""Separators in the text of a cell before its interval and before its remark."""
 
 
 @dataclass
@@ -31,7 +31,7 @@ class Part:
 def answer_text(results: Path, width: int = WIDTH) -> str:
     """Return a report's cautions, its opening sentences, its table of settings, and the path of the page.
 
-    Raises UserError where `results` has no report.
+    Raises UserError if `results` has no report.
     """
     page = results / "report.html"
     if not page.is_file():

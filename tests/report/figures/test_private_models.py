@@ -64,4 +64,4 @@ def test_a_line_is_drawn_for_every_recorded_query() -> None:
     figure = iterations(SimpleNamespace(studied=[one, none]), SimpleNamespace())  # type: ignore[arg-type]
     assert [len(axes.lines) for axes in figure.axes[:2]] == [3, 0]
     assert figure.axes[0].lines[0].get_ydata().tolist() == [0.1, 0.3, 0.1]
-    assert figure.axes[1].texts[0].get_text() == "no query started so near"
+    assert figure.axes[1].texts[0].get_text() == "no query started this close"

@@ -10,12 +10,12 @@ from mia_audit.errors import UserError
 
 CANARIES = "canaries.csv"
 METHOD = "one-run-f-dp"
-"""The bound that is quoted: it assumes no more than fair coins, and is one, so that it holds at its confidence."""
+"""The bound that is quoted: it assumes only fair coins, and being a single bound it holds at its confidence."""
 
 
 @dataclass(frozen=True)
 class CanaryBound:
-    """A lower bound on ε at δ, at a confidence, and the number of canaries that it is from."""
+    """A lower bound on ε at δ, at a confidence, and the number of canaries behind it."""
 
     epsilon: float
     delta: float

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from mia_audit.report.data.spec import Setting
 
 HEADLINES = ("ssim", "rank-correlation", "cosine", "top-overlap")
-"""Measures of similarity; figures and page show the first one that was measured."""
+"""Measures of similarity, in order of preference: figures and page show the first one that was measured."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ class Interpretation:
         return estimate(gaps, self.confidence) if gaps else None
 
     def shortfall(self, setting: Setting, bare: Setting, one: Explained, measure: str) -> Estimate | None:
-        """Return how much less similar a setting's explanations are to the reference's than two reference models' to each other.
+        """Return by how much the similarity of a setting's explanations to the reference's falls below that between two reference models.
 
         Over pairs of consecutive shadow models: the two reference models of a pair were trained on different records,
         a setting's model and the reference model with the same number on the same records.
@@ -106,7 +106,7 @@ class Interpretation:
 def explainer_series(
     group: Sequence[Finding], everyone: Sequence[Finding], interpretation: Interpretation
 ) -> dict[Explained, Series]:
-    """Return the explainers' colours, which are those of the attacks on them, in the whole audit."""
+    """Return the explainers' colours in the whole audit, which are also those of the attacks on them."""
     known = {one.name: one for one in series(group, everyone)}
     drawn = interpretation.drawn
     taken = {known[one.label].colour for one in drawn if one.label in known}
@@ -181,7 +181,7 @@ class ProbabilityCurve:
 
 
 def margin_of(metric: str, margins: Mapping[str, float]) -> float | None:
-    """Return the margin of a peer's metric: that of its kind, as `report.margins` has it."""
+    """Return the margin of a peer's metric: the one of its kind in `report.margins`."""
     return margins.get(metric.partition(" of ")[0])
 
 

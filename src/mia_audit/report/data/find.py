@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 ATTACK = ("attack", "signal", "likelihood")
 NULL_ALARM_LEVEL = 0.999
-"""Level of the intervals at which the null control says not to rely on an audit."""
+"""Level of the intervals with which the null control rejects an audit."""
 
 
 def fpr_columns(metrics: pl.DataFrame) -> dict[float, str]:
@@ -57,7 +57,7 @@ def headline_fpr(tables: Sequence[pl.DataFrame]) -> float | None:
 
 
 def candidates(metrics: pl.DataFrame, channel: str, likelihood: str) -> pl.DataFrame:
-    """Return the rows of the real attacks on one channel, each with the headline's likelihood, or its first one without that."""
+    """Return the rows of the real attacks on one channel, each with the headline's likelihood or, if it lacks that, its first one."""
     channels = {signal: read_signal(signal).channel for signal in metrics["signal"].unique()}
     wanted = [signal for signal, its_channel in channels.items() if its_channel == channel]
     rows = metrics.filter(~pl.col("null_control") & pl.col("signal").is_in(wanted) & pl.col("auc").is_not_null())
@@ -100,14 +100,14 @@ def _leak(key: tuple[str, ...], group: pl.DataFrame, column: str | None, tried: 
 
 
 def headline_unit(metrics: pl.DataFrame) -> tuple[str, pl.DataFrame]:
-    """Return the aggregate that a setting is judged by, and its rows: persons' where membership was drawn for them."""
+    """Return a setting's headline aggregate and its rows: persons' if membership was drawn by person."""
     drawn = of_drawn_unit(metrics)
     aggregate = HEADLINE if PERSON in set(drawn["unit"]) else NONE
     return aggregate, of_aggregate(metrics, aggregate)
 
 
 def _others(metrics: pl.DataFrame, aggregate: str) -> list[tuple[str, pl.DataFrame]]:
-    """Return the aggregates beside the headline's, records' own first, each with its rows."""
+    """Return the aggregates other than the headline's, records' own first, each with its rows."""
     aggregates = with_units(metrics)["aggregate"].unique(maintain_order=True).to_list()
     order = [NONE, *(name for name in aggregates if name != NONE)]
     return [(one, of_aggregate(metrics, one)) for one in order if one in aggregates and one != aggregate]
@@ -198,9 +198,9 @@ def _worth(setting: Setting, shadows: pl.DataFrame | None, counts: np.ndarray | 
 
 
 def by_channel(metrics: pl.DataFrame, fpr: float | None, likelihood: str, confidence: float) -> dict[str, list[Leak]]:
-    """Return the attacks on every channel, the strongest first; what may read both channels has all attacks on either."""
+    """Return the attacks on every channel, the strongest first; the channel of both includes all attacks on either."""
     leaking = {channel: leaks(metrics, channel, likelihood, fpr, confidence) for channel in CHANNELS}
-    if leaking["both"]:  # whoever has both may ignore one of them
+    if leaking["both"]:  # an attacker with access to both may ignore one of them
         able = [leak for channel in ("both", "outputs", "explanations") for leak in leaking[channel]]
         tried = [replace(leak, tried=len(able)) for leak in able]
         leaking["both"] = sorted(tried, key=lambda leak: -leak.auc.mean())

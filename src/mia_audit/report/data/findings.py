@@ -1,4 +1,4 @@
-"""What an audit found, from metrics per target: estimates, attacks, and differences over the same targets.
+"""Findings of an audit, from metrics per target: estimates, attacks, and differences over the same targets.
 
 Target k has the same training set in every setting of a group, so two attacks, or two settings, are compared on the same
 splits. Imports nothing heavy: the files of `report.figures` import this, and the workflow imports those.
@@ -28,7 +28,7 @@ CHANNELS = ("outputs", "explanations", "both", "other")
 
 @dataclass(frozen=True)
 class Estimate:
-    """Mean over targets with standard deviation (n − 1) and interval; a single target has none but the one over its records."""
+    """Mean over targets with standard deviation (n − 1) and interval; a single target has only the interval over its records."""
 
     mean: float
     sd: float
@@ -36,7 +36,7 @@ class Estimate:
     high: float
     targets: int
     future: tuple[float, float] = (math.nan, math.nan)
-    """Where one further target would lie; NaN where that was not asked."""
+    """Prediction interval for one further target; NaN if it was not requested."""
 
     @property
     def below(self) -> float:
@@ -88,7 +88,7 @@ def estimate(values: Sequence[float] | np.ndarray, confidence: float, comparison
 
 
 def estimate_over(over: OverTargets, confidence: float, comparisons: int = 1) -> Estimate:
-    """Estimate a metric of an attack, whose targets are one another's shadow models."""
+    """Estimate a metric of an attack whose targets are one another's shadow models."""
     return Estimate(over.mean, over.sd, *over.interval(confidence, comparisons), over.count, over.future(confidence))
 
 
@@ -106,11 +106,11 @@ class Leak:
     tried: int
     confidence: float
     without: Mapping[str, np.ndarray] = field(default_factory=dict)
-    """The metrics `auc` and `tpr` of every target, in rows, where a model, in columns, is left out; see `OverTargets`."""
+    """The metrics `auc` and `tpr` of every target (rows) without each model (columns); see `OverTargets`."""
     sizes: tuple[float, float] = (math.nan, math.nan)
     """Members and non-members of a target."""
     within: Mapping[str, Within] = field(default_factory=dict)
-    """Of a single target: the intervals of `auc` and `tpr` over its records."""
+    """For a single target: the intervals of `auc` and `tpr` over its records."""
 
     @property
     def key(self) -> tuple[str, str, str]:
@@ -138,12 +138,12 @@ class Leak:
 
     @property
     def beats_guessing(self) -> bool:
-        """Whether the AUC exceeds ½ after correction for all attacks tried, on the side of the interval where it does."""
+        """Whether the AUC exceeds ½ after correction for all attacks tried, by a one-sided interval."""
         return self.over("auc").above_guessing() < (1 - self.confidence) / 2 / self.tried
 
 
 def difference(first: Leak, second: Leak, metric: str = "auc") -> Estimate:
-    """Return first − second over the targets that both have; UserError where they have none in common."""
+    """Return first − second over the targets that both have; UserError if they have none in common."""
     shared, left, right = np.intersect1d(first.targets, second.targets, return_indices=True)
     if not len(shared):
         raise UserError(
@@ -160,7 +160,7 @@ class NullControl:
     intervals: int
     holding: int
     strongest: float
-    """The largest mean AUC of all attacks: what the strongest of so many reaches by chance."""
+    """The largest mean AUC of all attacks, which the strongest of this many attacks reaches by chance."""
     headline: dict[str, Estimate]
     """By channel: the null control of the strongest attack."""
     sound: bool
@@ -175,12 +175,12 @@ class LowerBound:
     delta: float
     method: str
     attacks: int
-    """Number of attacks, which the bound is corrected for."""
+    """Number of attacks for which the bound is corrected."""
 
 
 @dataclass(frozen=True)
 class Worth:
-    """What a guarantee for one record is to a person with `records` of them: ε, inf where nothing is left, at δ."""
+    """The guarantee that one for records gives to a person with `records` of them: ε at δ; inf if no guarantee is left."""
 
     records: int
     epsilon: float
@@ -207,7 +207,7 @@ class Finding:
     mask_coverage: float | None = None
     """The share of the trained parameters whose noise a mask scales; None where that is not known, or there is no mask."""
     others: dict[str, dict[str, list[Leak]]] = field(default_factory=dict)
-    """The same attacks by aggregate, `none` for records, then by channel; empty where the unit is the record."""
+    """The attacks by the other aggregates (`none` for records), then by channel; empty where the unit is the record."""
 
     @property
     def by_person(self) -> bool:
@@ -238,7 +238,7 @@ class Findings:
 
 
 def reference(group: Sequence[Finding]) -> Finding | None:
-    """Return the setting that the others of its group are compared with: the first one without any protection."""
+    """Return the reference setting of a group: the first one without any protection."""
     return next((one for one in group if not one.setting.private and not one.setting.no_guarantee), None)
 
 

@@ -1,4 +1,4 @@
-"""Open finished results by themselves: what a report depends on, read back from provenance.json."""
+"""Open finished results without their config: the report's specification is read back from provenance.json."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ def read_provenance(root: Path) -> dict[str, Any]:
     except (OSError, ValueError, RecursionError) as error:
         raise UserError(f"{path}: cannot be read ({type(error).__name__}); expected what an audit wrote") from None
     if not isinstance(content, dict) or not isinstance(content.get("settings"), list):
-        raise UserError(f"{path}: damaged; expected where the report's numbers come from")
+        raise UserError(f"{path}: damaged; expected the provenance of a report")
     return content
 
 
 def finished(root: Path) -> Results:
-    """Open the results of a finished audit; UserError where they are none, or have no setting that was attacked."""
+    """Open the results of a finished audit; UserError if there are none, or no setting was attacked."""
     sources = read_provenance(root)
     try:
         config = sources.get("config") or {}

@@ -1,4 +1,4 @@
-"""Who bears the risk: the groups of records or persons that the strongest attack on a setting finds, each against all others."""
+"""Membership risk by group: the strongest attack on each group of records or persons, compared with all others."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ KEY = ("attack", "signal", "likelihood", "aggregate")
 
 @dataclass(frozen=True)
 class Group:
-    """One group under one attack; intervals of AUC and difference hold for all groups of the setting together (Bonferroni)."""
+    """One group under one attack; the intervals of AUC and difference hold jointly for all groups of the setting (Bonferroni)."""
 
     column: str
     label: str
@@ -31,15 +31,15 @@ class Group:
     """Audited records, or persons, in it."""
     auc: Estimate
     difference: Estimate | None
-    """AUC of the group minus that of everybody else; None where nobody else is left to compare with."""
+    """AUC of the group minus that of everybody else; None if nobody else is left for comparison."""
     p: float
-    """Of no difference, two-sided and corrected for all groups of the setting by Holm's method; NaN where it is not known."""
+    """p-value of no difference, two-sided and corrected for all groups of the setting by Holm's method; NaN where unknown."""
     own: Estimate
     """TPR at the group's own threshold; NaN where its non-members are too few for the FPR."""
     common: Estimate
-    """TPR at the threshold at which all together have that FPR."""
+    """TPR at the common threshold, at which all records together have that FPR."""
     common_fpr: Estimate
-    """The FPR that the group then has."""
+    """The group's FPR at the common threshold."""
     train_accuracy: float
     test_accuracy: float
 
@@ -51,7 +51,7 @@ class Groups:
     finding: Finding
     leak: Leak
     fpr: float | None
-    """The smallest FPR that most groups of the audit resolve at their own thresholds; the headline's where none is."""
+    """The smallest FPR that most groups of the audit resolve at their own thresholds; the headline's if there is none."""
     listed: Sequence[Group]
     small: Mapping[str, int]
 
@@ -85,7 +85,7 @@ def _resolved(frames: Sequence[pl.DataFrame], headline: float | None) -> float |
 
 
 def strongest_only(grouped: Sequence[Groups]) -> list[Groups]:
-    """Return of every setting the groups under the attack with the largest AUC."""
+    """Return every setting's groups under its attack with the largest AUC."""
     best: dict[str, Groups] = {}
     for one in grouped:
         place = one.finding.setting.path
@@ -127,7 +127,7 @@ def _group(
     first = part.row(0, named=True)
 
     def over(name: str, comparisons: int = 1) -> Estimate:
-        if part[name].null_count():  # not resolvable for some target: the mean of the others is no estimate
+        if part[name].null_count():  # not resolvable for some target: the mean of the others would be biased
             return _unknown()
         return estimate_over(OverTargets.of(part, name, level), level, comparisons).as_rate()
 

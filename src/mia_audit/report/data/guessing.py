@@ -1,4 +1,4 @@
-"""What guessing without looking at a record achieves on a pool: the least that a model has to beat."""
+"""Accuracy and loss of guessing without reading a record: the baseline that a model has to beat."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Guessing:
-    """The accuracy of the most frequent class, and the mean loss (nats) of answering every class by its share."""
+    """The accuracy of always answering the most frequent class, and the mean loss (nats) of answering with the classes' shares."""
 
     accuracy: float
     loss: float

@@ -1,4 +1,4 @@
-"""What report and provenance say of files: their names and digests. Where they lie, and so who works there, stays in a local log."""
+"""How report and provenance describe files: by name and digest. Their folders, which may name persons, stay in a local log."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from pathlib import PurePath
 from typing import Any
 
 FOLDERS = re.compile(r"""(?:~|[A-Za-z]:)?[^\s'"=:;,|&<>()/\\]*[/\\](?:[^\s'"=:;,|&<>()/\\]*[/\\])*""")
-"""The folders in front of a file's name, in a path or in a command."""
+"""Pattern of the folders in front of a file's name, in a path or in a command."""
 WORDS = ("title", "label", "classes")
-"""Keys whose values are words of a person or of a table's header, in which a slash is one."""
+"""Keys whose values are free text or column names, in which a slash is not a separator."""
 
 PATHS = ("path", "signals", "pretrained", "membership")
-"""Keys whose values are one path each, spaces and all; lists below them are texts with paths."""
+"""Keys whose value is a single path, which may contain spaces; lists below them are texts with paths."""
 
 
 def base_names(value: Any, key: str = "") -> Any:
@@ -46,7 +46,7 @@ def by_base_name(digests: Mapping[str, str]) -> dict[str, str]:
 
 
 def paths_in(value: Any, where: str = "") -> Iterator[tuple[str, str]]:
-    """Yield the texts of a config that name folders, as they are, with the keys that lead to them."""
+    """Yield the unchanged texts of a config that name folders, with the keys that lead to them."""
     if isinstance(value, str):
         if base_names(value, where.rpartition(".")[2]) != value:
             yield where, value

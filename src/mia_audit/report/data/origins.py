@@ -1,4 +1,4 @@
-"""Where the records of a pool come from, as their owner knows them: a row of a table, an image's file."""
+"""The origin of a pool's records in their owner's files: a row of a table, or an image's file."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def origins(results: Results, dataset: str) -> Callable[[int], str]:
-    """Return what names a record of a data set by its file, or by its row in the file; nothing where the pool does not say."""
+    """Return a function that names a record by its file, or by its row in the file; it returns nothing if the pool has neither."""
     path = results.root / "pools" / dataset / "records.parquet"
     section = (results.spec.config.get("datasets") or {}).get(dataset) or {}
     if not path.exists():

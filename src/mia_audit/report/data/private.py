@@ -1,4 +1,4 @@
-"""Studies of private explanations: the answers of every black box, and what they spent."""
+"""Studies of private explanations: the answers of every black box, and the ε they spent."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Studied:
 
     @cached_property
     def repetitions(self) -> list[Studied]:
-        """The study once for every repetition; itself where nothing was repeated."""
+        """One study per repetition; only the study itself if nothing was repeated."""
         if "repetition" not in self.answers.columns:
             return [self]
         return [replace(self, answers=own) for own in self.answers.partition_by("repetition", maintain_order=True)]
@@ -152,5 +152,5 @@ def mean_of(rows: pl.DataFrame, column: str) -> float:
 
 
 def terms_at(study: Mapping[str, Any], epsilon: float) -> Terms:
-    """Return the terms of one explanation whose budget is this ε."""
+    """Return the terms of the single explanation whose budget is this ε."""
     return Terms(epsilon, study["delta"], epsilon, study["steps"], study["c"], study["kernel"], study["adjacency"])

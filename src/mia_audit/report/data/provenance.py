@@ -65,7 +65,7 @@ def provenance(results: Results, findings: Sequence[Finding]) -> dict[str, Any]:
 
 
 def write_page(path: Path, page: str, sources: Mapping[str, Any], config: Mapping[str, Any]) -> None:
-    """Write the page; provenance.json with its digest beside it; and logs/paths.json, where the config's files lie, for this machine."""
+    """Write the page, provenance.json with its digest, and logs/paths.json with the local paths of the config's files."""
     from mia_audit.storage import write_json, write_text
 
     digests = {"page_sha256": {path.name: hashlib.sha256(page.encode()).hexdigest()}}
@@ -113,7 +113,7 @@ def _described(setting: Setting) -> dict[str, Any]:
 
 
 def noise_mask(finding: Finding) -> str:
-    """Return what the mask that scales the noise was computed from; empty where noise is not scaled."""
+    """Return the source of the mask that scales the noise; empty if noise is not scaled."""
     if finding.shadows is None or "noise_mask" not in finding.shadows.columns:
         return ""
     source = str(finding.shadows["noise_mask"][0])
@@ -141,7 +141,7 @@ def guarantee(finding: Finding) -> dict[str, Any]:
 
 
 def _people(worst: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what differs where a guarantee is about persons; empty where it is about records."""
+    """Return the metadata specific to a guarantee for persons; empty where the guarantee is for records."""
     if worst.get("unit") != "person":
         return {}
     return {

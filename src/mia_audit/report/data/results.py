@@ -51,12 +51,12 @@ class Results:
 
     @cached_property
     def model_counts(self) -> list[list[dict[str, Any]]]:
-        """What fewer other models would have found, of every setting (`evaluation.model_counts`)."""
+        """Metrics with fewer other models, by setting (`evaluation.model_counts`)."""
         return [self.facts(setting).get(MODEL_COUNTS, []) for setting in self.spec.settings]
 
     @cached_property
     def evenly_mixed(self) -> list[tuple[str, dict[str, Any]]]:
-        """The data set and the row of shares.csv of every setting whose locally linear maps are mixed evenly."""
+        """Data set and row of shares.csv for every setting whose locally linear maps are mixed evenly."""
         tables = ((path.parent.name, pl.read_csv(path)) for path in self._shares())
         return [(dataset, row) for dataset, table in tables for row in table.filter("mixed_evenly").to_dicts()]
 
@@ -84,7 +84,7 @@ class Results:
 
     @cached_property
     def training(self) -> list[pl.DataFrame | None]:
-        """Every setting's training.parquet, one row per shadow (its last epoch); None where nothing is known of it."""
+        """Every setting's training.parquet, one row per shadow (its last epoch); None if training is unknown."""
         return [
             read_frame(self._file(setting, "training.parquet"), "training")
             .sort("shadow", "epoch")
@@ -97,13 +97,13 @@ class Results:
 
     @cached_property
     def starts(self) -> dict[tuple[str, str], Start]:
-        """The public models that trainings started from, by dataset × architecture, where there are such and they were measured."""
+        """The measured public models from which trainings started, by dataset × architecture."""
         starts = {group: read_start(self.root.joinpath(*group, PUBLIC)) for group in self.spec.groups}
         return {group: start for group, start in starts.items() if start}
 
     @cached_property
     def unrepeatable(self) -> dict[Setting, list[int]]:
-        """The models that gave something else when they were trained again from the same seed, by setting."""
+        """The models that differed when they were trained again from the same seed, by setting."""
         unrepeated = {
             setting: unrepeatable_models(self._file(setting, "training.parquet"))
             for setting in self.spec.settings
@@ -145,7 +145,7 @@ class Results:
 
     @cached_property
     def rungs(self) -> pl.DataFrame | None:
-        """The rungs that `mia-audit ladder` climbed with settings as they are now; None where there are none."""
+        """The rungs of `mia-audit ladder` whose settings equal the current ones; None if there are none."""
         if not self.spec.ladder:
             return None
         current = pl.DataFrame(list(self.spec.ladder.items()), schema=["setting", "recipe"], orient="row")
@@ -206,7 +206,7 @@ class Results:
         return metadata
 
     def records_of_persons(self, setting: Setting) -> np.ndarray | None:
-        """Return how many records every audited person of a setting's pool has; None where it names nobody."""
+        """Return the number of records of every audited person in a setting's pool; None if it names no persons."""
         path = self.root / "pools" / setting.pool / "records.parquet"
         ids = read_persons(path) if path.exists() else None
         return None if ids is None else np.unique(ids, return_counts=True)[1]

@@ -65,9 +65,9 @@ def strongest(finding: Finding) -> dict[str, Leak]:
 
 
 def series(group: Sequence[Finding], everyone: Sequence[Finding] = ()) -> list[Series]:
-    """List the series drawn for a group of settings: outputs, then the others by decreasing AUC, as far as colours last.
+    """List the series drawn for a group of settings: outputs, then the others by decreasing AUC, up to the number of colours.
 
-    Their looks are those that they have among `everyone`, all settings of the audit; the group alone when left out.
+    Colours, dashes and markers are assigned over `everyone`, all settings of the audit, or over the group if it is left out.
     """
     drawn = _ranked(group)[:MOST]
     looks = dict(zip(_ranked(everyone or group)[:MOST], LOOKS, strict=False))

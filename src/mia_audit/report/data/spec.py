@@ -1,6 +1,6 @@
-"""What the tables, figures and page of an audit depend on besides its files: settings, options and gaps.
+"""Inputs of an audit's tables, figures and page other than files: settings, options and gaps.
 
-Imports nothing heavy: the workflow asks this description for the names of an audit's outputs.
+Imports nothing heavy, because the workflow uses it to compute the names of an audit's outputs.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ class Setting:
     accountant: str | None = None
     clipping: str | None = None
     measured: bool = True
-    """Whether explanations of its models are measured, where the audit measures any."""
+    """Whether explanations of its models are measured, if the audit measures any."""
     budget: str = ""
-    """What names it where its ε is computed from a stated noise multiplier; empty elsewhere."""
+    """Replaces ε in its name if ε is computed from a stated noise multiplier; empty otherwise."""
     trained: bool = True
     """False where the signals were imported: there is no training.parquet."""
     design: str = ""
@@ -42,65 +42,65 @@ class Setting:
     swept: Mapping[str, Any] = field(default_factory=dict, hash=False)
     """The parameters that a sweep varies."""
     explained: Mapping[str, Any] | None = field(default=None, hash=False)
-    """Set where membership of the explanation sets of one fixed black box is attacked: its name, noisy steps and adjacency."""
+    """Set if the attack is on the explanation sets of one fixed black box: its name, noisy steps and adjacency."""
     finished: str = ""
-    """The file or folder of the finished model that is the only target; empty elsewhere."""
+    """The file or folder of the finished model that is the only target; empty if there is none."""
     folder: str = ""
     """Folder below the results; {dataset}/{architecture}/{mechanism}-eps{epsilon} by default."""
     no_guarantee: str = ""
-    """Why the mechanism guarantees nothing, so that ε is nominal; empty for all others."""
+    """The reason why the mechanism guarantees nothing and ε is nominal; empty for all others."""
     by_person: bool = False
     """Whether membership was drawn by person."""
     given_name: str = ""
-    """What its owner calls it, where models are given and not trained here; empty elsewhere."""
+    """Its owner's name for it, if models are given rather than trained here; empty otherwise."""
     grouped: bool = False
     """Whether results are sliced by groups of records."""
     floor: float = 0.0
     """Test accuracy that the first model of every training job had to reach; 0 without one."""
     label: str = ""
-    """What readers call it instead of its mechanism and ε; empty where nothing is said."""
+    """The label that replaces its mechanism and ε in the report; empty if there is none."""
     dataset_label: str = ""
     architecture_label: str = ""
     mechanism_label: str = ""
 
     @property
     def dataset_name(self) -> str:
-        """What readers call the data set."""
+        """The label of the data set."""
         return self.dataset_label or self.dataset
 
     @property
     def architecture_name(self) -> str:
-        """What readers call the architecture."""
+        """The label of the architecture."""
         return self.architecture_label or self.architecture
 
     @property
     def mechanism_name(self) -> str:
-        """What readers call the mechanism."""
+        """The label of the mechanism."""
         return self.mechanism_label or self.mechanism
 
     @property
     def place(self) -> str:
-        """Data set and architecture, as readers call them."""
+        """The labels of data set and architecture."""
         return f"{self.dataset_name}, {self.architecture_name}"
 
     @property
     def claimed(self) -> bool:
-        """Whether the guarantee is claimed by the user's own code, which nothing here has accounted for."""
+        """Whether the guarantee is claimed by the user's own code, without accounting here."""
         return self.accountant == "claimed"
 
     @property
     def reported_epsilon(self) -> str:
-        """The ε that tables print: none where it is nominal."""
+        """The ε that tables print; the word none if it is nominal."""
         return f"none ({self.nominal})" if self.no_guarantee else self.epsilon
 
     @property
     def named(self) -> str:
-        """What stands for ε in the names of files, and in tables that stages before the report wrote."""
+        """The form of ε in file names, and in tables written by earlier stages."""
         return self.budget or self.epsilon
 
     @property
     def nominal(self) -> str:
-        """What a mechanism without a guarantee was given instead of one."""
+        """The parameter of a mechanism without a guarantee that takes the place of ε."""
         stated = self.named.startswith(STATED)
         return f"noise multiplier {self.named.removeprefix(STATED)}" if stated else f"nominal {self.epsilon}"
 
@@ -131,7 +131,7 @@ class Gap:
 
 @dataclass(frozen=True)
 class Spec:
-    """All that tables, figures and page of one audit depend on besides its files."""
+    """All inputs of the tables, figures and page of one audit other than files."""
 
     audit: str
     settings: tuple[Setting, ...]
@@ -159,17 +159,17 @@ class Spec:
     studies: Mapping[str, Any] = field(default_factory=dict)
     """Studies of private explanations by data set."""
     figures: Figures = field(default_factory=Figures)
-    """What figures look like, and the files that they are written to."""
+    """Style and file formats of figures."""
     margins: Mapping[str, float] = field(default_factory=dict)
-    """Differences between two mechanisms that do not matter, by metric."""
+    """Largest differences between two mechanisms that count as equivalent, by metric."""
     policy: Mapping[str, Any] | None = None
-    """What the report holds the audit to."""
+    """The policy that the report evaluates."""
     ladder: Mapping[str, str] = field(default_factory=dict)
-    """What the results of trained settings depend on, by folder, where the rungs of a ladder are shown (`config.recipe`)."""
+    """Digests of what the results of trained settings depend on, by folder, if the rungs of a ladder are shown (`config.recipe`)."""
 
     @cached_property
     def planned(self) -> Spec:
-        """The same audit with the settings that could not be attacked: it has all outputs that the config announces."""
+        """The same audit including the settings that could not be attacked, with all outputs that the config announces."""
         lost = (gap.setting for gap in self.gaps if not gap.attacked)
         return replace(self, settings=(*self.settings, *lost), gaps=())
 

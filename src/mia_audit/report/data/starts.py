@@ -1,4 +1,4 @@
-"""What public pre-training reached by itself: the start of private trainings, which spends nothing of the audited records."""
+"""The accuracy of public pre-training, from which private trainings start and which spends no privacy of the audited records."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Start(NamedTuple):
 
 
 def read_start(path: Path) -> Start | None:
-    """Read what a public model reached; None where there is none, or it was not measured on audited records.
+    """Read a public model's accuracy and loss; None if there is no such model, or it was not measured on audited records.
 
     Raises UserError for a damaged file.
     """

@@ -1,1 +1,1 @@
-"""The papers of an audit and a release in one RO-Crate, with a page that answers what regulators and assessors ask."""
+"""The documents of an audit and a release in one RO-Crate, with a page that answers the questions of regulators and assessors."""

@@ -1,4 +1,4 @@
-"""What goes into a dossier: the files of an audit, of a release, of its ledger and of a policy's verdicts."""
+"""The content of a dossier: the files of an audit, of a release, of its ledger and of a policy's verdicts."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ class Contents:
     ledger: Mapping[str, Any] = field(default_factory=dict)
     verdicts: Mapping[str, Any] = field(default_factory=dict)
     setting: str = ""
-    """The setting that was released; empty where the dossier is about all."""
+    """The setting that was released; empty if the dossier is about all."""
 
     @cached_property
     def findings(self) -> Findings:
-        """What the audit found."""
+        """The findings of the audit."""
         return find(self.results)
 
     @property
     def promise(self) -> Mapping[str, Any]:
-        """What the card says of the released model's privacy; empty where there is no card."""
+        """The privacy section of the released model's card; empty if there is no card."""
         promise: Mapping[str, Any] = self.card.get("privacy", {})
         return promise
 
@@ -54,7 +54,7 @@ class Contents:
         return [one for one in self.findings.settings if self.setting in ("", one.setting.path)]
 
     def canaries(self, finding: Finding) -> Iterator[tuple[CanaryBound, str]]:
-        """Yield the bound from canaries of a setting, where there is one, and the path of its file."""
+        """Yield the bound from a setting's canaries and the path of its file, if there is one."""
         bound = canary_bound(self.results.root / finding.setting.path)
         if bound:
             yield bound, f"{finding.setting.path}/{CANARIES}"
@@ -86,7 +86,7 @@ def _is_paper(name: str) -> bool:
 def gather(
     root: Path, release: Path | None = None, ledger: Path | None = None, verdicts: Path | None = None, setting: str = ""
 ) -> Contents:
-    """Read what a dossier is made from; UserError names what is missing, damaged, or of another audit."""
+    """Read the sources of a dossier; UserError for a file that is missing, damaged, or from another audit."""
     results, sources = finished(root), read_provenance(root)
     if not (root / REPORT).is_file():
         raise UserError(f"{root / REPORT}: no such file; expected the results of a finished audit, results/NAME")
@@ -116,7 +116,7 @@ def _json(path: Path, expected: str) -> dict[str, Any]:
 
 
 def _ledger(path: Path) -> dict[str, Any]:
-    """Return an extract of a data set's ledger: its terms, entries and total, and the digest that stands for all of it."""
+    """Return an extract of a data set's ledger: its terms, entries and total, and the digest of the whole ledger."""
     from dataclasses import asdict
 
     from mia_audit.privacy.dataset_ledger import read_ledger, total_of

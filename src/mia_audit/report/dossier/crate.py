@@ -21,7 +21,7 @@ from mia_audit.storage.atomic import atomic_folder, atomic_write
 if TYPE_CHECKING:
     from rocrate.rocrate import ROCrate
 
-LICENSE = "For those who may see the audited records; it is for the controller to say who else may have it."
+LICENSE = "Only for those who may see the audited records; the controller decides who else may receive it."
 UNNAMED = "The controller of the records, not named"
 HOME = "https://pypi.org/project/mia-audit/"
 
@@ -43,7 +43,7 @@ NAMES = {
     PAGE: "Questions and answers",
     ANSWERS: "Questions and answers, for programs",
     REPORT: "Report of the audit",
-    PROVENANCE: "Where the report's numbers come from",
+    PROVENANCE: "Provenance of the report's numbers",
     CONFIG: "Config of the audit",
     LEDGER: "Extract of the data set's ledger",
     VERDICTS: "Verdicts of the policy",
@@ -55,9 +55,9 @@ NAMES = {
 
 
 def write_dossier(contents: Contents, out: Path, licence: str = LICENSE, controller: str = UNNAMED) -> None:
-    """Write the dossier to a folder, or to a zip file where the name ends in .zip; UserError where something is there."""
+    """Write the dossier to a folder, or to a zip file if the name ends in .zip; UserError if the path exists."""
     if out.exists():
-        raise UserError(f"{out}: is there already; name another place for the dossier")
+        raise UserError(f"{out}: exists already; name another path for the dossier")
     with tempfile.TemporaryDirectory() as scratch:
         made = Path(scratch)
         for name, text in _written(contents).items():
@@ -144,7 +144,7 @@ def _scope(contents: Contents) -> str:
 
 
 def _crate(contents: Contents, made: Path, licence: str, controller: str) -> ROCrate:
-    """Describe all files, what made them, and what they are about."""
+    """Describe all files, the programs that made them, and their subjects."""
     from datetime import UTC, datetime
 
     from rocrate.model import ContextEntity
@@ -210,5 +210,5 @@ def _crate(contents: Contents, made: Path, licence: str, controller: str) -> ROC
 
 
 def _one_or_all(entities: list[Any]) -> Any:
-    """Return the only one of several entities by itself, as JSON-LD writes it, and None where there is none."""
+    """Return a single entity without its list, as JSON-LD requires, and None for an empty list."""
     return entities[0] if len(entities) == 1 else entities or None

@@ -1,4 +1,4 @@
-"""The questions of a dossier, and their answers from the facts of an audit, each with the files that it is taken from.
+"""The questions of a dossier, and their answers from an audit, each with its source files.
 
 The first part follows NIST SP 800-226 (Guidelines for Evaluating Differential Privacy Guarantees, 2025) from the top of its
 pyramid down; the second one article 35(7) of the GDPR. What an audit cannot know is a question for the controller.
@@ -26,7 +26,7 @@ RELEASE_CARD, SETTINGS = f"release/{CARD}", "tables/settings.csv"
 
 @dataclass(frozen=True)
 class Answer:
-    """The sentences that answer a question, the files that they are taken from, and what is left for the controller to say."""
+    """The sentences that answer a question, their source files, and the question left to the controller."""
 
     sentences: tuple[str, ...] = ()
     sources: tuple[str, ...] = ()

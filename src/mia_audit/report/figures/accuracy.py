@@ -23,7 +23,7 @@ MARKERS = "osD^vP"
 CURVE = 3
 """Values of ε that make a curve."""
 DEVIATIONS = 2
-"""Standard deviations that an error bar shows on either side, as in Harder et al. (2020), Figures 5 and 6."""
+"""Length of an error bar on either side in standard deviations, as in Harder et al. (2020), Figures 5 and 6."""
 NOTHING = "No model of these settings was trained to the end."
 
 
@@ -46,7 +46,7 @@ def curves_over_epsilon(settings: Sequence[Setting]) -> list[tuple[str, str]]:
 
 
 def swept_parameters(settings: Sequence[Setting]) -> list[str]:
-    """List the parameters that a sweep gives several values."""
+    """List the parameters that a sweep varies."""
     values: dict[str, set[str]] = {}
     for setting in settings:
         for key, value in setting.swept.items():
@@ -121,7 +121,7 @@ def _trained(findings: Findings) -> list[Finding]:
 
 
 def _rest(finding: Finding, key: str) -> tuple[object, ...]:
-    """Return all that a setting's training depends on except the swept parameter."""
+    """Return everything except the swept parameter that a setting's training depends on."""
     setting = finding.setting
     parameters = sorted((name, str(value)) for name, value in setting.parameters.items() if name != key)
     return setting.dataset, setting.model, setting.mechanism, setting.epsilon, *parameters

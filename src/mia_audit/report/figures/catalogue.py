@@ -1,6 +1,6 @@
-"""The registry of figures: every file of this package registers one or a few, each with condition, caption and drawing.
+"""The registry of figures: every file of this package registers one or more, each with condition, caption and drawing function.
 
-Nothing at the top of these files imports matplotlib or polars, since the workflow asks them for the names of an audit's figures.
+These files do not import matplotlib or polars at the top, because the workflow imports them for the names of an audit's figures.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 class FigureKind:
     """A kind of figure.
 
-    `subjects` maps the names of the figures that an audit has to what each shows: a setting, a group (data set, architecture),
-    a data set, or anything else. `draw` returns a figure, or a sentence where nothing is left to draw. `private` figures are
-    drawn with the tables of private explanations.
+    `subjects` maps the names of an audit's figures to the subject of each: a setting, a group (data set, architecture),
+    a data set, or another value. `draw` returns a figure, or a sentence if there is nothing to draw. `private` figures
+    are drawn with the tables of private explanations.
     """
 
     subjects: Subjects

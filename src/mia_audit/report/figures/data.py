@@ -1,4 +1,4 @@
-"""The data of a figure, read from what its axes show: a row per point, interval, bar, or place in a band."""
+"""The data of a figure, read from its axes: a row per point, interval, bar, or position in a band."""
 
 from __future__ import annotations
 
@@ -21,10 +21,11 @@ Row = dict[str, Any]
 
 
 def table_of(figure: Figure) -> pl.DataFrame:
-    """Return what a figure shows: its points, intervals, bars, and bands; maps of records are in explanations.parquet.
+    """Return a figure's points, intervals, bars and bands as a table; maps of records are in explanations.parquet.
 
-    Columns: panel (its title, or its number), series (the legend's name), kind, x, y, x_low, x_high, y_low, y_high, and label:
-    the name of a place on an axis of names, or of a feature. What a panel's legend does not name has no series.
+    Columns: panel (its title, or its number), series (its name in the legend), kind, x, y, x_low, x_high, y_low,
+    y_high, and label: the name of a position on a categorical axis, or of a feature. Elements that the panel's legend
+    does not name have no series.
     """
     import polars as pl
 
@@ -95,13 +96,13 @@ def _legend(artist: Any) -> str | None:
 
 
 def _names(axes: Axes) -> Any:
-    """Return a function from a row to the label of its place, on axes whose ticks are names."""
+    """Return a function from a row to the label of its position, on axes whose ticks are names."""
     places: dict[str, dict[int, str]] = {}
     for name, axis in (("x", axes.xaxis), ("y", axes.yaxis)):
         ticks = axis.get_ticklocs()
         texts = axis.get_major_formatter().format_ticks(
             ticks.tolist()
-        )  # also where another panel's labels serve this one
+        )  # also if this panel shares the labels of another one
         numbers = [text.replace("\N{MINUS SIGN}", "-").replace(".", "", 1).lstrip("-").isdigit() for text in texts]
         if any(texts) and not all(number for text, number in zip(texts, numbers, strict=True) if text):
             places[name] = {

@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from mia_audit.report.data.results import Results
 
 LETTERS = 14
-"""Letters that fit above a map."""
+"""Number of letters that fit above a map."""
 OVERLAID = frozenset({"gradcam"})
-"""Explainers whose maps are so coarse that they are drawn over the record."""
+"""Explainers whose maps are coarse and therefore drawn over the record."""
 CELL = 0.56
 """Width of a map in inches."""
 FEATURES = 10
@@ -36,7 +36,7 @@ FEATURES = 10
 BAR = 0.05
 """Height of a bar in inches."""
 FEATURE_LETTERS = 18
-"""Letters of a feature's name in a line."""
+"""Letters per line in a feature's name."""
 
 
 def _groups(spec: Spec) -> dict[str, tuple[str, str]]:

@@ -1,4 +1,4 @@
-"""What privacy does to explanations, beside accuracy and leakage."""
+"""The effect of privacy on explanations, next to accuracy and leakage."""
 
 from __future__ import annotations
 

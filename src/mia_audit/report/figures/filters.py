@@ -38,7 +38,7 @@ EVEN = 1.2
 
 @dataclass(frozen=True)
 class Column:
-    """One setting: its heading, the records' top maps, every class's leading filter, and how unevenly maps are mixed.
+    """One setting: its heading, the records' top maps, every class's leading filter, and the largest share of a map.
 
     `top_share` is the mean over a sample of records of the largest share for the predicted class, of `maps` maps.
     """
@@ -51,7 +51,7 @@ class Column:
 
     @property
     def mixes_evenly(self) -> bool:
-        """Whether the top map's share is hardly more than all maps would have if they were mixed evenly."""
+        """Whether the top map's share is close to that of an even mixture."""
         return self.maps > 1 and self.top_share < EVEN / self.maps
 
     @property

@@ -1,4 +1,4 @@
-"""Who bears the risk: the strongest attack on every group of records or persons."""
+"""Membership risk by group: the strongest attack on every group of records or persons."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Leakage of intrinsic explanations, which are the model itself, beside post-hoc ones."""
+"""Leakage of intrinsic explanations, which are part of the model, compared with post-hoc ones."""
 
 from __future__ import annotations
 

@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 COLUMN, PAGE = 3.4, 7.0
 """Widths of a paper's column and page in inches."""
 ACROSS = 3
-"""Panels beside one another on a page."""
+"""Number of panels side by side on a page."""
 LETTERS = 14
 """Letters in a line of a setting's label below a panel."""
 MANY = 4
-"""Names that fit below a panel in ordinary print."""
+"""Number of names that fit below a panel at the usual font size."""
 GUESSING: dict[str, Any] = {"color": "0.55", "linewidth": 0.8, "linestyle": (0, (3, 2)), "zorder": 1}
 
 
@@ -48,7 +48,7 @@ def panel_grid(rows: int, columns: int, height: float) -> tuple[Figure, Any]:
 
 
 def name_places(axes: Axes, names: Sequence[str]) -> None:
-    """Label the places 0, 1, … of the x axis, in smaller print where there are many."""
+    """Label the positions 0, 1, … of the x axis, in a smaller font if there are many."""
     lines = [[part for line in name.split("\n") for part in broken(line, LETTERS)] for name in names]
     texts = ["\n".join(parts).replace("\u00a0", " ") for parts in lines]
     axes.set_xticks(range(len(names)), texts, fontsize=7 if len(names) <= MANY else 5)
@@ -56,7 +56,7 @@ def name_places(axes: Axes, names: Sequence[str]) -> None:
 
 
 def label_lines(row: Iterable[Axes], text: str) -> None:
-    """Label the y axis of the first panel in every line that a row of panels takes on the page."""
+    """Label the y axis of the first panel in every line over which a row of panels is wrapped."""
     for axes in row:
         place = axes.get_subplotspec()
         if place is not None and place.is_first_col():

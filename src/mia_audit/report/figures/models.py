@@ -1,4 +1,4 @@
-"""How many models? AUC and TPR against the number of other models."""
+"""AUC and TPR against the number of other models."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     "models",
     once("models"),
     "AUC and TPR of the strongest attack on every setting against the number of other models per target, by likelihood. "
-    "Ring: from there on all other models add less than 0.005 to both.",
+    "Ring: beyond this number further models add less than 0.005 to both.",
 )
 def models(results: Results, findings: Findings, subject: None = None) -> Figure | str:
     """Draw a column of panels per group, a colour per setting and a dash per likelihood."""
@@ -32,7 +32,7 @@ def models(results: Results, findings: Findings, subject: None = None) -> Figure
         if len(table.filter(dataset=place[0], architecture=place[1]))
     ]
     if not groups:
-        return "Too few models, or a design that needs all of them, to see what fewer would have found."
+        return "Fewer models cannot be evaluated: there are too few, or the design needs all of them."
     metrics = {"auc": "AUC"} | ({"tpr": f"TPR at {rate(findings.fpr)} FPR"} if findings.fpr is not None else {})
     drawn, panels = panel_grid(len(metrics), len(groups), height=1.75)
     likelihoods = table["likelihood"].unique(maintain_order=True).to_list()
@@ -81,7 +81,7 @@ def roc_by_models(results: Results, findings: Findings, subject: None = None) ->
         if kept:
             drawn.append((setting, [row for row in kept if row["likelihood"] == chosen]))
     if not drawn:
-        return "No ROC curve is kept for fewer models: too few models, or a design that needs all of them."
+        return "No ROC curve is kept for fewer models: there are too few, or the design needs all of them."
     figure, panels = panel_grid(1, len(drawn), height=2.3)
     for axes, (setting, rows) in zip(panels[0], drawn, strict=True):
         for row, colour in zip(rows, (PALETTE[order % len(PALETTE)] for order in range(len(rows))), strict=True):

@@ -42,7 +42,7 @@ def attribution_pixels(attribution: Float[np.ndarray, "C H W"], scale: float) ->
 def blend(
     background: Float[np.ndarray, "h w 3"], values: Float[np.ndarray, "h w"], weight: Float[np.ndarray, "h w"]
 ) -> UInt8[np.ndarray, "h w 3"]:
-    """Mix a background with the colours of the values' signs, by weights between 0 and 1."""
+    """Blend a background with the colours of the values' signs, by weights between 0 and 1."""
     colours = np.where(values[..., None] < 0, NEGATIVE, POSITIVE)
     return np.asarray((background + (colours - background) * weight[..., None]).round().astype(np.uint8))
 
@@ -81,7 +81,7 @@ def signed_colours() -> Any:
 
 
 def draw_cell(axes: Axes, values: np.ndarray, shape: tuple[int, ...], scale: float | None, aspect: Any = None) -> None:
-    """Draw a record (no scale) or a signed map (saturated at ± scale) in a framed cell; a table's as a strip of its columns."""
+    """Draw a record (no scale) or a signed map (saturated at ± scale) in a framed cell; rows of tables are strips of columns."""
     axes.set_xticks([])
     axes.set_yticks([])
     for side in axes.spines.values():

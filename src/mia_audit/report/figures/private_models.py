@@ -1,4 +1,4 @@
-"""Private explanations of models by their training: distances and losses, pictures, and where a model errs."""
+"""Private explanations of models by their training: distances, losses, pictures, and misclassification."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How one query converges, and what disjoint parts of the data set spend and miss together."""
+"""The convergence of one query, and the total ε and loss of disjoint parts of the data set."""
 
 from __future__ import annotations
 
@@ -32,20 +32,20 @@ def iterations(results: Results, findings: Findings, subject: None = None) -> Fi
 
 
 def draw_iterations(axes: Axes, one: Studied) -> None:
-    """Draw the losses of the queries that were recorded, or say that none started so near."""
+    """Draw the losses of the queries that were recorded, or a note that none started this close."""
     paths = one.answers["path"].drop_nulls().to_list()
     for place, path in enumerate(paths):
         axes.plot([max(loss, LEAST) for loss in path], color=PALETTE[place % len(PALETTE)], linewidth=0.7)
     if not paths:
-        axes.text(0.5, 0.5, "no query started so near", ha="center", va="center", transform=axes.transAxes)
+        axes.text(0.5, 0.5, "no query started this close", ha="center", va="center", transform=axes.transAxes)
     else:
         axes.set(yscale="log")
 
 
 def in_parts(one: Studied, protocol: str) -> tuple[Estimate, Estimate] | None:
-    """Return the ε spent by disjoint parts side by side, the most of any, and the mean loss of their answers.
+    """Return the largest ε spent by any of the disjoint parts, and the mean loss of their answers.
 
-    None where the data set was not divided.
+    None if the data set was not divided.
     """
     spent, losses = [], []
     for again in one.repetitions:

@@ -1,4 +1,4 @@
-"""Private explanations: losses over ε, what protocols spend, and images explained at every ε."""
+"""Private explanations: losses over ε, the ε spent by protocols, and images explained at every ε."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ BINS = 24
 POINTS = 200
 """Points drawn of a line over queries."""
 LEAST = 1e-9
-"""Losses below this are drawn as this: they are rounding errors."""
+"""Losses below this value are rounding errors, and are drawn at this value."""
 
 
 def of_protocol(name: str) -> Rows:
@@ -95,7 +95,7 @@ def draw_spending(axes: Axes, one: Studied, rows: Rows, colour: str, label: str)
 def draw_band(
     axes: Axes, places: Any, values: Sequence[Estimate], colour: str, step: Literal["post"] | None = None
 ) -> None:
-    """Shade the intervals of a line; nothing where nothing was repeated."""
+    """Shade the intervals of a line; without repetitions there are none."""
     if values and not math.isnan(values[0].low):
         low, high = [value.low for value in values], [value.high for value in values]
         axes.fill_between(places, low, high, color=colour, alpha=0.25, linewidth=0, step=step)

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from mia_audit.report.data.results import Results
 
 HALF_COLUMN = 28
-"""Letters of a legend that fit into half a column."""
+"""Number of letters of a legend that fit into half a column."""
 BANDS = 2
-"""Number of bands; more would hide one another."""
+"""Number of bands; more would overlap."""
 
 
 def _settings(spec: Spec) -> dict[str, Setting]:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 LETTERS = 14
-"""Letters that fit above a map."""
+"""Number of letters that fit above a map."""
 
 
 @dataclass(frozen=True)

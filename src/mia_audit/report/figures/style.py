@@ -47,7 +47,7 @@ DEFAULT = Figures()
 DPI = 300
 """Resolution of PNG files and of images in the others."""
 LETTERS_PER_INCH = 25
-"""Letters of the smallest print per inch."""
+"""Letters per inch in the smallest font."""
 
 
 @contextmanager
@@ -70,7 +70,7 @@ def paper_style(font: str = "") -> Iterator[None]:
 
 
 def save(figure: Figure, folder: Path, name: str, caption: str = "", look: Figures = DEFAULT) -> None:
-    """Write a figure in every format, with its caption in their metadata and without anything that differs between runs."""
+    """Write a figure in every format, with its caption in the metadata and nothing that differs between runs."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.backends.backend_pdf import FigureCanvasPdf
     from matplotlib.backends.backend_svg import FigureCanvasSVG
@@ -81,7 +81,7 @@ def save(figure: Figure, folder: Path, name: str, caption: str = "", look: Figur
     scale = float(look.column.removesuffix("in")) / COLUMN
     figure.set_size_inches(scale * figure.get_figwidth(), scale * figure.get_figheight())
     if engine := figure.get_layout_engine():
-        for _ in range(2):  # the second pass knows the ticks and sizes of the first
+        for _ in range(2):  # the second pass uses the ticks and sizes of the first
             engine.execute(figure)
         figure.set_layout_engine("none")
     # savefig would lay the figure out twice for every format.
@@ -94,7 +94,7 @@ def save(figure: Figure, folder: Path, name: str, caption: str = "", look: Figur
 
 
 def disclaimed(figure: Figure, settings: Sequence[Finding]) -> Figure:
-    """Write above a figure which of its settings guarantee nothing, and why."""
+    """Write above a figure which of its settings have no guarantee, and why."""
     reasons = {
         finding.setting.mechanism_name: finding.setting.no_guarantee
         for finding in settings

@@ -21,7 +21,7 @@ LINE = 8.5
 LABEL_LETTERS_PER_INCH = 17
 """Letters per inch in a setting's name beside its point."""
 PANEL = 0.8
-"""Share of a panel's part of the figure that is not taken by its axis."""
+"""Share of a panel's width that its axis does not use."""
 
 
 @figure(
@@ -89,7 +89,7 @@ def _label_settings(axes: Axes, group: list[Finding]) -> None:
     for top, (finding, accuracy) in sorted(zip(tops, known, strict=True), key=lambda pair: pair[0]):
         side = 1 if accuracy.mean == most else -1
         place = (accuracy.mean + side * accuracy.above, top)
-        lift = max(0.0, free - top * points) if side < 0 else 0.0  # clear of the label below it
+        lift = max(0.0, free - top * points) if side < 0 else 0.0  # no overlap with the label below it
         free = top * points + lift + LINE if side < 0 else free
         style: dict[str, Any] = {"ha": "left" if side > 0 else "right", "va": "center", "fontsize": 7}
         text = tick(finding, group).replace("\n", ", ")

@@ -1,4 +1,4 @@
-"""The criteria of a policy, one function each: a key of `policy.py` that is left out asks for nothing."""
+"""The criteria of a policy, one function each; a key of `policy.py` that is left out has no criterion."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Case:
-    """One setting of an audit, and the policy that it is held to."""
+    """One setting of an audit, and the policy for it."""
 
     policy: Policy
     results: Results
@@ -66,7 +66,7 @@ class Case:
         return Judged(criterion, self.setting, verdict, value, limit, note)
 
     def held_to(self, criterion: str, interval: Interval, limit: float, unknown: str) -> Judged:
-        """Judge an interval against its largest value; `unknown` says why there may be none."""
+        """Judge an interval against the largest allowed value; `unknown` is the reason for a missing interval."""
         verdict = verdicts.at_most(interval, limit)
         note = interval.of if not math.isnan(interval.high) else unknown
         return self.judged(criterion, verdict, printed(interval), f"at most {limit:g}", note)
@@ -150,7 +150,7 @@ NO_POOL = "the audit has no pool, whose columns make the groups"
 
 
 def _columns(pool: Path) -> dict[str, Callable[[], np.ndarray]]:
-    """Return what a pool's records can be grouped by: the data set's `groups`, and the columns of its table of records."""
+    """Return the columns by which a pool's records can be grouped: the data set's `groups`, and those of its table of records."""
     columns: dict[str, Callable[[], np.ndarray]] = {}
     if (pool / "records.parquet").exists():
         for name in open_table(pool / "records.parquet", "records").schema_arrow.names:
@@ -171,7 +171,7 @@ def _labels(grouping: Grouping) -> np.ndarray:
 
 
 def most_exposed(case: Case) -> Iterator[Judged]:
-    """Judge how often the record (person) that is recognised most often is."""
+    """Judge how often the most exposed record (person) is recognised."""
     limit = case.policy.most_exposed
     if limit is None:
         return
@@ -180,7 +180,7 @@ def most_exposed(case: Case) -> Iterator[Judged]:
 
 
 def epsilon(case: Case) -> Iterator[Judged]:
-    """Judge the lower bound on ε, which the level of the audit's report holds for, against the ε that is claimed."""
+    """Judge the lower bound on ε, at the confidence level of the audit's report, against the claimed ε."""
     if not case.policy.epsilon_below_claim:
         return
     setting, bound = case.finding.setting, case.finding.bound
@@ -196,7 +196,7 @@ def epsilon(case: Case) -> Iterator[Judged]:
 
 
 def canaries(case: Case) -> Iterator[Judged]:
-    """Judge the bound from canaries in one training of the setting, where the audit has one, against the ε that is claimed."""
+    """Judge the bound from canaries in one training of the setting, if the audit has one, against the claimed ε."""
     setting = case.finding.setting
     bound = canary_bound(case.results.root / setting.path) if case.policy.epsilon_below_claim else None
     if bound is None or not setting.private:
@@ -259,4 +259,4 @@ CRITERIA: tuple[Callable[[Case], Iterator[Judged]], ...] = (
     *(leak, persons, groups, most_exposed),
     *(epsilon, canaries, null_control, models, accuracy),
 )
-"""In the order of their lines."""
+"""In the order of output."""

@@ -25,7 +25,7 @@ def strongest(metrics: pl.DataFrame, column: str, confidence: float) -> Interval
     """Return the interval of the largest mean of a metric over all attacks of a metrics table, null controls left out.
 
     The upper limit is the largest of all attacks', each at the level `confidence`; the lower one is the largest at
-    Bonferroni's level for their number. NaN where some attack's metric is not known.
+    Bonferroni's level for their number. NaN if some attack's metric is unknown.
     """
     keys = ["attack", "signal", "likelihood", *(name for name in ("aggregate",) if name in metrics.columns)]
     groups = list(metrics.filter(~pl.col("null_control") & pl.col("auc").is_not_null()).group_by(*keys))
@@ -40,10 +40,10 @@ def strongest(metrics: pl.DataFrame, column: str, confidence: float) -> Interval
 
 
 def over_targets(over: OverTargets, confidence: float, tried: int, rate: bool, of: str) -> Interval:
-    """Return the interval of one metric over targets, its lower limit corrected for `tried` metrics that were looked at.
+    """Return the interval of one metric over targets, its lower limit corrected for the `tried` metrics examined.
 
-    That of a rate is no narrower than if all targets' members were independent trials (Clopper and Pearson 1934): over
-    targets alone, a rate that all of them find to be 0 would be known exactly.
+    The interval of a rate is at least as wide as if all targets' members were independent trials (Clopper and Pearson
+    1934): over targets only, a rate that is 0 for all of them would have an interval of width 0.
     """
     low, high = over.interval(confidence, tried)[0], over.interval(confidence)[1]
     trials = 0 if math.isnan(over.members) else round(over.members * over.count)
@@ -83,7 +83,7 @@ def worst_group(
 
 
 def groups_of(columns: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Return masks of the records with each value of each column, of those that at least `FEWEST_RECORDS` have."""
+    """Return masks of the records with each value of each column that at least `FEWEST_RECORDS` records have."""
     masks: dict[str, np.ndarray] = {}
     for name, values in columns.items():
         kinds, counts = np.unique(values, return_counts=True)
@@ -94,10 +94,10 @@ def groups_of(columns: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
 def most_exposed(scores: Sequence[Scored], fpr: float, confidence: float) -> Interval:
     """Return the interval of the largest advantage on a record (person), over records and attacks.
 
-    A model recognises a record whose score is above those of all but the share `fpr` of the records that it was not
-    trained on. The advantage is the share of the models trained on a record that recognise it, less that of the others
-    that do. Limits are Clopper and Pearson's of the two shares together; the lower one is corrected for the number of
-    records and attacks. NaN where a model cannot resolve the FPR.
+    A model recognises a record if at most the share `fpr` of the records that it was not trained on score as high. The
+    advantage is the share of models that recognise the record among those trained on it, minus the share among the
+    others. The limits combine the Clopper–Pearson limits of both shares; the lower one is corrected for the number of
+    records and attacks. NaN if a model cannot resolve the FPR.
     """
     best, tried = [], sum(len(scored.record) for scored in scores)
     for scored in scores:
@@ -118,13 +118,13 @@ def most_exposed(scores: Sequence[Scored], fpr: float, confidence: float) -> Int
 
 
 def _difference(hits: int, members: int, alarms: int, others: int, confidence: float) -> tuple[float, float]:
-    """Return the limits of a difference of two shares, each of which holds at half of the level's complement."""
+    """Return the limits of a difference of two shares, each share with half of the error probability."""
     inside, outside = (clopper_pearson(*pair, (1 + confidence) / 2) for pair in ((hits, members), (alarms, others)))
     return inside[0] - outside[1], inside[1] - outside[0]
 
 
 def _recognised(scored: Scored, fpr: float) -> np.ndarray | None:
-    """Return [N, 4]: how many of the models trained on a record recognise it, how many there are, and likewise of the others.
+    """Return [N, 4]: how many of the models trained on a record recognise it, the number of these models, and both for the other models.
 
     None where some model cannot resolve the FPR.
     """

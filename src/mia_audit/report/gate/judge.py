@@ -44,7 +44,7 @@ def _lost(name: str) -> Judged:
 
 
 def judge_digests(complaints: Iterator[str]) -> Judged:
-    """Return the verdict on the files of an audit, of a line for each that differs from its digest."""
+    """Return the verdict on the files of an audit from a line per file that differs from its digest."""
     differences = list(complaints)
     value = f"{len(differences)} differ" if differences else "all as written"
     verdict = Verdict.FAIL if differences else Verdict.PASS

@@ -1,4 +1,4 @@
-"""What a gate says: a line a criterion, JSON, JUnit's XML for continuous integration, and a table of the report."""
+"""The output of a gate: one line per criterion, JSON, JUnit's XML for continuous integration, and a table of the report."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SCOPE = "A verdict is about these attacks, limits and models; a stronger attack 
 
 
 def conclusion(judged: Sequence[Judged]) -> str:
-    """Return the sentence that says how all criteria came out together."""
+    """Return the sentence with the joint outcome of all criteria."""
     numbers = {verdict: sum(one.verdict == verdict for one in judged) for verdict in Verdict}
     words = {
         "passed": f"{count(numbers[Verdict.PASS], 'criterion', 'criteria')} passed",
@@ -42,7 +42,7 @@ def lines(judged: Sequence[Judged]) -> Iterator[str]:
 
 
 def as_json(judged: Sequence[Judged], **known: Any) -> dict[str, Any]:
-    """Return the verdicts as JSON has them, beside what else is `known`."""
+    """Return the verdicts as JSON, with the other `known` entries."""
     names = ("criterion", "setting", "verdict", "value", "limit", "note")
     return {
         **known,
@@ -72,7 +72,7 @@ def as_junit(judged: Sequence[Judged], suite: str) -> str:
 
 
 def layout(judged: Sequence[Judged]) -> Layout:
-    """Lay out a row per criterion."""
+    """Return a table with a row per criterion."""
     columns = [*text("Criterion", "Setting"), Column("Found", number=False), *text("Limit", "Verdict")]
     rows = [
         [

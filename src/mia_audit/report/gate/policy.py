@@ -1,4 +1,4 @@
-"""A policy: the limits that the settings of an audit have to keep to."""
+"""A policy: limits on the settings of an audit."""
 
 from typing import Self
 
@@ -7,11 +7,11 @@ from pydantic import Field, PositiveInt, field_validator, model_validator
 from mia_audit.sections import Probability, Section
 
 Rates = dict[Probability, Probability]
-"""The largest TPR at every FPR, both as fractions."""
+"""The largest allowed TPR by FPR, both as fractions."""
 
 
 class Limits(Section):
-    """The largest values that an attack may reach."""
+    """The largest values that any attack may reach."""
 
     auc: float | None = Field(None, ge=0.5, le=1)
     """Largest AUC of any attack."""
@@ -40,16 +40,16 @@ class GroupLimits(Limits):
 
 
 class MostExposed(Section):
-    """How often any single record may be recognised."""
+    """A limit on how often any single record is recognised."""
 
     fpr: Probability = 0.01
-    """A model recognises a record where all but this share of the records that it was not trained on score lower."""
+    """A model recognises a record if all but this share of the records that it was not trained on score lower."""
     at_most: Probability
-    """Largest advantage: the share of the models trained on a record that recognise it, less that of the others that do."""
+    """Largest advantage: the share of models that recognise a record among those trained on it, minus the share among the others."""
 
 
 class Policy(Limits):
-    """What settings of an audit must keep to."""
+    """The limits on settings of an audit."""
 
     settings: tuple[str, ...] = ()
     """Settings by the folders of their results, DATASET/ARCHITECTURE/MECHANISM-epsE; all when left out."""
@@ -62,7 +62,7 @@ class Policy(Limits):
     most_exposed: MostExposed | None = None
     """Limit on the most exposed record."""
     epsilon_below_claim: bool = False
-    """`true`: the lower bounds on ε do not exceed the ε that is claimed."""
+    """`true`: the lower bounds on ε do not exceed the claimed ε."""
     null_control: bool = False
     """`true`: the null control holds."""
     models: PositiveInt | None = None
@@ -70,7 +70,7 @@ class Policy(Limits):
     accuracy: float | None = Field(None, gt=0, le=1)
     """Least test accuracy."""
     digests: bool = False
-    """`true`: every file is as SHA256SUMS, provenance.json and its own digest say."""
+    """`true`: every file agrees with SHA256SUMS, provenance.json and its own digest."""
 
     @model_validator(mode="after")
     def _something(self) -> Self:

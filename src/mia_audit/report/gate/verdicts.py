@@ -1,4 +1,4 @@
-"""Verdicts: an interval against a limit, and what a criterion found."""
+"""Verdicts: an interval compared with a limit, and the result of a criterion."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from enum import StrEnum
 
 
 class Verdict(StrEnum):
-    """What is known of a criterion."""
+    """The outcome of a criterion."""
 
     PASS = "pass"
     FAIL = "fail"
@@ -21,7 +21,7 @@ EXIT_CODES = {Verdict.PASS: 0, Verdict.FAIL: 3, Verdict.CANNOT_TELL: 4}
 
 @dataclass(frozen=True)
 class Interval:
-    """A value, the limits of its confidence interval (NaN where it has none), and what it is of."""
+    """A value, the limits of its confidence interval (NaN where it has none), and its subject."""
 
     value: float
     low: float
@@ -31,7 +31,7 @@ class Interval:
 
 @dataclass(frozen=True)
 class Judged:
-    """One criterion on one setting (empty: on the whole audit): what was found, the limit, and the verdict."""
+    """One criterion on one setting (empty: on the whole audit): the measured value, the limit, and the verdict."""
 
     criterion: str
     setting: str
@@ -47,14 +47,14 @@ class Judged:
 
 
 def at_most(interval: Interval, limit: float) -> Verdict:
-    """Pass where the upper confidence limit is within the limit, fail where the lower one is beyond it."""
+    """Pass if the upper confidence limit is within the limit, fail if the lower one is beyond it."""
     if math.isnan(interval.low) or math.isnan(interval.high):
         return Verdict.CANNOT_TELL
     return Verdict.PASS if interval.high <= limit else Verdict.FAIL if interval.low > limit else Verdict.CANNOT_TELL
 
 
 def at_least(interval: Interval, limit: float) -> Verdict:
-    """Pass where the lower confidence limit is within the limit, fail where the upper one is beyond it."""
+    """Pass if the lower confidence limit is within the limit, fail if the upper one is beyond it."""
     if math.isnan(interval.low) or math.isnan(interval.high):
         return Verdict.CANNOT_TELL
     return Verdict.PASS if interval.low >= limit else Verdict.FAIL if interval.high < limit else Verdict.CANNOT_TELL
@@ -63,8 +63,8 @@ def at_least(interval: Interval, limit: float) -> Verdict:
 def largest(intervals: Sequence[Interval]) -> Interval:
     """Return the interval of the largest of several values: each of its limits is the largest one.
 
-    Its upper limit is too small only where that of the truly largest value is. Lower limits have to be corrected for
-    the number of values before. NaN where one of the limits is not known.
+    Its upper limit is too small only if that of the truly largest value is. Lower limits must already be corrected for
+    the number of values. NaN where one of the limits is not known.
     """
     chief = max(intervals, key=lambda one: one.value)
     ends = [

@@ -1,1 +1,1 @@
-"""Page: report.html, one file that loads nothing."""
+"""Page: report.html, a single file that loads no other."""

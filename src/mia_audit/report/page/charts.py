@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 Chart = tuple[str, str, str, dict[str, Any]]
 """Id, label, caption and Vega-Lite specification."""
 BESIDE, ROOM = 16, 110
-"""Letters in a line of a name beside a point, and pixels that names take at most: more would turn a phone's axis around."""
+"""Letters per line of a name beside a point, and the largest width of names in pixels: wider ones would reverse a phone's axis."""
 BELOW, LONGEST, SHORTEST = 38, 22, 8
-"""Letters that fit below a chart on a phone, and in a line of a setting's name at most and at least."""
+"""Letters that fit below a chart on a phone; then the largest and smallest number per line of a setting's name."""
 EVERY = 4
 """Every fourth FPR of a curve is drawn."""
 X_SHAPE = "M-1,-.5L-.5,-1L0,-.5L.5,-1L1,-.5L.5,0L1,.5L.5,1L0,.5L-.5,1L-1,.5L-.5,0Z"
@@ -31,9 +31,9 @@ SHAPES = {
     **{"o": "circle", "s": "square", "^": "triangle-up", "D": "diamond", "v": "triangle-down", "P": "cross"},
     "X": X_SHAPE,
 }
-"""Vega's name, or outline, of a marker of the figures."""
+"""Vega's name or outline for each marker of the figures."""
 WITHIN = "datum.value > -1e-9 && datum.value < 1 + 1e-9 ? datum.label : ''"
-"""Labels of an axis of rates, which may reach beyond 0 and 1 to make room."""
+"""Labels of an axis of rates, which may extend beyond 0 and 1 for padding."""
 ROC_CAPTION = (
     "ROC curves on logarithmic axes: mean over targets, as steps, never interpolated, down to one false alarm among "
     "all records that were not trained on. Above the dashed diagonal an attack beats guessing; the left end is where "

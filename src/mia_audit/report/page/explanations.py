@@ -1,4 +1,4 @@
-"""The page's section on explanations: what privacy does to them, and how mechanisms compare."""
+"""The page's section on explanations: the effect of privacy on them, and a comparison of mechanisms."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def _dataset(
 def _layout(
     groups: Mapping[Place, list[Finding]], interpreted: Mapping[Place, Interpretation], measure: str, level: str
 ) -> Layout:
-    """Lay out accuracy, leakage and similarity of explanations in every setting of a data set."""
+    """Return the table of accuracy, leakage and similarity of explanations in every setting of a data set."""
     heads = list(dict.fromkeys(one.label for place in groups for one in interpreted[place].drawn)) if measure else []
     rows: list[list[Cell | str]] = []
     for place, group in groups.items():
@@ -192,7 +192,7 @@ def _between(
     margins: Mapping[str, float],
     confidence: float,
 ) -> Iterator[tuple[str, str, str]]:
-    """Say how a mechanism compares with another one at the same ε, in accuracy, in similarity, and in all that has a margin."""
+    """Compare a mechanism with another one at the same ε: in accuracy, in similarity, and in every metric that has a margin."""
     wanted = {
         f"{measure} of {one.explainer} ({one.quantity})": f"{measure_label(measure)} of {one.label}"
         for one in interpretation.drawn
@@ -222,7 +222,7 @@ def _equivalences(tested: Sequence[str]) -> Iterator[str]:
 
 
 def _verdicts(gaps: Sequence[tuple[str, Estimate, bool]]) -> Iterator[str]:
-    """Say what is higher, what is lower and what is not distinguishable; the third part of a gap is whether it is of a rate."""
+    """List the metrics that are higher, lower and not distinguishable; the third item of a gap tells whether it is a rate."""
     known = [(what, gap, rate) for what, gap, rate in gaps if not math.isnan(gap.low)]
     for word, wanted in (
         ("Higher", [gap for gap in known if gap[1].low > 0]),
@@ -246,7 +246,7 @@ def _around(gap: Estimate, rate: bool) -> str:
 
 
 def _measured(group: list[Finding], interpretation: Interpretation) -> Layout:
-    """Lay out every measure of every explainer, a column per setting."""
+    """Return the table of every measure of every explainer, a column per setting."""
     rows: list[list[Cell | str]] = []
     for measure in interpretation.measures:
         for one in interpretation.explained:

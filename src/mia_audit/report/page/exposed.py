@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from mia_audit.report.data.results import Results
 
 FEATURES = 6
-"""Features shown of a row of a table, those with the largest attributions."""
+"""Number of features shown for a row of a table, those with the largest attributions."""
 
 
 @dataclass(frozen=True)
 class Bar:
-    """A feature of a row: its value, and its attribution by either model relative to the largest one shown."""
+    """A feature of a row: its value, and its attributions by both models relative to the largest one shown."""
 
     feature: str
     value: str
@@ -54,7 +54,7 @@ class Exposed:
     """Attributions by a model that trained on the record and by one that did not, on one scale."""
     bars: list[Bar] = field(default_factory=list)
     person: str = ""
-    """The id of a person, whose records are `theirs`; empty for a record."""
+    """The id of a person, whose records are in `theirs`; empty for a record."""
     theirs: str = ""
     origin: str = ""
     """Its file, or its row in the user's file, counted from 1 below the header."""
@@ -152,7 +152,7 @@ def _show(one: Exposed, record: np.ndarray, pair: Sequence[np.ndarray], metadata
 
 
 def in_original_units(record: np.ndarray, metadata: Mapping[str, Any]) -> np.ndarray:
-    """Return a row as it was before its columns were centred and scaled."""
+    """Return a row before centring and scaling of its columns."""
     if "scale" not in metadata:
         return record
     restored: np.ndarray = record * np.asarray(metadata["scale"]) + np.asarray(metadata["centre"])

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from mia_audit.report.data.results import Results
 
 RECORDS = 8
-"""Records listed of a person, those with the largest effect of membership on their score."""
+"""Number of records listed for a person, those with the largest effect of membership on their score."""
 
 
 def most_exposed_persons(results: Results, finding: Finding, fpr: float | None) -> tuple[Leak, list[Exposed]] | None:
@@ -28,7 +28,7 @@ def most_exposed_persons(results: Results, finding: Finding, fpr: float | None) 
         return None
     leak = ranked[0]
     scored = results.scored(finding.setting, *leak.key, finding.aggregate)
-    assert scored.person is not None  # scores of persons name them
+    assert scored.person is not None  # tables of persons' scores have their ids
     columns = exposure(scored.score, scored.member)
     called = called_members(scored.score, scored.member, fpr) if fpr is not None else np.zeros_like(scored.member)
     order = np.argsort(columns["rank"])[: results.spec.exposed]
@@ -71,7 +71,7 @@ def _records_of(
 
 
 def _classes(results: Results, finding: Finding) -> Callable[[int], str]:
-    """Return what names the class of a record, where the audit has its pool."""
+    """Return a function that names the class of a record, if the audit has its pool."""
     metadata = results.pool_metadata(finding.setting.pool)
     path = results.root / "pools" / finding.setting.pool / "records.parquet"
     if metadata is None or not path.exists():

@@ -1,4 +1,4 @@
-"""The page's section on groups: who bears the risk."""
+"""The page's section on membership risk by group."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def bearers(results: Results, findings: Findings) -> Iterator[dict[str, Any]]:
-    """Yield who bears the risk, for every data set and architecture whose results are sliced by groups."""
+    """Yield the risk of groups for every data set and architecture whose results are sliced by groups."""
     grouped = strongest_only(groups_of(results, findings))
     for place in dict.fromkeys(one.finding.setting.group for one in grouped):
         alike = [one for one in grouped if one.finding.setting.group == place]

@@ -59,7 +59,7 @@ def _cell(
 
 
 def overlay(record: UInt8[np.ndarray, "C H W"], values: Float[np.ndarray, "h w"]) -> UInt8[np.ndarray, "H W 3"]:
-    """Draw a map over a record in grey: blue below 0, orange above, the more opaque the larger the value.
+    """Draw a map over a record in grey: blue below 0, orange above, larger values more opaque.
 
     Values are relative to the map's largest absolute value. A map of another size is resized to the nearest cells.
     """

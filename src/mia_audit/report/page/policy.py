@@ -1,4 +1,4 @@
-"""The page's content security policy: it loads nothing, and runs and styles nothing but what its own elements hold."""
+"""The page's content security policy: the page loads nothing, and only its own scripts and styles apply."""
 
 import base64
 import hashlib

@@ -35,7 +35,7 @@ LOSS = (
     " and with the published noise. Grey: an empty explanation."
 )
 SPENDING = "ε of all explanations so far, over the number of queries answered, by protocol."
-LOSSES = "How losses are distributed over queries, by protocol. Losses on a logarithmic axis."
+LOSSES = "Distribution of losses over queries, by protocol, on a logarithmic axis."
 STEPS = "How many noisy steps a query takes; a reused answer takes none."
 QUERIES = "ε spent by the adaptive protocol on random queries, in the densest cluster, and as far apart as possible."
 LEAKAGE = (

@@ -1,4 +1,4 @@
-"""What the page says of a study of private explanations, finding by finding."""
+"""The findings on a study of private explanations, as sentences of the page."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def epsilon(spent: Estimate) -> str:
 
 
 def saved(one: Studied, rows: Rows) -> str:
-    """Say how much less some of the answers spend than queries from scratch at their loss; empty where that is not known."""
+    """Say how much less some of the answers spend than queries from scratch with the same loss; empty if unknown."""
     share, instead = one.saved(rows), one.instead(rows)
     if share is None or instead is None:
         return ""
@@ -37,7 +37,7 @@ def saved(one: Studied, rows: Rows) -> str:
 
 
 def change(saved: Estimate) -> str:
-    """Say how much less is spent, or more, with the interval of that share."""
+    """Say how much less or more is spent, with the interval of that share."""
     less = saved.mean > 0
     ends = sorted((saved.low, saved.high) if less else (-saved.low, -saved.high))
     within = "" if math.isnan(saved.low) else f" ({' to '.join(fixed(100 * end, 0) for end in ends)})"
@@ -45,7 +45,7 @@ def change(saved: Estimate) -> str:
 
 
 def findings_of(boxes: Sequence[Studied]) -> Iterator[tuple[str, str]]:
-    """Yield the findings on the black boxes that were fitted to the pool; the tables have all of them."""
+    """Yield the findings on the black boxes that were fitted to the pool; the tables list all black boxes."""
     boxes = [one for one in boxes if one.setting is None] or boxes[:1]
     yield "Noise", " ".join(_noise(one) for one in boxes)
     yield "Past answers", " ".join(_adapting(one) for one in boxes)
@@ -110,7 +110,7 @@ def _density(one: Studied) -> str:
 
 
 def _parts(one: Studied, divided: tuple[Estimate, Estimate]) -> str:
-    """Compare disjoint parts of the data set, each with a part of the queries at the whole ε, with the whole (section 6.2)."""
+    """Compare the whole data set with disjoint parts of it, each of which answers a part of the queries with the full ε (section 6.2)."""
     rows, (spent, loss) = of_protocol("non-adaptive"), divided
     whole = with_interval(one.mean(rows, "excess_loss"))
     return (

@@ -84,7 +84,7 @@ def private_section(
 
 
 def _conclusion(boxes: Sequence[Studied]) -> Iterator[str]:
-    """Say what explanations of the first black box miss, and what the adaptive protocol saves at the same loss."""
+    """Give the loss of explanations of the first black box, and what the adaptive protocol saves at the same loss."""
     one = boxes[0]
     scratch, adaptive = of_protocol("non-adaptive"), of_protocol("adaptive")
     loss, zero = (one.mean(scratch, name) for name in ("excess_loss", "excess_loss_of_zero"))
@@ -114,7 +114,7 @@ def _terms(study: Any, by_person: bool) -> str:
 
 
 def _repeated(study: Any) -> str:
-    """Say what intervals are over; nothing where nothing was repeated."""
+    """Say what intervals are over; empty if nothing was repeated."""
     times = study.get("repetitions", 1)
     if times == 1:
         return ""
@@ -125,7 +125,7 @@ def _repeated(study: Any) -> str:
 
 
 def _losses(boxes: Sequence[Studied], study: Any) -> Layout:
-    """Lay out mean losses over the ε of one explanation, a row per black box."""
+    """Return the table of mean losses over the ε of one explanation, a row per black box."""
     rows: list[list[Cell | str]] = []
     for one in boxes:
         means = one.losses()
@@ -151,7 +151,7 @@ def _cell(value: Estimate, shown: str = "") -> Cell:
 
 
 def _protocols(boxes: Sequence[Studied]) -> Layout:
-    """Lay out what every protocol spends, a row per black box and protocol."""
+    """Return the table of ε spent, a row per black box and protocol."""
     known = [
         (one, name) for one in boxes for name in PROTOCOLS if all(len(each.protocol(name)) for each in one.repetitions)
     ]
@@ -187,7 +187,7 @@ def _free(rows: pl.DataFrame) -> float:
 
 
 def _training(boxes: Sequence[Studied], results: Results) -> Layout | None:
-    """Lay out distances and losses of private explanations of models, a row per training; None without models."""
+    """Return the table of distances and losses of private explanations of models, a row per training; None without models."""
     rows: list[list[Cell | str]] = []
     for one in boxes:
         if one.setting is None:
@@ -217,7 +217,7 @@ def _spread(one: Studied, column: str) -> Cell:
 
 
 def _attacks(results: Results, dataset: str) -> Layout | None:
-    """Lay out the AUC of every attack on every explanation from a model's own training records, a column per training."""
+    """Return the table of AUCs of every attack on every explanation from a model's own training records, a column per training."""
     trainings = attacked(results, dataset)
     rows: list[list[Cell | str]] = []
     for attack, title in ATTACKS.items():
@@ -239,7 +239,7 @@ def _auc(row: dict[str, Any] | None) -> Cell:
 
 
 def _published(published: pl.DataFrame, dataset: str) -> Layout:
-    """Lay out the actual ε of every published choice."""
+    """Return the table of the actual ε of every published choice."""
     rows: list[list[Cell | str]] = [
         [
             Cell(CHOICES[row["choice"]], (row["meaning"],)),

@@ -1,4 +1,4 @@
-"""report.html: one file that loads nothing, with the answer first."""
+"""report.html: a single file that loads no other, with the answer first."""
 
 from collections.abc import Iterator, Mapping
 from importlib.resources import files
@@ -157,7 +157,7 @@ def render(results: Results, findings: Findings, sources: Mapping[str, Any]) -> 
 
 
 def _shown(value: Any) -> Any:
-    """Return what the template escapes and shows: no hidden characters, and no line that ends within ε = 8."""
+    """Return text for the template, without hidden characters and with no line break within ε = 8."""
     text = html(value.text if isinstance(value, Cell) else value)
     return unbroken(text) if type(text) is str else text
 
@@ -247,11 +247,11 @@ WHOSE = {
     (True, False): "records of the explanation set",
     (True, True): "persons in the explanation set",
 }
-"""Who is recognised, where explanation sets are attacked or not, and persons or records."""
+"""The units that an attack recognises, by whether explanation sets are attacked and whether persons are the unit."""
 
 
 def _exposed(results: Results, findings: Findings) -> Iterator[dict[str, Any]]:
-    """Yield the most exposed records of every data set, in its reference setting, and of every finished model."""
+    """Yield the most exposed records of every data set's reference setting, and of every finished model."""
     seen: set[str] = set()
     for group in findings.groups().values():
         finding = reference(group) or group[0]
@@ -357,7 +357,7 @@ def _metadata(results: Results, findings: Findings, sources: Mapping[str, Any]) 
 
 
 def _given(digests: Mapping[str, Mapping[str, str]]) -> Iterator[tuple[str, str]]:
-    """Yield the files that no audit wrote, with their settings where there are several, and their digests."""
+    """Yield the files that no audit wrote, with their digests, and with their settings if there are several."""
     for setting, given in digests.items():
         for name, digest in given.items():
             yield (f"{name} (given)" if len(digests) == 1 else f"{name} (given, {setting})"), digest

@@ -58,7 +58,7 @@ def _cell(channel: str, leak: Leak | None, bounds: tuple[float, float]) -> dict[
 
 
 def attacks_layout(group: Sequence[Finding]) -> Layout:
-    """Lay out a row per attack and signal, strongest first in the reference setting."""
+    """Return a table with a row per attack and signal, strongest first in the reference setting."""
     by_setting = [{leak.key: leak for attacks in finding.leaks.values() for leak in attacks} for finding in group]
     first = by_setting[group.index(reference(group) or group[0])]
     keys = list(dict.fromkeys(key for attacks in (first, *by_setting) for key in attacks))
@@ -80,7 +80,7 @@ def attacks_layout(group: Sequence[Finding]) -> Layout:
 
 
 def null_layout(findings: Findings, level: str) -> Layout | None:
-    """Lay out the null control of the strongest attacks; None where there is none."""
+    """Return the table of the strongest attacks' null control; None if there is none."""
     rows: list[list[Cell | str]] = [
         [
             setting_name(finding, findings),

@@ -1,6 +1,6 @@
-"""Vega, Vega-Lite and Vega-Embed as one script, kept in the user's cache: making it takes longer than the page it is for.
+"""Vega, Vega-Lite and Vega-Embed as one script, kept in the user's cache, because generating it takes longer than the page.
 
-Every report embeds that script, so a cached one is used only where its SHA-256 is the one pinned for its version here.
+Every report embeds that script, so a cached one is used only if its SHA-256 is the one pinned here for its version.
 """
 
 import hashlib
@@ -15,9 +15,9 @@ from mia_audit.storage import write_text
 
 SNIPPET = "window.vegaEmbed = vegaEmbed;"
 MOST_BYTES = 8_000_000
-"""No more of a script that is kept is read."""
+"""Largest number of bytes read from a cached script."""
 PINNED = {"1.9.0.post1": "373b1f84072b31010f15ceb787be6b415c53936411aae267c8c2b2b6ccde46e7"}
-"""The SHA-256 of the script, by the version of vl-convert-python that makes it; of other versions nothing is kept."""
+"""The SHA-256 of the script, by the version of vl-convert-python that generates it; scripts of other versions are not cached."""
 
 DRAW = """\
 const charts = JSON.parse(document.getElementById("charts").textContent);
@@ -29,11 +29,11 @@ for (const [id, chart] of Object.entries(charts)) {
   });
 }
 """
-"""Draws the charts. `ast`: expressions are interpreted, since a page that names its scripts' hashes may not compile any."""
+"""Draws the charts. `ast`: expressions are interpreted, because the content security policy does not allow compiling them."""
 
 
 def bundle() -> str:
-    """Return the script; where nothing can be kept, or what is kept has another digest, it is made anew."""
+    """Return the script; it is generated anew if the cache is unusable, or the cached script has another digest."""
     import vl_convert
 
     pinned = PINNED.get(version("vl-convert-python"))

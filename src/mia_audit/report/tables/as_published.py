@@ -39,7 +39,7 @@ def _layout(results: Results, findings: Findings, frame: pl.DataFrame) -> Layout
 
 
 def published_layout(results: Results, findings: Findings) -> Layout:
-    """Lay out the table for the page."""
+    """Return the table for the page."""
     return _layout(results, findings, as_published(results, findings))
 
 
@@ -47,7 +47,7 @@ def published_layout(results: Results, findings: Findings) -> Layout:
 def as_published(results: Results, findings: Findings) -> pl.DataFrame:
     """Return for the loss and every explanation's summary: the authors' score with both read-outs, and all other attacks on it.
 
-    Attacks with likelihoods have the headline's. `of` is the signal, which some of the attacks read with others.
+    Attacks with likelihoods use the headline's. `of` is the signal, which some of the attacks read together with others.
     """
     from mia_audit.evaluation.summary import of_aggregate, summarise
 
@@ -90,5 +90,5 @@ def _rows(results: Results, setting: Setting, signal: str, headlines: list[dict[
 
 
 def _of(row: Mapping[str, Any], signal: str) -> bool:
-    """Return whether an attack is on the signal: those that read explanations with the confidence are not on the loss."""
+    """Return whether an attack belongs to the signal: attacks that read explanations with the confidence do not belong to the loss."""
     return signal != "loss" or "+" not in row["signal"]

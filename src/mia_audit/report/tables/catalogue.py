@@ -1,6 +1,6 @@
-"""The registry of tables: every file of this package registers one or two, each with condition, data and layout.
+"""The registry of tables: every file of this package registers one or more, each with condition, data and layout.
 
-Nothing at the top of these files imports polars, since the workflow asks them for the names of an audit's tables.
+These files do not import polars at the top, because the workflow imports them for the names of an audit's tables.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def frame_of(schema: Mapping[str, type], rows: Iterable[Mapping[str, Any]]) -> p
 
 
 def to_csv(frame: pl.DataFrame) -> str:
-    """Return a table as CSV, with `not resolvable` for TPRs at an FPR that the pool is too small for."""
+    """Return a table as CSV, with `not resolvable` for TPRs at an FPR for which the pool is too small."""
     import polars as pl
 
     floats = [name for name, kind in frame.schema.items() if kind == pl.Float64]
@@ -118,7 +118,7 @@ def to_csv(frame: pl.DataFrame) -> str:
 
 
 def _rates(frame: pl.DataFrame) -> Iterator[tuple[str, pl.Series]]:
-    """Yield the columns of mean TPRs, and which rows have the attack that a column is of."""
+    """Yield the columns of mean TPRs, each with the rows whose attack the column belongs to."""
     for name in frame.columns:
         if "tpr_at_fpr" in name and name.endswith("_mean"):
             prefix = name.partition("tpr_at_fpr")[0]

@@ -44,7 +44,7 @@ def printed_epsilon(epsilon: str) -> str:
 
 
 def setting_columns(settings: Sequence[Setting]) -> list[tuple[Column, Any]]:
-    """Print the columns that identify a setting, as readers call it."""
+    """Print the columns that identify a setting, with its labels."""
     called = {tuple(identity(one).values()): one for one in settings}
 
     def name(of: Callable[[Setting], str], column: str) -> Any:

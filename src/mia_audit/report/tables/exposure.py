@@ -1,4 +1,4 @@
-"""Every record's exposure and every attack's lower bound on ε, as `mia-audit audit` writes them; too long to be printed."""
+"""Every record's exposure and every attack's lower bound on ε, as written by `mia-audit audit`; too long for print."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 
 def _of_workflow(spec: Spec) -> bool:
-    """Whether the settings are the workflow's: `mia-audit audit` writes both tables itself, with a report or without."""
+    """Whether the settings are the workflow's: `mia-audit audit` writes both tables itself, with or without a report."""
     return bool(spec.settings) and not any(setting.folder for setting in spec.settings)
 
 
 @table("exposure", condition=lambda spec: spec.exposed > 0 and _of_workflow(spec))
 def exposures(results: Results, findings: Findings) -> pl.DataFrame:
-    """Return what membership does to the scores of every record, and person, under each setting's strongest attack.
+    """Return the effect of membership on the scores of every record, and person, under each setting's strongest attack.
 
     The most exposed come first in every setting. `origin` is the row in the user's table, or the file of the image.
     """
@@ -80,7 +80,7 @@ def _ranked(results: Results, finding: Finding, aggregate: str, origin: Callable
 def bounds(results: Results, findings: Findings) -> pl.DataFrame:
     """Return the lower bound on ε of every attack and null control on every setting, by every method.
 
-    The bounds of one attack each: the settings' table has those of all attacks together.
+    Each bound is from one attack; the table of settings has the joint bounds of all attacks.
     """
     import polars as pl
 

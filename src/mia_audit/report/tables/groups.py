@@ -1,4 +1,4 @@
-"""Who bears the risk: the strongest attack on every group of records or persons."""
+"""Membership risk by group: the strongest attack on every group of records or persons."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SMALL_P = 1e-3
 
 
 def groups_layout(grouped: Sequence[Groups], confidence: float, several: bool = False) -> Layout:
-    """Lay out a row per setting and group; `several` names data set and architecture too."""
+    """Return a table with a row per setting and group; with `several`, it names data set and architecture too."""
     fpr = grouped[0].fpr if grouped else None
     at = "" if fpr is None else f" at {rate(fpr)}"
     rows = [[_name(one, several), *_cells(group)] for one in grouped for group in one.listed]
@@ -99,7 +99,7 @@ def _layout(results: Results, findings: Findings, frame: pl.DataFrame) -> Layout
 
 @table("groups", _layout, condition=lambda spec: any(one.grouped for one in spec.settings), long=True)
 def groups(results: Results, findings: Findings) -> pl.DataFrame:
-    """Return the strongest attack on every channel by group, each against everybody else."""
+    """Return the strongest attack on every channel by group, each compared with everybody else."""
     rows: list[dict[str, Any]] = [
         {
             **identity(grouped.finding.setting),

@@ -1,4 +1,4 @@
-"""The ladder: what the audit found with fewer models, and why it went on or stopped."""
+"""The ladder: the results with fewer models, and the reason to continue or stop."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ HELD = (
     "The intervals of larger rungs are wider than the usual ones: they hold at all rungs together, so that the audit could stop "
     "at any of them."
 )
-PRICES = "The next rung is priced by what the jobs had taken, in seconds of one process."
+PRICES = "The cost of the next rung is estimated from the time of past jobs, in seconds of one process."
 
 
 def ladder_layout(results: Results) -> Layout | None:
-    """Lay out a row per rung, attack and metric for the page; None where no ladder was climbed."""
+    """Return the table for the page, with a row per rung, attack and metric; None without a ladder."""
     rungs = results.rungs
     if rungs is None:
         return None

@@ -1,4 +1,4 @@
-"""How many models? What attacks find with fewer other models than there are, and from which number on more add little."""
+"""Results of attacks with fewer other models, and the number beyond which more add little."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from mia_audit.report.data.results import Results
 
 LITTLE = 0.005
-"""What more models may add to the AUC and to the TPR where both have levelled off."""
+"""Largest gain in AUC and TPR from further models at which both have levelled off."""
 
 CAPTION = (
     "The strongest attack on every setting with fewer other models per target, in random groups: means over the same targets. "
@@ -58,16 +58,16 @@ def _cell(value: float | None) -> str:
 
 
 def models_layout(results: Results, findings: Findings) -> Layout | None:
-    """Lay out the table for the page; None where nothing is known of fewer models."""
+    """Return the table for the page; None without results for fewer models."""
     frame = models(results, findings)
     return _layout(results, findings, frame) if len(frame) else None
 
 
 @table("models", _layout, long=True)
 def models(results: Results, findings: Findings) -> pl.DataFrame:
-    """Return mean AUC and TPR by likelihood and number of other models, and what all other models add to them.
+    """Return mean AUC and TPR by likelihood and number of other models, and the gain from using all other models.
 
-    `tpr` is at the report's FPR, null where that is not resolvable; `level` marks where both have levelled off.
+    `tpr` is at the report's FPR, null if it is not resolvable; `level` marks the number at which both have levelled off.
     """
     tpr = f"tpr_at_fpr_{findings.fpr:g}" if findings.fpr is not None else None
     rows = []

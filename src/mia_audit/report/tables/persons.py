@@ -1,4 +1,4 @@
-"""Persons and their records side by side: the strongest attack on each, so that the difference is seen."""
+"""Persons and their records side by side, to compare the strongest attacks on each."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def by_aggregate(finding: Finding) -> dict[str, dict[str, list[Leak]]]:
 
 
 def persons_layout(group: Sequence[Finding], fpr: float | None) -> Layout:
-    """Lay out a row per setting and channel: AUC and TPR of the attack that is strongest on persons, on records and persons."""
+    """Return a table with a row per setting and channel: AUC and TPR, on records and on persons, of the attack that is strongest on persons."""
     tpr = "TPR" if fpr is None else f"TPR at {rate(fpr)}"
     rows: list[list[Cell | str]] = []
     for finding in group:
@@ -53,7 +53,7 @@ def persons_layout(group: Sequence[Finding], fpr: float | None) -> Layout:
 
 
 def _different(finding: Finding) -> dict[str, Leak]:
-    """Return the strongest attack of every channel, without one that is another channel's too."""
+    """Return the strongest attack of every channel, without those of another channel."""
     first = {leak.key: channel for channel, leak in reversed(finding.strongest.items())}
     return {channel: finding.strongest[channel] for channel in finding.strongest if channel in first.values()}
 

@@ -1,4 +1,4 @@
-"""Private explanations: losses, steps and ε spent of every protocol, and the actual ε of the published choices."""
+"""Private explanations: losses, steps and ε spent by every protocol, and the actual ε of the published choices."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ PUBLISHED = {
 def private_explanations(results: Results, findings: Findings) -> pl.DataFrame:
     """Return a row per black box, experiment, protocol and ε: losses, steps, ε spent and sources of the answers.
 
-    Numbers are means over repetitions; `_low` and `_high` are the ends of their Student's t intervals over repetitions, empty
-    where nothing was repeated. `answers` are those of one repetition.
+    Numbers are means over repetitions; `_low` and `_high` are the ends of their Student's t intervals, empty without
+    repetitions. `answers` are those of one repetition.
     """
     import polars as pl
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def private_parts(results: Results, findings: Findings) -> pl.DataFrame:
     """Return a row per black box and protocol: ε spent and mean loss of the whole data set and of its disjoint parts.
 
-    The parts' ε is the most that any of them spends: nobody is in two parts (parallel composition). Losses are those on the
+    The parts' ε is the largest of any part, because nobody is in two parts (parallel composition). Losses are on the
     whole data set. `_low` and `_high` are ends of intervals over repetitions.
     """
     import polars as pl
@@ -52,7 +52,7 @@ def private_parts(results: Results, findings: Findings) -> pl.DataFrame:
 def private_misclassified(results: Results, findings: Findings) -> pl.DataFrame:
     """Return a row per black box: mean misclassification of the records nearest to queries, and its correlation with the loss.
 
-    The correlation is Spearman's, of a repetition's queries, empty where nothing is misclassified. `_low` and `_high` are ends of
+    The correlation is Spearman's over a repetition's queries, empty if nothing is misclassified. `_low` and `_high` are ends of
     intervals over repetitions.
     """
     import polars as pl

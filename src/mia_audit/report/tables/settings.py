@@ -52,7 +52,7 @@ def present_channels(group: Sequence[Finding]) -> list[str]:
 def settings_layout(
     results: Results, findings: Findings, frame: pl.DataFrame | None = None, page: bool = False
 ) -> Layout:
-    """Lay out a row per setting and a note per guarantee; on the page with one column for a setting's name."""
+    """Return a table with a row per setting and a note per guarantee; on the page it has one column for a setting's name."""
     from mia_audit.report.data.diverged import gap_sentence
 
     present = present_channels(findings.settings)
@@ -155,7 +155,7 @@ PUBLIC_START = "public start"
 
 
 def _start_row(place: tuple[str, str], start: Start) -> dict[str, Any]:
-    """Return the row of the public model that trainings of a group start from: it spends nothing of the audited records."""
+    """Return the row of the public model from which trainings of a group start; it spends no privacy of the audited records."""
     where = dict(zip(SETTING, (*place, PUBLIC_START, "0"), strict=True))
     return where | {"test_accuracy_mean": start.accuracy, "test_loss_mean": start.loss, "models": 1}
 
@@ -177,7 +177,7 @@ def _start_cells(start: Start, phases: Sequence[str]) -> list[Cell]:
 
 
 def _chance_note(results: Results, setting: Setting) -> str:
-    """Say what guessing achieves on a data set that models were trained on."""
+    """State accuracy and loss of guessing on a data set used for training."""
     chance = guessing(results, setting) if setting.trained else None
     if chance is None:
         return ""
@@ -188,7 +188,7 @@ def _chance_note(results: Results, setting: Setting) -> str:
 
 
 def setting_name(finding: Finding, findings: Findings) -> str:
-    """Return a setting's name among all settings, which names the group only where there are several."""
+    """Return a setting's name among all settings, including its group only if there are several."""
     name = protection(finding.setting)
     return capital(name) if len(findings.groups()) == 1 else f"{finding.setting.place}: {name}"
 

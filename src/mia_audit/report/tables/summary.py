@@ -74,7 +74,7 @@ def null_control(results: Results, findings: Findings) -> pl.DataFrame:
 
 
 def _unit_columns(frame: pl.DataFrame) -> list[tuple[Column, Any]]:
-    """Return the columns that say whose scores they are, where some are persons'."""
+    """Return the columns of unit and aggregate, if some scores are persons'."""
     return [printed("Unit", "unit"), printed("Aggregate", "aggregate")] if "unit" in frame.columns else []
 
 

@@ -1,4 +1,4 @@
-"""The answer in prose: what outputs and explanations leak, what each ε buys and what it costs.
+"""The answer in prose: the leakage of outputs and explanations, and the effect and cost of each ε.
 
 Every sentence follows from the sign and the interval of an estimate; an interval that includes guessing is never a leak.
 """
@@ -128,7 +128,7 @@ def _channels(channels: list[str]) -> str:
 
 
 def _remaining(finding: Finding) -> str:
-    """Say what still leaks, in points of AUC above guessing."""
+    """State the remaining leaks, in points of AUC above guessing."""
     if not any(leak.beats_guessing for leak in finding.strongest.values()):
         return "no attack that was tried does better than guessing"
     amounts = [
@@ -237,7 +237,7 @@ def _against_outputs(leak: Leak, outputs: Leak, channel: str) -> str:
 
 
 def _bought(finding: Finding, base: Finding, confidence: float) -> Iterator[str]:
-    """Say what a setting changes in leakage against its reference, by channel, and what it costs in accuracy."""
+    """State how a setting's leakage differs from its reference, by channel, and the cost in accuracy."""
     parts = [
         _change(channel, leak, base.strongest[channel])
         for channel, leak in finding.strongest.items()

@@ -1,4 +1,4 @@
-"""Lines that a reader has to see before the answer: attacks that read nothing, models worse than guessing, a δ that permits a leak."""
+"""Warnings above the answer: attacks without a signal to read, models worse than guessing, a δ that permits a leak."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ if TYPE_CHECKING:
     from mia_audit.report.data.spec import Setting
 
 LARGE_DELTA = 1e-2
-"""A δ from which a guarantee hardly is one, however few records there are."""
+"""From this δ on a guarantee is almost meaningless, for any number of records."""
 
 RULE = (
     "the noise in a step's mean gradient is the noise multiplier over the batch, so take the largest batch that time permits, keep"
     " the number of steps (more epochs), then try learning rates from a tenth of this one upwards (rule of thumb: De et al. 2022;"
     " Ponomareva et al. 2023, How to DP-fy ML)"
 )
-"""What helps a model that is trained with noise."""
+"""Advice for a model that is trained with noise."""
 
 
 def cautions(results: Results, findings: Findings) -> list[str]:
-    """Return the lines, those about reading first."""
+    """Return the warnings, those about signals first."""
     return [*_unread(results), *_guessed(results, findings), *_mixed(results), *_deltas(findings)]
 
 
 def readings(results: Results) -> list[str]:
-    """Say what was derived from other signals, and how."""
+    """State which signals were derived from others, and how."""
     derived = {
         (name, source)
         for setting in results.spec.settings
@@ -42,7 +42,7 @@ def readings(results: Results) -> list[str]:
 
 
 def floors(results: Results) -> list[str]:
-    """Say which test accuracy was asked of the first models, and of which settings."""
+    """State the required test accuracy of the first models, and its settings."""
     by_floor: dict[float, list[str]] = {}
     for setting in results.spec.settings:
         if setting.floor:
@@ -59,11 +59,11 @@ CLIPPED = {
     "probability": "0 and 1 counting as the closest other probabilities",
     "confidence": "exactly",
 }
-"""How a signal is kept within range before another is derived from it."""
+"""How a signal is clipped before another is derived from it."""
 
 
 def _mixed(results: Results) -> Iterator[str]:
-    """Name the settings whose locally linear maps are mixed evenly, so that they explain no more than one linear map does."""
+    """Name the settings whose locally linear maps are mixed evenly, so that they explain no more than a single linear map."""
     for dataset, row in results.evenly_mixed:
         yield (
             f"No map stands out in {dataset}, {row['architecture']}, {row['setting']}: the top map's mean share is"
@@ -73,7 +73,7 @@ def _mixed(results: Results) -> Iterator[str]:
 
 
 def _unread(results: Results) -> Iterator[str]:
-    """Name the attacks that were asked for and found nothing to read, in all settings or in some."""
+    """Name the attacks that were asked for but had no signal to read, in all settings or in some."""
     asked = [setting for setting in results.spec.settings if not setting.explained]
     lacking: dict[str, list[Setting]] = {}
     for setting in asked:
@@ -89,7 +89,7 @@ def _unread(results: Results) -> Iterator[str]:
 
 
 def _guessed(results: Results, findings: Findings) -> Iterator[str]:
-    """Name the settings whose models are worse than guessing, and what helps those that are trained with noise."""
+    """Name the settings whose models are worse than guessing, with advice for those trained with noise."""
     for finding in findings.settings:
         chance = guessing(results, finding.setting) if finding.setting.trained else None
         if chance is None or not (worse := _worse(finding, chance, findings.confidence)):

@@ -1,4 +1,4 @@
-"""Numbers and names in prose: significant digits, percent and points, bounds rounded to the safe side."""
+"""Numbers and names in prose: significant digits, percent and points, bounds rounded conservatively."""
 
 import math
 import re
@@ -76,7 +76,7 @@ def significant_interval(value: Estimate, scale: float = 1.0, digits: int = 3) -
 
 
 def with_interval(value: Estimate, shown: str = "") -> str:
-    """Format a mean, as `shown` where that is given, with its interval in parentheses where there is one."""
+    """Format a mean (as `shown` if given), with its interval, if any, in parentheses."""
     within = significant_interval(value)
     return (shown or significant(value.mean)) + (f" ({within})" if within else "")
 
@@ -110,7 +110,7 @@ def power(value: float) -> str:
 
 
 def without_guarantee(setting: Setting) -> str:
-    """Say what a mechanism without a guarantee was given instead of one."""
+    """State the parameter given to a mechanism without a guarantee."""
     return f"its ε = {setting.epsilon} is nominal" if setting.nominal.startswith("nominal") else setting.nominal
 
 
@@ -161,7 +161,7 @@ def broken(name: str, letters: int) -> list[str]:
 
 
 def unbroken(text: str) -> str:
-    """Return text of which no line can end within ε = 8."""
+    """Return text without a possible line break within ε = 8."""
     return EQUATION.sub("\\1\u00a0=\u00a0", text)
 
 

@@ -1,4 +1,4 @@
-"""Sentences about groups: who bears the risk."""
+"""Sentences about the risk of groups."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from mia_audit.report.data.groups import Group, Groups
 
 NAMED = 3
-"""Groups that a sentence names at most."""
+"""Largest number of groups that a sentence names."""
 
 
 def risk_sentences(grouped: Groups, confidence: float) -> str:
@@ -54,7 +54,7 @@ def _described(group: Group, fpr: float | None) -> str:
 
 
 def small_sentence(grouped: Sequence[Groups]) -> str:
-    """Say how many groups are not shown because they are small, and why; empty where none is."""
+    """Say how many groups are not shown because they are small, and why; empty if there are none."""
     lost = {column: number for one in grouped for column, number in one.small.items() if number}
     if not lost:
         return ""

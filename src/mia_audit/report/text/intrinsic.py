@@ -1,4 +1,4 @@
-"""Leakage of intrinsic explanations, which are the model itself, against post-hoc ones, on the same records and training sets."""
+"""Leakage of intrinsic explanations, which are part of the model, compared with post-hoc ones on the same records and training sets."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ class Source:
 
 @dataclass(frozen=True)
 class Comparison:
-    """The sources of a data set's architectures, and the protections they were attacked under, in the order of the audit."""
+    """The sources of a data set's architectures, and the protections under which they were attacked, in the order of the audit."""
 
     dataset: str
     protections: list[str]
     sources: list[Source]
 
     def strongest(self, kind: str, protection: str, architecture: str | None = None) -> Source | None:
-        """Return the source of a kind that leaks most under a protection."""
+        """Return the source of a kind with the largest leak under a protection."""
         known = [
             source
             for source in self.sources
@@ -86,7 +86,7 @@ def _kind(explainer: str) -> str:
 
 
 def intrinsic_sentences(comparison: Comparison, name: str) -> Iterator[str]:
-    """Compare the strongest attack on intrinsic explanations with that on each architecture's post-hoc ones, under one protection."""
+    """Compare the strongest attack on intrinsic explanations with the strongest on each architecture's post-hoc ones, under one protection."""
     strongest = comparison.strongest("intrinsic", name)
     if strongest is None:
         return

@@ -15,7 +15,7 @@ WHOM = {False: "a record", True: "a person, or where training protects records o
 
 
 def release_sentence(pool: str, release: Mapping[str, Any]) -> str:
-    """Say what a release spent, by which mechanism, and that no attack here tests it."""
+    """State what a release spent, its mechanism, and that no attack here tests it."""
     unit = "person" if "persons" in release else "record"
     whole = ", with all of their records," if unit == "person" else ""
     return (
@@ -49,7 +49,8 @@ def release_notes(findings: Sequence[Finding], releases: Releases) -> Iterator[s
             f" at δ = {power((one.setting.delta or 0.0) + release['delta'])}"
             for one in findings
             if one.setting.dataset == pool and "epsilon_spent" in (spent := guarantee(one))
-            if "persons" in release or spent.get("unit") != "person"  # a record's constants say nothing of persons
+            if "persons" in release
+            or spent.get("unit") != "person"  # constants released per record give no guarantee to persons
         ]
         if sums:
             yield (

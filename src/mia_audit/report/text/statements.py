@@ -1,4 +1,4 @@
-"""Sentences around the answer: what was audited, the null control, and what a guarantee means."""
+"""Sentences around the answer: the subject of the audit, the null control, and the meaning of guarantees."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ DESIGNS = {
 }
 
 MANY = 10
-"""Number of attacks from which the strongest deserves a warning."""
+"""From this number of attacks on, the strongest one comes with a warning."""
 
 
 def scope(results: Results, findings: Findings) -> str:
@@ -69,13 +69,13 @@ def scope(results: Results, findings: Findings) -> str:
 
 
 def sizes_of(metadata: Mapping[str, Any]) -> str:
-    """Return how many records a pool has, and of how many persons where it goes by them."""
+    """Return the number of records of a pool, and of its persons if they are the unit."""
     records = count(metadata["records"], "record")
     return f"{records} of {count(metadata['persons'], 'person')}" if metadata.get("persons") else records
 
 
 def corrections(results: Results) -> list[str]:
-    """Say which membership designs were recognised and how attacks were corrected for them, a sentence for each."""
+    """State which membership designs were recognised and how attacks were corrected for them, a sentence for each."""
     return [SENTENCES[kind] for kind in results.design_corrections]
 
 
@@ -90,7 +90,7 @@ def unrepeatable_sentences(results: Results) -> list[str]:
 
 
 def randomness_sentence(randomness: str | None) -> str:
-    """Say whose random numbers stochastic explainers drew; empty where none was asked for."""
+    """State which random numbers stochastic explainers used; empty if there is no such explainer."""
     if randomness is None:
         return ""
     if randomness == "shared":
@@ -103,7 +103,7 @@ def randomness_sentence(randomness: str | None) -> str:
 
 
 def _studied_scope(results: Results, findings: Findings) -> str:
-    """Say what was explained and attacked where no model was trained."""
+    """State what was explained and attacked if no model was trained."""
     sentences = []
     for dataset, study in results.spec.studies.items():
         metadata = results.pool_metadata(dataset)
@@ -131,7 +131,7 @@ def most_targets(findings: Findings) -> int:
 
 
 def design_of(results: Results) -> tuple[str, str]:
-    """Return the membership design and its share of training records, as far as the pools or the config state them."""
+    """Return the membership design and its share of training records, if the pools or the config state them."""
     pools = (results.pool_metadata(setting.dataset) for setting in results.spec.settings)
     drawn = (metadata["membership"] for metadata in pools if metadata and "membership" in metadata)
     section = next(drawn, results.spec.config.get("membership"))
@@ -140,7 +140,7 @@ def design_of(results: Results) -> tuple[str, str]:
 
 
 def adjacent(findings: Findings) -> str:
-    """Name what training sets differ by under the guarantees of an audit's trainings; empty where none has one."""
+    """Name the adjacency of training sets under the guarantees of an audit's trainings; empty without guarantees."""
     trained = [finding for finding in findings.settings if finding.setting.private and finding.setting.trained]
     units = dict.fromkeys(guarantee(finding).get("unit", "record") for finding in trained)
     return joined([ADDED[unit] for unit in units], "or")
@@ -150,7 +150,7 @@ ADDED = {"record": "one record", "person": "one person with all of their records
 
 
 def explained_adjacency(adjacency: str, by_person: bool) -> str:
-    """Say what explanation sets differ by."""
+    """Name the adjacency of explanation sets."""
     text = ADJACENCY[adjacency]
     return text.replace("one record", "one person").replace("records", "persons") if by_person else text
 
@@ -168,11 +168,11 @@ BOUND_METHODS = {
         "treated as independent trials. Membership by fair coins would make it a proof."
     ),
 }
-"""What a lower bound on ε rests on, by method."""
+"""The assumptions behind a lower bound on ε, by method."""
 
 
 def bound_sentences(findings: Findings) -> list[str]:
-    """Say what the lower bounds on ε rest on, and name every bound that exceeds the guarantee."""
+    """State the assumptions behind the lower bounds on ε, and name every bound that exceeds the guarantee."""
     bounds = [(finding, finding.bound) for finding in findings.settings if finding.bound]
     if not bounds:
         return []
@@ -215,7 +215,7 @@ def setting_notes(findings: Findings, releases: Releases) -> list[str]:
 
 
 def null_sentence(group: Sequence[Finding]) -> str:
-    """Say whether the null control of these settings holds; empty where there is none."""
+    """Say whether the null control of these settings holds; empty if there is none."""
     controls = [(finding, finding.null) for finding in group if finding.null]
     if not controls:
         return ""
@@ -236,7 +236,7 @@ def null_sentence(group: Sequence[Finding]) -> str:
 
 
 def null_ceiling(findings: Findings) -> str:
-    """Say which AUC the strongest of many attacks reaches by chance; empty for a few attacks."""
+    """State the AUC that the strongest of many attacks reaches by chance; empty for few attacks."""
     highest = max((finding.null for finding in findings.settings if finding.null), key=lambda null: null.strongest)
     if highest.intervals < MANY:
         return ""
@@ -250,7 +250,7 @@ def sampling_name(metadata: Mapping[str, Any]) -> str:
 
 
 def guarantee_sentence(finding: Finding, metadata: Mapping[str, Any]) -> str:
-    """Say how much of ε a private setting spent, by which accountant and under which assumptions."""
+    """State the ε that a private setting spent, its accountant and its assumptions."""
     setting = finding.setting
     delta = power(setting.delta) if setting.delta else "unknown"
     if terms := setting.explained:
@@ -289,7 +289,7 @@ def guarantee_sentence(finding: Finding, metadata: Mapping[str, Any]) -> str:
 
 
 def worth_clause(finding: Finding) -> str:
-    """Say what a guarantee for a record is to persons with several; empty where that is not known, or it is about persons."""
+    """State the guarantee that one for records gives to persons with several; empty if unknown, or if the guarantee is for persons."""
     if not finding.worth:
         return ""
     values = [
@@ -354,7 +354,7 @@ def exposure_sentences(
     fpr: float | None,
     units: str = "records",
 ) -> str:
-    """Say how often a record, or a person, is recognised, rightly and wrongly."""
+    """Say how often a record, or a person, is recognised, correctly and wrongly."""
     above = (
         f"When trained on, it scores above {math.floor(percentile * 1000) / 10:.1f}\u00a0% of all {units} on average."
     )
