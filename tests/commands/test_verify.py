@@ -58,7 +58,7 @@ def test_whole_results_are_whole(results: Path, capsys: pytest.CaptureFixture[st
     (results / MODELS / ".left.partial.parquet").write_bytes(b"half")
     assert main(["verify", "--unfinished", "--results", str(results)]) == 0
     assert capsys.readouterr().out == (
-        f"9 files of {results} carry the digests that they were written with; nothing lists what is missing\n"
+        f"9 files of {results} match their digests; missing files cannot be noticed without a list\n"
     )
 
 

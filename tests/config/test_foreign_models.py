@@ -122,10 +122,10 @@ def test_estimators_and_commands_do_not_depend_on_the_training_section() -> None
         (
             {"forest": FOREST | {"pretrained": "public"}},
             {},
-            "pretrained: weights to start from are for built-in models",
+            "pretrained: initial weights are for built-in models",
         ),
-        ({"mlp": {"outputs": "logits"}}, {}, "outputs: says what somebody else's model answers, but 'mlp' is built in"),
-        ({"mlp": {"votes": 3}}, {}, "votes: says what somebody else's model answers"),
+        ({"mlp": {"outputs": "logits"}}, {}, "outputs: describes outputs of a user's own model, but 'mlp' is built in"),
+        ({"mlp": {"votes": 3}}, {}, "votes: describes outputs of a user's own model"),
         ({"mine": {"model": "train.py"}}, {}, "outputs: missing; say what predict of train.py returns"),
         ({"mine": {"model": "missing.py"}}, {}, "no such file: missing.py, looked for in"),
         ({"mine": {"model": "fit.py"}}, {}, "fit.py has no function 'train(task)': it has none"),

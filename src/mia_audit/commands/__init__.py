@@ -1,1 +1,1 @@
-"""Subcommands of the command line, one file each: arguments in, a pure stage called, files out."""
+"""Subcommands of the command line, one file each: parse arguments, call a pure function, write files."""

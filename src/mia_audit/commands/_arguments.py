@@ -33,7 +33,7 @@ def add_device(parser: argparse.ArgumentParser) -> None:
 
 
 def add_batch(parser: argparse.ArgumentParser) -> None:
-    """Declare --batch, which bounds the memory that records take."""
+    """Declare --batch, which bounds the memory used by records."""
     parser.add_argument(
         "--batch", type=int, default=256, help="records in memory at once, per-record gradients included (256)"
     )
@@ -45,7 +45,7 @@ def add_checkpoints(parser: argparse.ArgumentParser) -> None:
         "--checkpoints", type=Path, help="folder to resume from after a kill; without it, none are kept"
     )
     parser.add_argument(
-        "--checkpoint-seconds", type=float, default=60.0, help="least seconds between two checkpoints (60)"
+        "--checkpoint-seconds", type=float, default=60.0, help="shortest time between two checkpoints, in seconds (60)"
     )
 
 
@@ -72,5 +72,5 @@ def add_minutes(parser: argparse.ArgumentParser) -> None:
 
 
 def compute_of(options: argparse.Namespace) -> Compute:
-    """Return what --device, --threads, --batch and, where it is declared, --minutes-per-model say."""
+    """Return the values of --device, --threads, --batch and, if declared, --minutes-per-model."""
     return Compute(options.device, options.threads, options.batch, getattr(options, "minutes_per_model", 0.0))

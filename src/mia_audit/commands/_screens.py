@@ -1,4 +1,4 @@
-"""The ladder's first rungs: screens of one model of a setting, alone or with one or two others as references."""
+"""The ladder's first rungs: screens of one model of a setting, with no, one or two others as references."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MOST_COORDINATES = 1000
 
 @dataclass(frozen=True)
 class Screen:
-    """An attack on the first model alone, or with references, at one FPR; and the share of records that it scores."""
+    """An attack on the first model, with or without references, at one FPR, and the share of records that it scores."""
 
     attack: str
     signal: str
@@ -32,7 +32,7 @@ class Screen:
     scored: float = 1.0
 
     def sentence(self) -> str:
-        """State the estimate, and what it means."""
+        """Return a sentence with the estimate and its meaning."""
         one, of = self.estimate, "" if self.scored == 1 else f" of the {self.scored:.0%} of records that it scores"
         return (
             f"{self.attack}: TPR at {one.fpr:g}{of} is {one.tpr:.4f}, {one.low:.4f} to {one.high:.4f}: {one.verdict()}"
@@ -40,20 +40,20 @@ class Screen:
 
 
 def jobs_of(models: int) -> dict[str, int]:
-    """Return the keys of `compute` under which one job trains the first models alone; larger jobs find them trained."""
+    """Return the keys of `compute` with which one job trains only the first models; larger jobs will reuse them."""
     return {"shadows_per_job": models, "blocks_explained_per_job": 1}
 
 
 def stamp(setting: Setting, results: Path, models: int) -> Path:
-    """Return what the workflow makes where it explains the setting's first models alone."""
+    """Return the workflow's outputs if it explains only the setting's first models."""
     return results / setting.path / "signals" / GRADIENT / ".jobs" / f"000-{models - 1:03d}"
 
 
 def screened(audit: Audit, setting: Setting, results: Path, references: int) -> Iterator[Screen]:
     """Yield the screens of a setting's first model at every FPR.
 
-    Without references: one threshold on the loss, and one that depends on the record. Non-members are the pool's records that
-    the model was not trained on. Nothing where the model diverged, or all of its references.
+    Without references: one threshold on the loss, and one that depends on the record. Non-members are the pool's
+    records that the model was not trained on. Yields nothing if the model, or all of its references, diverged.
     """
     tables = {shadow: _signals(results, setting, shadow) for shadow in range(references + 1)}
     there = {shadow: table for shadow, table in tables.items() if len(table)}

@@ -1,4 +1,4 @@
-"""Who the training set of a model is: drawn as a specification says, or read from a table."""
+"""The training set of a model: drawn from a specification, or read from a table."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def training_sets(
 ) -> Bool[np.ndarray, "n k"]:
     """Return models' training sets, [records, models].
 
-    A training set is drawn again where the specification says how: a job does not wait for the table of all models, which
-    changes with their number. Otherwise the pool's membership.parquet has it.
+    If the specification describes the draw, the training set is drawn again: a job then need not wait for the table of
+    all models, which changes with their number. Otherwise it is read from the pool's membership.parquet.
     """
     if spec.draw is None:
         return read_membership(pool / "membership.parquet", shadows, records)

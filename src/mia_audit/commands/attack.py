@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Write scores.parquet; a table without rows if so many models diverged that nothing can be attacked."""
+    """Write scores.parquet; the table has no rows if too many models diverged for an attack."""
     spec = AttackSpec.read(options.spec)
     metadata: dict[str, Any] = {"seed": spec.seed, "dataset": spec.dataset}
     metadata |= diverged_of_all([options.signals], "signals")
@@ -64,7 +64,7 @@ def run(options: argparse.Namespace) -> None:
     metadata |= recognise(file.member).metadata
     null = permuted_membership(file.member, spec.seed, spec.dataset, file.persons)
     targets = slice(None)
-    if TARGET in signals_metadata:  # a finished model is the target, and the others are its references alone
+    if TARGET in signals_metadata:  # a finished model is the target, and the others are only its references
         place = file.target.tolist().index(signals_metadata[TARGET])
         targets, metadata[TARGET] = slice(place, place + 1), signals_metadata[TARGET]
 

@@ -73,7 +73,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Write what `mia_audit.report.matrix_audit.audit` does, and print the answer."""
+    """Call `mia_audit.report.matrix_audit.audit`, and print the answer."""
     from mia_audit.attacks.section import Attacks
     from mia_audit.config.load import parse
     from mia_audit.evaluation.section import Evaluation
@@ -85,7 +85,7 @@ def run(options: argparse.Namespace) -> None:
         options.table and options.signal
     )
     if settings and (options.table or options.signal):
-        raise UserError("audit: --signal and --table are of a single setting: write them into every --setting")
+        raise UserError("audit: --signal and --table describe a single setting: write them into every --setting")
     if not settings and not single:
         raise UserError(
             "audit: expected --membership and at least one --signal, --table alone, or several of --setting"
@@ -114,7 +114,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _settings(options: argparse.Namespace) -> "dict[str, GivenSetting]":
-    """Return the settings that the command line or a file names; none where there is a single one."""
+    """Return the settings that the command line or a file names; empty if there is a single one."""
     from mia_audit.config.load import parse
     from mia_audit.config.plain import read_plain
     from mia_audit.report.given import GivenAudit, below, from_words
@@ -139,7 +139,7 @@ def _settings(options: argparse.Namespace) -> "dict[str, GivenSetting]":
 
 
 def _options(texts: list[str]) -> dict[str, Any]:
-    """Read every KEY=VALUE as a config has it; KEY.NAME=VALUE is an item of a mapping."""
+    """Read every KEY=VALUE like a config's; KEY.NAME=VALUE is an item of a mapping."""
     values: dict[str, Any] = {}
     for text in texts:
         key, equals, value = text.partition("=")

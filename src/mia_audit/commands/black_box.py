@@ -1,4 +1,4 @@
-"""`mia-audit black-box`: record a black box's outputs on a pool, which are all that its explanations need."""
+"""`mia-audit black-box`: record a black box's outputs on a pool, the only input of its explanations."""
 
 import argparse
 from pathlib import Path

@@ -17,11 +17,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     source = make.add_mutually_exclusive_group(required=True)
     source.add_argument("--pool", type=Path, metavar="DIR", help="a pool, as results/NAME/pools/DATASET")
     source.add_argument("--data", type=Path, metavar="PATH", help="a data set that a source of docs/pools.md reads")
-    make.add_argument("--source", default="", help="that source; guessed from the path when left out")
+    make.add_argument("--source", default="", help="the source that reads it; guessed from the path when left out")
     make.add_argument("--label", default="label", help="tables: the column of the class (label)")
     make.add_argument("--count", type=int, default=1000, help="canaries (1000)")
     make.add_argument("--kinds", nargs="+", default=list(DEFAULT_KINDS), help="kinds of canaries (all)")
-    make.add_argument("--seed", type=int, help="draw from a seed, for experiments: whoever knows it knows the coins")
+    make.add_argument("--seed", type=int, help="draw from a seed, for experiments: anyone who knows it knows the coins")
     make.add_argument(
         "--out", type=Path, required=True, help="a new folder: train/, ask/ and auditor/ are written there"
     )
@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     score.add_argument("--canaries", type=Path, required=True, metavar="DIR", help="what `canaries make` wrote")
     given = score.add_mutually_exclusive_group(required=True)
     given.add_argument(
-        "--model", type=Path, metavar="DIR", help="the trained model, which is asked (with --architecture)"
+        "--model", type=Path, metavar="DIR", help="the trained model, which is queried (with --architecture)"
     )
     given.add_argument(
         "--outputs", type=Path, metavar="FILE", help="logits or probabilities of ask/records.npy, .npy [m, C]"
@@ -62,7 +62,9 @@ def _make(options: argparse.Namespace) -> None:
         f"{options.out / 'train'}: train on these {len(canaries.others) + inside} records, all of them and nothing else"
     )
     print(f"{options.out / 'ask'}: ask the trained model about these {options.count} canaries")
-    print(f"{options.out / 'auditor'}: keep this from whoever trains: it says which canaries are in the training set")
+    print(
+        f"{options.out / 'auditor'}: keep this secret from those who train: it says which canaries are in the training set"
+    )
 
 
 def _read(options: argparse.Namespace) -> tuple[Any, Any, Any]:
@@ -82,7 +84,7 @@ def _read(options: argparse.Namespace) -> tuple[Any, Any, Any]:
 
 
 def _source(path: Path) -> str:
-    """Guess what reads a path: arrays, a table, or a folder of images."""
+    """Guess the source for a path: arrays, a table, or a folder of images."""
     if path.suffix == ".npz" or (path / "records.npy").exists():
         return "arrays"
     return "images" if path.is_dir() else "table"

@@ -1,4 +1,4 @@
-"""`mia-audit canary-bounds`: train once on canaries, as a release is trained, and bound ε by them."""
+"""`mia-audit canary-bounds`: train once on canaries, in the same way as a release, and bound ε with them."""
 
 import argparse
 from pathlib import Path
@@ -8,7 +8,7 @@ from mia_audit.config.specs import TrainingSpec
 from mia_audit.runtime.gpus import acquire_gpu
 
 CONFIDENCE, DELTA = 0.95, 1e-5
-"""Confidence of the bounds, and their δ where the setting promises none."""
+"""Confidence of the bounds, and their δ if the setting promises none."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -1,4 +1,4 @@
-"""`mia-audit check`: look at a config without running anything that it says."""
+"""`mia-audit check`: check a config without running any code that it names."""
 
 import argparse
 from pathlib import Path
@@ -16,12 +16,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--with-code",
         action="store_true",
-        help="check what code of the config's own defines as well, which loads its Python files",
+        help="also check members that the config's own code defines, which loads its Python files",
     )
 
 
 def run(options: argparse.Namespace) -> None:
-    """Check that a config is plain YAML, keeps to the schema and names files that exist; UserError says what is wrong first."""
+    """Check that a config is plain YAML, follows the schema and names files that exist; UserError for the first mistake."""
     from mia_audit.config.plain import code_named, read_plain
     from mia_audit.registry import file_digest
 
@@ -50,7 +50,7 @@ def run(options: argparse.Namespace) -> None:
 
         load_policy(Path(audit.report.policy))
     exist = "its file or folder exists" if len(files) == 1 else f"its {len(files)} files and folders exist"
-    print(f"{options.config}: plain YAML, keeps to the schema, and {exist if files else 'names no file'}")
+    print(f"{options.config}: plain YAML, follows the schema, and {exist if files else 'names no file'}")
 
 
 def _files(audit: "Audit") -> list[tuple[str, Path]]:

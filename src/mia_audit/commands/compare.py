@@ -1,4 +1,4 @@
-"""`mia-audit compare`: compare two attacks, or one in two settings, on the same targets."""
+"""`mia-audit compare`: compare two attacks, or one attack in two settings, on the same targets."""
 
 import argparse
 from pathlib import Path
@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--margin",
         type=float,
-        help="test equivalence too: that every metric differs by less than this, which is to be chosen in advance",
+        help="also test equivalence: every metric differs by less than this margin, which must be chosen in advance",
     )
     parser.add_argument("--confidence", type=float, default=0.95, help="level of the interval (0.95)")
 

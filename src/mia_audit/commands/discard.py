@@ -1,4 +1,4 @@
-"""`mia-audit discard`: delete the weights of shadow models whose signals are made."""
+"""`mia-audit discard`: delete the weights of shadow models whose signals are computed."""
 
 import argparse
 from pathlib import Path
@@ -11,13 +11,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--models", required=True, type=Path, help="folder of the setting's models")
     add_shadows(parser, "discard")
     parser.add_argument(
-        "--keep", type=int, default=0, help="models that keep their weights: those numbered below this (0)"
+        "--keep", type=int, default=0, help="number of models, from the first, that keep their weights (0)"
     )
-    parser.add_argument("--out", required=True, type=Path, help="a file that says how many were deleted")
+    parser.add_argument("--out", required=True, type=Path, help="a file with the number of deleted models")
 
 
 def run(options: argparse.Namespace) -> None:
-    """Delete the models' files; their tables, their noise's masks and the first model stay."""
+    """Delete the models' files, but keep their tables, the masks of their noise and the first model."""
     from mia_audit.storage import write_text
     from mia_audit.storage.stamps import parse_range
     from mia_audit.training.stored import discard

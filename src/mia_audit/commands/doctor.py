@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Print a line per check; UserError where one of them would stop an audit."""
+    """Print a line per check; UserError if one of them would stop an audit."""
     audit = load_audit(options.config) if options.config else None
     failed = 0
     for finding in _findings(audit, options.checkout):
@@ -53,7 +53,7 @@ def _findings(audit: "Audit | None", checkout: Path) -> "Iterator[Finding]":
 
 
 def _plan(audit: "Audit", results: Path) -> "Plan":
-    """Estimate disk and memory, for which nothing is timed."""
+    """Estimate disk and memory, without timing anything."""
     from mia_audit.planning.costs import Free
     from mia_audit.planning.estimate import estimate, models_of
     from mia_audit.planning.sizes import size_of

@@ -1,4 +1,4 @@
-"""`mia-audit dossier`: pack the papers of an audit and a release into one RO-Crate, with a page of questions and answers."""
+"""`mia-audit dossier`: pack the documents of an audit and a release into one RO-Crate, with a page of questions and answers."""
 
 import argparse
 from pathlib import Path
@@ -21,7 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Write the dossier and say how many questions are left for the controller."""
+    """Write the dossier and print how many questions are left for the controller."""
     from mia_audit.report.dossier.contents import gather
     from mia_audit.report.dossier.crate import LICENSE, UNNAMED, write_dossier
     from mia_audit.report.dossier.questions import answers
@@ -31,5 +31,5 @@ def run(options: argparse.Namespace) -> None:
     given = [answer for _, answer in answers(contents)]
     unanswered = sum(bool(answer.controller) for answer in given)
     print(
-        f"{options.out}: {len(given)} questions, {unanswered} of them with a part that only the controller can answer"
+        f"{options.out}: {len(given)} questions; {unanswered} of them have a part that only the controller can answer"
     )

@@ -13,12 +13,14 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     parser.add_argument("--records", required=True, type=int, metavar="N", help="records that models may be trained on")
-    parser.add_argument("--models", required=True, type=int, metavar="K", help="models; 16 or more for a first answer")
+    parser.add_argument(
+        "--models", required=True, type=int, metavar="K", help="number of models; 16 or more for a first answer"
+    )
     parser.add_argument(
         "--person",
         type=Path,
         metavar="FILE",
-        help="the person of every record, one a line (or a .npy array): all of a person's records are in, or none",
+        help="the person of every record, one per line (or a .npy array): either all of a person's records are in, or none",
     )
     parser.add_argument(
         "--design",
@@ -31,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Write the membership, and say how to use it."""
+    """Write the membership, and print how to use it."""
     import numpy as np
 
     from mia_audit.attacks.io.parquet import LEAST_MODELS

@@ -5,7 +5,7 @@ import argparse
 from mia_audit.errors import UserError
 
 BOTH = ("pld", "rdp")
-"""Accountants that are asked where none is named: the default of mechanisms first."""
+"""Accountants used if none is named: the default of mechanisms first."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Print ε, or the noise multiplier, by every accountant, and the terms that it holds under."""
+    """Print ε, or the noise multiplier, by every accountant, and its terms."""
     _check(options)
     from mia_audit.privacy.accounting import epsilon_spent, noise_multiplier_for, steps_per_epoch
 

@@ -23,8 +23,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--signals",
         type=Path,
-        help="the signals.parquet that was attacked: attacks are scored again without some models, for intervals that know "
-        "what targets share; without it, intervals assume that nothing leaks, and are up to 1.4 times as wide where something does",
+        help="the signals.parquet that was attacked: attacks are repeated without some models, for intervals that account for "
+        "what targets share; without it, intervals assume that nothing leaks, and are up to 1.4 times as wide if something does",
     )
     parser.add_argument("--out", required=True, type=Path, help="metrics.parquet")
 

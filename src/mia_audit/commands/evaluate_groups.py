@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Write groups.parquet: of attacks on records and, by the sum, on persons; small groups are left out and counted."""
+    """Write groups.parquet for attacks on records and, with the aggregate sum, on persons; small groups are left out and counted."""
     section = EvaluationSpec.read(options.spec).evaluation
     scores_metadata = table_metadata(options.scores, "scores")
     groupings = read_groups(options.groups)
@@ -39,7 +39,7 @@ def run(options: argparse.Namespace) -> None:
         for scored in read_scores(options.scores):
             if scored.key[-1] or scored.aggregate not in (NONE, HEADLINE):
                 continue
-            if setting is None:  # one whose models all diverged has no scores
+            if setting is None:  # a setting whose models all diverged has no scores
                 setting = _Setting(
                     FurtherScorings(options.signals, scores_metadata.get(OPTIONS)),
                     groupings,
@@ -52,7 +52,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 class _Setting:
-    """What all attacks on a setting have in common: groups in both units, and what its models classify right."""
+    """Data shared by all attacks on a setting: groups in both units, and the records that its models classify correctly."""
 
     def __init__(self, further: FurtherScorings, groupings: list[Grouping], target: int | None) -> None:
         file = further.file

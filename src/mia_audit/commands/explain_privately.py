@@ -17,7 +17,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--values", required=True, type=Path, help="the black box's outputs on them, by mia-audit black-box"
     )
     parser.add_argument(
-        "--reference", type=Path, nargs="?", help="values of the model without privacy that Dist compares with"
+        "--reference", type=Path, nargs="?", help="values of the model without privacy, for the distance Dist"
     )
     parser.add_argument("--out", required=True, type=Path, help="a row per answer, Parquet")
 
@@ -43,7 +43,7 @@ def run(options: argparse.Namespace) -> None:
     rows = Study(explained, section, key, reference, stored.labels).rows()
     table = pa.Table.from_pylist([row | {"explanation": row["explanation"].astype("float32").tolist()} for row in rows])
     kinds = {"distance": pa.float64(), "path": pa.list_(pa.float64()), "misclassified": pa.float64()}
-    for name in kinds.keys() & set(table.column_names):  # without any value a column would have no type
+    for name in kinds.keys() & set(table.column_names):  # a column of nulls only would have no type
         table = table.set_column(table.schema.get_field_index(name), name, table[name].cast(kinds[name]))
     metadata = {"dataset": spec.dataset, "records": len(records), "features": explained.features}
     if explained.unit == "person":

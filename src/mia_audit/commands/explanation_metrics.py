@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Write the measures of every shadow model, one row group each, and the first one's maps that are shown."""
+    """Write the measures of every shadow model, one row group each, and the first model's maps for the report."""
     acquire_gpu(options.device)
     import pyarrow as pa
 

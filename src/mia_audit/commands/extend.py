@@ -1,4 +1,4 @@
-"""`mia-audit extend`: say what a change of the config would train in an audit that is there, before anything is run."""
+"""`mia-audit extend`: print what a changed config would train in an existing audit, before anything is run."""
 
 import argparse
 import sys
@@ -14,18 +14,18 @@ if TYPE_CHECKING:
     from mia_audit.planning.growth import Growth
 
 BEFORE = ("pool", "architecture", "weights", "pretrain")
-"""Rules whose results every model of a data set or an architecture depends on."""
+"""Rules on whose results every model of a data set or an architecture depends."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
-    parser.add_argument("config", type=Path, help="the audit's YAML file, as it is to become")
-    parser.add_argument("--models", type=int, help="membership.models that is asked about, instead of the config's")
+    parser.add_argument("config", type=Path, help="the audit's YAML file with the change")
+    parser.add_argument("--models", type=int, help="value of membership.models to try, instead of the config's")
     parser.add_argument("--checkout", type=Path, default=Path(), help="folder of the workflow and of its results (.)")
 
 
 def run(options: argparse.Namespace) -> None:
-    """Print how many models of every setting stay and are trained, and the jobs that would run; nothing is changed."""
+    """Print how many models of every setting are kept and how many trained, and the jobs that would run; nothing is changed."""
     audit = load_audit(options.config)
     changes = {}
     if options.models is not None:
@@ -37,7 +37,7 @@ def run(options: argparse.Namespace) -> None:
 
     results = options.checkout / "results" / audit.audit
     if not results.is_dir():
-        raise UserError(f"{results}: no results there, so that nothing stays: mia-audit plan says what the audit takes")
+        raise UserError(f"{results}: no results to extend; mia-audit plan prints the cost of the whole audit")
     grown = list(growth(audit, results))
     jobs = count_jobs(options.config, options.checkout, whole=False, changes=changes)
     _print(grown, jobs, options.models)
@@ -48,7 +48,7 @@ def _print(grown: "list[Growth]", jobs: Mapping[str, int], models: int | None) -
 
     display = console(sys.stdout)
     table = Table(box=None, pad_edge=False)
-    for column in ("setting", "models that stay", "trained", "of them again"):
+    for column in ("setting", "models that are kept", "trained", "of these trained again"):
         table.add_column(column, justify="left" if column == "setting" else "right")
     for one in grown:
         table.add_row(one.setting.path, *(str(len(group)) for group in (one.kept, one.trained, one.again)))
@@ -58,7 +58,7 @@ def _print(grown: "list[Growth]", jobs: Mapping[str, int], models: int | None) -
     before = [f"{jobs[rule]} {rule}" for rule in BEFORE if rule in jobs]
     if before and any(one.kept for one in grown):
         print(
-            f"First run: {', '.join(before)}; if what they make differs, all models that depend on it are trained again"
+            f"First run: {', '.join(before)}; if their outputs change, all models that depend on them are trained again"
         )
     if any(one.again for one in grown):
         print("Trained again: existing models whose training, pool or design is not the one that the config describes")

@@ -27,9 +27,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Draw the first shadow model's maps of every architecture, for one record of some classes and for every class.
+    """Draw the maps of every architecture's first shadow model, for one record of some classes and for every class.
 
-    shares.csv says how unevenly every setting mixes its maps; one that mixes them evenly is a warning.
+    shares.csv has how unevenly every setting mixes its maps; settings that mix them evenly get a warning.
     """
     import numpy as np
     import polars as pl
@@ -85,7 +85,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _even(drawn: Column) -> str:
-    """Say that no map stands out, and what helps."""
+    """Return the warning that no map stands out, with advice."""
     return (
         f"the top map's mean share is {drawn.top_share:.3f} where {drawn.maps} maps mixed evenly have {1 / drawn.maps:.3f}: the"
         " model is one linear map per class; a larger beta, a larger scale of the projections or longer inputs (mean, std) help"
@@ -93,4 +93,4 @@ def _even(drawn: Column) -> str:
 
 
 SAMPLE = 512
-"""Records over which shares are averaged."""
+"""Number of records over which shares are averaged."""

@@ -17,7 +17,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print a line a criterion and return 0 where all pass, 3 where one fails, and else 4."""
+    """Print a line per criterion; return 0 if all pass, 3 if one fails, and otherwise 4."""
     from mia_audit.config.policy import load_policy
     from mia_audit.report.data.finished import finished
     from mia_audit.report.gate.judge import judge
@@ -49,6 +49,6 @@ def _digests(results: Path) -> "Judged":
     from mia_audit.storage.manifest import MANIFEST
 
     if not (results / MANIFEST).exists():
-        note = f"no {MANIFEST}: the audit has not ended, or the list was taken away"
+        note = f"no {MANIFEST}: the audit has not ended, or the list was removed"
         return Judged("digests", "", Verdict.CANNOT_TELL, "unknown", "none differs", note)
     return judge_digests(complaints(results))

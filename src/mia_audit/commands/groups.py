@@ -1,4 +1,4 @@
-"""`mia-audit groups`: say which groups every audited record of a pool belongs to."""
+"""`mia-audit groups`: write the groups of every audited record of a pool."""
 
 import argparse
 from pathlib import Path

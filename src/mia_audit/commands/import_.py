@@ -13,14 +13,14 @@ from mia_audit.errors import UserError
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     parser.add_argument("folder", type=Path, nargs="?", help="folder with the files, for --layout")
-    parser.add_argument("--layout", choices=LAYOUTS, help="the tool that wrote the files, or how they are laid out")
+    parser.add_argument("--layout", choices=LAYOUTS, help="the tool that wrote the files, or their layout")
     parser.add_argument(
         "--logits",
         type=Path,
         help="instead of a folder: records × models (× queries) × classes, or models first (.npy)",
     )
     parser.add_argument(
-        "--labels", type=Path, help="labels of the records (.npy), with --logits and where a layout has none"
+        "--labels", type=Path, help="labels of the records (.npy), for --logits and layouts without labels"
     )
     parser.add_argument("--membership", type=Path, help="records × models, or models × records, with --logits")
     parser.add_argument(
@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         default=[],
         metavar="T",
-        help="with --logits: the loss of the softmax of logits / T besides, for rmia (its paper takes 2)",
+        help="with --logits: also the loss of the softmax of logits / T, for rmia (its paper uses 2)",
     )
     parser.add_argument(
         "--where",
@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Write signals.parquet, and beside it the losses of a population where the files have one."""
+    """Write signals.parquet, and next to it the losses of a population if the files have one."""
     if min(options.temperatures, default=1) <= 0:
         raise UserError("--temperatures: expected positive numbers")
     if options.temperatures and not options.logits:

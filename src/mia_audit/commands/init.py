@@ -1,4 +1,4 @@
-"""`mia-audit init`: look at data and a script, ask what cannot be known, and write a config that runs."""
+"""`mia-audit init`: inspect data and a script, ask for what they do not show, and write a config that runs."""
 
 import argparse
 import sys
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
-    parser.add_argument("data", type=Path, help="a table (.csv, .parquet), a folder of images, or one of arrays")
-    parser.add_argument("--name", default="", help="name of the audit and of its file (that of the data)")
+    parser.add_argument("data", type=Path, help="a table (.csv, .parquet), a folder of images, or a folder of arrays")
+    parser.add_argument("--name", default="", help="name of the audit and of its file (the name of the data)")
     parser.add_argument("--label", default="", help="the table's column that holds the class")
     parser.add_argument(
         "--drop", nargs="*", default=[], metavar="COLUMN", help="columns that no model sees, such as ids"
@@ -25,19 +25,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="*",
         default=[],
         metavar="COLUMN",
-        help="columns that look like ids and are features all the same",
+        help="columns that look like ids but are features",
     )
     parser.add_argument(
-        "--person", default="", metavar="COLUMN", help="the table's column that names whose a record is"
+        "--person", default="", metavar="COLUMN", help="the table's column with the person of every record"
     )
     parser.add_argument(
-        "--impute", nargs="*", default=[], metavar="COLUMN=CONSTANT", help="what stands for missing values of a column"
+        "--impute",
+        nargs="*",
+        default=[],
+        metavar="COLUMN=CONSTANT",
+        help="the constant that replaces missing values of a column",
     )
     parser.add_argument(
         "--model", default="", help="train.py, package.module:Class, or any built-in model (a small one)"
     )
     parser.add_argument(
-        "--outputs", choices=["logits", "probabilities", "labels"], default="", help="what predict of a script returns"
+        "--outputs",
+        choices=["logits", "probabilities", "labels"],
+        default="",
+        help="the kind of output of a script's predict",
     )
     parser.add_argument("--no-estimate", action="store_true", help="do not time a step of the built-in models")
 
@@ -96,7 +103,7 @@ def _constant(text: str) -> tuple[str, float | str]:
 
 
 def _asked_label(columns: list[str]) -> str:
-    """Ask for the class where somebody can answer and none of the columns has a usual name."""
+    """Ask for the class column if the terminal is interactive and no column has a usual name."""
     from mia_audit.planning.look import LABELS
 
     if not sys.stdin.isatty() or any(name.lower() in LABELS for name in columns):
@@ -105,18 +112,18 @@ def _asked_label(columns: list[str]) -> str:
 
 
 def _asked(column: str, why: str) -> bool:
-    """Ask whether a column is to be dropped; UserError where nobody can answer."""
+    """Ask whether to drop a column; UserError if the terminal is not interactive."""
     if not sys.stdin.isatty():
         raise UserError(
-            f"column '{column}' looks like an identifier, by {why}: say --drop {column}, --person {column} if it says whose a"
-            f" record is, or --keep {column} if models are to see it"
+            f"column '{column}' looks like an identifier, by {why}: give --drop {column}, --person {column} if it"
+            f" names the record's person, or --keep {column} to train on it"
         )
     answer = input(f"Column '{column}' looks like an identifier, by {why}. Drop it? [Y/n] ")
     return answer.strip().lower() not in ("n", "no")
 
 
 def _estimate(audit: "Audit", looked: "Looked") -> str:
-    """Say what an audit takes on this machine; of somebody else's code, how many models it trains."""
+    """State the cost of an audit on this machine; for the user's own code, the number of models that it trains."""
     from mia_audit.planning.estimate import estimate, models_of
     from mia_audit.planning.sizes import Size, human
 
@@ -127,11 +134,11 @@ def _estimate(audit: "Audit", looked: "Looked") -> str:
     }
     models = models_of(audit, sizes)
     if not models:
-        return f"It trains your model {audit.membership.models} times, and then asks each about all records."
+        return f"It trains your model {audit.membership.models} times, and then queries each on all records."
     from mia_audit.planning.timing import Measured
     from mia_audit.runtime.device import device_for
 
     device = device_for(audit.compute.threads, audit.compute.device)
     plan = estimate(audit, sizes, models, Measured(audit.compute.micro_batch, device), {})
     minutes = max(1, round(plan.total / 60))
-    return f"About {minutes} minutes of one process on this machine, beside starting it up, and {human(sum(plan.disk.values()))} on disk."
+    return f"About {minutes} minutes of one process on this machine, excluding start-up, and {human(sum(plan.disk.values()))} on disk."

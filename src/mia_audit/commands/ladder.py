@@ -1,4 +1,4 @@
-"""`mia-audit ladder`: run an audit with few models first, and with more while the answer is not as narrow as asked."""
+"""`mia-audit ladder`: run an audit with few models first, and add more until its intervals are as narrow as asked."""
 
 import argparse
 import json
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 FEWEST = 4
-"""Models of the smallest audit that can be planned: what a model adds to it is what it adds to fewer."""
+"""Number of models of the smallest audit that can be planned; the cost per model is the same for smaller ones."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -33,23 +33,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--records-per-second",
         type=float,
-        help="rate of one forward and one backward pass, by which the next rung is priced; without it, by what the jobs so far took",
+        help="rate of one forward and one backward pass, to estimate the next rung; without it, the time of past jobs is used",
     )
     parser.add_argument(
         "--option",
         action="append",
         default=[],
         metavar="WORD",
-        help="a further word of snakemake's, such as --workflow-profile=DIR",
+        help="a further option of snakemake's, such as --workflow-profile=DIR",
     )
 
 
 def run(options: argparse.Namespace) -> None:
-    """Run the workflow rung by rung, print what every rung found, stop where `until` says, and finish the audit there."""
+    """Run the workflow rung by rung, print every rung's results, stop when `until` is reached, and finish the audit."""
     audit = load_audit(options.config)
     trained = [setting for setting in settings(audit) if setting.trained]
     if not trained:
-        raise UserError(f"{options.config}: no models are trained; a ladder is of shadow models")
+        raise UserError(f"{options.config}: no models are trained; a ladder needs shadow models")
     models = Ladder(options, audit, trained).climb()
     if models < audit.membership.models:
         print(
@@ -59,13 +59,13 @@ def run(options: argparse.Namespace) -> None:
 
 @dataclass
 class Ladder:
-    """An audit on its way up, rung by rung."""
+    """An audit that grows rung by rung."""
 
     options: argparse.Namespace
     audit: Audit
     trained: Sequence[Setting]
     rows: list[dict[str, Any]] = field(default_factory=list)
-    """Of ladder.csv (`evaluation.rungs`)."""
+    """The rows of ladder.csv (`evaluation.rungs`)."""
 
     @property
     def results(self) -> Path:
@@ -74,7 +74,7 @@ class Ladder:
 
     @cached_property
     def recipes(self) -> dict[Setting, str]:
-        """What the results of every setting depend on besides the number of models."""
+        """Digests of everything except the number of models that a setting's results depend on."""
         return {setting: recipe(self.audit, setting) for setting in self.trained}
 
     def climb(self) -> int:
@@ -100,11 +100,11 @@ class Ladder:
 
     @cached_property
     def _screened(self) -> list[Setting]:
-        """The settings that are screened: none where persons are the unit, whose records are not independent."""
+        """The settings that are screened: none if persons are the unit, because their records are not independent."""
         return [one for one in self.trained if not self.audit.datasets[one.dataset].by_person]
 
     def _screen(self, title: str, references: int, smallest: int, following: int) -> None:
-        """Train the first models of every setting, screen the first one, and print what that says."""
+        """Train the first models of every setting, screen the first one, and print the verdict."""
         models = references + 1
         stamps = [str(stamp(setting, self.results, models)) for setting in self._screened]
         self._workflow(smallest, stamps, jobs_of(models))
@@ -135,7 +135,7 @@ class Ladder:
         return known | names | {"metric": metric}
 
     def _ended(self, models: int, following: int | None) -> None:
-        """Print what the next rung takes, and write what is known so far."""
+        """Print the cost of the next rung, and write all rows so far."""
         from mia_audit.evaluation.rungs import FILE, write_rungs
 
         if following is not None:
@@ -148,7 +148,7 @@ class Ladder:
         write_rungs(self.results / FILE, self.rows)
 
     def _price(self, models: int, following: int) -> float | None:
-        """Return what the next rung takes, at the rate given or by what the jobs so far took; None where neither is known."""
+        """Return the time of the next rung, from the given rate or the time of past jobs; None if neither is known."""
         if self.options.records_per_second is None:
             from mia_audit.planning.recorded import recorded
 
@@ -176,7 +176,7 @@ class Ladder:
             changed.append(f"compute={json.dumps(asked)}")
         arguments = [*words, *self.options.option, *changed]
         if workflow.start(self.options.config, self.options.cores, arguments, self.options.checkout):
-            raise UserError(f"{self.options.config}: the workflow failed; what failed, and its log, are named above")
+            raise UserError(f"{self.options.config}: the workflow failed; the failed job and its log are named above")
 
 
 def _at(audit: Audit, models: int) -> dict[str, object]:
@@ -191,7 +191,7 @@ def _looks_at(audit: Audit, setting: Setting, results: Path, looks: int) -> "lis
     screens = look(metrics, list(audit.until) or ["auc"], audit.evaluation.confidence, looks)
     if not screens:
         raise UserError(
-            f"{results / setting.path}: fewer than four models are left of this setting, which no attack judges"
+            f"{results / setting.path}: fewer than four models of this setting are left, too few for any attack"
         )
     return screens
 

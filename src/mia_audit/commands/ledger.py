@@ -1,4 +1,4 @@
-"""`mia-audit ledger`: print what was released of a data set, to whom and what it costs together, or add what others made of it."""
+"""`mia-audit ledger`: print the releases from a data set, their recipients and total cost, or add a release made elsewhere."""
 
 import argparse
 import json
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     parser.add_argument(
-        "action", choices=["show", "add"], help="show: entries and total; add: charge for what was made elsewhere"
+        "action", choices=["show", "add"], help="show: entries and total; add: charge for a release made elsewhere"
     )
     parser.add_argument("file", type=Path, help="the data set's ledger, privacy.ledger of a config")
     parser.add_argument("--json", action="store_true", help="show: print JSON")
@@ -28,12 +28,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     added.add_argument("--what", default="other", help="what is released (other)")
     added.add_argument("--to", default="anybody", metavar="WHOM", help="who gets it (anybody)")
     added.add_argument("--unit", choices=["record", "person"], help="whom the guarantee is about")
-    added.add_argument("--adjacency", choices=["add-remove", "zero-out", "replace"], help="what neighbours differ by")
+    added.add_argument(
+        "--adjacency", choices=["add-remove", "zero-out", "replace"], help="how neighbouring data sets differ"
+    )
     added.add_argument(
         "--part",
         default="",
         metavar="PARTITION/PART",
-        help="the disjoint part of the records that it was computed from",
+        help="the disjoint part of the records used for it",
     )
     added.add_argument("--epsilon", type=float, help="ε of an (ε, δ) guarantee")
     added.add_argument("--delta", type=float, help="δ that goes with --epsilon (0)")
@@ -51,7 +53,7 @@ def run(options: argparse.Namespace) -> None:
     if options.action == "add":
         if options.unit is None or options.adjacency is None:
             raise UserError(
-                "ledger add: --unit and --adjacency: missing; say whom the guarantee is about, and how neighbours differ"
+                "ledger add: --unit and --adjacency: missing; state whom the guarantee protects, and how neighbouring data sets differ"
             )
         released = {"id": secrets.token_hex(16), "to": options.to}
         try:
@@ -135,7 +137,7 @@ def _print(header: "Header", entries: "list[Entry]", head: str, total: "Total") 
     for part, epsilon in total.parts.items():
         display.print(visible(f"part {part}: ε = {epsilon:.6g}"), highlight=False)
     display.print(visible(_sentence(total)), highlight=False)
-    display.print(f"last line {head}: who keeps it elsewhere can tell that an older copy was restored", highlight=False)
+    display.print(f"last line {head}: keep it elsewhere to notice if an older copy is restored", highlight=False)
 
 
 def _short(value: Any) -> str:

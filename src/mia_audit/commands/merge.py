@@ -33,13 +33,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--references",
         type=Path,
-        help="signals.parquet of the shadow models that a finished model is attacked with, whose own signals follow theirs",
+        help="signals.parquet of a finished model's references; the finished model's own signals are appended",
     )
     parser.add_argument(
         "--records",
         type=Path,
         nargs="?",
-        help="records.parquet of the pool, with --signals: where the unit is the person, signals say whose records they are",
+        help="records.parquet of the pool, with --signals: if the unit is the person, signals name the person of every record",
     )
     parser.add_argument("--out", required=True, type=Path, help="the joined table")
 
@@ -74,8 +74,8 @@ def _require(paths: list[Path]) -> None:
     for path in paths:
         if not path.exists():
             raise UserError(
-                f"{path}: no such file; expected what a job has made for this model. Delete {path.parent / STAMPS} and run again:"
-                " only what is missing is made"
+                f"{path}: no such file; expected a job's output for this model. Delete {path.parent / STAMPS} and run"
+                " again: only missing files are computed"
             )
 
 
@@ -92,7 +92,7 @@ def _merge_signals(families: list[list[Path]], membership: np.ndarray, persons: 
 def _merge_target(
     families: list[list[Path]], membership: Path, references: Path, persons: Persons | None, out: Path
 ) -> None:
-    """Write the signals of the references, and then those of the finished model."""
+    """Write the signals of the references, then those of the finished model."""
     member = read_membership(membership)
     metadata = table_metadata(membership, "membership")
     number = int(metadata[TARGET])
@@ -111,7 +111,7 @@ def _merge_target(
 def _shadows(
     families: list[list[Path]], membership: np.ndarray, shadows: list[int], ids: pa.Array | None = None, first: int = 0
 ) -> Iterator[pa.Table]:
-    """Yield the signals of one shadow after the other: the families side by side, with the record's membership and person.
+    """Yield the signals shadow by shadow: the columns of all families, with the record's membership and person.
 
     The columns of `membership` are numbered from `first`.
 

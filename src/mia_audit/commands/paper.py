@@ -1,4 +1,4 @@
-"""`mia-audit paper`: write a paper's tables and figures, its printed numbers beside those of finished audits."""
+"""`mia-audit paper`: write a paper's tables and figures, with its printed numbers beside those of finished audits."""
 
 import argparse
 from collections.abc import Callable, Mapping, Sequence
@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Write table_{n} as CSV and LaTeX and figure_{n}; print how much is filled, and the commands that fill the rest."""
+    """Write table_{n} as CSV and LaTeX, and figure_{n}; print the number of filled cells, and the commands that fill the rest."""
     from mia_audit.reproduction.papers import paper
 
     asked, folders = options.paper, options.results
@@ -105,7 +105,7 @@ def _write_table(out: Path, name: str, table: "pl.DataFrame", layout: "Layout") 
 
 
 def _draw(out: Path, drawings: "Mapping[str, Callable[[], Figure | None]]", caption: str) -> None:
-    """Draw and save figures, and say of which there are no results."""
+    """Draw and save figures, and print which of them have no results."""
     from mia_audit.report.figures.style import paper_style, save
 
     with paper_style():

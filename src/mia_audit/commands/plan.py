@@ -1,4 +1,4 @@
-"""`mia-audit plan`: estimate what an audit takes, before anything is trained."""
+"""`mia-audit plan`: estimate the cost of an audit, before anything is trained."""
 
 import argparse
 import json
@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Print models, jobs, hours, disk and memory, and the stage that takes longest."""
+    """Print models, jobs, hours, disk and memory, and the longest stage."""
     if options.records_per_second is not None and not 0 < options.records_per_second < float("inf"):
         raise UserError(f"--records-per-second: a positive number was expected, not {options.records_per_second:g}")
     audit = load_audit(options.config)
@@ -112,7 +112,7 @@ def _print(plan: "Plan", jobs: dict[str, int], title: str, advice: list[str]) ->
     display.print(f"{plan.dominant} takes longest; n jobs at a time divide the hours by n", highlight=False)
     if plan.untimed:
         display.print(
-            f"not timed, since the built-in loop does not train them: {', '.join(plan.untimed)}", highlight=False
+            f"not timed, because the built-in loop does not train them: {', '.join(plan.untimed)}", highlight=False
         )
     for sentence in advice:
         display.print(sentence, highlight=False)

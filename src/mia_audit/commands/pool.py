@@ -55,8 +55,8 @@ def run(options: argparse.Namespace) -> None:
         print(f"{name}: {len(audited)} persons with audited records, {len(public)} with public ones")
         if both := int(np.isin(ids[1], audited).sum()):
             print(
-                f"warning: {where}.unit: record: {both} of {len(pool.public.labels)} public records are of persons with audited"
-                " records: unit: person sets persons apart with all of their records",
+                f"warning: {where}.unit: record: {both} of {len(pool.public.labels)} public records belong to persons"
+                " with audited records; unit: person keeps all records of a person on one side",
                 file=sys.stderr,
             )
     print(

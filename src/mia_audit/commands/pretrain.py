@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     """Write the public model's weights, and a JSON file of its accuracy and loss on the public records and on the audited ones.
 
-    None of the audited records was used: the latter two are what a report shows of the start of private trainings.
+    None of the audited records was used for training; the report shows their accuracy and loss as the start of private trainings.
     """
     acquire_gpu(options.device)
     import numpy as np

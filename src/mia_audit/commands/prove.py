@@ -11,7 +11,7 @@ from mia_audit.proving.mechanism import ADJACENCIES, Finding, Verdict
 from mia_audit.proving.neighbours import DOMAINS
 
 REFUTED = 3
-"""Exit code where there is a counterexample."""
+"""Exit code if there is a counterexample."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -25,17 +25,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--gaussian",
         action="store_true",
-        help="the claim is that of a Gaussian mechanism without sampling: test μ-GDP too, which takes far fewer trials",
+        help="the claim is for a Gaussian mechanism without sampling: also test μ-GDP, which needs far fewer trials",
     )
-    parser.add_argument("--records", type=int, default=8, help="records that a function is given at most (8)")
+    parser.add_argument("--records", type=int, default=8, help="largest number of records given to a function (8)")
     parser.add_argument("--features", type=int, default=2, help="columns of its records (2)")
     parser.add_argument("--classes", type=int, default=0, help="classes, where the last column is a label (0: none)")
-    parser.add_argument("--domain", choices=DOMAINS, default="any", help="records that the claim is for (any)")
-    parser.add_argument("--no-empty", action="store_true", help="leave out inputs of no record and of one")
+    parser.add_argument(
+        "--domain", choices=DOMAINS, default="any", help="number of records for which the claim holds (any)"
+    )
+    parser.add_argument("--no-empty", action="store_true", help="leave out inputs with no record and with one")
     parser.add_argument(
         "--secret-seed",
         action="store_true",
-        help="the claim rests on the seed that the function is given, which several releases share",
+        help="the claim covers several releases that share the seed given to the function",
     )
     parser.add_argument(
         "--terms",
@@ -43,15 +45,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="other keyword arguments under the same seed, JSON; may be repeated",
     )
-    parser.add_argument("--trials", type=int, default=20_000, help="trials of a game on each input at most (20000)")
+    parser.add_argument(
+        "--trials", type=int, default=20_000, help="largest number of trials of a game on each input (20000)"
+    )
     parser.add_argument("--seconds", type=float, default=240.0, help="seconds to decide in (240)")
-    parser.add_argument("--confidence", type=float, default=0.99, help="of all findings together (0.99)")
+    parser.add_argument("--confidence", type=float, default=0.99, help="confidence of all findings together (0.99)")
     parser.add_argument("--seed", type=int, default=0, help="seed of the trials (0)")
     parser.add_argument("--out", type=Path, help="JSON file of all findings")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print the findings; return 3 where the claim is refuted, and 0 where it is not."""
+    """Print the findings; return 3 if the claim is refuted, and 0 otherwise."""
     from mia_audit.proving.prover import Limits, prove
 
     if options.trials < 1 or not options.seconds > 0 or not 0 < options.confidence < 1:
@@ -83,7 +87,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def lines(verdict: Verdict) -> list[str]:
-    """Return the verdict as text: the counterexample where there is one, and the largest bounds."""
+    """Return the verdict as text: the counterexample, if any, and the largest bounds."""
     claim = verdict.claim
     said = [f"{verdict.target}: ε = {claim.epsilon:g} at δ = {claim.delta:g}, adjacency {claim.adjacency}"]
     bounded = [finding for finding in verdict.findings if finding.share is not None]

@@ -18,7 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_release(parser: argparse.ArgumentParser) -> None:
-    """Declare what is released, where it is written, and who signs it."""
+    """Declare the arguments for the recipe, the output and the signature."""
     parser.add_argument("config", type=Path, help="the audit's YAML file; the audit has been run")
     parser.add_argument(
         "--setting", required=True, metavar="NAME", help="the audited setting: DATASET/ARCHITECTURE/MECHANISM-epsE"
@@ -42,7 +42,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 def prepared(options: argparse.Namespace) -> tuple[Recipe, str, str]:
-    """Return the recipe of what is to be released, the config's SHA-256, and the key's password, empty without a key."""
+    """Return the recipe of the release, the config's SHA-256, and the key's password, empty without a key."""
     from mia_audit.commands.sign import password_of
     from mia_audit.config.load import load_audit
     from mia_audit.runtime.gpus import acquire_gpu
@@ -58,7 +58,7 @@ def prepared(options: argparse.Namespace) -> tuple[Recipe, str, str]:
 
 
 def finished(options: argparse.Namespace, card: dict[str, Any], password: str) -> None:
-    """Say what was released, and sign it."""
+    """Print the release, and sign it."""
     from mia_audit.releasing.release import summary
     from mia_audit.storage.signatures import sign
 

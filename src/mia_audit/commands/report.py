@@ -15,7 +15,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Read everything that the audit left on disk, write the page and where its numbers come from."""
+    """Read all results of the audit, write the page and its provenance."""
     from mia_audit.report.data.diverged import audited
     from mia_audit.report.data.find import find
     from mia_audit.report.data.provenance import provenance, write_page

@@ -12,7 +12,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     parser.add_argument("scores", type=Path, help="folder of the published score matrices")
     parser.add_argument("--out", required=True, type=Path, help="folder for the table and the figures")
-    parser.add_argument("--models", action="store_true", help="also measure what fewer shadow models cost (a minute)")
+    parser.add_argument(
+        "--models", action="store_true", help="also measure the effect of fewer shadow models (a minute)"
+    )
 
 
 def run(options: argparse.Namespace) -> None:
@@ -28,7 +30,7 @@ def run(options: argparse.Namespace) -> None:
     if not options.scores.is_dir():
         raise UserError(f"{options.scores}: no such folder; expected the published score matrices")
     published = read_per_model_csv(options.scores, {})
-    with threadpool_limits(1, "blas"):  # the attacks' products are too small to be worth threads
+    with threadpool_limits(1, "blas"):  # the attacks' matrix products are too small for threads
         lines = list(rows(published))
         measured = measure(published) if options.models else None
     write_text(options.out / "table.csv", csv(table(lines)))

@@ -13,14 +13,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("config", type=Path, help="the audit's YAML file")
     parser.add_argument("--cores", default="all", help="processor cores (all)")
     parser.add_argument(
-        "--checkout", type=Path, default=Path(), help="folder of the workflow; results go below this one (.)"
+        "--checkout", type=Path, default=Path(), help="folder of the workflow; results go below the current one (.)"
     )
-    parser.add_argument("-n", "--dry-run", action="store_true", help="only say what would run")
+    parser.add_argument("-n", "--dry-run", action="store_true", help="only print what would run")
     parser.add_argument("options", nargs="*", metavar="-- …", help="further options of snakemake's, behind --")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run snakemake on a config that is as it should be."""
+    """Run snakemake on a valid config."""
     plan = ["--dry-run"] if options.dry_run else []
     return start(options.config, options.cores, [*plan, *options.options], options.checkout)
 
@@ -33,6 +33,6 @@ def start(config: Path, cores: str | int, options: list[str], checkout: Path) ->
     snakefile = checkout / "Snakefile"
     if not snakefile.is_file():
         raise UserError(f"{snakefile}: no workflow there; run in the checkout of mia-audit, or name it: checkout")
-    # the logger first: its option takes all words up to the next option, targets too
+    # the logger first: its option takes all arguments up to the next option, including targets
     words = ["--logger", "mia-audit", "--snakefile", snakefile, "--configfile", config, "--cores", cores, *options]
     return subprocess.run([sys.executable, "-m", "snakemake", *map(str, words)], check=False).returncode

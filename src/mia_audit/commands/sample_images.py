@@ -19,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     parser.add_argument("folder", type=Path, help="folder for the images; it must be new or empty")
     parser.add_argument("--images", type=int, default=120, help="how many (120)")
-    parser.add_argument("--classes", type=int, default=10, help="classes, of as equal a size as can be (10)")
+    parser.add_argument("--classes", type=int, default=10, help="classes, with sizes as equal as possible (10)")
     parser.add_argument("--size", type=int, default=32, help="side in pixels (32)")
     parser.add_argument("--vary", action="store_true", help="sides from half that size to all of it")
     parser.add_argument("--seed", type=int, default=0, help="seed (0)")

@@ -10,12 +10,10 @@ from mia_audit.errors import UserError
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
-    parser.add_argument("service", type=Path, help="what is served, to whom and on which terms, a YAML file")
-    parser.add_argument(
-        "--new-key", metavar="NAME", help="make a key for this caller, print it once, and serve nothing"
-    )
+    parser.add_argument("service", type=Path, help="the service, its callers and terms, a YAML file")
+    parser.add_argument("--new-key", metavar="NAME", help="make a key for this caller, print it once, and do not serve")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (127.0.0.1)")
-    parser.add_argument("--port", type=int, default=8000, help="port to listen on; 0: one that is free (8000)")
+    parser.add_argument("--port", type=int, default=8000, help="port to listen on; 0: any free port (8000)")
     add_threads(parser)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from mia_audit.errors import UserError
 
 PASSWORD = "MIA_AUDIT_KEY_PASSWORD"
-"""The environment variable that a password is read from where there is no prompt."""
+"""The environment variable from which a password is read without a prompt."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -21,7 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Write SHA256SUMS.minisig, or a pair of keys; UserError for results that are not as they were written."""
+    """Write SHA256SUMS.minisig, or a pair of keys; UserError for results that were changed."""
     from mia_audit.commands.verify import verified
     from mia_audit.storage.signatures import new_key, sign
 

@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--membership",
         type=Path,
         nargs="?",
-        help="membership.parquet, for explainers that read training records that the specification does not draw",
+        help="membership.parquet, for explainers that read training records not drawn by the specification",
     )
     add_device(parser)
     add_batch(parser)
@@ -45,12 +45,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Write the family's signals of every shadow model that are not there yet, a table each."""
+    """Write the family's missing signals, a table per shadow model."""
     from mia_audit.training.stored import model_table, require_weights, shadow_folders, stated_digests
 
     spec = SignalsSpec.read(options.spec)
     shadows = parse_range(options.shadows, "--shadows")
-    folders = shadow_folders(options.models, shadows, weights=False)  # signals that are there need none
+    folders = shadow_folders(options.models, shadows, weights=False)  # existing signals need no model
     acquire_gpu(options.device)
     import numpy as np
     import pyarrow as pa
@@ -118,11 +118,11 @@ def run(options: argparse.Namespace) -> None:
 
 
 KEY = "key"
-"""Metadata of a model's table of signals: the digest of all that they depend on."""
+"""Metadata of a model's table of signals: the digest of everything that they depend on."""
 
 
 def _computed(path: Path, key: str) -> bool:
-    """Return whether a whole table of the signals with this key is there."""
+    """Return whether a complete table of the signals with this key exists."""
     from mia_audit.storage import digests, table_metadata
 
     if not path.exists() or digests.state(path) != "whole":

@@ -1,4 +1,4 @@
-"""`mia-audit step-times`: write how long a training step takes in every setting, compared with dp-sgd and with no privacy."""
+"""`mia-audit step-times`: write the time of a training step in every setting, compared with dp-sgd and with no privacy."""
 
 import argparse
 from pathlib import Path

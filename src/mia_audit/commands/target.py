@@ -1,4 +1,4 @@
-"""`mia-audit target`: take a finished model over, and note the records that it was trained on."""
+"""`mia-audit target`: import a finished model, and write the records that it was trained on."""
 
 import argparse
 from pathlib import Path

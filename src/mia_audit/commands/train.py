@@ -47,24 +47,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--step-times",
         type=Path,
-        help="folder for tables of how long steps took; outside of --out, whose bytes never differ",
+        help="folder for tables of step times; outside of --out, whose bytes never differ",
     )
     parser.add_argument(
         "--repeats",
         type=Path,
-        help="JSON file of digests of what came of every training, to notice a rerun that differs; outside of --out",
+        help="JSON file with a digest of every training's outcome, to notice a rerun that differs; outside of --out",
     )
     parser.add_argument(
         "--first-epoch",
         action="store_true",
-        help="stop after the first model's first epoch, which is kept where --checkpoint-seconds is 0",
+        help="stop after the first model's first epoch, which is kept if --checkpoint-seconds is 0",
     )
     add_stamp(parser)
     parser.add_argument("--out", required=True, type=Path, help="folder of the setting's models")
 
 
 def run(options: argparse.Namespace) -> None:
-    """Write a folder shadow-{k} and a table shadow-{k}.parquet for every shadow model that is not there yet."""
+    """Write a folder shadow-{k} and a table shadow-{k}.parquet for every missing shadow model."""
     acquire_gpu(options.device)
     from mia_audit.learners import Records, open_learner
     from mia_audit.training.block import Block, Checkpoints, train_block
@@ -75,7 +75,7 @@ def run(options: argparse.Namespace) -> None:
     shadows = parse_range(options.shadows, "--shadows")
     architecture, learner = open_learner(options.architecture, compute_of(options))
     records = Records.of(read_records(options.pool))
-    # read only where mechanism or learner need them: the rule of others does not name them as inputs
+    # read only if mechanism or learner needs them: otherwise the rule does not name them as inputs
     reads_public = architecture.get("reads_public", False) or spec.mechanism.kind.reads_public_records(spec.mechanism)
     block = Block(
         spec.seed,

@@ -17,7 +17,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--batches", default="", metavar="LIST", help="batches to try, such as 64,256")
     parser.add_argument("--clip-norms", default="", metavar="LIST", help="norms of flat clipping to try, such as 0.5,1")
-    parser.add_argument("--runs", type=float, default=10.0, help="mean number of trainings, which is drawn (10)")
+    parser.add_argument("--runs", type=float, default=10.0, help="mean of the random number of trainings (10)")
     parser.add_argument(
         "--shape",
         type=float,
@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Charge the whole selection, train as often as is drawn, and write the best model, its card and SHA256SUMS."""
+    """Charge the whole selection, train a random number of times, and write the best model, its card and SHA256SUMS."""
     if not 1 <= options.runs <= 10_000:
         raise UserError(f"--runs: a number from 1 to 10,000 was expected, not {options.runs:g}")
     if not 0 <= options.shape <= 100:

@@ -1,4 +1,4 @@
-"""`mia-audit verify`: check that every file of an audit is still as it was written."""
+"""`mia-audit verify`: check that no file of an audit was changed since it was written."""
 
 import argparse
 import re
@@ -19,19 +19,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--unfinished",
         action="store_true",
-        help="check what is there of an audit that has not ended: nothing lists its files",
+        help="check the existing files of an audit that has not ended, and so has no list of files",
     )
 
 
 def run(options: argparse.Namespace) -> None:
-    """Compare all files with digests, provenance and SHA256SUMS, and print the root hash; a line for each that differs."""
+    """Compare all files with digests, provenance and SHA256SUMS; print the root hash, or a line for each file that differs."""
     if options.unfinished:
         if options.signed:
             raise UserError("--signed: only finished results are signed; leave --unfinished out")
         count = _whole(options.results)
-        print(
-            f"{count} files of {options.results} carry the digests that they were written with; nothing lists what is missing"
-        )
+        print(f"{count} files of {options.results} match their digests; missing files cannot be noticed without a list")
         return
     verified(options.results)
     if options.signed:
@@ -41,25 +39,25 @@ def run(options: argparse.Namespace) -> None:
 
 
 def verified(results: Path) -> None:
-    """Print the root hash of results that are as SHA256SUMS, provenance.json and their own digests say; else UserError."""
+    """Print the root hash of results that match SHA256SUMS, provenance.json and their own digests; otherwise UserError."""
     from mia_audit.storage.manifest import MANIFEST, read_manifest, root_hash
 
     count = len(_checked(results))
     if not (results / MANIFEST).exists():
         raise UserError(
-            f"{results}: no {MANIFEST}, which lists the files of a finished audit: it has not ended, or the list was taken away."
-            " --unfinished checks what is there"
+            f"{results}: no {MANIFEST}, which lists the files of a finished audit: it has not ended, or the list was"
+            " removed. --unfinished checks the existing files"
         )
     _refuse(list(complaints(results)))
     listed = len(read_manifest(results / MANIFEST))
-    print(f"{listed} files of {results} are those that {MANIFEST} lists, {count} of them with digests inside")
+    print(f"{listed} files of {results} match {MANIFEST}; {count} of them carry their own digest")
     print(
-        f"root hash {root_hash(results)}; who forges files can forge this list: compare the root hash, or check a signature"
+        f"root hash {root_hash(results)}; anyone who forges files can forge this list too: compare the root hash, or check a signature"
     )
 
 
 def complaints(results: Path) -> Iterator[str]:
-    """Yield a line for every file that is not as its own digest, provenance.json or SHA256SUMS says."""
+    """Yield a line for every file that differs from its own digest, provenance.json or SHA256SUMS."""
     from mia_audit.storage.manifest import differences, provenance_differences
 
     yield from _damages(results)
@@ -74,7 +72,7 @@ def _whole(results: Path) -> int:
 
 
 CHECKED = (".parquet", ".npy", ".safetensors")
-"""Files that carry a digest, or have one beside them."""
+"""Files that carry a digest, or have one next to them."""
 
 
 def _checked(results: Path) -> list[Path]:
@@ -120,7 +118,7 @@ def _table(path: Path) -> None:
 
 
 def _model(path: Path, shadow: int) -> None:
-    """Check that the files of a model are those that its table states."""
+    """Check that the files of a model match the digests in its table."""
     from mia_audit.storage import table_metadata
     from mia_audit.training.stored import damaged_file
 

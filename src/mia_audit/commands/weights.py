@@ -16,7 +16,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Write the weights that shadow models start from, all but the classifier, and where they come from."""
+    """Write the initial weights of shadow models, without the classifier, and their origin."""
     from mia_audit.models import fetch, read_architecture, write_weights
 
     spec = WeightsSpec.read(options.spec)

@@ -15,32 +15,32 @@ from mia_audit.training.section import Training, TrainingOverrides
 
 Parameter = bool | int | float | str
 MOST_SWEPT = 1000
-"""Combinations of a sweep."""
+"""Largest number of combinations of a sweep."""
 TRAINING = "training."
-"""What the swept keys of a training section begin with."""
+"""Prefix of swept keys that belong to the training section."""
 
 
 class Under(Section):
     """An architecture under one of the audit's mechanisms."""
 
     epsilon: Epsilons = ()
-    """Some of the mechanism's privacy budgets; all of them when left out."""
+    """A selection of the mechanism's privacy budgets; all of them when left out."""
     training: TrainingOverrides = TrainingOverrides()
     """Training keys that differ for this architecture under this mechanism."""
 
 
 @dataclass(frozen=True)
 class Swept:
-    """What an architecture has from a sweep: the section's name, and the values of the swept keys, without `training.`."""
+    """An architecture's part of a sweep: the section's name, and the values of the swept keys, without `training.`."""
 
     section: str
     values: Mapping[str, Parameter]
     training: tuple[str, ...] = ()
-    """Which of them are keys of training."""
+    """The swept keys of training."""
 
 
 class Architecture(Section):
-    """A model and what it starts from."""
+    """A model and its initial weights."""
 
     model: str = ""
     """`mlp`, any timm model, `package.module:Class` of scikit-learn's interface, or `file.py` or `file.py:function` of your own;
@@ -50,28 +50,30 @@ class Architecture(Section):
     train: str = ""
     """A command that trains a model, with placeholders such as `{records}`, `{members}` and `{model}`, instead of a model."""
     predict: str = ""
-    """A command that writes what the model answers about `{records}` to the .npy file `{out}`."""
+    """A command that writes the model's outputs for `{records}` to the .npy file `{out}`."""
     outputs: Outputs | None = None
-    """What `predict` of a command or a script returns; of an estimator, which of its methods is asked (`probabilities`)."""
+    """The kind of output of `predict` in a command or a script; for an estimator, the method that is called (`probabilities`)."""
     votes: int = Field(0, ge=0)
-    """Votes that a probability is the mean of, such as trees, which decides how it is kept from 0 and 1; 0: not votes, or known."""
+    """Number of votes (such as trees) averaged in a probability, which decides how it is kept from 0 and 1; 0: not votes, or known."""
     sweep: dict[str, Annotated[tuple[Parameter, ...], Field(min_length=1)]] = Field({})
-    """Parameters, and keys of training as `training.epochs`, that take several values: each combination becomes an architecture of
-    its own, named `{name}-{key}{value}`."""
+    """Parameters, and keys of training such as `training.epochs`, with several values each: every combination becomes a
+    separate architecture, named `{name}-{key}{value}`.
+    """
     pretrained: FilePath = "none"
-    """What shadows are fine-tuned from: `none`, `public` (trained once on the pool's public records), `hub` (the weights that timm
-    publishes for the model) or a .safetensors or .pth file of weights."""
+    """Initial weights of shadow models: `none`, `public` (trained once on the pool's public records), `hub` (timm's
+    published weights for the model) or a .safetensors or .pth file of weights.
+    """
     pretraining: Training = Training()
     """How the public model is trained."""
     training: TrainingOverrides = TrainingOverrides()
     """Training keys that differ for this architecture."""
     mechanisms: dict[str, Under] = Field({})
-    """Mechanisms that this architecture is trained under; all when left out."""
+    """Mechanisms under which this architecture is trained; all when left out."""
     _swept: Swept | None = PrivateAttr(None)
 
     @property
     def learner(self) -> str:
-        """What trains the model: `torch-module`, `estimator`, `script` or `command`; UserError where its file cannot be read."""
+        """The learner that trains the model: `torch-module`, `estimator`, `script` or `command`; UserError if its file cannot be read."""
         return learner_of(self.model, self.train)
 
     @property
@@ -101,11 +103,11 @@ class Architecture(Section):
         if learner == BUILT_IN and (self.outputs or self.votes):
             key = "outputs" if self.outputs else "votes"
             raise ValueError(
-                f"{key}: says what somebody else's model answers, but '{self.model}' is built in; leave it out"
+                f"{key}: describes outputs of a user's own model, but '{self.model}' is built in; leave it out"
             )
         if learner != BUILT_IN and self.pretrained != "none":
             raise ValueError(
-                f"pretrained: weights to start from are for built-in models, but this one is trained by {described_as(learner)}"
+                f"pretrained: initial weights are for built-in models, but this one is trained by {described_as(learner)}"
             )
         if learner == "command" and self.parameters:
             raise ValueError("parameters: a command has none; write them into train and predict")
@@ -137,7 +139,7 @@ class Architecture(Section):
         return self
 
     def expanded(self, name: str) -> "dict[str, Architecture]":
-        """Return an architecture per combination of the swept parameters, by name; itself where nothing is swept."""
+        """Return an architecture per combination of the swept parameters, by name; only itself if nothing is swept."""
         if not self.sweep:
             return {name: self}
         architectures = {}
@@ -163,7 +165,7 @@ class Architecture(Section):
         return architectures
 
     def _trained_with(self, swept: Mapping[str, Parameter], name: str) -> TrainingOverrides:
-        """Return the section's overrides and the swept ones; ValueError names a value that a key of training cannot have."""
+        """Return the section's overrides and the swept ones; ValueError for a value that a key of training cannot have."""
         if not swept:
             return self.training
         try:

@@ -1,4 +1,4 @@
-"""What is generated from the config models: the JSON schema and the key tables of config/README.md."""
+"""Files generated from the config models: the JSON schema and the key tables of config/README.md."""
 
 import json
 from types import UnionType
@@ -21,7 +21,7 @@ def json_schema() -> str:
 
 
 def with_key_tables(readme: str) -> str:
-    """Return the page with the key tables between its markers renewed; without markers it is a UserError."""
+    """Return the page with the key tables between its markers renewed; UserError for a page without markers."""
     if BEGIN not in readme or END not in readme:
         raise UserError(f"config/README.md: expected the lines '{BEGIN}' and '{END}' around the key tables")
     head, rest = readme.split(BEGIN, 1)
@@ -62,13 +62,13 @@ def _table(heading: str, model: type[BaseModel]) -> str:
 
 
 def _row(name: str, field: FieldInfo, readers: list[str] | None = None) -> str:
-    """Write the row of a key; `readers` are the members that declare it, where they do."""
+    """Return the row of a key; `readers` are the members that declare it, if any."""
     only = f"{', '.join(f'`{reader}`' for reader in readers)}: " if readers else ""
     return f"| `{name}` | {_type(field)} | {_default(field)} | {only}{_meaning(field)} |"
 
 
 def _meaning(field: FieldInfo) -> str:
-    """Return a key's docstring on one line, as a row of a table is."""
+    """Return a key's docstring on one line, for a row of a table."""
     return " ".join((field.description or "").split())
 
 

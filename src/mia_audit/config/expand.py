@@ -26,7 +26,7 @@ class Setting:
     mechanism: str
     epsilon: str
     trained: bool = True
-    """False where no models are trained: finished models, imported signals, and explanation sets of a fixed black box."""
+    """False if no models are trained: finished models, imported signals, and explanation sets of a fixed black box."""
 
     @property
     def path(self) -> str:
@@ -35,12 +35,12 @@ class Setting:
 
     @property
     def group(self) -> str:
-        """The folder of the settings that differ in their protection only."""
+        """The folder of the settings that differ only in their protection."""
         return f"{self.dataset}/{self.architecture}"
 
     @property
     def label(self) -> str:
-        """The setting's protection as figures print it."""
+        """The setting's protection, as printed in figures."""
         if self.epsilon.startswith(STATED):
             return f"{self.mechanism}, noise multiplier {self.epsilon.removeprefix(STATED)}"
         return "no DP" if self.epsilon == "inf" else f"{self.mechanism}, ε = {self.epsilon}"
@@ -96,7 +96,7 @@ def _imported(audit: Audit) -> Iterator[Setting]:
 
 
 def draw_of(audit: Audit, dataset: str) -> Draw:
-    """Return how a data set's training sets are drawn, without the number of models, which changes none of them."""
+    """Return how a data set's training sets are drawn, without the number of models, which does not affect them."""
     unit: Any = {"unit": "person"} if audit.datasets[dataset].by_person else {}
     return Draw(**audit.membership.model_dump(exclude={"models"}, exclude_none=True), **unit)
 
@@ -112,7 +112,7 @@ def blocks(audit: Audit) -> list[str]:
 
 
 PREFLIGHT_FROM = 8
-"""From this many jobs per setting on, one epoch beforehand costs little compared with what failing jobs would waste."""
+"""From this many jobs per setting on, one epoch beforehand costs little compared with the waste of failing jobs."""
 
 
 def has_preflight(audit: Audit) -> bool:
@@ -129,7 +129,7 @@ def explained_blocks(audit: Audit) -> dict[str, list[str]]:
 
 
 def resolved_mechanism(audit: Audit, name: str, dataset: str = "") -> Mechanism:
-    """Return a mechanism's section without its budgets and overrides; of a data set, with the unit of its guarantee."""
+    """Return a mechanism's section without its budgets and overrides; for a data set, with the unit of its guarantee."""
     values = audit.mechanisms[name].model_dump(exclude={"epsilon", "training"})
     if dataset and Unit in audit.mechanisms[name].kind.options:
         values["unit"] = values["unit"] or ("person" if audit.datasets[dataset].by_person else "record")
@@ -148,7 +148,7 @@ def resolved_architecture(audit: Audit, name: str) -> Architecture:
 
 
 def floor_of(audit: Audit, dataset: str, architecture: str, mechanism: str) -> float:
-    """Return the test accuracy that a setting's first models have to reach, 0 without one."""
+    """Return the test accuracy that a setting's first models must reach; 0 if there is no limit."""
     return audit.training_of(architecture, mechanism).floor_of(dataset)
 
 
@@ -165,7 +165,7 @@ def weights_file(audit: Audit, architecture: str) -> list[str]:
 
 
 def files_of(section: Dataset) -> list[str]:
-    """Return the user's files that a pool is read from; none of a folder of images."""
+    """Return the user's files from which a pool is read; empty for a folder of images."""
     root, person = section.path, section.person
     paths = [Path(root), Path(root, "records.npy"), Path(root, "labels.npy")] if root else []
     paths += [Path(root, f"{person}.npy"), Path(person)] if person else []
@@ -173,7 +173,7 @@ def files_of(section: Dataset) -> list[str]:
 
 
 def group_files(audit: Audit, dataset: str) -> list[str]:
-    """Return the user's files that groups of a pool's records are read from: the pool's, and arrays of their own."""
+    """Return the user's files from which groups of a pool's records are read: the pool's, and separate arrays."""
     root = audit.datasets[dataset].path
     arrays = [Path(root, f"{name}.npy") for name in audit.datasets[dataset].edges_of_groups] if root else []
     return [*files_of(audit.datasets[dataset]), *(str(path) for path in arrays if path.is_file())]
@@ -234,7 +234,7 @@ def compared_models(audit: Audit) -> int:
 
 
 def kept_models(audit: Audit) -> int:
-    """Return how many of a setting's first models keep their weights where the others' are temporary: those that are compared, or one."""
+    """Return how many of a setting's first models keep their weights if weights are temporary: those that are compared, or one."""
     return compared_models(audit) if compared_settings(audit) else 1
 
 

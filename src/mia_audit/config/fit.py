@@ -1,4 +1,4 @@
-"""Whether a config's parts fit each other and the beginnings of its files: what can be refused before anything runs."""
+"""Checks before anything runs: the config's sections must fit each other and the headers of its files."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ KINDS = {"image": "images", "table": "rows of a table"}
 
 
 def check_fit(audit: Audit, where: str) -> None:
-    """Raise UserError, which names the file `where` and the keys, for the first things that do not fit."""
+    """Raise UserError, which names the file `where` and the keys, for the first parts that do not fit."""
     try:
         headers = {name: _header(name, section) for name, section in audit.datasets.items()}
         mistakes = [*_models(audit, headers), *_batches(audit, headers), *_labels(audit)]
@@ -30,7 +30,7 @@ def check_fit(audit: Audit, where: str) -> None:
 
 
 def _header(name: str, section: Dataset) -> Header:
-    """Return what is known of a data set; UserError for keys that do not fit it."""
+    """Return a data set's header; UserError for keys that do not fit it."""
     where = f"datasets.{name}"
     check_keys(section, where)
     header = pools[section.source].known(section)
@@ -51,7 +51,7 @@ def _check_kind(section: Dataset, header: Header, where: str) -> None:
 
 def _check_columns(section: Dataset, header: Header, where: str) -> None:
     """Refuse columns that the header of a table in a file does not have."""
-    if len(header.columns) < 2:  # none, or the wrong separator, of which the source says more
+    if len(header.columns) < 2:  # no header, or the wrong separator: the source's message says more
         return
     named = {"label": [section.label], "columns": section.columns, "impute": section.impute}
     if section.person:
@@ -107,7 +107,7 @@ def _batches(audit: Audit, headers: Mapping[str, Header]) -> Iterator[str]:
 
 
 def _training_set(audit: Audit, section: Dataset, header: Header) -> int | None:
-    """Return how many records a training set has at most; None where that is not known before the pool is read."""
+    """Return the largest number of records in a training set; None if that is unknown before the pool is read."""
     if section.by_person:
         return None
     records = section.records or (None if header.records is None else header.records - section.public)
@@ -120,7 +120,7 @@ def _training_set(audit: Audit, section: Dataset, header: Header) -> int | None:
 
 
 def _labels(audit: Audit) -> Iterator[str]:
-    """Name labels of what the audit does not have, and those given twice."""
+    """List labels for names that the audit does not have, and labels given twice."""
     given = audit.report.labels.model_dump()
     if not any(given.values()):
         return

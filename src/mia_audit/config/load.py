@@ -15,12 +15,12 @@ Model = TypeVar("Model", bound=BaseModel)
 
 
 def load_audit(path: Path) -> Audit:
-    """Read an audit's YAML file; a mistake in it is a UserError that names file and key, and how to fix it."""
+    """Read an audit's YAML file; UserError for a mistake in it, with file, key and how to fix it."""
     return check_audit(read_plain(path), str(path))
 
 
 def check_audit(values: Any, where: str) -> Audit:
-    """Validate the mapping that an audit's YAML file holds; a mistake in it is a UserError that names `where` and the key."""
+    """Validate the mapping of an audit's YAML file; UserError for a mistake in it, with `where` and the key."""
     refuse_excess(values, where)
     audit = parse(Audit, values, where)
     check_fit(audit, where)
@@ -28,7 +28,7 @@ def check_audit(values: Any, where: str) -> Audit:
 
 
 def parse(model: type[Model], values: Any, where: str) -> Model:
-    """Validate `values` with a model; all mistakes become one UserError line that names `where` and each key."""
+    """Validate `values` with a model; all mistakes become one line of a UserError that names `where` and each key."""
     if not isinstance(values, dict):
         raise UserError(
             f"{where}: expected keys and values ({', '.join(model.model_fields)}), got {type(values).__name__}"
@@ -56,7 +56,7 @@ def _describe(model: type[BaseModel], detail: ErrorDetails) -> str:
 
 
 def shown(value: Any) -> str:
-    """Return a value as it was given, cut to some words."""
+    """Return a given value as text, cut to a few words."""
     try:
         text = repr(value)
     except (ValueError, RecursionError):  # a whole number of thousands of digits

@@ -1,4 +1,4 @@
-"""The text of a config as plain YAML: only values, of bounded size, and nothing that Snakemake would run as code."""
+"""Reading of a config as plain YAML: only values, of bounded size, and nothing that Snakemake would run as code."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ import yaml
 from mia_audit.errors import UserError
 
 MOST_BYTES = 1 << 18
-"""A larger file is not a config."""
+"""Largest size of a config in bytes."""
 MOST_VALUES, MOST_DEPTH = 100_000, 50
-"""Values of a config, each counted as often as it is referred to, and how deep they may be nested."""
+"""Largest number of a config's values, with aliases expanded, and largest depth of nesting."""
 
 YTE = ("__use_yte__", "__definitions__", "__variables__")
 """Keys that make Snakemake treat a config as a template of yte, and run its code."""
@@ -35,7 +35,7 @@ def read_plain(path: Path) -> Any:
         raise UserError(f"{path}: not YAML: {error}") from None
     except (OSError, ValueError) as error:  # a path with a null byte is a ValueError
         raise UserError(f"{path}: cannot be read: {error}") from None
-    if _brackets(text) > 4 * MOST_DEPTH:  # which a parser takes minutes for
+    if _brackets(text) > 4 * MOST_DEPTH:  # for which a parser needs minutes
         raise UserError(f"{path}: nested too deep; a config has at most {MOST_DEPTH} levels")
     try:
         node = yaml.compose(text, yaml.SafeLoader)
@@ -48,22 +48,22 @@ def read_plain(path: Path) -> Any:
         mark = error.problem_mark or error.context_mark
         at = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
         raise UserError(f"{path}{at}: not YAML: {error.problem or error.context}") from None
-    except (yaml.YAMLError, ValueError, TypeError, OverflowError) as error:  # dates and numbers that are none
+    except (yaml.YAMLError, ValueError, TypeError, OverflowError) as error:  # malformed dates and numbers
         raise UserError(f"{path}: not YAML: {' '.join(str(error).split())[:400]}") from None
-    except (KeyError, AttributeError):  # PyYAML's, for `!!bool x` and `!!timestamp x`
+    except (KeyError, AttributeError):  # PyYAML raises these for `!!bool x` and `!!timestamp x`
         raise UserError(f"{path}: not YAML: a tag such as !!bool before a value of another type") from None
     refuse_code(values, str(path))
     return values
 
 
 def _brackets(text: str) -> int:
-    """Return how many brackets and braces are open at once at most, in quotes or not."""
+    """Return the largest number of brackets and braces open at once, inside quotes or not."""
     steps = (1 if mark in "[{" else -1 for mark in re.findall(r"[\[\]{}]", text))
     return max(accumulate(steps), default=0)
 
 
 def _excess(node: yaml.Node) -> str:
-    """Say in what way a document is too large for a config, with aliases expanded; empty where it is not."""
+    """Describe how a document is too large for a config, with aliases expanded; empty if it is not."""
     return check_size(node, lambda one: [part for pair in one.value for part in _parts(pair)] if _nested(one) else [])
 
 
@@ -76,7 +76,7 @@ def _parts(pair: Any) -> tuple[Any, ...]:
 
 
 def check_size(root: Any, parts_of: Any) -> str:
-    """Say how a tree is too large or deep for a config; values that are referred to many times are counted each time."""
+    """Describe how a tree is too large or deep for a config; a value is counted once per reference."""
     sizes: dict[int, int] = {}
 
     def size(node: Any, depth: int, above: frozenset[int]) -> int:
@@ -100,7 +100,7 @@ def check_size(root: Any, parts_of: Any) -> str:
 
 
 def refuse_excess(values: Any, where: str) -> None:
-    """Raise UserError for values, however they were read, that are more than a config has."""
+    """Raise UserError for values of any origin that are too many for a config."""
 
     def parts_of(value: Any) -> list[Any]:
         if isinstance(value, Mapping):
@@ -112,7 +112,7 @@ def refuse_excess(values: Any, where: str) -> None:
 
 
 def refuse_code(values: Any, where: str) -> None:
-    """Raise UserError for keys and values that Snakemake evaluates before anything of this package sees them."""
+    """Raise UserError for keys and values that Snakemake evaluates before this package reads them."""
     for key, text in _texts(values, ""):
         if text in YTE or text.startswith("?"):
             raise UserError(
@@ -136,7 +136,7 @@ def _texts(value: Any, key: str) -> Iterator[tuple[str, str]]:
 
 
 def code_named(values: Any) -> list[str]:
-    """List what a config names that is run: Python files, classes of packages but scikit-learn's and captum's, and commands; sorted."""
+    """List the code that a config names, sorted: Python files, classes of packages other than scikit-learn and captum, and commands."""
     from mia_audit.learners.naming import CLASS
     from mia_audit.registry import code_files
 

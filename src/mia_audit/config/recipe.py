@@ -1,4 +1,4 @@
-"""What a setting's results depend on besides the number of its models, as one digest."""
+"""One digest of everything except the number of models that a setting's results depend on."""
 
 import hashlib
 from pathlib import Path

@@ -47,7 +47,7 @@ class Study(PrivateExplanations):
 
 
 def studies(audit: Audit) -> dict[str, Study]:
-    """Return the studies of private explanations by data set, as their tables and figures read them."""
+    """Return the studies of private explanations by data set, in the form read by their tables and figures."""
     return {dataset: _study(audit, dataset) for dataset in audit.private_explanations}
 
 
@@ -67,7 +67,7 @@ class ExplanationSets(Section):
 
 
 class ReportedSetting(Section):
-    """A setting, what its mechanism guarantees, and what its model is made of."""
+    """A setting, the guarantee of its mechanism, and the parameters of its model."""
 
     dataset: str
     architecture: str
@@ -77,9 +77,9 @@ class ReportedSetting(Section):
     private: bool = False
     delta: float | None = None
     design: str = ""
-    """How membership was drawn; empty where that is unknown."""
+    """The membership design; empty if unknown."""
     no_guarantee: str = ""
-    """Why the mechanism guarantees no privacy, whatever ε is named."""
+    """The reason why the mechanism guarantees no privacy for any ε."""
     accountant: str | None = None
     clipping: str | None = None
     model: str = ""
@@ -87,9 +87,9 @@ class ReportedSetting(Section):
     swept: dict[str, Parameter] = Field(default_factory=dict)
     explained: ExplanationSets | None = None
     finished: str = ""
-    """The file or folder of the finished model that is the only target; empty elsewhere."""
+    """The file or folder of the finished model that is the only target; empty if there is none."""
     measured: bool = True
-    """Whether explanations of its models are measured, where the audit measures any."""
+    """Whether explanations of its models are measured, if the audit measures any."""
     by_person: bool = False
     """Whether membership was drawn by person."""
     grouped: bool = False
@@ -99,14 +99,14 @@ class ReportedSetting(Section):
     folder: str = ""
     """Below the results; {dataset}/{architecture}/{mechanism}-eps{epsilon} when left out."""
     label: str = ""
-    """What readers call it instead of its mechanism and ε; names are shown where labels are left out."""
+    """The label that replaces its mechanism and ε in the report; names are shown if labels are left out."""
     dataset_label: str = ""
     architecture_label: str = ""
     mechanism_label: str = ""
 
 
 def reported_settings(audit: Audit) -> list[ReportedSetting]:
-    """Describe every setting as tables, figures and report read it."""
+    """Return every setting's description for tables, figures and report."""
     described = [_reported(audit, setting) for setting in expand.settings(audit)]
     pools = [audit.datasets.get(setting.dataset) for setting in described]
     traits = [{"by_person": pool.by_person, "grouped": bool(pool.groups)} if pool else {} for pool in pools]
@@ -117,7 +117,7 @@ def reported_settings(audit: Audit) -> list[ReportedSetting]:
 
 
 def _labels(audit: Audit, setting: ReportedSetting) -> dict[str, str]:
-    """Return what readers call a setting; a finished model stays one, however it was trained."""
+    """Return a setting's label; a finished model is named as such, however it was trained."""
     labels = audit.report.labels
     pool = setting.dataset.removesuffix(EXPLANATION_SETS)
     dataset = labels.datasets.get(pool, "")
@@ -180,7 +180,7 @@ def _reported(audit: Audit, setting: expand.Setting) -> ReportedSetting:
 
 
 def _swept_of_training(audit: Audit, setting: expand.Setting) -> dict[str, Parameter]:
-    """Return what a setting has of the keys of training that any sweep of the audit varies."""
+    """Return a setting's values of the training keys that any sweep of the audit varies."""
     training = audit.training_of(setting.architecture, setting.mechanism)
     keys = sorted({key for one in audit.architectures.values() if one.swept for key in one.swept.training})
     return {key: value for key in keys if (value := getattr(training, key)) is not None}
@@ -197,7 +197,7 @@ class ReportSpec(Spec):
     """Whether the published score of Huang et al. 2024 is among the attacks."""
     title: str = ""
     exposed: int = 0
-    """How many of the most exposed records the report shows."""
+    """Number of most exposed records in the report."""
     explanation_metrics: bool = False
     """Whether explanations were measured."""
     explanation_maps: bool = False
@@ -210,13 +210,13 @@ class ReportSpec(Spec):
     explainers: Explainers = Explainers()
     figures: Figures = Figures()
     margins: dict[str, float] = Field(default_factory=dict)
-    """Differences between two mechanisms that do not matter, by metric."""
+    """Largest irrelevant differences between two mechanisms, by metric."""
     studies: dict[str, Study] = Field(default_factory=dict)
-    """Studies of private explanations by data set; tables and figures do without."""
+    """Studies of private explanations by data set; not used by tables and figures."""
     policy: Policy | None = None
-    """What the report holds the audit to; tables and figures do without."""
+    """The policy that the report evaluates; not used by tables and figures."""
     ladder: dict[str, str] = Field(default_factory=dict)
-    """The recipes of trained settings by folder, where `mia-audit ladder` has left a table that the report shows."""
+    """The recipes of trained settings by folder, if the report shows a table of `mia-audit ladder`."""
     config: dict[str, Any] = Field(default_factory=dict)
     """The resolved config, which the report shows."""
     config_hash: str | None = None
@@ -245,10 +245,7 @@ class ReportSpec(Spec):
 
     @classmethod
     def with_studies(cls, audit: Audit, climbed: bool = False) -> Self:
-        """Specify an audit's report, which shows the studies of private explanations and the verdicts of its policy too.
-
-        And the rungs of the ladder that the audit has `climbed`.
-        """
+        """Specify an audit's report, which also shows private explanations, the policy's verdicts and, with `climbed`, the ladder."""
         update: dict[str, Any] = {"studies": studies(audit)} if audit.private_explanations else {}
         if audit.report.policy:
             update["policy"] = load_policy(Path(audit.report.policy))
@@ -259,7 +256,7 @@ class ReportSpec(Spec):
 
 
 class PaperSpec(Spec):
-    """A paper's tables and figures, its printed numbers beside an audit's."""
+    """A paper's tables and figures, with its printed numbers beside an audit's."""
 
     paper: str
 
@@ -270,6 +267,6 @@ class PaperSpec(Spec):
 
 
 def config_hash(audit: Audit) -> str:
-    """Return the SHA-256 of the resolved config without `compute`, which no result depends on."""
+    """Return the SHA-256 of the resolved config without `compute`, on which no result depends."""
     values = audit.model_dump(mode="json", exclude={"compute"})
     return hashlib.sha256(json.dumps(values, sort_keys=True, ensure_ascii=False).encode()).hexdigest()

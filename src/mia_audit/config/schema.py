@@ -38,27 +38,27 @@ from mia_audit.training.section import Training, TrainingOverrides
 
 
 class Mechanism(privacy.Mechanism):
-    """How training protects its records, at which privacy budgets; the other keys are those that the mechanism declares."""
+    """How training protects its records, and its privacy budgets; the other keys are those that the mechanism declares."""
 
     epsilon: Epsilons = ()
-    """Privacy budgets, one setting each; `none` has only inf, and a mechanism whose `noise_multiplier` is stated has none."""
+    """Privacy budgets, one setting each; `none` has only inf, and a mechanism with a stated `noise_multiplier` has no budget."""
     training: TrainingOverrides = TrainingOverrides()
     """Training keys that differ for this mechanism."""
 
     @property
     def settings(self) -> tuple[str, ...]:
-        """What names the mechanism's settings: its budgets, or its noise multiplier."""
+        """The values that name the mechanism's settings: its budgets, or its noise multiplier."""
         multiplier = (self.model_extra or {}).get("noise_multiplier")
         return self.epsilon or (stated_noise(multiplier) if multiplier else "inf",)
 
 
 class Imported(Section):
-    """Somebody else's models, of which only the signals are at hand."""
+    """Models trained elsewhere, of which only the signals are available."""
 
     signals: FilePath
     """A signals.parquet, for example one that `mia-audit import` wrote."""
     epsilon: Epsilon = "inf"
-    """The privacy budget that the models were trained with."""
+    """The privacy budget of the models' training."""
     delta: Probability | None = None
     """δ of that budget."""
 
@@ -70,27 +70,28 @@ class Imported(Section):
 
 
 class Compute(Section):
-    """How the work is cut into jobs; results depend on it by rounding at most."""
+    """How the work is divided into jobs; it affects results at most by rounding."""
 
     shadows_per_job: PositiveInt | Literal["auto"] = 9
-    """Shadow models trained by one job: a block; `auto`: as many of the slowest setting as fit into ten minutes, timed once here."""
+    """Shadow models trained by one job (a block); `auto`: as many of the slowest setting as fit into ten minutes, timed once here."""
     blocks_explained_per_job: PositiveInt = 1
     """Blocks of shadow models whose signals one job computes; start-up takes some seconds a job."""
     preflight: bool | Literal["auto"] = "auto"
-    """`true`: the first model of a setting trains an epoch before all other jobs, which ask for memory by what that took, and goes on
-    from it; `auto`: where 8 jobs or more train a setting."""
+    """`true`: the first model of a setting trains one epoch before all other jobs, which request memory by its use, and
+    then resumes; `auto`: if 8 jobs or more train a setting.
+    """
     threads: PositiveInt = 1
     """Threads of a job."""
     micro_batch: PositiveInt = 256
     """Records in memory at once when signals are computed, per-record gradients included."""
     memory_mb: PositiveInt | None = None
-    """Megabytes of the largest machine or node that jobs may run on; asked of this machine, or of SLURM, when left out."""
+    """Memory in megabytes of the largest machine or node for jobs; read from this machine or from SLURM when left out."""
     device: str = Field("auto", pattern=r"^(auto|cpu|cuda(:\d+)?)$")
-    """`auto`: one where the machine, or each node of the partition, has it; `cuda`: any free GPU, an error without; `cuda:N`: that GPU; `cpu`."""
+    """`auto`: a GPU if the machine, or each node of the partition, has one; `cuda`: any free GPU, or an error; `cuda:N`: that GPU; `cpu`."""
     checkpoint_seconds: int = Field(60, ge=0)
-    """Least time between two checkpoints of a model's training, which a killed job goes on from."""
+    """Shortest time between two checkpoints of a model's training, from which a killed job resumes."""
     minutes_per_model: float = Field(0.0, ge=0)
-    """Minutes that somebody else's code may take to train one model, or to answer once; 0: no limit."""
+    """Time limit in minutes for a user's own code to train one model, or to answer one query; 0: no limit."""
     weights: Literal["keep", "temporary", "bf16"] = "keep"
     """`temporary`: a setting's models lose their weights once their signals are merged; the first model, and those whose explanations
     are compared, keep theirs. `bf16`: weights are rounded to bfloat16 once trained, and stored so; a change trains again."""
@@ -99,12 +100,12 @@ class Compute(Section):
 
     @property
     def block_size(self) -> int:
-        """Return `shadows_per_job`, and 1 where it is yet to be decided (planning.packing)."""
+        """Return `shadows_per_job`, or 1 if it is not decided yet (planning.packing)."""
         return 1 if self.shadows_per_job == "auto" else self.shadows_per_job
 
 
 def _named(key: str) -> BeforeValidator:
-    """Fill in a key of the sections of a mapping with their names, where it is left out."""
+    """Set a key that sections of a mapping leave out to their names."""
 
     def fill(sections: Any) -> Any:
         if not isinstance(sections, dict):
@@ -118,10 +119,10 @@ def _named(key: str) -> BeforeValidator:
 
 
 LEAST_EPSILON = 1e-3
-"""A privacy budget of training below which no accountant is asked for the noise."""
+"""Smallest privacy budget of training for which noise is calibrated."""
 
 MOST_JOBS = 200_000
-"""Blocks of shadow models, over all settings, that an audit may have: more is a slip, and takes hours to plan."""
+"""Largest number of blocks of shadow models over all settings: more is likely a mistake, and takes hours to plan."""
 
 
 class Audit(Section):
@@ -138,7 +139,7 @@ class Audit(Section):
     ladder: Literal["auto"] | tuple[PositiveInt, ...] = "auto"
     """Rungs of `mia-audit ladder` below `membership.models`, in other models (1 and 2: references of a screen); `auto`: 2, 4, 8, 16, 32."""
     until: dict[str, PositiveFloat] = Field({})
-    """Where `mia-audit ladder` stops: the largest ± of the interval of `auc`, or of `tpr_at_FPR` with an FPR of evaluation.fprs."""
+    """When `mia-audit ladder` stops: the largest half width of the interval of `auc`, or of `tpr_at_FPR` with an FPR of evaluation.fprs."""
     architectures: Annotated[dict[Name, Architecture], _named("model")] = Field({})
     """Architectures by name."""
     training: Training = Training()
@@ -148,11 +149,11 @@ class Audit(Section):
     targets: dict[Name, Target] = Field({})
     """Finished models by name, attacked with shadow models of their own recipe as references."""
     imported: dict[Name, Imported] = Field({})
-    """Signals by name that are attacked beside those of the models trained here, or instead."""
+    """Signals by name that are attacked in addition to those of the models trained here, or instead."""
     explainers: Explainers = Explainers()
     """Explanations whose leakage is measured."""
     explanation_metrics: ExplanationMetrics = ExplanationMetrics()
-    """What privacy does to explanations."""
+    """Measures of the effect of privacy on explanations."""
     private_explanations: dict[Name, PrivateExplanations] = Field({})
     """Studies of private explanations, by data set."""
     attacks: Attacks = Attacks()
@@ -164,7 +165,7 @@ class Audit(Section):
     report: Report = Report()
     """Report."""
     privacy: Privacy = Privacy()
-    """What is released of the data sets, and where it is accounted for."""
+    """Releases from the data sets, and their accounting."""
     compute: Compute = Compute()
     """Jobs."""
 
@@ -330,7 +331,7 @@ class Audit(Section):
         return self
 
     def architectures_of(self, dataset: str) -> list[str]:
-        """List the architectures that are trained on a data set, in the order of the config; a sweep goes by its section's name."""
+        """List the architectures that are trained on a data set, in the order of the config; a sweep is named by its section."""
         wanted = self.datasets[dataset].architectures
         return [
             name
@@ -339,7 +340,7 @@ class Audit(Section):
         ]
 
     def setting_of(self, target: str) -> tuple[str, str, str, str]:
-        """Return the dataset, architecture, mechanism and ε of a finished model's references; ValueError where more than one is meant."""
+        """Return the dataset, architecture, mechanism and ε of a finished model's references; ValueError if they are ambiguous."""
         section, where = self.targets[target], f"targets.{target}"
         budgets = self.budgets(section.architecture)
         chosen = []
@@ -410,7 +411,7 @@ class Audit(Section):
         return self
 
     def budgets(self, architecture: str) -> dict[str, tuple[str, ...]]:
-        """Return the mechanisms that an architecture is trained under, each with its budgets."""
+        """Return the mechanisms under which an architecture is trained, each with its budgets."""
         chosen = self.architectures[architecture].mechanisms or dict.fromkeys(self.mechanisms, Under())
         return {
             name: tuple(e for e in section.settings if e in (chosen[name].epsilon or (e,)))
@@ -431,12 +432,12 @@ class Audit(Section):
             if reason and not section.read(Acknowledgement).acknowledge_no_guarantee:
                 raise ValueError(
                     f"mechanisms.{name}.acknowledge_no_guarantee: '{section.mechanism}' guarantees nothing: {reason}."
-                    " Write true there to train with it all the same, or choose another mechanism"
+                    " Write true there to train with it anyway, or choose another mechanism"
                 )
             nobody = [dataset for dataset, pool in self.datasets.items() if not pool.person]
             if section.by_person and nobody:
                 raise ValueError(
-                    f"mechanisms.{name}.unit: person needs to know whose the records are: set datasets.{nobody[0]}.person"
+                    f"mechanisms.{name}.unit: person needs the person of every record: set datasets.{nobody[0]}.person"
                 )
             bare = [dataset for dataset, pool in self.datasets.items() if not pool.public]
             if section.kind.reads_public_records(section) and bare:

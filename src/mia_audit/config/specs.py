@@ -1,4 +1,4 @@
-"""Specifications: for every stage of the workflow, all that its output depends on besides its input files.
+"""Specifications: for every stage of the workflow, everything except its input files that its output depends on.
 
 The workflow writes each specification to a JSON file whose name holds the digest of its content; the stage's command reads
 it. How a job runs (threads, device, checkpoints) is not part of a specification: changing it reruns nothing.
@@ -31,15 +31,15 @@ from mia_audit.signals.families import options_of
 from mia_audit.training.section import Training
 
 DIGEST_LENGTH = 16
-"""Hexadecimal digits of the SHA-256 that name a file."""
+"""Number of hexadecimal digits of the SHA-256 in a file's name."""
 
 
 CODE = "code"
-"""The key that holds the SHA-256 of every file of the user's own that the other keys name: code, and a pool's data."""
+"""The key with the SHA-256 of every user file that other keys name: code, and a pool's data."""
 
 
 class Spec(Section):
-    """All that a stage's output depends on besides its input files."""
+    """Everything except input files that a stage's output depends on."""
 
     @classmethod
     def stage(cls) -> str:
@@ -50,7 +50,7 @@ class Spec(Section):
     def read(cls, path: Path) -> Self:
         """Read a specification from a JSON file.
 
-        Raises UserError where it is missing, not JSON, or lacks a key, and where a file of code has changed since.
+        Raises UserError if it is missing, not JSON, or lacks a key, or if a file of code has changed since.
         """
         try:
             values = parse_json(path.read_text(encoding="utf-8"))
@@ -68,7 +68,7 @@ class Spec(Section):
         return parse(cls, values, str(path))
 
     def contents(self) -> dict[str, Any]:
-        """Return the keys that were set, as JSON holds them: keys left at their default are not part of the digest."""
+        """Return the keys that were set, as JSON values: keys left at their default are not part of the digest."""
         values = self.model_dump(mode="json", exclude_unset=True)
         files = {file: file_digest(file) for file in code_files(values)}
         return values | ({CODE: files} if files else {})
@@ -111,7 +111,7 @@ class PoolSpec(Spec):
         return cls(seed=audit.seed, name=dataset, dataset=Dataset(**values))
 
     def contents(self) -> dict[str, Any]:
-        """Return the keys that were set, and the digests of the files that they name: it is their content that counts, not their date."""
+        """Return the keys that were set, with digests of the files that they name, so that content matters and dates do not."""
         values = super().contents()
         files = {file: file_digest(file) for file in expand.files_of(self.dataset)}
         return values | ({CODE: values.get(CODE, {}) | files} if files else {})
@@ -137,7 +137,7 @@ class MembershipSpec(Spec):
     dataset: str
     membership: Membership
     unit: Literal["record", "person"] = "record"
-    """What is drawn: records, or persons with all of their records."""
+    """The unit of the draw: records, or persons with all of their records."""
 
     @classmethod
     def of(cls, audit: Audit, dataset: str) -> Self:
@@ -148,14 +148,14 @@ class MembershipSpec(Spec):
 
 
 class ArchitectureSpec(Spec):
-    """What a model is made of."""
+    """An architecture: model and parameters."""
 
     name: str
     architecture: Architecture
 
     @classmethod
     def of(cls, audit: Audit, architecture: str) -> Self:
-        """Specify an architecture without the keys that say how it is trained."""
+        """Specify an architecture without the keys of its training."""
         training = {"pretraining", "sweep", "training", "mechanisms"}
         section = expand.resolved_architecture(audit, architecture)
         values = section.model_dump(exclude=training, exclude_defaults=True)
@@ -170,12 +170,12 @@ class WeightsSpec(Spec):
 
     @classmethod
     def of(cls, audit: Audit, architecture: str) -> Self:
-        """Specify where an architecture's weights come from."""
+        """Specify the origin of an architecture's weights."""
         return cls(name=architecture, pretrained=audit.architectures[architecture].pretrained)
 
 
 class PretrainingSpec(Spec):
-    """The training of a model on public records, which shadow models start from."""
+    """The training of a public model, from which shadow models start."""
 
     seed: int
     dataset: str
@@ -202,13 +202,13 @@ class TrainingSpec(Spec):
     epsilon: SettingEpsilon
     training: Training
     draw: Draw | None = None
-    """How a model's training set is drawn, whatever the number of models is; without it, the pool's membership.parquet has it."""
+    """How a model's training set is drawn, independent of the number of models; if unset, it is read from the pool's membership.parquet."""
     weights: Literal["bf16"] | None = None
-    """What the weights of shadow models are rounded to once they are trained."""
+    """The type to which trained weights of shadow models are rounded."""
 
     @classmethod
     def of(cls, audit: Audit, dataset: str, architecture: str, mechanism: str, epsilon: str) -> Self:
-        """Specify the training of a setting's shadow models; estimators and commands read nothing of `training`."""
+        """Specify the training of a setting's shadow models; estimators and commands do not use `training`."""
         reads = audit.architectures[architecture].learner not in ("estimator", "command")
         section = audit.training_of(architecture, mechanism) if reads else Training(epochs=1)
         rounded: Any = {"weights": "bf16"} if audit.compute.weights == "bf16" else {}
@@ -249,7 +249,7 @@ class TimedSetting(Section):
 
 
 class StepTimesSpec(Spec):
-    """The table of what a training step takes in every setting."""
+    """The table of training step times in every setting."""
 
     settings: tuple[TimedSetting, ...]
     models: int
@@ -280,7 +280,7 @@ class SignalsSpec(Spec):
     options: dict[str, Any]
     """The family's explainers, and the options that they read."""
     draw: Draw | None = None
-    """How training sets are drawn, where an explainer reads them."""
+    """How training sets are drawn, if an explainer reads them."""
 
     @classmethod
     def of(cls, audit: Audit, dataset: str, architecture: str, family: str) -> Self:
@@ -326,7 +326,7 @@ class MergeSpec(Spec):
     """The tables of a setting's models that are joined into one."""
 
     families: tuple[str, ...] = ()
-    """Families of signals, in the order of their columns; none where tables of training are joined."""
+    """Families of signals, in the order of their columns; empty if tables of training are joined."""
     first: int = 0
     """The first model's number."""
     models: int
@@ -363,10 +363,10 @@ class ExplanationMetricsSpec(Spec):
     reference: tuple[str, SettingEpsilon] | None
     """The setting without privacy that the others are compared with."""
     models: int
-    """Shadow models of every setting, the first ones."""
+    """Number of models of every setting that are compared, from the first."""
     records: int
     shown: int
-    """Records whose maps are stored."""
+    """Number of records whose maps are stored."""
     explainers: tuple[str, ...]
     explaining: dict[str, Any]
     """Options that the explainers read."""
@@ -418,9 +418,9 @@ class FiltersSpec(Spec):
     seed: int
     dataset: str
     top: int
-    """Maps that are drawn of every record and class."""
+    """Number of maps drawn for every record and class."""
     shown: int
-    """Records that are drawn."""
+    """Number of records that are drawn."""
     architectures: dict[str, tuple[tuple[str, str], ...]]
     """Heading and folder of every setting, by architecture."""
     figures: Figures = Figures()
@@ -447,7 +447,7 @@ class BlackBoxSpec(Spec):
     black_box: str
     """A registered black box, or a trained model's name in file names."""
     quantity: Literal["probability", "margin"] = "probability"
-    """What is explained of a trained model."""
+    """The quantity that is explained of a trained model."""
 
     @classmethod
     def of(cls, audit: Audit, dataset: str, name: str) -> Self:
