@@ -57,7 +57,7 @@ CONFIGS = {
     "a key of another mechanism": ("mechanisms: {none: {clipping: flat}}", "'none' does not read it; dp-sgd"),
     "persons without names": (
         "mechanisms: {dp-sgd: {epsilon: 8, unit: person}}",
-        "unit: person needs to know whose the records are",
+        "unit: person needs the person of every record",
     ),
     "an explainer that is none": ("explainers: {methods: [shapley]}", "unknown explainer 'shapley': "),
     "a method that captum has not": (

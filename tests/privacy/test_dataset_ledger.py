@@ -59,7 +59,7 @@ def test_planned_entries_are_composed_exactly_and_nothing_else_is_taken(tmp_path
         charge(path, planned, [made(shorter, RESTART, "9")])  # of a release that is none of these
     assert charge(path, planned, [made(shorter, RESTART)]).total.epsilon > exact
     for other in (terms(), terms(epsilon=4.0), terms(unit="person")):
-        with pytest.raises(UserError, match="begun with other"):
+        with pytest.raises(UserError, match="created with other"):
             charge(path, other, [made()])
 
 
@@ -81,7 +81,7 @@ def test_other_units_adjacencies_and_kinds_are_refused(tmp_path):
     assert path.read_bytes() == before
     add(path, [made(Gaussian(4.0), adjacency="zero-out")])
     ledger.Ledger(tmp_path / "other", ledger.Header("record", "zero-out", {"delta": 1e-6})).close()
-    with pytest.raises(UserError, match="the ledger of something else"):
+    with pytest.raises(UserError, match="another kind of ledger"):
         read_ledger(tmp_path / "other")
 
 

@@ -143,7 +143,7 @@ def test_a_batch_of_more_persons_than_there_are_is_refused() -> None:
 
 def test_a_mechanism_of_persons_without_persons_is_refused() -> None:
     job = Job(build("mlp", {"width": 4}, (5,), 2, 0), 20, 8.0, Training(batch=5, epochs=1), 8, b"key")
-    with pytest.raises(UserError, match="needs to know whose the records are"):
+    with pytest.raises(UserError, match="needs the person of every record"):
         mechanisms["dp-sgd"](Mechanism(mechanism="dp-sgd", unit="person"), job)  # type: ignore[call-arg]
 
 

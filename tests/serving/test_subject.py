@@ -39,7 +39,7 @@ def test_a_ledger_is_not_continued_with_another_black_box(opened, tmp_path):
     opened().explainer.ledger.close()
     box = tmp_path / "box.py"
     box.write_text(box.read_text().replace("np.tanh", "-np.tanh"))
-    with pytest.raises(UserError, match="begun with other black_box"):
+    with pytest.raises(UserError, match="created with other black_box"):
         opened()
 
 

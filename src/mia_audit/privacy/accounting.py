@@ -1,4 +1,4 @@
-"""Where ε is computed and calibrated: the Poisson-subsampled Gaussian mechanism under add/remove adjacency of one record.
+"""Computation and calibration of ε for the Poisson-subsampled Gaussian mechanism under add/remove adjacency of one record.
 
 `pld` (the default) is exact in closed form for a single step and without subsampling, and composes discretised privacy
 losses otherwise (Koskela et al. 2020; Doroshenko et al. 2022); `prv` and `rdp` are Opacus's accountants.
@@ -19,38 +19,38 @@ from mia_audit.privacy.loss_distribution import losses_of_step, points
 from mia_audit.runtime.torchvision_guard import guard
 
 SMALLEST, UNREACHABLE = 1e-3, 1e9
-"""Noise multipliers between which a budget's is looked for; the smallest stands for any smaller one."""
+"""Range of the search for a noise multiplier; the smallest value also stands for all smaller ones."""
 
 NARROWEST = 1e-7
-"""The search ends where multipliers are so close, relatively: RDP's ε, a minimum over few orders, may jump."""
+"""Relative difference of multipliers at which the search ends, because RDP's ε, a minimum over few orders, may jump."""
 
 PRECISION = 1e-3
-"""Relative error of ε that discretisation may have."""
+"""Largest relative error of ε from discretisation."""
 
 ROUGH = 0.05
-"""The precision of most of a search for a noise multiplier."""
+"""The precision in all but the last steps of a search for a noise multiplier."""
 
 TINY = 1e-6
-"""Below this ε the precision is that of this ε."""
+"""Below this ε the absolute precision is the one at this ε."""
 
 POINTS = 2**20
-"""Most points of one step's PLD: finer ones take minutes."""
+"""Largest number of points of one step's PLD: finer ones take minutes."""
 
 NEGLIGIBLE = 1e-5
-"""Outputs of this share of δ, over all steps, count as if they told everything."""
+"""Outputs with this share of δ, over all steps, count as revealing everything."""
 
 ORDERS = [1 + x / 10 for x in range(1, 100)] + list(range(11, 64)) + [2**k for k in range(6, 12)]
-"""Rényi orders: Opacus's own end at 63, which no ε below some 0.2 can be told by."""
+"""Rényi orders: Opacus's default orders end at 63, too small for an ε below about 0.2."""
 
 
 def steps_per_epoch(records: int, batch: int) -> int:
-    """Return how many Poisson batches of `batch` expected records make one expected pass over the training set."""
+    """Return the number of Poisson batches of `batch` expected records in one expected pass over the training set."""
     return max(1, round(records / batch))
 
 
 @contextmanager
 def _alike_on_all_machines() -> Iterator[None]:
-    """Compute on one thread, and without warnings: remarks on ranges of orders, overflow to inf.
+    """Compute on one thread and without warnings (on ranges of orders, and on overflow to inf).
 
     The last digit of a sum depends on how many threads share it, and the noise must not depend on the machine's cores.
     """
@@ -64,7 +64,7 @@ def _alike_on_all_machines() -> Iterator[None]:
 def epsilon_spent(noise_multiplier: float, sampling_rate: float, steps: int, delta: float, accountant: str) -> float:
     """Return ε at δ after `steps` steps, by the `pld`, `prv` or `rdp` accountant; inf without noise, 0 without a step.
 
-    Raises UserError where the PRV accountant would need more memory than there is.
+    Raises UserError if the PRV accountant would need more memory than available.
     """
     if steps == 0:
         return 0.0
@@ -76,7 +76,7 @@ def epsilon_spent(noise_multiplier: float, sampling_rate: float, steps: int, del
 def _pld(
     noise_multiplier: float, sampling_rate: float, steps: int, delta: float, precision: float = PRECISION
 ) -> float:
-    """Return ε, exactly or to a relative precision; where it is not exact it is an upper bound."""
+    """Return ε, exactly or as an upper bound with a relative precision."""
     if sampling_rate == 1:
         return epsilon_of_gdp(math.sqrt(steps) / noise_multiplier, delta)
     if steps == 1:
@@ -89,7 +89,7 @@ def _pld(
 def composed_epsilon(
     noise_multiplier: float, sampling_rate: float, steps: int, delta: float, precision: float = PRECISION
 ) -> tuple[float, float]:
-    """Return ε of several subsampled steps, and the discretisation interval at which it was precise enough."""
+    """Return ε of several subsampled steps, and a discretisation interval that is precise enough."""
     bound = min(
         epsilon_of_gdp(math.sqrt(steps) / noise_multiplier, delta),  # the whole set in every step
         steps * _single_step(noise_multiplier, sampling_rate, delta / steps),
@@ -102,7 +102,7 @@ def composed_epsilon(
     while True:
         coarse = epsilon
         epsilon, added = _composed(noise_multiplier, sampling_rate, steps, delta, interval, added)
-        # a third of the interval leaves a third of the error at most, and a ninth where it is small
+        # a third of the interval leaves at most a third of the error, and a ninth if the error is small
         if epsilon == 0 or coarse - epsilon <= 2 * precision * max(epsilon, TINY):
             break
         if points(noise_multiplier, sampling_rate, interval / 3, NEGLIGIBLE * delta / steps) > POINTS:
@@ -119,9 +119,9 @@ def _composed(
     interval: float,
     added_at_most: float = math.inf,
 ) -> tuple[float, float]:
-    """Return upper bounds on ε, and on that of an added record, by losses on multiples of the interval so that no δ falls.
+    """Return upper bounds on ε and on an added record's ε, from losses rounded to multiples of the interval without lowering any δ.
 
-    The added record's is computed only where `added_at_most`, a bound known before, exceeds that of a removed one.
+    The added record's ε is computed only if its known bound `added_at_most` exceeds the removed record's ε.
     """
     tail = NEGLIGIBLE * delta / steps
     removed, added = losses_of_step(noise_multiplier, sampling_rate, interval, tail)
@@ -137,7 +137,7 @@ def _single_step(noise_multiplier: float, sampling_rate: float, delta: float) ->
 
 
 def _single_step_delta(noise_multiplier: float, sampling_rate: float, epsilon: float) -> float:
-    """Return δ at ε of one step: that of P = (1 − q)N(0, σ²) + q N(1, σ²) against Q = N(0, σ²), or of Q against P, the larger.
+    """Return δ at ε of one step: the larger of P = (1 − q)N(0, σ²) + q N(1, σ²) against Q = N(0, σ²), and of Q against P.
 
     P's loss grows with the output x and exceeds ε where x > ½ + σ² log(1 + (e^ε − 1)/q); Q's exceeds it below
     ½ + σ² log(1 + (e^−ε − 1)/q), nowhere once e^−ε ≤ 1 − q.
@@ -145,7 +145,7 @@ def _single_step_delta(noise_multiplier: float, sampling_rate: float, epsilon: f
     from scipy.special import ndtr
 
     sigma, rate = noise_multiplier, sampling_rate
-    # beyond 700 e^ε overflows, and 1 beside it is nothing
+    # beyond ε = 700 e^ε overflows, and a term of 1 next to it is negligible
     log_ratio = math.log1p(math.expm1(epsilon) / rate) if epsilon < 700 else epsilon - math.log(rate)
     cut = sigma * log_ratio + 0.5 / sigma
     removed = rate * ndtr(1 / sigma - cut) - _scaled(_log_tail(cut), epsilon, 1 - rate)
@@ -179,7 +179,7 @@ def _rdp(noise_multiplier: float, sampling_rate: float, steps: int, delta: float
 def rdp_of_steps(noise_multiplier: float, sampling_rate: float, steps: int, orders: Sequence[float]) -> list[float]:
     """Return the Rényi divergence of `steps` steps at every order (Mironov et al. 2019), by Opacus.
 
-    An order at which its sum overflows bounds nothing: inf.
+    An order at which its sum overflows gives no bound: inf.
     """
     guard()
     from opacus.accountants.analysis import rdp
@@ -192,7 +192,7 @@ def _prv(noise_multiplier: float, sampling_rate: float, steps: int, delta: float
     guard()
     from opacus.accountants import create_accountant
 
-    # its mesh has an error of 0.01 over all steps, and has to reach beyond the ε of RDP at a thousandth of δ
+    # its mesh has an error of 0.01 over all steps, and must reach beyond the ε of RDP at a thousandth of δ
     reach = 2 * _rdp(noise_multiplier, sampling_rate, steps, delta / 3000)
     points = reach * math.sqrt(steps * math.log(12000 / delta) / 2) / 0.01
     if not points < 2**27:
@@ -223,7 +223,7 @@ def noise_multiplier_for(epsilon: float, sampling_rate: float, steps: int, delta
     def roughly(noise_multiplier: float) -> float:
         return _pld(noise_multiplier, sampling_rate, steps, delta, ROUGH)
 
-    # most of the search at a coarse interval; PRV, which has none, starts at PLD's
+    # most of the search uses a coarse interval; PRV has none, and starts from PLD's result
     start = _least(roughly, epsilon, ROUGH * epsilon, 1.0, 2.0) if accountant != "rdp" else 1.0
     least = _least(spent, epsilon, slack, start, 2.0 if accountant == "rdp" else 1 + ROUGH) if start else None
     if least is None:
@@ -236,10 +236,10 @@ def noise_multiplier_for(epsilon: float, sampling_rate: float, steps: int, delta
 
 
 def _least(spent: Callable[[float], float], epsilon: float, slack: float, start: float, factor: float) -> float | None:
-    """Return a multiplier that spends at most ε and at least ε − slack, None where none up to the largest does.
+    """Return a multiplier that spends at most ε and at least ε − slack; None if no multiplier up to the largest does.
 
-    ε falls with the multiplier z, and log ε is nearly linear in log z: from `start` by a factor, growing, until two multipliers
-    enclose it, then false position.
+    ε falls with the multiplier z, and log ε is nearly linear in log z: z moves from `start` by growing factors until
+    two multipliers enclose the solution; then the method of false position follows.
     """
     low = high = start
     least = most = spent(start)
@@ -256,7 +256,7 @@ def _least(spent: Callable[[float], float], epsilon: float, slack: float, start:
         high, least, low = low, most, max(low / stride, SMALLEST)
         stride *= stride
         most = spent(low)
-    # the Illinois variant of false position: the end that stays twice counts half
+    # the Illinois variant of false position: an end that is kept twice gets half the weight
     aim = epsilon - slack / 2
     above, below = _log_ratio(most, aim), _log_ratio(least, aim)
     kept = 0

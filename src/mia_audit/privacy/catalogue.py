@@ -1,4 +1,4 @@
-"""The registry of privacy mechanisms: what one declares of itself, and what it does for one model."""
+"""The registry of privacy mechanisms: the declaration of a mechanism, and its interface for training one model."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ PerRecord = Literal["vmap", "book-keeping", "auto"]
 """How per-record gradients are computed: see `mia_audit.privacy.per_record.ClippedSum`."""
 
 HELD = {"cpu": 2**27, "cuda": 2**32}
-"""Bytes of per-record gradients held at once: on a CPU, more than this leaves the caches and costs time."""
+"""Bytes of per-record gradients held at once: on a CPU, more than this exceeds the caches and costs time."""
 
 
 @dataclass(frozen=True)
 class Terms:
-    """What a mechanism was set up with, as training.parquet states it."""
+    """The terms with which a mechanism was set up, as in training.parquet."""
 
     delta: float
     noise_multiplier: float
@@ -35,15 +35,15 @@ class Terms:
     sampling: str
     clipping: str
     noise_mask: str = "none"
-    """What the noise's mask is computed from."""
+    """The source of the noise's mask."""
     unit: str = "record"
-    """Whose data the guarantee is about; the sampling rate is theirs."""
+    """The unit of the guarantee and of the sampling rate."""
     records_per_person: int = 0
-    """Records of a person that contribute to a step at most, where the unit is the person."""
+    """Largest number of a person's records in a step, if the unit is the person."""
 
 
 class Steps(Protocol):
-    """What a mechanism reads of how a model is trained."""
+    """The training parameters that a mechanism reads."""
 
     @property
     def epochs(self) -> int:
@@ -55,7 +55,7 @@ class Steps(Protocol):
 
     @property
     def per_record(self) -> PerRecord | None:
-        """How per-record gradients are computed, `vmap` where it is not said."""
+        """How per-record gradients are computed; `vmap` if unset."""
 
 
 @dataclass(frozen=True)
@@ -68,25 +68,25 @@ class Job:
     training: Steps
     micro_batch: int
     key: bytes
-    """256 bits that everything random in this training comes from: see `mia_audit.privacy.noise.training_key`."""
+    """256 bits from which all randomness of this training is derived: see `mia_audit.privacy.noise.training_key`."""
     public: tuple[Inputs | Tensor, Tensor] | None = None
     """Inputs and labels of the pool's public records, for mechanisms that read them."""
     persons: Tensor | None = None
-    """The person of every record of the training set [n], numbered from 0 by their first records, where the guarantee is theirs."""
+    """The person of every record of the training set [n], numbered from 0 by first record, if the guarantee is for persons."""
     summands: int = 1
-    """Normal numbers that each one of the noise is the sum of; `mia_audit.privacy.noise.RELEASED` for a model that is released."""
+    """Number of normal variables summed for each number of the noise; `mia_audit.privacy.noise.RELEASED` for a released model."""
 
 
 @runtime_checkable
 class Foreseeable(Protocol):
-    """A mechanism whose cost is known before a model is set up, as the ledger of a data set needs it."""
+    """A mechanism whose cost is known before a model is set up, as a data set's ledger requires."""
 
     def foresee(self, section: Mechanism, epsilon: float, training: Steps, units: int) -> tuple[Terms, int]:
-        """Return the terms of a training on so many records (persons) and its number of steps."""
+        """Return the terms of a training on this number of records (persons), and its number of steps."""
 
 
 class Protection(Protocol):
-    """How one model's records are drawn, and how their gradients become the optimizer's."""
+    """The interface for training one model: drawing its records, and turning their gradients into the optimizer's."""
 
     terms: Terms
     steps_per_epoch: int
@@ -95,22 +95,22 @@ class Protection(Protocol):
         """Draw one epoch of batches: indices into the training set, possibly none."""
 
     def backward(self, inputs: Tensor, labels: Tensor, *persons: Tensor) -> Tensor:
-        """Set every trainable parameter's `grad` from a batch; return the sum of the records' losses, for the auditor alone.
+        """Set every trainable parameter's `grad` from a batch; return the sum of the records' losses, which only the auditor may see.
 
-        `persons` is given where the job has them: the person of every record of the batch.
+        `persons`, the person of every record of the batch, is given if the job has them.
         """
 
     def state(self) -> dict[str, Tensor]:
-        """Return what the epochs to come depend on, as a resumed training needs it: of random streams the counters, no key."""
+        """Return the state for resuming a training: counters of random streams, but no key."""
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
-        """Go on from a state, as if the epochs before it had been drawn here."""
+        """Restore a state, as if the epochs before it had been drawn here."""
 
     def spent(self, steps: int) -> tuple[float, float]:
         """Return ε after that many steps by the mechanism's accountant, and by the RDP accountant."""
 
     def masks(self) -> Masks | None:
-        """Return the masks of the noise in every epoch; None where it has none."""
+        """Return the masks of the noise in every epoch; None without masks."""
 
 
 class Mechanism(OpenSection):
@@ -139,7 +139,7 @@ class Mechanism(OpenSection):
 
     @property
     def kind(self) -> MechanismKind:
-        """What the mechanism declares of itself."""
+        """The mechanism's declaration."""
         return mechanisms[self.mechanism]
 
     @property
@@ -149,20 +149,20 @@ class Mechanism(OpenSection):
 
 
 Factory = Callable[[Mechanism, Job], Protection]
-"""Sets a mechanism up for one model; raises UserError where model, training or budget do not go together."""
+"""Sets a mechanism up for one model; raises UserError if model, training and budget do not fit together."""
 
 FactoryOf = TypeVar("FactoryOf", bound=Factory)
 
 
 @dataclass(frozen=True)
 class MechanismKind:
-    """A mechanism: how it is set up, the keys that it reads, and what others have to know of it.
+    """A mechanism: its set-up, the keys that it reads, and its traits.
 
-    One that is not `private` has no budget. `no_guarantee` says, of a mechanism whose settings are named by an ε, why
-    that ε is nominal and nothing is promised; its section has to acknowledge that. `per_record` mechanisms compute a
-    gradient for every record, which not every model has. One that `steps` acts on the steps of the built-in loop, so that it
-    protects the models of no other learner; one whose guarantee is `claimed` leaves it to such a learner.
-    `reads_public_records` says of a section whether the pool's public records are read.
+    A mechanism that is not `private` has no budget. `no_guarantee` is the reason why the ε in the names of its settings
+    is only nominal; its section must acknowledge it. `per_record` mechanisms compute a gradient for every record, which
+    not every model supports. A mechanism with `steps` acts on the steps of the built-in loop, and so cannot protect
+    other learners' models; a mechanism with `claimed` leaves the guarantee to such a learner. `reads_public_records`
+    returns whether a section reads the pool's public records.
     """
 
     protect: Factory
@@ -180,23 +180,23 @@ class MechanismKind:
 
 
 mechanisms: Registry[MechanismKind] = Registry("mechanism", "mia_audit.privacy.mechanisms", "-")
-"""Mechanisms by name; their files import torch where they compute, so that configs are read without it."""
+"""Mechanisms by name; their files import torch only inside functions, so that configs are read without it."""
 
 
 class Unit(Section):
     """The keys of mechanisms that protect persons with all of their records."""
 
     unit: Literal["record", "person"] | None = None
-    """Whose data the guarantee is about; the data set's unit when left out."""
+    """The unit of the guarantee; the data set's unit when left out."""
     records_per_person: PositiveInt = 8
-    """`unit: person`: records of a person that contribute to a step at most, drawn anew each step."""
+    """`unit: person`: largest number of a person's records in a step, drawn anew each step."""
 
 
 class Acknowledgement(Section):
     """The key of mechanisms that guarantee nothing."""
 
     acknowledge_no_guarantee: bool = False
-    """true says that you know that it promises no privacy, whatever its ε is called."""
+    """true acknowledges that it promises no privacy, whatever its ε is called."""
 
 
 def mechanism(

@@ -1,4 +1,4 @@
-"""Per-record clipping: the factor that bounds what one record adds to a sum of gradients."""
+"""Per-record clipping: the factor that bounds one record's contribution to a sum of gradients."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,8 +1,8 @@
-"""ε of many equal steps from the privacy loss distribution of one, precise in the tail that ε is read from.
+"""ε of many equal steps from the privacy loss distribution of one, precise in the tail that determines ε.
 
-The distribution of the summed losses is the n-th power of a Fourier transform, whose rounding error is some n · 10⁻¹⁶ of its
-largest probability: at 10⁵ steps as much as a δ of 10⁻¹⁰. So probabilities are tilted by e^(tl) first, with the t at which ε
-is where the sum's mean lies, and tilted back after it (Esscher 1932; large deviations).
+The distribution of the summed losses is the n-th power of a Fourier transform, whose rounding error is about n · 10⁻¹⁶
+of its largest probability: at 10⁵ steps as much as a δ of 10⁻¹⁰. So probabilities are first tilted by e^(tl), with t
+such that the sum's mean is near ε, and tilted back afterwards (Esscher 1932; large deviations).
 """
 
 from __future__ import annotations
@@ -16,33 +16,33 @@ if TYPE_CHECKING:
     from jaxtyping import Float
 
 WIDTH = 8.0
-"""Standard deviations of the tilted sum on both sides of its mean that are kept."""
+"""Range kept on both sides of the tilted sum's mean, in standard deviations."""
 
 FARTHEST = 0.999
-"""The logarithm of δ is looked for up to this share of that of the largest loss alone, which no tilt reaches."""
+"""The search for δ's logarithm ends at this share of the logarithm for the largest loss, which no tilt reaches."""
 
 NEGLIGIBLE = -80.0
-"""Logarithm of what does not count beside 1 in a Fourier transform, whose rounding is some 10⁻¹⁶."""
+"""Logarithm of a value negligible next to 1 in a Fourier transform, whose rounding error is about 10⁻¹⁶."""
 
 LARGEST_EXPONENT = 600.0
-"""Factors far below ε, which nothing is read from, do not overflow."""
+"""Limit on exponents, so that factors for losses far below ε, which are not used, do not overflow."""
 
 
 def epsilon_of_sum(
     losses: Float[np.ndarray, " m"], probabilities: Float[np.ndarray, " m"], infinite: float, steps: int, delta: float
 ) -> float:
-    """Return the ε at which `steps` independent losses have δ(ε) = δ: 0 where δ(0) is smaller, inf where no ε has it.
+    """Return the ε at which `steps` independent losses have δ(ε) = δ: 0 if δ(0) is smaller, inf if no ε reaches δ.
 
     `losses` are equally spaced, and `infinite` is the probability of an infinite one.
     """
-    left = delta + math.expm1(steps * math.log1p(-infinite))  # the rest is δ of sums that hold an infinite loss
+    left = delta + math.expm1(steps * math.log1p(-infinite))  # the rest is the δ of sums with an infinite loss
     if left <= 0:
         return math.inf
     kept = probabilities > 0
     losses, logs = losses[kept], np.log(probabilities[kept])
     if losses[-1] <= 0:
         return 0.0
-    # rounding may leave the mass 10⁻¹⁰ off, which 10⁵ steps make 10⁻⁵
+    # rounding may change the mass by 10⁻¹⁰, which 10⁵ steps turn into 10⁻⁵
     logs += math.log1p(-infinite) - _moments(losses, logs, 0.0)[0]
     tilt = _tilt_for(losses, logs, steps, left)
     return max(0.0, _epsilon(losses, logs, tilt, steps, left))
@@ -60,10 +60,10 @@ def _moments(losses: Float[np.ndarray, " m"], logs: Float[np.ndarray, " m"], til
 
 
 def _tilt_for(losses: Float[np.ndarray, " m"], logs: Float[np.ndarray, " m"], steps: int, delta: float) -> float:
-    """Return the tilt at whose mean the sum has about this δ: e^(nK(t) − tnK′(t)) / (1 + t(1 + t)√(2πn K″(t))).
+    """Return the tilt whose mean, taken as ε, gives the sum about this δ: e^(nK(t) − tnK′(t)) / (1 + t(1 + t)√(2πn K″(t))).
 
-    The denominator is the saddle point's, where it is large. Without it the tilt would go by the probability of a larger loss,
-    which is near 1 where ε is so small that δ is what losses exceed it by.
+    The denominator is that of the saddle-point approximation if it is large. Without it the tilt would depend on the
+    probability of a larger loss, which is near 1 for small ε, where δ depends on how far losses exceed ε.
     """
     from scipy.optimize import brentq
 
@@ -83,7 +83,7 @@ def _tilt_for(losses: Float[np.ndarray, " m"], logs: Float[np.ndarray, " m"], st
 def _epsilon(
     losses: Float[np.ndarray, " m"], logs: Float[np.ndarray, " m"], tilt: float, steps: int, delta: float
 ) -> float:
-    """Return ε at δ by the sums of losses within reach of the tilted mean, −inf where all of them together have less."""
+    """Return ε at δ from the sums of losses around the tilted mean; −inf if all of them together have a smaller δ."""
     from scipy.fft import irfft, next_fast_len, rfft
     from scipy.signal import lfilter
 
@@ -95,14 +95,14 @@ def _epsilon(
     row = np.zeros(size)
     np.add.at(row, places % size, np.exp(logs + tilt * losses - total))
     sums = np.maximum(irfft(_power(rfft(row), steps), size), 0.0)
-    # the sums, modulo the size of the transform, from the one that is farthest below the mean
+    # the sums, modulo the size of the transform, starting farthest below the mean
     lowest = math.ceil((steps * (mean - losses[0]) - reach) / spacing)
     sums = np.roll(sums, -(lowest % size))
     loss = steps * losses[0] + (lowest + np.arange(size)) * spacing
     # undo the tilt around the mean: the rest of the factor is one number
     weight = sums * np.exp(np.minimum(-tilt * (loss - steps * mean), LARGEST_EXPONENT))
     target = delta * math.exp(-steps * (total - tilt * mean))
-    # δ at a loss: the mass from it on, less that mass discounted by e^(how much larger the loss is)
+    # δ at a loss: the mass of larger losses, minus that mass discounted by e^(difference of the losses)
     mass = np.cumsum(weight[::-1])[::-1]
     discounted = lfilter([1.0], [1.0, -math.exp(-spacing)], weight[::-1])[::-1]
     over = np.flatnonzero(mass - discounted > target)

@@ -1,8 +1,9 @@
-"""The ledger of a data set: whatever was made from its records and given away, charged before it was computed.
+"""The ledger of a data set: every release from its records, charged before it is computed.
 
-It is a ledger file (`mia_audit.privacy.ledger`) with one unit, one adjacency, one budget and one way to compose, all fixed by
-its first line. An entry's terms are those of a charge (`mia_audit.privacy.spending`); `part` beside them names one of several
-disjoint parts of the records that the charge alone was on, as PARTITION/PART. Parts of one partition count by the worst of them.
+It is a ledger file (`mia_audit.privacy.ledger`) with one unit, one adjacency, one budget and one way to compose, all
+fixed by its first line. An entry's terms are those of a charge (`mia_audit.privacy.spending`); its `part`,
+PARTITION/PART, names the one of several disjoint parts of the records that was used. Among the parts of one partition
+only the largest cost counts.
 """
 
 from __future__ import annotations
@@ -26,36 +27,36 @@ ADD_REMOVE = "add-remove"
 """The adjacency of training: one record (person) more or less, their number being public."""
 
 ZERO_OUT = "zero-out"
-"""One record's term taken out of a sum, their number being public: the same two distributions, so that it counts as the former."""
+"""One record's term removed from a sum with a public number of records: the two distributions are the same, so it counts as `ADJACENCY`."""
 
 SAME = {ZERO_OUT: ADD_REMOVE}
 
 PATIENCE = 60.0
-"""Seconds that a process waits for another one, which holds the ledger while it is charged."""
+"""Seconds that a process waits for another one that holds the ledger."""
 
 RESTART = "restart"
-"""What an entry is called that charges again for the part of a training that a kill cut short."""
+"""Name of an entry that charges again for the interrupted part of a killed training."""
 
 COMPOSITIONS = {
     "pld": "the privacy loss distribution of all entries, whose terms were fixed before the first (dp-accounting)",
     "rdp": "a filter of Rényi DP at order {order:g} (Feldman and Zrnic 2021)",
     "gdp": "a filter of Gaussian DP (Smith and Thakurta 2022)",
 }
-"""How totals come about, by the ledger's `composition`."""
+"""Descriptions of totals, by the ledger's `composition`."""
 
 PART = re.compile(r"[\w.-]+/[\w.-]+")
 
 MOST_COMBINATIONS = 1000
-"""Combinations of parts of several partitions that are looked at one by one."""
+"""Largest number of combinations of parts of several partitions that are enumerated."""
 
 
 @dataclass(frozen=True)
 class Terms:
-    """What a data set's ledger is begun with: the budget, and how entries are composed.
+    """The terms of a new ledger of a data set: the budget, and how entries are composed.
 
-    `planned` are the terms of all entries that there may be; with them entries are composed by their privacy loss
-    distributions, without them by the `filter` named. Its Rényi order is the one
-    at which most charges like the first would fit, and is fixed before anything is said.
+    `planned` are the terms of all permitted entries; with them entries are composed by their privacy loss
+    distributions, without them by the named `filter`. The filter's Rényi order is the one that admits most charges like
+    the first, and is fixed before any release.
     """
 
     dataset: str
@@ -66,7 +67,7 @@ class Terms:
     filter: str = "rdp"
 
     def header(self, entries: Sequence[Entry] = (), order: float | None = None) -> Header:
-        """Return the first line of such a ledger, which is begun for the sake of entries, or has the Rényi order given."""
+        """Return the first line of a ledger created for these entries, or with the given Rényi order."""
         composition = "pld" if self.planned else self.filter
         limited = math.isfinite(self.epsilon)
         values = {
@@ -85,7 +86,7 @@ class Terms:
 
 @dataclass(frozen=True)
 class Total:
-    """What a unit has given away at most: ε at δ, of the budget, and how that was composed; for every part that entries name too."""
+    """The largest privacy loss of a unit: ε at δ, the budget, and how it was composed; also for every part that entries name."""
 
     epsilon: float
     delta: float
@@ -98,7 +99,7 @@ class Total:
 
 @dataclass(frozen=True)
 class Receipt:
-    """What is known after a charge: the ledger's random id, the digest of its last line, its number of entries, and its total."""
+    """The receipt of a charge: the ledger's random id, the digest of its last line, its number of entries, and its total."""
 
     ledger: str
     head: str
@@ -107,45 +108,45 @@ class Receipt:
 
 
 def charge(path: Path, terms: Terms, entries: Sequence[Entry], patience: float = PATIENCE) -> Receipt:
-    """Charge for entries in the ledger of a data set, which is begun where there is none; only after it may work begin.
+    """Charge for entries in the ledger of a data set, which is created if missing; work may begin only afterwards.
 
-    Raises UserError, and charges nothing, where an entry does not belong there, or the budget would be overdrawn.
+    Raises UserError, and charges nothing, if an entry does not belong there, or the budget would be overdrawn.
     """
     if not path.exists():
         header = terms.header(entries)
-        _allow(path, header, [], entries)  # a ledger that refuses its first entry is not begun
-        with suppress(UserError):  # another process may begin it first, for the sake of other entries
+        _allow(path, header, [], entries)  # a ledger that refuses its first entry is not created
+        with suppress(UserError):  # another process may create it first, for other entries
             Ledger(path, header, _check, patience).close()
     return _charge(path, terms.header(order=read_ledger(path)[0].terms.get("order")), entries, patience)
 
 
 def add(path: Path, entries: Sequence[Entry], patience: float = PATIENCE) -> Receipt:
-    """Charge for entries in a ledger that exists, on the terms that it was begun with."""
+    """Charge for entries in an existing ledger, on its terms."""
     return _charge(path, read_ledger(path)[0], entries, patience)
 
 
 def read_ledger(path: Path) -> tuple[Header, list[Entry], str]:
-    """Return header, entries and head of a data set's ledger; UserError where it is none, damaged or missing."""
+    """Return header, entries and head of a data set's ledger; UserError if it is another kind of file, damaged or missing."""
     header, entries, head = read(path, _check)
     if header.terms.get("kind") != "data set":
-        raise UserError(f"{path}: the ledger of something else; expected that of a data set (privacy.ledger)")
+        raise UserError(f"{path}: another kind of ledger; expected the ledger of a data set (privacy.ledger)")
     return header, entries, head
 
 
 def entry(
     what: str, unit: str, charged: Charge, released: Mapping[str, Any], part: str = "", adjacency: str = ADD_REMOVE
 ) -> Entry:
-    """Return the entry of a charge: of what, for whose sake, and what was released (its random id, the setting, to whom)."""
+    """Return the entry of a charge: its terms, its purpose, and the release (random id, setting, recipient)."""
     terms = spending.terms_of(charged) | ({"part": part} if part else {})
     return Entry(what, unit, SAME.get(adjacency, adjacency), json.loads(json.dumps(terms)), dict(released))
 
 
 def total_of(header: Header, entries: Sequence[Entry]) -> Total:
-    """Return the total of entries; ValueError where the ledger's composition cannot hold one of them."""
+    """Return the total of entries; ValueError if the ledger's composition does not support one of them."""
     terms = header.terms
     composition, delta = str(terms["composition"]), float(terms["delta"])
     order = terms.get("order")
-    if composition == "rdp" and order is None:  # without a budget nothing is filtered
+    if composition == "rdp" and order is None:  # without a budget the filter refuses nothing
         told = "Rényi DP at the best order, as if all terms had been fixed before the first entry"
     else:
         told = COMPOSITIONS[composition].format(order=order)
@@ -164,7 +165,7 @@ def total_of(header: Header, entries: Sequence[Entry]) -> Total:
         combinations = product(*(those.values() for those in partitions.values()))
         worst = max(epsilon([*everywhere, *(one for part in parts for one in part)]) for parts in combinations)
     else:
-        worst = epsilon(entries)  # more than is spent
+        worst = epsilon(entries)  # an upper bound on the spent ε
     return Total(worst, delta, float(terms["epsilon"]), header.unit, header.adjacency, told, parts)
 
 
@@ -187,7 +188,7 @@ def _charge(path: Path, header: Header, entries: Sequence[Entry], patience: floa
 
 
 def _allow(path: Path, header: Header, before: Sequence[Entry], entries: Sequence[Entry]) -> Total:
-    """Return the total after entries; UserError where they do not belong here or would overdraw the budget."""
+    """Return the total after entries; UserError if they do not belong here or would overdraw the budget."""
     try:
         for one in entries:
             _check(one)
@@ -220,10 +221,9 @@ def _advice(header: Header) -> str:
 
 
 def _refuse_unplanned(header: Header, before: Sequence[Entry], entries: Sequence[Entry]) -> None:
-    """Raise ValueError for an entry that a ledger with fixed terms does not foresee.
+    """Raise ValueError for an entry that is not among the fixed terms of a ledger.
 
-    What a kill cut short may be done again on the same terms: when a process is killed does not depend on what it has released,
-    which is nothing.
+    Interrupted work may be repeated on the same terms: it has released nothing, so the time of the kill does not depend on a release.
     """
     if header.terms["composition"] != "pld":
         return

@@ -1,18 +1,18 @@
-"""Squared norms and weighted sums of rows, float64 whatever the rows are, in bounded memory."""
+"""Squared norms and weighted sums of rows of any type, in float64 and bounded memory."""
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 DOUBLED = {"cpu": 2**18, "cuda": 2**26}
-"""Numbers of rows that are converted to float64 at once."""
+"""Number of elements that are converted to float64 at once."""
 
 RUN = 512
-"""Numbers whose squares are summed in float32 before float64: a norm is then right to 5e-7."""
+"""Number of elements whose squares are summed in float32 before float64: a norm then has an error of at most 5e-7."""
 
 
 def squared_norms(rows: Float[Tensor, "b n"], scale: Float[Tensor, " s"] | None = None) -> Float[Tensor, " b"]:
-    """Return the squared norm of every row, times `scale` where it is given: one number, or n of them."""
+    """Return the squared norm of every row, with elements times `scale` if given: one number, or n of them."""
     if scale is not None:
         return squared_norms(rows) * scale.double().square() if len(scale) == 1 else squared_norms(rows * scale)
     runs = rows.shape[1] // RUN * RUN
@@ -22,7 +22,7 @@ def squared_norms(rows: Float[Tensor, "b n"], scale: Float[Tensor, " s"] | None 
 
 
 def at_once(device: torch.device, rows: int) -> int:
-    """Return how many numbers of every row are converted at once."""
+    """Return how many elements of every row are converted at once."""
     return max(1, DOUBLED.get(device.type, DOUBLED["cpu"]) // max(1, rows))
 
 

@@ -1,4 +1,4 @@
-"""The Gaussian mechanism without sampling: what its noise costs exactly, and which noise a budget needs.
+"""The Gaussian mechanism without sampling: its exact ε, and the noise for a budget.
 
 T queries with noise multiplier z are √T/z-GDP, and their ε at δ is exact (Dong et al. 2022). For one query the least noise
 is that of the analytic Gaussian mechanism (Balle and Wang 2018, theorem 8).
@@ -11,10 +11,10 @@ from functools import cache
 from mia_audit.errors import UserError
 
 SEARCH = 200
-"""Halvings of a search, which ends before where double precision does."""
+"""Largest number of halvings of a search, which usually ends earlier at double precision."""
 
 LARGEST = 1e15
-"""No larger ε is computed."""
+"""Largest ε that is computed."""
 
 CALIBRATED = 200.0
 """Single releases are calibrated below this ε only."""
@@ -44,9 +44,9 @@ def epsilon_of_gdp(mu: float, delta: float) -> float:
 
 
 def largest_epsilon(holds: Callable[[float], bool]) -> float:
-    """Return the largest ε at which a property that holds from 0 on still does, to double precision.
+    """Return the largest ε up to which a property holds, to double precision.
 
-    It is rounded up: 0 where the property does not hold at 0, inf where it holds at all that are looked at.
+    It is rounded up: 0 if the property does not hold at 0, inf if it holds for every ε in the search.
     """
     if not holds(0.0):
         return 0.0

@@ -1,8 +1,8 @@
-"""What answers cost in Gaussian DP, and the filter that decides before each whether the budget allows it.
+"""The cost of answers in Gaussian DP, and the filter that decides before each answer whether the budget allows it.
 
-A filter over answers chosen adaptively, the i-th of which is μᵢ-GDP given those before it, is μ-GDP as long as it stops
-before Σ μᵢ² exceeds μ² (Smith and Thakurta 2022, theorem 2). So μ² is what an answer costs, and the unit of the ledger;
-`mia_audit.privacy.gaussian` turns μ into ε at δ and back, exactly.
+A filter over adaptively chosen answers, the i-th of which is μᵢ-GDP given the earlier ones, is μ-GDP as long as it
+stops before Σ μᵢ² exceeds μ² (Smith and Thakurta 2022, theorem 2). So μ² is the cost of an answer, and the unit of the
+ledger; `mia_audit.privacy.gaussian` turns μ into ε at δ and back, exactly.
 """
 
 import math
@@ -14,7 +14,7 @@ ROUNDING = 1e-12
 
 
 def published_multiplier(epsilon: float, steps: int, delta: float) -> float:
-    """Return σ m/c of Algorithm 1 of Patel et al. 2020: √(16 T log(e + √T ε/δ) log(T/δ))/ε, some 20 times what is needed."""
+    """Return σ m/c of Algorithm 1 of Patel et al. 2020: √(16 T log(e + √T ε/δ) log(T/δ))/ε, about 20 times the necessary noise."""
     logs = math.log(math.e + math.sqrt(steps) * epsilon / delta) * math.log(steps / delta)
     return math.sqrt(16 * steps * logs) / epsilon
 
@@ -25,14 +25,16 @@ def step_cost(multiplier: float) -> float:
 
 
 def selection_cost(epsilon: float) -> float:
-    """Return μ² of the exponential mechanism exp(εu/2Δ): the least μ with which it is μ-GDP is 2 Φ⁻¹(1/(1 + e^(−ε/2))).
+    """Return μ² of the exponential mechanism exp(εu/2Δ): it is μ-GDP with the smallest μ = 2 Φ⁻¹(1/(1 + e^(−ε/2))).
 
     Its privacy losses lie in [t − ε, t] for some t (Dong et al. 2020, lemma 3), so that randomised response with these two
-    losses dominates it. That is μ-GDP where its one vertex is above the Gaussian's curve, and t = ε/2 asks for the most.
+    losses dominates it. Randomised response is μ-GDP if its vertex is above the Gaussian's curve; t = ε/2 needs the largest μ.
     """
     from scipy.special import expit, ndtri
 
-    return float(2 * ndtri(expit(-epsilon / 2))) ** 2  # at the small end, where 1 − p is not rounded to 1
+    return (
+        float(2 * ndtri(expit(-epsilon / 2))) ** 2
+    )  # from the smaller probability, because 1 − p would be rounded to 1
 
 
 def selection_epsilon(cost: float) -> float:
@@ -44,7 +46,7 @@ def selection_epsilon(cost: float) -> float:
 
 
 def limit_for(epsilon: float, delta: float) -> float:
-    """Return μ² of the whole budget: the largest with an ε at δ of at most ε."""
+    """Return μ² of the whole budget: the largest μ² whose ε at δ is within the budget."""
     return mu_for(epsilon, delta) ** 2
 
 

@@ -1,7 +1,7 @@
-"""What a guarantee for one record means for a person with several: computed for DP-SGD, by group privacy for the rest.
+"""The guarantee of a person with several records from one for single records: computed for DP-SGD, by group privacy otherwise.
 
-A person's k records are Poisson-sampled one by one, so that a step moves by the Binomial(k, q) number of those drawn, each
-at most by the sensitivity: a mixture of Gaussians, whose privacy loss is composed over the steps (dp-accounting).
+A person's k records are Poisson-sampled independently, so a step includes a Binomial(k, q) number of them, each moving
+it at most by the sensitivity: a mixture of Gaussians, whose privacy loss is composed over the steps (dp-accounting).
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from functools import cache
 from mia_audit.privacy.accounting import epsilon_spent
 
 NOTHING_LEFT = 200.0
-"""An ε from which nothing is left: odds that change by e^200 are no protection."""
+"""From this ε on there is no protection: odds may change by e^200."""
 
 PRECISION = 1e-3
-"""Relative error that rounding the losses of all steps may add: rounding to multiples of Δ raises their mean by Δ²/8 a step."""
+"""Largest relative error from rounding the losses of all steps: rounding to multiples of Δ raises their mean by Δ²/8 a step."""
 
 
 @cache
 def epsilon_of_person(noise_multiplier: float, sampling_rate: float, steps: int, delta: float, records: int) -> float:
-    """Return ε at δ for a person with so many records, under DP-SGD whose guarantee is for one record; inf where nothing is left."""
+    """Return ε at δ for a person with `records` records under DP-SGD with a guarantee per record; inf if no guarantee is left."""
     import numpy as np
     from dp_accounting.pld import privacy_loss_distribution
     from scipy.stats import binom
@@ -41,7 +41,7 @@ def epsilon_of_person(noise_multiplier: float, sampling_rate: float, steps: int,
 
 
 def by_group_privacy(epsilon: float, delta: float, records: int) -> tuple[float, float]:
-    """Return (kε, δ(e^{kε} − 1)/(e^ε − 1)), what any (ε, δ) for one record gives k of them; (inf, 1) where that δ reaches 1."""
+    """Return (kε, δ(e^{kε} − 1)/(e^ε − 1)), the guarantee for k records from (ε, δ) for one; (inf, 1) if that δ reaches 1."""
     if records * epsilon > 700:
         return math.inf, 1.0
     grown = delta * math.expm1(records * epsilon) / math.expm1(epsilon)

@@ -1,6 +1,6 @@
-"""Ledgers of privacy: what was spent on which terms, in a file that is only ever appended to and that fails closed.
+"""Privacy ledgers: an append-only file of what was spent on which terms; on any error it refuses further spending.
 
-A ledger has one unit, one adjacency and one set of terms; so has each of its entries. The file is text, one line each:
+A ledger has one unit, one adjacency and one set of terms; so has each of its entries. The file is text, one line per entry:
 
     LENGTH CHECK SHA256 JSON
 
@@ -30,16 +30,16 @@ from mia_audit.storage import create_once
 
 KIND, FORMAT = "mia-audit ledger", 1
 LONGEST = 1 << 26
-"""No longer line is read, in bytes: that of an explanation of a million features."""
+"""Largest length of a line in bytes, enough for an explanation of a million features."""
 BETWEEN_ATTEMPTS = 0.05
-"""Seconds between two attempts to hold a ledger that is in use."""
+"""Seconds between two attempts to lock a ledger that is in use."""
 _LINE = re.compile(rb"([0-9a-f]{8}) ([0-9a-f]{8}) ([0-9a-f]{64}) ")
 _PREFIX = 8 + 1 + 8 + 1 + 64 + 1
 
 
 @dataclass(frozen=True)
 class Header:
-    """What a ledger was begun with: whom it protects, between which neighbours, and the terms of everything in it."""
+    """The first line of a ledger: its unit, its adjacency, and the terms of all entries."""
 
     unit: str
     adjacency: str
@@ -49,7 +49,7 @@ class Header:
 
 @dataclass(frozen=True)
 class Entry:
-    """One charge: for what, in which unit and adjacency, what an accountant needs to know of it, and what was released."""
+    """One charge: its purpose, unit and adjacency, its terms for an accountant, and the release."""
 
     what: str
     unit: str
@@ -59,19 +59,19 @@ class Entry:
 
 
 Check = Callable[[Entry], None]
-"""What a kind of ledger expects of an entry beyond the format; it raises ValueError."""
+"""A kind of ledger's check of an entry beyond the format; it raises ValueError."""
 
 
 def _anything(_: Entry) -> None:
-    """Expect nothing more."""
+    """Accept every entry."""
 
 
 class Ledger:
     """The entries so far, in memory and, given a path, on disk.
 
-    Opening a ledger that exists continues it; unit, adjacency and terms must be those it was begun with. One process at a
-    time may hold it; another one waits for it for `patience` seconds. Raises UserError for a ledger of another header, one
-    that is damaged, one that is in use, and a path that is no regular file of this user.
+    Opening an existing ledger continues it; unit, adjacency and terms must equal its own. One process at a time may
+    hold it; others wait for `patience` seconds. Raises UserError for a ledger with another header, one that is damaged
+    or in use, and a path that is not a regular file of this user.
     """
 
     def __init__(self, path: Path | None, header: Header, check: Check = _anything, patience: float = 0.0) -> None:
@@ -79,16 +79,16 @@ class Ledger:
         self._patience = patience
         self.entries: list[Entry] = []
         self.head = ""
-        """The digest of the last line: who keeps it elsewhere can tell that a copy was restored."""
+        """The digest of the last line: keeping it elsewhere reveals that an older copy was restored."""
         self._check, self._file, self._process = check, -1, os.getpid()
         if path is not None:
             self._open(path)
 
     def append(self, entries: list[Entry]) -> None:
-        """Charge for entries; only when this has returned may what they release be released.
+        """Charge for entries; only after this has returned may their results be released.
 
-        Raises UserError, and charges nothing, where an entry does not belong here or the file is not the one that was
-        opened. Where the disk fails the entries stay charged, and the ledger takes no more until it is opened again.
+        Raises UserError, and charges nothing, if an entry does not belong here or the file is not the one that was
+        opened. If the disk fails, the entries stay charged, and the ledger takes no more until it is opened again.
         """
         if os.getpid() != self._process:
             raise UserError(
@@ -121,12 +121,12 @@ class Ledger:
         self.head = head
 
     def refuse_closed(self) -> None:
-        """Raise UserError where the file is closed, as it is when the disk has failed: the last entries may not be in it."""
+        """Raise UserError if the file is closed, as after a disk failure: the last entries may not be in it."""
         if self.path is not None and self._file < 0:
             raise UserError(f"{self.path}: closed; nothing was released")
 
     def close(self) -> None:
-        """Let go of the file; another process may then open it."""
+        """Close the file; another process may then open it."""
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
@@ -171,7 +171,7 @@ class Ledger:
                 return
 
     def _compare(self, path: Path, header: Header) -> None:
-        """Refuse a ledger that was begun with another unit, adjacency or terms."""
+        """Refuse a ledger with another unit, adjacency or terms."""
         expected = json.loads(json.dumps(asdict(self.header)))
         given = asdict(header)
         other = [name for name in ("unit", "adjacency") if given[name] != expected[name]]
@@ -179,11 +179,11 @@ class Ledger:
         other += [name for name in names if given["terms"].get(name) != expected["terms"].get(name)]
         if other:
             raise UserError(
-                f"{path}: begun with other {', '.join(other)}; answers on other terms need a ledger of their own"
+                f"{path}: created with other {', '.join(other)}; answers on other terms need a separate ledger"
             )
 
     def _refuse_replaced(self) -> None:
-        """Refuse to write to a file that is no longer the one at the path, from which another process may answer."""
+        """Refuse to write to a file that is no longer at its path, because another process may use the file there."""
         assert self.path is not None
         mine = os.fstat(self._file)
         try:
@@ -197,7 +197,7 @@ class Ledger:
 
 
 def read(path: Path, check: Check = _anything) -> tuple[Header, list[Entry], str]:
-    """Return header, entries and head of a ledger, which may be in use; UserError where it is damaged or missing."""
+    """Return header, entries and head of a ledger, which may be in use; UserError if it is damaged or missing."""
     descriptor = _opened(path, os.O_RDONLY)
     try:
         return _parsed(path, descriptor, check)[:3]
@@ -213,7 +213,7 @@ def _opened(path: Path, flags: int) -> int:
 
 
 def _parsed(path: Path, descriptor: int, check: Check) -> tuple[Header, list[Entry], str, int]:
-    """Return header, entries, head, and where they end: only a last line shorter than it says is left out."""
+    """Return header, entries, head, and their end: only an incomplete last line is left out."""
     header: Header | None = None
     entries: list[Entry] = []
     head, end = "", 0
@@ -262,8 +262,7 @@ def _lines(path: Path, descriptor: int) -> Iterator[tuple[bytes, str, int]]:
 
 def _damaged(path: Path, what: str) -> UserError:
     return UserError(
-        f"{path}: damaged ({what}); expected a ledger as it was written. Nothing is answered from it: restore a whole copy, of"
-        " the same or a later state"
+        f"{path}: damaged ({what}); expected a ledger as it was written. It is not used: restore a complete copy of the same or a later state"
     )
 
 
@@ -274,7 +273,7 @@ def _line(value: Mapping[str, Any], head: str) -> tuple[bytes, str]:
 
 
 def _length(length: int) -> bytes:
-    """Return LENGTH CHECK: a length that is damaged must not make its line look like one that was cut short."""
+    """Return LENGTH CHECK: a damaged length must not make its line look incomplete."""
     digits = b"%08x" % length
     return digits + b" " + hashlib.sha256(digits).hexdigest()[:8].encode()
 

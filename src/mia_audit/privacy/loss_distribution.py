@@ -1,8 +1,8 @@
 """Privacy losses of one Poisson-subsampled Gaussian step on multiples of an interval, so that no δ falls.
 
-With P = (1 − q)N(0, σ²) + q N(1, σ²), what a record adds to, and Q = N(0, σ²), the loss log P/Q grows with the output. The
-mass between two multiples is shared out between them so that both of its probabilities, under P and under Q, stay what they
-are: connect the dots (Doroshenko et al. 2022), the least distribution on that grid whose δ(ε) is nowhere too small.
+With P = (1 − q)N(0, σ²) + q N(1, σ²), the output with the record, and Q = N(0, σ²), the loss log P/Q grows with the output.
+The mass between two multiples is divided between them so that its probabilities under P and under Q do not change:
+connect the dots (Doroshenko et al. 2022), the smallest distribution on that grid whose δ(ε) is nowhere too small.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from jaxtyping import Float
 
 LEAST_MASS = 1e-300
-"""Masses below this have lost their digits: all of such a cell is rounded up."""
+"""Masses below this have lost their digits: such a cell is rounded up entirely."""
 
 
 class LossDistribution(NamedTuple):
@@ -28,7 +28,7 @@ class LossDistribution(NamedTuple):
 
 
 def points(sigma: float, rate: float, interval: float, tail: float) -> float:
-    """Return about how many multiples of the interval the losses reach over."""
+    """Return the approximate number of multiples of the interval that the losses span."""
     return (_loss(_reach(sigma, rate, tail)[1], sigma, rate) - math.log1p(-rate)) / interval
 
 
@@ -37,8 +37,7 @@ def losses_of_step(
 ) -> tuple[LossDistribution, LossDistribution]:
     """Return the losses of a record that is removed (log P/Q under P) and of one that is added (log Q/P under Q).
 
-    Of outputs whose loss is beyond the grid, of probability `tail` on either side, the larger losses count as infinite and
-    the smaller ones as the grid's smallest.
+    Outputs beyond the grid have probability `tail` on either side; their larger losses count as infinite, the smaller ones as the grid's smallest.
     """
     low, high = _reach(sigma, rate, tail)
     first = math.floor(_loss(low, sigma, rate) / interval)
@@ -47,7 +46,7 @@ def losses_of_step(
     below, above = np.append(-np.inf, outputs), np.append(outputs, np.inf)
     q = _mass(below, above)
     p = (1 - rate) * q + rate * _mass(below - 1 / sigma, above - 1 / sigma)
-    # of the mass between two multiples, the share that goes to the upper one; the others are the two tails
+    # the share of the mass between two multiples that goes to the upper one; the first and last are the two tails
     width = -math.expm1(-interval)
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         up = (p[1:-1] - q[1:-1] * np.exp(edges[:-1])) / width
@@ -62,7 +61,7 @@ def losses_of_step(
 
 
 def _reach(sigma: float, rate: float, tail: float) -> tuple[float, float]:
-    """Return outputs, in units of σ, beyond which either distribution has at most `tail`: below the first, above the second."""
+    """Return two outputs, in units of σ: either distribution has at most `tail` below the first, and above the second."""
     from scipy.special import ndtri
 
     sampled = 1 / sigma - ndtri(min(0.5, tail / (2 * rate)))
@@ -78,7 +77,7 @@ def _loss(output: float, sigma: float, rate: float) -> float:
 
 
 def _output(losses: Float[np.ndarray, " m"], sigma: float, rate: float) -> Float[np.ndarray, " m"]:
-    """Return the outputs, in units of σ, at which log P/Q has these values; −∞ for those that it never has."""
+    """Return the outputs, in units of σ, at which log P/Q has these values; −∞ for values that it never reaches."""
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         small = np.log1p(np.maximum(np.expm1(losses) / rate, -1.0))
         large = losses - math.log(rate) + np.log1p(-(1 - rate) * np.exp(-losses))
@@ -86,7 +85,7 @@ def _output(losses: Float[np.ndarray, " m"], sigma: float, rate: float) -> Float
 
 
 def _mass(low: Float[np.ndarray, " m"], high: Float[np.ndarray, " m"]) -> Float[np.ndarray, " m"]:
-    """Return the normal distribution's mass between two places, from the tail that they are in."""
+    """Return the normal distribution's mass between two points, computed in the tail where they lie."""
     from scipy.special import ndtr
 
     flip = low > 0

@@ -19,10 +19,10 @@ from mia_audit.storage import atomic_write
 
 @dataclass(frozen=True)
 class Masks:
-    """The masks that a training used, an epoch a row: M of every channel, and M of all other parameters.
+    """The masks of a training, one row per epoch: M of every channel, and M of all other parameters.
 
-    `source` says what they were computed from, `layers` which layers' parameters write the channels, and `coverage` which share
-    of all trained parameters those are.
+    `source` names the data from which they were computed, `layers` the layers whose parameters write the channels, and
+    `coverage` is those parameters' share of all trained ones.
     """
 
     source: str
@@ -35,7 +35,7 @@ class Masks:
 def save_masks(masks: Masks, path: Path) -> None:
     """Write masks as safetensors: `channels` [epochs, channels], `rest` [epochs]; the metadata say source and layers.
 
-    One key, since safetensors writes several in an order that differs from run to run.
+    The metadata have a single key, because safetensors writes several in an order that differs between runs.
     """
     facts = {"source": masks.source, "layers": masks.layers, "coverage": masks.coverage}
     metadata = {"masks": json.dumps(facts)}
@@ -46,7 +46,7 @@ def save_masks(masks: Masks, path: Path) -> None:
 def bands(importance: Float[Tensor, " C"]) -> Int[Tensor, " C"]:
     """Cut [min, max] of the importances into three equal bands, of which 0 is the most important; a border belongs to the band below.
 
-    Channels that are all alike are the least important.
+    If all channels are equal, they are the least important.
     """
     importance = importance.double()
     low, high = importance.min(), importance.max()
@@ -54,12 +54,12 @@ def bands(importance: Float[Tensor, " C"]) -> Int[Tensor, " C"]:
 
 
 def banded(importance: Float[Tensor, " C"], factors: Sequence[float]) -> Float[Tensor, " C"]:
-    """Give each channel the factor of its band; `factors` are those of the most, the moderately and the least important channels."""
+    """Return each channel's factor by its band; `factors` are for the most, the moderately and the least important channels."""
     return torch.tensor(factors, dtype=torch.float64, device=importance.device)[bands(importance)]
 
 
 class ChannelNoise:
-    """Where the channels of a model are among its trainable parameters, laid out in one vector as gradients are."""
+    """The positions of a model's channels among its trainable parameters, in one vector in the order of gradients."""
 
     def __init__(self, model: nn.Module, who: str) -> None:
         self.model = model
@@ -72,8 +72,8 @@ class ChannelNoise:
         }
         if not masked:
             raise UserError(
-                f"{who} scales the noise of {' and '.join(self.found.writers)}, of which training.trainable leaves nothing to be"
-                " trained: choose train: all, or dp-sgd"
+                f"{who} scales the noise of {' and '.join(self.found.writers)}, which training.trainable freezes: set"
+                " training.trainable: all, or choose dp-sgd"
             )
         trainable = [value for value in model.parameters() if value.requires_grad]
         self.count = next(len(value) for value in trainable if id(value) in masked)
@@ -84,7 +84,7 @@ class ChannelNoise:
         self.device = trainable[0].device
 
     def spread(self, channels: Float[Tensor, " C"], rest: float = 1.0) -> Float[Tensor, " p"]:
-        """Return a vector over all parameters, float32: each channel's value where it is written, `rest` elsewhere."""
+        """Return a float32 vector over all parameters: each channel's value for the parameters that write it, `rest` elsewhere."""
         pieces = [
             channels.repeat_interleave(size // self.count) if masked else channels.new_full((size,), rest)
             for masked, size in zip(self._places, self._sizes, strict=True)
@@ -94,24 +94,23 @@ class ChannelNoise:
     def normalised(self, factors: Float[Tensor, " C"]) -> tuple[Float[Tensor, " C"], float]:
         """Divide the channels' factors, and the factor 1 of all other parameters, by their geometric mean.
 
-        The mean is over coordinates, each parameter's numbers counting one by one: det D = 1, so that the noise fills the
-        same volume as without a mask, and C means the same.
+        The mean is over single coordinates, so det D = 1: the noise fills the same volume as without a mask, and C keeps its meaning.
         """
         each = sum(size for masked, size in zip(self._places, self._sizes, strict=True) if masked) // self.count
         mean = (factors.log().sum() * each / sum(self._sizes)).exp()
         return factors / mean, float(1 / mean)
 
     def by_channel(self, vector: Float[Tensor, " p"]) -> Float[Tensor, " C"]:
-        """Return the length of a vector's part in every channel, float64."""
+        """Return the norm of a vector's part in every channel, float64."""
         pieces = zip(torch.split(vector.double(), self._sizes), self._places, strict=True)
         rows = [piece.reshape(self.count, -1) for piece, masked in pieces if masked]
         lengths: Tensor = torch.cat(rows, dim=1).norm(dim=1)
         return lengths
 
     def importance(self, inputs: Inputs | Tensor, labels: Int[Tensor, " b"], micro_batch: int) -> Float[Tensor, " C"]:
-        """Return the mean over records of Grad-CAM's channel weights of the true class's logit, as the model is now."""
+        """Return the mean over records of Grad-CAM's channel weights for the true class's logit, for the model's current weights."""
         training = self.model.training
-        self.model.eval()  # dropout draws nothing here
+        self.model.eval()  # dropout is off
 
         def summed(size: int) -> Tensor:
             total = torch.zeros((), dtype=torch.float64, device=inputs.device)
@@ -125,7 +124,7 @@ class ChannelNoise:
         return total / len(labels)
 
     def state(self, history: Sequence[tuple[Tensor, float]]) -> dict[str, Tensor]:
-        """Return the masks of the epochs so far, as a checkpoint keeps them."""
+        """Return the masks of the epochs so far, for a checkpoint."""
         nothing = torch.zeros(0, self.count, dtype=torch.float64, device=self.device)  # before the first epoch
         channels = torch.stack([channels for channels, _ in history]) if history else nothing
         return {
@@ -134,11 +133,11 @@ class ChannelNoise:
         }
 
     def restored(self, state: Mapping[str, Tensor]) -> list[tuple[Tensor, float]]:
-        """Return the masks of the epochs before, from a checkpoint."""
+        """Return the masks of earlier epochs, from a checkpoint."""
         return list(zip(state["mask_channels"].to(self.device), state["mask_rest"].tolist(), strict=True))
 
     def masks(self, source: str, history: Sequence[tuple[Tensor, float]]) -> Masks:
-        """Put the masks of every epoch together."""
+        """Combine the masks of all epochs."""
         channels = torch.stack([channels for channels, _ in history]).float().cpu()
         rest = torch.tensor([rest for _, rest in history])
         return Masks(source, tuple(self.found.writers), channels, rest, self.coverage)

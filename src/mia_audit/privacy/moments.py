@@ -1,10 +1,11 @@
 """Means and standard deviations of columns, released once under differential privacy from bounds known beforehand.
 
-With u in [−1, 1] the place of a value between its column's bounds, a record adds (u, 1 − u²) for every column to the sums
-that are released. The square of that pair's length is 1 − u² + u⁴ ≤ 1, so that d columns together have the sensitivity √d
-of their means alone: second moments cost nothing (Kalinin et al. 2025 find the same for streams). Neighbouring pools
-differ by one record, added or removed; n is public, as it is for training. Where the unit is the person, a person adds the
-mean of their records' pairs, which is no longer than the longest of them: neighbours differ by one person, and n counts them.
+With u in [−1, 1] the position of a value between its column's bounds, a record adds (u, 1 − u²) for every column to the
+released sums. The squared norm of that pair is 1 − u² + u⁴ ≤ 1, so d columns together have sensitivity √d, the same as
+without second moments: these cost nothing (Kalinin et al. 2025 show the same for streams). Neighbouring pools differ by
+one record, added or removed; n is public, as it is for training. Where the unit is the person, a person adds the mean
+of their records' pairs, which is no longer than the longest of them: neighbours differ by one person, and n counts
+them.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from jaxtyping import Bool, Float
 from mia_audit.privacy.gaussian import multiplier_for
 
 Secret = tuple[int | str, ...]
-"""The seed, and the names of what is released."""
+"""The seed, and the names of the release."""
 
 Column = Float[np.ndarray, " d"]
 
@@ -43,14 +44,14 @@ class Bounds(NamedTuple):
         return np.asarray((self.high - self.low) / 2)
 
     def places(self, values: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n d"]:
-        """Return where values lie between the bounds: −1 at or below the low one, 1 at or above the high one, NaN for NaN."""
+        """Return the positions of values between the bounds: −1 at or below the low one, 1 at or above the high one, NaN for NaN."""
         with np.errstate(over="ignore", invalid="ignore"):
             return np.asarray(np.clip((values.astype(np.float64) - self.centre) / self.reach, -1, 1))
 
 
 @dataclass(frozen=True)
 class Moments:
-    """Noisy mean and standard deviation [d], which deviations were too small to be believed [d], and what the noise was.
+    """Noisy mean and standard deviation [d], a mask of deviations below the noise [d], and the noise.
 
     `noise` is the standard deviation of a mean's noise, as a share of half the distance between the bounds.
     """
@@ -64,16 +65,16 @@ class Moments:
 
 
 def sensitivity(columns: int) -> float:
-    """Return how far one record moves the sums of that many columns at most, in L2."""
+    """Return the L2 sensitivity of the sums of that many columns to one record."""
     return math.sqrt(columns)
 
 
 def sums(
     chunks: Iterable[Float[np.ndarray, "n d"]], bounds: Bounds, shares: Column | None = None
 ) -> Float[np.ndarray, "2 d"]:
-    """Return Σ u and Σ (1 − u²) over all records; a value that is NaN adds nothing to either of its column.
+    """Return Σ u and Σ (1 − u²) over all records; a NaN adds nothing to the sums of its column.
 
-    `shares` are the records' shares in their persons, 1 over the number of theirs, where the unit is the person.
+    `shares`, if the unit is the person, are 1 over the number of records of each record's person.
     """
     total = np.zeros((2, len(bounds.low)))
     start = 0
@@ -94,17 +95,17 @@ def release(
     secret: Secret | None,
     shares: Column | None = None,
 ) -> Moments:
-    """Release the moments of n records' columns, of known low and high ends, by one Gaussian mechanism for (ε, δ).
+    """Release the moments of n records' columns, with known bounds, by one Gaussian mechanism for (ε, δ).
 
-    The noise is keyed, as that of a training, by the secret, all terms and the records' content: a release on other terms or
-    of other records has other noise. It is added in float64 and the sum rounded to float32. Without a secret the noise is that
-    of a model that is released: from the operating system's entropy, every normal number the sum of four.
+    Like a training's, the noise is keyed by the secret, all terms and the records' content: a release on other terms or
+    from other records has other noise. It is added in float64 and the sum rounded to float32. Without a secret the
+    noise is drawn as for a released model: from the operating system's entropy, every normal number as the sum of four.
 
     With the `shares` of records in their persons, n counts persons and the guarantee is theirs; where every person has one
     record it is the same release.
 
-    What follows the noise costs nothing: means are put back between the bounds, and no variance is believed that is
-    below the noise of its second moment. Raises UserError for an ε that needs no noise worth the name.
+    Post-processing costs no privacy: means are clipped to the bounds, and variances below the noise of their second
+    moment are raised to a floor. Raises UserError for an ε so large that it needs almost no noise.
     """
     import torch
 

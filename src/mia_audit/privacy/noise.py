@@ -1,10 +1,10 @@
-"""Where the batches and the noise of a training come from, and where noise is added.
+"""The random numbers for a training's batches and noise, and the addition of noise.
 
-Every random number is a function of (key, counter): AES-256 in counter mode, whose 256-bit key is derived by HMAC-SHA256
-from the audit's seed, from every term of the training and from the content of the training set (`training_key`). Two
-trainings that differ in any of these have unrelated batches and unrelated noise; two that are equal have the same bytes.
-Under a seed that somebody else knows there is no privacy: the noise can be recomputed and subtracted. A model that is
-released has a `fresh_key` instead, which is nowhere but in the memory of the process that trains it.
+Every random number is a function of (key, counter): AES-256 in counter mode, whose 256-bit key is derived by
+HMAC-SHA256 from the audit's seed, from every term of the training and from the content of the training set
+(`training_key`). Two trainings that differ in any of these have unrelated batches and unrelated noise; two that are
+equal have the same bytes. If others know the seed, there is no privacy: they can recompute and subtract the noise. A
+released model uses a `fresh_key` instead, which exists only in the memory of the process that trains it.
 """
 
 import hashlib
@@ -23,27 +23,28 @@ from torch import Tensor
 from mia_audit.models import Inputs
 
 BLOCK = {"cpu": 2**16, "cuda": 2**22}
-"""Normal numbers computed at once: on a CPU what stays in its caches."""
+"""Normal numbers computed at once: on a CPU as many as stay in its caches."""
 
 LANE = 1024
-"""Normal numbers whose radii stand together in the key stream, before as many angles; divides half of every block."""
+"""In the key stream, this number of radii is followed by the same number of angles; it divides half of every block."""
 
 ROWS = 256
 """Records digested at once."""
 
 RELEASED = 4
-"""Normal numbers that each one of the noise of a release is the sum of, over 2: whoever finds all values that float64 noise could
-have taken has to search 4 generators' at once (Holohan and Braghin 2021, section 4)."""
+"""In a release, each number of the noise is the sum of this many normal numbers, over 2: an attack on the gaps of
+float64 noise must then search 4 generators at once (Holohan and Braghin 2021, section 4).
+"""
 
 MERSENNE_WORDS = 624
 MERSENNE_OFFSET = 24
-"""Where the 624 words of the Mersenne Twister, 8 bytes each, begin in the state of torch's generator on the CPU."""
+"""Offset of the Mersenne Twister's 624 words, 8 bytes each, in the state of torch's CPU generator."""
 
 
 def content_digest(inputs: Inputs | Tensor, labels: Int[Tensor, " n"], rows: Int[Tensor, " k"]) -> bytes:
     """Return the SHA-256 of the records' bytes and labels, in the order of `rows`.
 
-    It identifies the training set, and is stored nowhere: it only enters the training's key.
+    It identifies the training set, is never stored, and only enters the training's key.
     """
     digest = hashlib.sha256()
     if isinstance(inputs, Inputs):
@@ -71,10 +72,10 @@ def fresh_key() -> bytes:
 
 
 class Stream:
-    """Random numbers for one purpose; draw number `counter` is the next, and nothing else has to be kept to go on from it.
+    """Random numbers for one purpose; `counter` is the number of the next draw, and the only state.
 
-    The cipher's 128-bit block counter begins with the number of the draw, so that each draw has 2⁶⁴ blocks of its own. The
-    numbers that noise is made of are each the sum of `summands` normal ones, over its root.
+    The cipher's 128-bit block counter begins with the number of the draw, so each draw has its own 2⁶⁴ blocks. Each
+    number of the noise is the sum of `summands` normal numbers, divided by √summands.
     """
 
     def __init__(self, key: bytes, purpose: str, summands: int = 1) -> None:
@@ -89,9 +90,9 @@ class Stream:
     def add_noise(self, total: Float[Tensor, " p"], deviation: float | Float[Tensor, " p"]) -> Float[Tensor, " p"]:
         """Return float32 total + N(0, deviation²), the deviation being one number or one per coordinate.
 
-        Normal numbers are drawn and added in float64 and the sum is rounded once: a float32 that is seen could have come
-        of some 2²⁹ values of the noise, whatever the total was, which hides the gaps between the values that float64
-        noise can take (Mironov 2012; Holohan and Braghin 2021).
+        Normal numbers are drawn and added in float64 and the sum is rounded once: for any total, each float32 result is
+        consistent with about 2²⁹ values of the noise, which hides the gaps between float64 values (Mironov 2012;
+        Holohan and Braghin 2021).
         """
         draw = self._next()
         noisy = torch.empty_like(total, dtype=torch.float32)
@@ -110,7 +111,7 @@ class Stream:
         return noisy
 
     def layer_seed(self) -> bytes:
-        """Draw what the generator of random layers starts from (`seed_layers`)."""
+        """Draw the seed for the generator of random layers (`seed_layers`)."""
         return bytes(self._next()(4 * MERSENNE_WORDS))
 
     def _next(self) -> "_Draw":
@@ -120,14 +121,14 @@ class Stream:
 
 
 class _Draw:
-    """The cipher's key stream for one draw, some bytes after others."""
+    """The cipher's key stream for one draw, read sequentially."""
 
     def __init__(self, key: bytes, counter: int) -> None:
         cipher = Cipher(algorithms.AES(key), modes.CTR(counter.to_bytes(8, "big") + bytes(8)))
         self._encryptor = cipher.encryptor()
 
     def __call__(self, count: int) -> bytearray:
-        out = bytearray(count + 15)  # the cipher asks for room for a block more
+        out = bytearray(count + 15)  # the cipher needs space for one more block
         self._encryptor.update_into(bytes(count), out)
         del out[count:]
         return out
@@ -153,7 +154,7 @@ def _normal(words: bytearray, device: torch.device) -> Float[Tensor, " n"]:
 
 
 def seed_layers(seed: bytes) -> None:
-    """Start torch's global generators, which dropout and its like draw from, from the bytes of `Stream.layer_seed`.
+    """Seed torch's global generators, which random layers such as dropout use, with the bytes of `Stream.layer_seed`.
 
     On the CPU all 624 words of the Mersenne Twister are set: `torch.manual_seed` reads 32 bits only. On a GPU it reads 64.
     """

@@ -1,4 +1,4 @@
-"""Persons as the unit of a private training: which of their records a step sees."""
+"""Persons as the unit of a private training: the choice of their records for a step."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class People:
-    """The persons of a training set by the number of each of its records [n], from 0, and how many records of one count at most."""
+    """The person of every record of a training set [n], numbered from 0, and the largest number of a person's records in a step."""
 
     of: Int[Tensor, " n"]
     most: int
@@ -30,9 +30,9 @@ class People:
         return torch.bincount(self.of)
 
     def records(self, drawn: Bool[Tensor, " P"], stream: Stream) -> Int[Tensor, " b"]:
-        """Return the records of the persons drawn, in their order; of those with more than `most` a uniform choice, drawn anew.
+        """Return the records of the drawn persons, in order; a person with more than `most` records has that many drawn uniformly.
 
-        Which are chosen of a person does not depend on who else is drawn.
+        The choice for a person does not depend on the other persons drawn.
         """
         rows = drawn[self.of].nonzero().squeeze(1)
         if int(self._counts.max()) <= self.most:

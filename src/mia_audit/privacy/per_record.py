@@ -22,17 +22,19 @@ from mia_audit.privacy.vmap_compat import Batchable
 from mia_audit.runtime.memory import AdaptiveBatchSize
 
 LEAST = 8
-"""Records that a pass takes at least. Products of fewer rows take other kernels, which round differently: with so many, the
-gradient of a record is the same bits whichever records stand beside it, so that one record changes no other's share."""
+"""Smallest number of records in a pass. Products of fewer rows use other kernels, which round differently. From this
+number on a record's gradient has the same bits for any other records in the pass, so one record does not change
+another's contribution.
+"""
 
 Gradients = dict[str, Float[Tensor, "b ..."]]
 
 
 def per_record_gradients(model: nn.Module) -> Callable[[Tensor, Tensor], tuple[Gradients, Float[Tensor, " b"]]]:
-    """Return a function from inputs [B, …] and labels [B] to every trainable parameter's gradients [B, …] and losses [B].
+    """Return a function from inputs [B, …] and labels [B] to the gradients [B, …] of every trainable parameter and losses [B].
 
     torch.func's vmap over grad of the cross-entropy of one record: exact for every parameter of any model that treats
-    records apart; layers that draw randomness draw it anew for every record.
+    records independently; random layers draw anew for every record.
     """
     trainable = {name: value for name, value in model.named_parameters() if value.requires_grad}
 
@@ -60,9 +62,9 @@ def add_clipped(
 ) -> None:
     """Add the sum of clipped per-record gradients to a float64 vector over all parameters, in the order of the mapping.
 
-    A record's norm is over all parameters together; `scales`, where there are any, hold what a parameter's gradient is
-    multiplied by in it, one number or as many as the parameter has. Norms and sums are float64 whatever the gradients are
-    (float32 within a `RUN`). A record whose gradient (or loss, where it is given) is not finite adds nothing.
+    A record's norm is over all parameters together; `scales`, if any, multiply a parameter's gradient in the norm, with
+    one number or one per element. Norms and sums are float64 for gradients of any type (float32 within a `RUN`). A
+    record whose gradient (or loss, if given) is not finite adds nothing.
     """
     rows = [value.flatten(1) for value in gradients.values()]
     squares = map(squared_norms, rows, scales) if scales else map(squared_norms, rows)
@@ -76,7 +78,7 @@ def add_clipped(
 def bounded_factors(
     clipping: Clipping, norms: Float[Tensor, " b"], losses: Float[Tensor, " b"] | None = None
 ) -> Float[Tensor, " b"]:
-    """Return what records' gradients are multiplied by: 0 where a norm or a loss is not finite."""
+    """Return the factors of records' gradients: 0 if a norm or a loss is not finite."""
     finite = norms.isfinite() if losses is None else norms.isfinite() & losses.isfinite()
     return torch.where(finite, clipping.factors(norms), 0.0)
 
@@ -98,7 +100,7 @@ class ClosedForm(Protocol):
 
 
 def _whole_persons(owners: Int[Tensor, " b"], size: int) -> list[slice]:
-    """Cut records, sorted by their owners, into slices of at most `size` that part no owner; one with more has a slice alone."""
+    """Cut records, sorted by owner, into slices of at most `size` that do not split an owner; an owner with more gets a separate slice."""
     _, counts = torch.unique_consecutive(owners, return_counts=True)
     ends = counts.cumsum(0).tolist()
     parts, start, last = [], 0, 0
@@ -113,10 +115,10 @@ def _whole_persons(owners: Int[Tensor, " b"], size: int) -> list[slice]:
 class ClippedSum:
     """The sum of a batch's clipped per-record gradients, accumulated over micro-batches.
 
-    A micro-batch holds at most `micro_batch` records, and at most as many gradients as fit in memory well. A model that
-    knows the sum in closed form is asked for it, where all its parameters are trained. `way` is `vmap`, `book-keeping`
-    (UserError where it does not cover the model) or `auto`: book-keeping where it covers the model, which is decided by
-    a check on made-up records when the first batch comes.
+    A micro-batch holds at most `micro_batch` records, and at most as many gradients as fit in memory. If a model has a
+    closed form of the sum and all its parameters are trained, the closed form is used. `way` is `vmap`, `book-keeping`
+    (UserError if it does not cover the model) or `auto`: book-keeping if it covers the model, which a check on random
+    records decides at the first batch.
     """
 
     def __init__(self, model: nn.Module, clipping: Clipping, micro_batch: int, way: PerRecord = "vmap") -> None:
@@ -136,17 +138,18 @@ class ClippedSum:
         self._book: BookKeeping | None = None
 
     def scale_norms(self, scales: Float[Tensor, " p"]) -> None:
-        """Clip by the norm of gradients times these numbers; what is summed stays as it is."""
+        """Clip by the norm of gradients times these numbers; the summed gradients are not scaled."""
         pieces = torch.split(scales, [value.numel() for value in self.parameters])
-        self._closed = None  # it clips by the norm as it is
+        self._closed = None  # it clips by the unscaled norm
         self._scales = [piece[:1] if bool((piece == piece[0]).all()) else piece for piece in pieces]
 
     def clip_groups(self, groups: Sequence[tuple[Int[Tensor, " g"], Clipping]]) -> None:
-        """Clip groups of coordinates (their numbers in the vector over all parameters) apart, each by its own norm; UserError under
-        book-keeping, which has no such norms."""
+        """Clip groups of coordinates (given by their indices in the vector over all parameters) separately, each by its
+        own norm; UserError under book-keeping, which has no norms of groups.
+        """
         if self.way == "book-keeping":
             raise UserError(
-                "training.per_record: book-keeping knows no norms of groups (group_clips): choose auto or vmap"
+                "training.per_record: book-keeping has no norms of groups (group_clips): choose auto or vmap"
             )
         self.way, self._closed = "vmap", None
         self._groups = list(groups)
@@ -166,8 +169,7 @@ class ClippedSum:
     ) -> tuple[Float[Tensor, " p"], Float[Tensor, ""]]:
         """Return the sum over all parameters in one float64 vector (zero for an empty batch), and the sum of the finite losses.
 
-        With the `persons` that the records belong to, what is clipped and summed is a vector per person: the mean of the
-        gradients of their records.
+        With the `persons` of the records, one vector per person is clipped and summed: the mean of the gradients of their records.
         """
         if self.way != "vmap" and self._book is None and self._closed is None and len(labels):
             self._cover(inputs)
@@ -176,7 +178,7 @@ class ClippedSum:
         return self.at_once(lambda size: self._summed_by_person(inputs, labels, persons.to(labels.device), size))
 
     def _cover(self, inputs: Tensor) -> None:
-        """Set book-keeping up where it covers the model."""
+        """Set up book-keeping if it covers the model."""
         try:
             done = checked_pass(self.model, inputs.shape[1:])
         except NotCovered as reason:
@@ -187,7 +189,7 @@ class ClippedSum:
         self.at_once = AdaptiveBatchSize(max(1, min(self.micro_batch, max(taken, LEAST))))
 
     def _uncover(self, reason: NotCovered) -> None:
-        """Take vmap from now on; a UserError where that is not wanted."""
+        """Use vmap from now on; UserError if `way` does not allow it."""
         if self.way == "book-keeping":
             raise UserError(
                 f"training.per_record: book-keeping does not cover this model: {reason}; choose auto or vmap"
@@ -198,7 +200,7 @@ class ClippedSum:
     def _summed_by_person(
         self, inputs: Tensor, labels: Int[Tensor, " b"], persons: Int[Tensor, " b"], size: int
     ) -> tuple[Tensor, Tensor]:
-        """Sum persons with one record as records are summed, then those with several, some persons at a time."""
+        """Sum persons with one record like records, then those with several, a few persons at a time."""
         _, owners, counts = torch.unique(persons, return_inverse=True, return_counts=True)
         alone = counts[owners] == 1
         if bool(alone.all()):
@@ -275,11 +277,11 @@ class ClippedSum:
         return losses
 
     def _factors(self, norms: Tensor, losses: Tensor, count: int) -> Tensor:
-        """Return the factors of the first `count` records, and 0 for those that only fill the pass."""
+        """Return the factors of the first `count` records, and 0 for records that only pad the pass."""
         return bounded_factors(self.clipping, norms, losses) * (torch.arange(len(norms), device=norms.device) < count)
 
     def assign(self, vector: Float[Tensor, " p"]) -> None:
-        """Cut a vector over all parameters into their `grad`."""
+        """Split a vector over all parameters into their `grad`."""
         pieces = torch.split(vector, [value.numel() for value in self.parameters])
         for value, piece in zip(self.parameters, pieces, strict=True):
             value.grad = piece.view_as(value).to(value.dtype)

@@ -1,4 +1,4 @@
-"""The section of a config for what may be given away of a data set, and where that is accounted for."""
+"""The section of a config for releases from a data set, and their accounting."""
 
 from typing import Literal, Self
 
@@ -7,27 +7,31 @@ from pydantic import field_validator, model_validator
 from mia_audit.sections import Epsilon, Probability, Section
 
 DATASET = "{dataset}"
-"""Stands in the path of a ledger for the data set's name."""
+"""Placeholder for the data set's name in the path of a ledger."""
 
 
 class Privacy(Section):
-    """What may be made of a data set's records and given away, and the ledger that counts it (docs/release.md)."""
+    """The permitted releases from a data set's records, and the ledger that accounts for them (docs/release.md)."""
 
     ledger: str = ""
-    """The file that everything released of a data set is charged in, begun by the first charge; `{dataset}` in it stands for the
-    data set's name, which a config of several data sets needs. Nothing is accounted for where it is left out."""
+    """The file in which every release from a data set is charged, created by the first charge; `{dataset}` in it is
+    replaced by the data set's name, which a config of several data sets needs. When left out, nothing is accounted for.
+    """
     epsilon: Epsilon = "inf"
-    """The budget of all releases together; `inf` counts and refuses nothing. Fixed when the ledger is begun, as are the next three."""
+    """The budget of all releases together; `inf` counts them and refuses none. Fixed when the ledger is created, like the next three keys."""
     delta: Probability = 1e-5
     """δ of that budget."""
     planned: tuple[str, ...] = ()
-    """Settings that are to be released, `DATASET/ARCHITECTURE/MECHANISM-epsE`, all of them and nothing else: they are composed by
-    their privacy loss distributions. Without it a filter decides what is still allowed, which costs more and takes anything."""
+    """The complete list of settings to release, `DATASET/ARCHITECTURE/MECHANISM-epsE`: they are composed by their
+    privacy loss distributions. Without it a filter decides which releases the budget still allows, which costs more and
+    permits any setting.
+    """
     filter: Literal["rdp", "gdp"] = "rdp"
-    """The filter: of Rényi DP, or of Gaussian DP, which takes Gaussian mechanisms without sampling alone and is exact for them."""
+    """The filter: for Rényi DP, or for Gaussian DP, which supports only Gaussian mechanisms without sampling and is exact for them."""
     part: str = ""
-    """`PARTITION/PART` where this audit's records are one of several disjoint parts of the data set whose ledger it is: parts of
-    one partition count once, by the worst of them."""
+    """`PARTITION/PART` if this audit's records are one of several disjoint parts of the ledger's data set: of the parts
+    of one partition only the largest cost counts.
+    """
 
     @field_validator("ledger")
     @classmethod
@@ -55,5 +59,5 @@ class Privacy(Section):
         return self
 
     def ledger_of(self, dataset: str) -> str:
-        """Return the path of a data set's ledger; empty where there is none."""
+        """Return the path of a data set's ledger; empty without one."""
         return self.ledger.replace(DATASET, dataset)

@@ -1,4 +1,4 @@
-"""The best of a random number of private runs: how many, and what it costs (Papernot and Steinke 2022)."""
+"""The best of a random number of private runs: the number of runs, and the privacy cost (Papernot and Steinke 2022)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from jaxtyping import Float
 
 HALVINGS = 200
-"""Of the search for γ."""
+"""Precision of the search for γ."""
 
 
 def rdp_of_selection(
@@ -20,8 +20,7 @@ def rdp_of_selection(
 ) -> Float[np.ndarray, " o"]:
     """Return the Rényi divergence at ascending orders of the best of a random number of runs, given that of one run.
 
-    ε(λ) + (1 + η)(1 − 1/λ̂) ε(λ̂) + (1 + η) log(1/γ)/λ̂ + log E[K]/(λ − 1), at the best λ̂ (theorem 2); that at a larger order
-    bounds it too.
+    ε(λ) + (1 + η)(1 − 1/λ̂) ε(λ̂) + (1 + η) log(1/γ)/λ̂ + log E[K]/(λ − 1), at the best λ̂ (theorem 2); the value at a larger order is a bound too.
     """
     grid = np.asarray(orders, dtype=np.float64)
     gamma = gamma_of(mean, shape)

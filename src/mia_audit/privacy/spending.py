@@ -1,9 +1,9 @@
-"""What is spent on a data set: the terms of every charge, and ε of many of them together.
+"""Spending on a data set: the terms of every charge, and the ε of many charges together.
 
-A charge is one mechanism on the data set, as a ledger keeps it (`Charge.terms`, JSON) and as accountants take it. Charges whose
-terms were all fixed before the first of them are composed by their privacy loss distributions (dp-accounting); charges that
-are chosen after looking at earlier ones only by a filter, of Rényi DP at one order that was fixed before (Feldman and Zrnic
-2021, theorem 4.1), or of Gaussian DP (Smith and Thakurta 2022, theorem 2). ε is never summed.
+A charge is one mechanism on the data set, in the form for ledgers (`Charge.terms`, JSON) and accountants. Charges whose
+terms were all fixed before the first one are composed by their privacy loss distributions (dp-accounting). Charges
+chosen after seeing earlier results need a filter: for Rényi DP at one order fixed in advance (Feldman and Zrnic 2021,
+theorem 4.1), or for Gaussian DP (Smith and Thakurta 2022, theorem 2). ε is never summed.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ if TYPE_CHECKING:
     from jaxtyping import Float
 
 INTERVAL = 1e-4
-"""Privacy losses are multiples of it, or of a larger one where ε is beyond COARSE."""
+"""Discretisation interval of privacy losses; it is larger if ε exceeds COARSE."""
 
 ORDERS = (1.25, 1.5, 1.75, 2, 2.5, 3, 3.5, 4, 4.5, *range(5, 64), 64, 128, 256, 512, 1024)
-"""Rényi orders of filters and of tuning; whole ones are quickly computed for steps on samples."""
+"""Rényi orders of filters and of tuning; integer orders are fast to compute for subsampled steps."""
 
 COARSE = 20.0
-"""Up to this ε losses are multiples of INTERVAL, beyond it of as much more."""
+"""Up to this ε losses are multiples of INTERVAL; beyond it the interval grows in proportion to ε."""
 
 
 class Charge(Protocol):
-    """One mechanism on a data set. What a composition cannot hold is a ValueError that says so."""
+    """One mechanism on a data set. Methods raise ValueError if a kind of composition does not support it."""
 
     kind: ClassVar[str]
 
     @property
     def delta(self) -> float:
-        """The probability with which it may reveal everything, which the rest of its terms leaves out."""
+        """The probability with which it may reveal everything, excluded from its other terms."""
 
     def losses(self, interval: float) -> PrivacyLossDistribution:
         """Return its privacy loss distribution, δ included."""
@@ -48,7 +48,7 @@ class Charge(Protocol):
         """Return its Rényi divergence at an order, without δ."""
 
     def mu_squared(self) -> float:
-        """Return the least μ² with which it is known to be μ-GDP, without δ."""
+        """Return the smallest known μ² for which it is μ-GDP, without δ."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Gaussian:
         _check(self.noise_multiplier > 0 and self.steps >= 1, self)
 
     def losses(self, interval: float) -> PrivacyLossDistribution:
-        """Return that of one mechanism with 1/√steps of the noise, which is the same."""
+        """Return the distribution of one mechanism with 1/√steps of the noise, which is equivalent."""
         return _gaussian_losses(self.noise_multiplier / math.sqrt(self.steps), 1.0, interval)
 
     def rdp(self, order: float) -> float:
@@ -92,7 +92,7 @@ class PoissonGaussian:
         _check(self.noise_multiplier > 0 and 0 < self.sampling_rate <= 1 and self.steps >= 1, self)
 
     def losses(self, interval: float) -> PrivacyLossDistribution:
-        """Return the distribution of all steps, composed of that of one."""
+        """Return the distribution of all steps, composed from that of one."""
         if self.sampling_rate == 1:
             return Gaussian(self.noise_multiplier, self.steps).losses(interval)
         return _gaussian_losses(self.noise_multiplier, self.sampling_rate, interval).self_compose(self.steps)
@@ -104,7 +104,7 @@ class PoissonGaussian:
         return rdp_of_steps(self.noise_multiplier, self.sampling_rate, self.steps, [order])[0]
 
     def mu_squared(self) -> float:
-        """T/z² without sampling; sampled ones are not well described by any μ."""
+        """Return T/z² without sampling; no μ describes sampled steps well."""
         if self.sampling_rate < 1:
             raise ValueError("steps on Poisson samples, which a ledger with the filter of Gaussian DP cannot hold")
         return self.steps / self.noise_multiplier**2
@@ -112,7 +112,7 @@ class PoissonGaussian:
 
 @dataclass(frozen=True)
 class ZeroConcentrated:
-    """A mechanism of which nothing is known but that it is ρ-zCDP (Bun and Steinke 2016)."""
+    """A mechanism known only to be ρ-zCDP (Bun and Steinke 2016)."""
 
     kind: ClassVar[str] = "zcdp"
     rho: float
@@ -137,9 +137,9 @@ class ZeroConcentrated:
 
 @dataclass(frozen=True)
 class Stated:
-    """A mechanism of which nothing is known but that it is (ε, δ)-DP: with probability δ it may reveal everything.
+    """A mechanism known only to be (ε, δ)-DP: with probability δ it may reveal everything.
 
-    The rest is no worse than randomised response with ε (Kairouz et al. 2015, theorem 3.4).
+    Otherwise it is no worse than randomised response with ε (Kairouz et al. 2015, theorem 3.4).
     """
 
     kind: ClassVar[str] = "epsilon-delta"
@@ -174,7 +174,7 @@ class Selection:
     """The best of a random number of runs, each of a candidate drawn at random (Papernot and Steinke 2022, theorem 2).
 
     The number of runs is drawn from a truncated negative binomial distribution of the given `mean` and `shape`. `runs` are the
-    terms of all candidates: a run is no worse than the worst of them at every order.
+    terms of all candidates: at every order a run costs no more than the most expensive of them.
     """
 
     kind: ClassVar[str] = "selection"

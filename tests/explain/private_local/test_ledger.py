@@ -184,7 +184,7 @@ def test_of_two_processes_that_begin_a_ledger_at_once_one_is_refused(table, term
 
 def test_a_ledger_of_other_terms_is_refused(table, terms, tmp_path):
     service(table, terms, tmp_path / "ledger").ledger.close()
-    with pytest.raises(UserError, match="begun with other terms; answers on other terms need a ledger of their own"):
+    with pytest.raises(UserError, match="created with other terms; answers on other terms need a separate ledger"):
         service(table, replace(terms, epsilon=1.0), tmp_path / "ledger")
 
 
@@ -337,7 +337,7 @@ def test_accounts_are_taken_up_again_and_older_entries_have_none(table, terms, t
 
 def test_a_ledger_of_another_black_box_is_refused(table, terms, tmp_path):
     path = tmp_path / "ledger"
-    for digest, words in (("a", None), ("a", None), ("b", "begun with other black_box")):
+    for digest, words in (("a", None), ("a", None), ("b", "created with other black_box")):
         with pytest.raises(UserError, match=words) if words else nullcontext():
             about = {"black_box": digest}
             PrivateExplainer(table.explained, terms, ledger=path, black_box=table.black_box, about=about).ledger.close()

@@ -228,7 +228,7 @@ def test_groups_are_never_clipped_by_book_keeping(way: Literal["auto", "book-kee
         training = Training(batch=8, epochs=3, per_record=chosen)
         job = Job(cnn(), 24, 4.0, training, 16, b"test", records(seed=2))
         if chosen == "book-keeping":
-            with pytest.raises(UserError, match=r"book-keeping knows no norms of groups \(group_clips\)"):
+            with pytest.raises(UserError, match=r"book-keeping has no norms of groups \(group_clips\)"):
                 mechanisms["fadp"](section, job)
             return
         sums.append(mechanisms["fadp"](section, job).clipped_sum(*records())[0])
@@ -302,7 +302,7 @@ def test_a_model_without_channels_is_refused(mechanism: str, model: nn.Module, m
 def test_frozen_channels_are_refused() -> None:
     model = cnn()
     PARTS["head"](model)
-    with pytest.raises(UserError, match=r"scales the noise of 3, of which training\.trainable leaves nothing"):
+    with pytest.raises(UserError, match=r"scales the noise of 3, which training\.trainable freezes"):
         protect("fadp", model)
 
 

@@ -1,4 +1,4 @@
-"""Whether book-keeping covers a model: its gradients against those of one record at a time, on made-up records."""
+"""Check whether book-keeping covers a model: its gradients are compared with those of one record at a time, on random records."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -13,21 +13,21 @@ from mia_audit.privacy.book_keeping.trace import NotCovered
 from mia_audit.runtime.precision import computing
 
 RECORDS = 7
-"""Records of the check: a number that no dimension of a model is likely to have."""
+"""Number of records in the check, chosen so that no dimension of a model is likely to equal it."""
 
 TOLERANCE = 1e-3
-"""How far a parameter's gradient may be from the right one, relative to it; rounding is a thousandth of that."""
+"""Largest relative error of a parameter's gradient; rounding is a thousandth of it."""
 
 MOVED = 0.02
-"""Standard deviation of what is added to every parameter for the check, so that none has a gradient of 0 where it starts."""
+"""Standard deviation of noise added to every parameter for the check, so that no gradient is 0 at the initial weights."""
 
 
 def checked_pass(model: nn.Module, shape: Sequence[int]) -> Pass:
     """Return a pass over uniform random records of that shape, in the model's mode but without dropout.
 
-    No record of the training set is read. Raises NotCovered, with the reason, where a call has no rule, where a norm or a sum
-    of gradients differs from what plain autograd gives for one record at a time, as it does where a model mixes records,
-    and where the model draws randomness other than dropout.
+    No record of the training set is read. Raises NotCovered, with the reason, if a call has no rule, if the model draws
+    randomness other than dropout, or if a norm or a sum of gradients differs from plain autograd on one record at a
+    time, as in a model that mixes records.
     """
     own = {name: value for name, value in model.named_parameters() if value.requires_grad}
     device = next(iter(own.values())).device

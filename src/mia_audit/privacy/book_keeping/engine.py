@@ -1,4 +1,4 @@
-"""A micro-batch by book-keeping: one pass, the norms of all records, and the sum of what they are clipped to."""
+"""A micro-batch by book-keeping: one pass, the norms of all records, and the sum of the clipped gradients."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -14,14 +14,14 @@ from mia_audit.privacy.book_keeping.trace import NotCovered, Trace, marked
 
 
 class Store:
-    """Memory for the gradients that are held, taken again by every micro-batch."""
+    """Memory for held gradients, reused by every micro-batch."""
 
     def __init__(self, device: torch.device) -> None:
         self._buffer = torch.empty(0, device=device)
         self._taken = 0
 
     def clear(self) -> None:
-        """Give everything back, and make room for as much as was taken."""
+        """Release all rows, and grow the memory to the amount that was used."""
         if self._taken > len(self._buffer):
             self._buffer = self._buffer.new_empty(self._taken)
         self._taken = 0
@@ -36,19 +36,19 @@ class Store:
 
 @dataclass
 class Pass:
-    """What one pass over records left: their losses, and the gradients of every parameter that has some."""
+    """The result of one pass over records: their losses, and the gradients of every parameter that has any."""
 
     losses: Float[Tensor, " b"]
     kept: dict[int, Kept]
     events: list[str]
     numbers: dict[str, int] = field(default_factory=dict)
-    """Numbers that a record takes by the way its gradients are kept."""
+    """Numbers stored per record for its gradients."""
 
 
 class BookKeeping:
     """The clipped sum of per-record gradients of a model whose layers are covered (Bu et al. 2022, algorithm 1).
 
-    `scales` are what norms are taken with, as in `per_record.add_clipped`. `events` are those of the pass that was checked.
+    `scales` multiply gradients in norms, as in `per_record.add_clipped`. `events` are those of the checked pass.
     """
 
     def __init__(self, parameters: Sequence[Tensor], events: Sequence[str] | None = None) -> None:
@@ -63,7 +63,7 @@ class BookKeeping:
         labels: Int[Tensor, " b"],
         scales: Sequence[Tensor] = (),
     ) -> Pass:
-        """Run a pass over records and keep what their gradients are made of; NotCovered where a call has no rule."""
+        """Run a pass over records and keep the factors of their gradients; NotCovered if a call has no rule."""
         self._store.clear()
         trace = Trace(RULES, self.parameters, len(labels))
         kept: dict[int, Kept] = {}
@@ -101,7 +101,7 @@ class BookKeeping:
         return Pass(losses.detach(), kept, trace.events, numbers)
 
     def _expanded(self, trace: Trace) -> dict[int, Tensor]:
-        """Return the gradients of parameters that were expanded, through the expressions that they were expanded in."""
+        """Return the gradients of expanded parameters, by backpropagation through the expressions in which they were expanded."""
         of_leaf = {id(value): number for number, value in trace.leaves.items()}
         gradients_of: dict[int, Tensor] = {}
         for value, gradients in trace.expanded.values():

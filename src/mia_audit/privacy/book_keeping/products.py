@@ -1,4 +1,4 @@
-"""Gradients of weights that are sums of outer products over places, one per record: norms and clipped sums without holding them."""
+"""Per-record gradients of weights as sums of outer products over positions: norms and clipped sums without holding the gradients."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -15,15 +15,15 @@ ONE_HOT = 0
 """Instead of a number of groups: the columns are indices [b, t] of one-hot features."""
 
 FEW = 32
-"""Work in float64, in products per number of the gradient, up to which a gradient is never formed."""
+"""Largest work in float64, in products per number of the gradient, at which a gradient is never formed."""
 
 LARGE = 2**18
-"""Numbers of a record's gradient of one weight beyond which it is held only if what it is made of has more."""
+"""Above this size in numbers, a record's gradient of one weight is held only if its factors are larger."""
 
 
 @dataclass(frozen=True)
 class Product:
-    """The gradients of a weight [groups · p, d] of every record: Σ over places t of g aᵀ, in every group.
+    """Every record's gradient of a weight [groups · p, d]: Σ over positions t of g aᵀ, in every group.
 
     `columns` of the inputs of some records are a [b, groups, t, d]; `gradients` are g [b, groups, t, p].
     """
@@ -35,16 +35,16 @@ class Product:
     gradients: Tensor
 
     def sizes(self, width: int) -> tuple[int, int, int]:
-        """Return t, p and d for a weight of so many numbers."""
+        """Return t, p and d for a weight with this number of elements."""
         groups, places, outputs = self.gradients.shape[1:]
         return places, outputs, width // (groups * outputs)
 
     def way(self, width: int, uniform: bool) -> str:
-        """Return how a weight of so many numbers is summed: `factored`, `held` or `formed`; the same for every batch.
+        """Return how a weight of this size is summed: `factored`, `held` or `formed`; the same for every batch.
 
-        `factored` takes norms from the Gram matrices of a and g, and the sum from one product over all records and places,
-        both in float64; it needs norms that are not scaled number by number. `held` keeps a float32 gradient per record;
-        `formed` forms it a few rows at a time, once for the norm and once for the sum.
+        `factored` computes norms from the Gram matrices of a and g, and the sum from one product over all records and
+        positions, both in float64; it does not support norms with a scale per element. `held` keeps a float32 gradient
+        per record; `formed` forms it a few rows at a time, once for the norm and once for the sum.
         """
         places, outputs, features = self.sizes(width)
         work = places * (1 + (places > 1) * places * (outputs + features) / (outputs * features))
@@ -69,7 +69,7 @@ class Factored:
     product: Product
 
     def squares(self, width: int, scale: Tensor | None) -> Float[Tensor, " b"]:
-        """Return the squared norms, Σ over pairs of places of ⟨a, a'⟩⟨g, g'⟩."""
+        """Return the squared norms, Σ over pairs of positions of ⟨a, a'⟩⟨g, g'⟩."""
         gradients = self.product.gradients[:, 0].double()
         if gradients.shape[1] == 1:
             sides = gradients.square().sum(dim=(1, 2))

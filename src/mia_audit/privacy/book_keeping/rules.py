@@ -1,4 +1,4 @@
-"""Layers whose parameters meet the records: how each runs on fixed weights, and what the gradient of its output gives."""
+"""Rules for layers that apply parameters to records: the forward pass with fixed weights, and gradients from the output's gradient."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -17,7 +17,7 @@ Call = Callable[..., Tensor]
 
 
 def linear(trace: Trace, func: Call, inputs: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """A product of features: the gradient of the weight is Σ over places of g aᵀ."""
+    """A linear layer on features: the gradient of the weight is Σ over positions of g aᵀ."""
     trace.rows(inputs)
     trace.note("linear", weight, bias)
     outputs = func(inputs, trace.fixed(weight), trace.fixed(bias))
@@ -35,7 +35,7 @@ def conv2d(
     dilation: int | Sequence[int] = 1,
     groups: int = 1,
 ) -> Tensor:
-    """A convolution: a linear layer on the patches under its kernel. One that cuts images into patches is computed as such."""
+    """A convolution: a linear layer on the patches under its kernel. A convolution into disjoint patches is computed as a linear layer."""
     trace.rows(images)
     if isinstance(padding, str) or images.dim() != 4:
         raise NotCovered("a convolution pads by a word, or takes no images")
@@ -73,7 +73,7 @@ def embedding(
     scale_grad_by_freq: bool = False,
     sparse: bool = False,
 ) -> Tensor:
-    """Rows of a table: a linear layer on one-hot features."""
+    """An embedding: a linear layer on one-hot features."""
     trace.rows(indices)
     if padding_idx is not None or max_norm is not None or scale_grad_by_freq or sparse:
         raise NotCovered("an embedding with a padding index, a maximal norm, frequencies or sparse gradients")
@@ -96,7 +96,7 @@ def normalised(
     bias: Tensor | None = None,
     eps: float | None = 1e-5,
 ) -> Tensor:
-    """Layer, group or RMS normalisation: the gradient of the weight is Σ over places of g x̂, that of the bias Σ g."""
+    """Layer, group or RMS normalisation: the gradient of the weight is Σ over positions of g x̂, that of the bias Σ g."""
     trace.rows(inputs)
     trace.note(func.__name__, weight, bias)
     for value in (weight, bias):
@@ -144,7 +144,7 @@ def cat(trace: Trace, func: Call, tensors: Sequence[Tensor], dim: int = 0) -> Te
 
 
 def expand(trace: Trace, func: Call, value: Tensor, *sizes: Any) -> Tensor:
-    """A parameter [1, …] copied for every record; any other expansion is an expression of the parameter."""
+    """A parameter [1, …] expanded to every record; any other expansion is an expression of the parameter."""
     target = tuple(sizes[0] if len(sizes) == 1 and not isinstance(sizes[0], int) else sizes)
     rest_as_it_is = all(size in (-1, 1) or size == own for size, own in zip(target[1:], value.shape[1:], strict=False))
     one_each = len(target) == value.dim() and value.shape[0] == 1 and target[0] == trace.count and rest_as_it_is

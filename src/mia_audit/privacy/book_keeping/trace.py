@@ -1,4 +1,4 @@
-"""What a pass of a model does with its trainable parameters, followed call by call."""
+"""Tracing of a model's pass: every call that uses trainable parameters."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -17,16 +17,16 @@ Received = Callable[[Tensor], None]
 
 
 class NotCovered(Exception):
-    """A model uses its parameters in a way that book-keeping has no rule for."""
+    """A model uses its parameters in a way for which book-keeping has no rule."""
 
 
 class Trace(TorchFunctionMode):
-    """Within this context a model's calls are followed, and those where a trainable parameter meets the records follow rules.
+    """A context that traces a model's calls, and applies rules where a trainable parameter meets the records.
 
-    A call that takes parameters, or what was computed from them alone, and nothing of the records is an *expression* of the
-    parameters: autograd keeps its graph. Where parameters meet the records, a rule of `rules` runs the layer on fixed weights
-    and receives the gradient of its output: the gradient of a weight is kept as a `Product`; anything else is expanded to
-    one copy per record, whose gradients are then those of every record. Raises NotCovered where no rule applies.
+    A call whose inputs depend on parameters but not on records is an *expression* of the parameters: autograd keeps its
+    graph. Where parameters meet the records, a rule of `rules` runs the layer on fixed weights and receives the
+    gradient of its output: the gradient of a weight is kept as a `Product`; anything else is expanded to one copy per
+    record, whose gradients are then those of every record. Raises NotCovered where no rule applies.
     """
 
     def __init__(self, rules: dict[str, Rule], parameters: Sequence[Tensor], count: int) -> None:
@@ -73,18 +73,18 @@ class Trace(TorchFunctionMode):
         return value.detach() if value is not None and self.depends(value) else value
 
     def note(self, kind: str, *values: object) -> None:
-        """Write down what a rule was applied to; two passes of a model have to have the same notes."""
+        """Note the use of a rule; two passes of a model must have the same notes."""
         names = [str(self._parameters[id(value)][0]) if id(value) in self._parameters else "" for value in values]
         self.events.append(f"{kind} {','.join(names)}")
 
     def rows(self, value: Tensor) -> Tensor:
-        """Return a tensor whose first dimension has to be the records'."""
+        """Return a tensor after checking that its first dimension is the records'."""
         if not of_batch(value) or not value.dim() or value.shape[0] != self.count:
             raise NotCovered("a layer takes an input whose first dimension is not the records'")
         return value
 
     def received(self, outputs: Tensor, receive: Received) -> Tensor:
-        """Return a layer's outputs, whose gradient will be received."""
+        """Return a layer's outputs, and register to receive their gradient."""
         if not outputs.requires_grad:
             outputs = outputs + self._anchor.to(outputs.dtype)
         outputs.register_hook(receive)  # type: ignore[no-untyped-call]
@@ -96,7 +96,7 @@ class Trace(TorchFunctionMode):
         self.on_product(Product(number, groups, inputs, columns, gradient))
 
     def claim(self, weight: Tensor) -> None:
-        """Take a parameter for the one layer that it has to be used in."""
+        """Claim a parameter for a layer, which must be the only one to use it."""
         if id(weight) not in self._parameters:
             raise NotCovered("the weight of a layer is computed from other parameters")
         number, _ = self._parameters[id(weight)]
@@ -112,7 +112,7 @@ class Trace(TorchFunctionMode):
         self.expanded[id(value)] = (value, gradient if before is None else before[1] + gradient)
 
     def use(self, value: Tensor) -> None:
-        """Take a parameter or expression for uses other than as a layer's weight."""
+        """Claim a parameter or expression for uses other than as a layer's weight."""
         if id(value) in self._parameters:
             number, leaf = self._parameters[id(value)]
             if number in self._claimed:
@@ -120,7 +120,7 @@ class Trace(TorchFunctionMode):
             self.leaves[number] = leaf
 
     def per_record(self, value: Tensor, dimensions: int) -> Tensor:
-        """Return one copy of a parameter or expression for every record, [b, 1, …] of so many dimensions."""
+        """Return one copy of a parameter or expression for every record, [b, 1, …] with this number of dimensions."""
         inner = tuple(value.shape[1:] if value.dim() == dimensions and value.shape[0] == 1 else value.shape)
         if len(inner) >= dimensions:
             raise NotCovered("a parameter has as many dimensions as the records that it meets")
@@ -155,7 +155,7 @@ class _Copies(torch.autograd.Function):
 
 
 EXPANDING = ("expand", "repeat")
-"""Methods by which a model makes one copy of a parameter per record, from the number of records alone."""
+"""Methods that copy a parameter for every record, given only the number of records."""
 
 
 def of_batch(value: object) -> bool:

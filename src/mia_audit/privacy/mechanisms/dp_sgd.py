@@ -33,7 +33,7 @@ class Noise(Section):
     clip_norm: float = Field(1.0, gt=0)
     """Clipping norm C of flat clipping."""
     noise_multiplier: float | None = Field(None, gt=0, allow_inf_nan=False, exclude_if=is_unset)
-    """Noise multiplier, instead of `epsilon`: the ε that it spends is computed, stated and audited."""
+    """Noise multiplier, instead of `epsilon`: the resulting ε is computed, stated and audited."""
 
 
 @mechanism("dp-sgd", options=(Noise, Unit))
@@ -90,7 +90,7 @@ class DPSGD:
 
     @classmethod
     def clipping_of(cls, section: Mechanism) -> Clipping:
-        """Return how a record's (person's) gradient is clipped."""
+        """Return the clipping of a record's (person's) gradient."""
         from mia_audit.privacy.clipping import CLIPPINGS
 
         own = section.read(cls.noise)
@@ -107,7 +107,7 @@ class DPSGD:
                 yield drawn.nonzero().squeeze(1)
 
     def backward(self, inputs: Tensor, labels: Tensor, *persons: Tensor) -> Tensor:
-        """Set `grad` to (Σ clipped gradients + noise) / B, where B is the expected batch size; an empty batch gives noise alone."""
+        """Set `grad` to (Σ clipped gradients + noise) / B, where B is the expected batch size; an empty batch gives only noise."""
         total, losses = self.clipped_sum(inputs, labels, *persons)
         noisy = self._noise.add_noise(total, self.deviation())
         self.released(noisy)
@@ -119,21 +119,21 @@ class DPSGD:
         return self.terms.noise_multiplier * self.clipped_sum.clipping.sensitivity
 
     def released(self, noisy: Tensor) -> None:
-        """Receive the noisy sum of a step: whatever is computed from it costs no privacy."""
+        """Receive the noisy sum of a step: computations on it cost no privacy."""
 
     def masks(self) -> Masks | None:
-        """Noise is the same everywhere."""
+        """Return None: the noise is the same for all parameters."""
         return None
 
     def state(self) -> dict[str, Tensor]:
-        """Return the counters of the batches and of the noise; the key is in no checkpoint."""
+        """Return the counters of the batches and of the noise; checkpoints never contain the key."""
         import torch
 
         streams = {"draws": self._draws, "noise": self._noise} | ({"records": self._records} if self.people else {})
         return {name: torch.tensor(stream.counter) for name, stream in streams.items()}
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
-        """Continue the batches and the noise from where the saved state stopped."""
+        """Continue the batches and the noise from the saved state."""
         self._draws.counter, self._noise.counter = int(state["draws"]), int(state["noise"])
         if self.people:
             self._records.counter = int(state["records"])
@@ -151,7 +151,7 @@ class DPSGD:
 
 
 def sampled_people(section: Mechanism, job: Job) -> People | None:
-    """Return whom a mechanism samples where its guarantee is about persons, None for records; UserError where nobody is known."""
+    """Return the persons to sample if the guarantee is for persons, None for records; UserError if no persons are known."""
     from mia_audit.privacy.people import People
 
     unit = section.read(Unit)
@@ -159,13 +159,13 @@ def sampled_people(section: Mechanism, job: Job) -> People | None:
         return None
     if job.persons is None:
         raise UserError(
-            f"mechanism '{section.mechanism}' with unit: person needs to know whose the records are: name it in datasets.*.person"
+            f"mechanism '{section.mechanism}' with unit: person needs the person of every record: name it in datasets.*.person"
         )
     return People(job.persons.cpu(), unit.records_per_person)
 
 
 def check_private(job: Job, mechanism: str, stated: float | None) -> None:
-    """Refuse what per-record gradients or the accountant's assumptions do not hold for, and noise that nothing determines."""
+    """Refuse models without per-record gradients, trainings outside the accountant's assumptions, and undetermined noise."""
     from mia_audit.models import batch_norm_layers
 
     layers = batch_norm_layers(job.model)

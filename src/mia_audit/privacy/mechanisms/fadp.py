@@ -1,6 +1,6 @@
-"""`fadp`: dp-sgd whose noise is smaller on important channels, and whose guarantee holds.
+"""`fadp`: dp-sgd with smaller noise on important channels, and with a valid guarantee.
 
-After the idea of FADP (noise by feature importance), whose published form is `fadp-literal`.
+It follows the idea of FADP (noise by feature importance), whose published form is `fadp-literal`.
 """
 
 from __future__ import annotations
@@ -31,11 +31,12 @@ Clip = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 class GroupNoise(Noise):
-    """The keys of noise whose sensitivity may be shared out among groups of parameters."""
+    """The keys of noise whose sensitivity may be divided among groups of parameters."""
 
     group_clips: tuple[Clip, Clip, Clip, Clip] | None = Field(None, exclude_if=is_unset)
-    """Clips each group of parameters apart, instead of the whole gradient: the channels of high, moderate and low importance, and
-    all other parameters, in multiples of clip_norm (`clipping: flat`)."""
+    """Clips each group of parameters separately, instead of the whole gradient: the channels of high, moderate and low
+    importance, and all other parameters, in multiples of clip_norm (`clipping: flat`).
+    """
 
     @model_validator(mode="after")
     def _flat(self) -> Self:
@@ -50,11 +51,11 @@ class Factors(Section):
     """The key of mechanisms whose noise depends on the importance of channels."""
 
     factors: tuple[Factor, Factor, Factor] = (0.6, 0.8, 1.0)
-    """What noise is multiplied by on channels of high, moderate and low importance."""
+    """Factors of the noise on channels of high, moderate and low importance."""
 
 
 class Importance(Section):
-    """What channels are important by."""
+    """The source of the importance of channels."""
 
     importance: Literal["public", "renewed", "past"] = "public"
     """Grad-CAM's channel weights on the public records, at the start (`public`) or anew at the start of every epoch (`renewed`), or
@@ -70,11 +71,11 @@ def reads_public_records(section: Mechanism) -> bool:
 class FADP(DPSGD):
     """Scale, clip, noise, unscale: u = D⁻¹g is clipped at C, S = Σu + N(0, z²C²I), and the update is D S / B.
 
-    D holds a factor M per parameter: that of its channel's importance band, 1 where no channel is written, over their
-    geometric mean. The mask never sees the private records themselves, so that each step is a Gaussian mechanism of
-    multiplier z, which the accountant assumes; the noise of a group is z·C·M.
+    D holds a factor M per parameter: the factor of its channel's importance band, or 1 if it writes no channel, divided
+    by their geometric mean. The mask never depends on the private records directly, so each step is a Gaussian
+    mechanism with multiplier z, as the accountant assumes; the noise of a group is z·C·M.
 
-    Since D clip(D⁻¹g) is g times the clipping factor of ‖D⁻¹g‖, gradients are never scaled: only their norms and the noise.
+    D clip(D⁻¹g) is g times the clipping factor of ‖D⁻¹g‖, so only norms and noise are scaled, never gradients.
 
     With clips C_g of groups g, each group's part of g is clipped at C_g, and its noise is z·C_g·M_g·√(Σ_h M_h⁻²): the multiplier
     of all groups together, (Σ_g C_g²/s_g²)^(−1/2) for the noise s_g, is z again.
@@ -100,7 +101,7 @@ class FADP(DPSGD):
 
     @classmethod
     def foresee(cls, section: Mechanism, epsilon: float, training: Steps, units: int) -> tuple[Terms, int]:
-        """As dp-sgd: a record moves the sum, in units of the noise's deviation, by 1/z at most, whatever the mask and the groups."""
+        """As in dp-sgd: in units of the noise's deviation, a record moves the sum by at most 1/z, for any mask and groups."""
         terms, steps = super().foresee(section, epsilon, training, units)
         clips = section.read(GroupNoise).group_clips
         clipping = f"{terms.clipping} × {'/'.join(f'{clip:g}' for clip in clips)} by group" if clips else terms.clipping
@@ -144,11 +145,11 @@ class FADP(DPSGD):
         )
 
     def batches(self) -> Iterator[Tensor]:
-        """Renew the mask, where it is renewed: by what the epochs before have released alone; then draw as dp-sgd does."""
+        """Renew the mask if configured, using only releases of earlier epochs; then draw as in dp-sgd."""
         if self._renews and self.history:
             self._set(self._public_importance())
         if self._past is not None:
-            # in scaled coordinates noise is alike everywhere: what stands out is gradient
+            # in scaled coordinates the noise is uniform, so large values are gradients
             self._set(self.channels.by_channel(self._past))
             self._past = None
         self.history.append((self.mask_of_channels, self.mask_of_rest))
@@ -159,18 +160,18 @@ class FADP(DPSGD):
         return self.mask.double() * super().deviation()
 
     def released(self, noisy: Tensor) -> None:
-        """Keep what is public already, for the next epoch's mask."""
+        """Keep the noisy sum, which is already public, for the next epoch's mask."""
         if self._keeps:
             scaled = noisy / self.mask
             self._past = scaled if self._past is None else self._past + scaled
 
     def state(self) -> dict[str, Tensor]:
-        """As dp-sgd, the masks so far and the noisy gradients that make the next one."""
+        """Return dp-sgd's state, the masks so far, and the noisy gradients for the next mask."""
         past = {} if self._past is None else {"past": self._past}
         return super().state() | self.channels.state(self.history) | past
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
-        """Go on after the state."""
+        """Continue from the state."""
         super().restore(state)
         self.history = self.channels.restored(state)
         self._past = state["past"].to(self.mask.device) if "past" in state else None

@@ -23,22 +23,23 @@ if TYPE_CHECKING:
 
 SOURCE = "the private batch itself"
 NO_GUARANTEE = (
-    "the mask that scales its noise is computed from the private batch, so that one record changes the noise itself,"
-    " and scales it below what the accountant asks for"
+    "the mask that scales its noise is computed from the private batch, so one record changes the noise itself, and"
+    " lowers it below what the accountant requires"
 )
 
 
 class LiteralNoise(Noise):
-    """The keys of the noise as the paper has it."""
+    """The keys of the noise as in the paper."""
 
     clipping: Literal["automatic", "flat", "batch"] = "automatic"  # type: ignore[assignment]  # one more than dp-sgd
     """As in dp-sgd, or `batch`: the mean gradient of a batch is clipped at clip_norm, and noise is added to it (Algorithm 2, equation
     1): a record may move it by 2 clip_norm."""
     calibration: Literal["all-steps", "single-step"] = Field("all-steps", exclude_if=lambda value: value == "all-steps")
-    """What the nominal ε is calibrated for: all steps, as in dp-sgd, or one, by equation 3: z = √(2 ln(1.25/δ))/ε."""
+    """Steps for which the nominal ε is calibrated: all, as in dp-sgd, or one, by equation 3: z = √(2 ln(1.25/δ))/ε."""
     base_epsilon: float | None = Field(None, gt=0, allow_inf_nan=False, exclude_if=is_unset)
-    """Section V.A.5: the noise of everything but the most important channels is that of this smaller ε (the paper's 0.1, beside an
-    `epsilon` of 3), multiplied by its factor."""
+    """Section V.A.5: the smaller ε (0.1 in the paper, with an `epsilon` of 3) for the noise of all but the most
+    important channels, multiplied by their factors.
+    """
 
     @model_validator(mode="after")
     def _nominal(self) -> Self:
@@ -54,9 +55,9 @@ class LiteralNoise(Noise):
 class FADPLiteral(DPSGD):
     """dp-sgd whose noise is multiplied by a mask of factors ≤ 1, computed from the private batch of every step (Algorithm 2).
 
-    By default noise is calibrated as for dp-sgd at the nominal ε, per record and over all steps, where the paper clips the batch's
-    gradient and calibrates one step: what remains is what the mask does. `clipping: batch` and `calibration: single-step` are the
-    paper's own. No ε follows from either.
+    By default noise is calibrated as for dp-sgd at the nominal ε, per record and over all steps, to isolate the effect
+    of the mask. The paper instead clips the batch's gradient (`clipping: batch`) and calibrates one step (`calibration:
+    single-step`). No ε follows from either.
     """
 
     noise = LiteralNoise
@@ -81,7 +82,7 @@ class FADPLiteral(DPSGD):
         self._factors = torch.ones(self.channels.count, dtype=torch.float64, device=self.channels.device)
 
     def _base(self, section: Mechanism) -> float:
-        """Return the noise of the parameters that no mask scales, in units of that of the nominal ε."""
+        """Return the noise of the parameters that no mask scales, relative to the noise of the nominal ε."""
         base = section.read(LiteralNoise).base_epsilon
         if base is None:
             return 1.0
@@ -97,7 +98,7 @@ class FADPLiteral(DPSGD):
 
     @classmethod
     def clipping_of(cls, section: Mechanism) -> Clipping:
-        """As dp-sgd; where the batch is clipped, records are not."""
+        """As in dp-sgd; if the batch is clipped, records are not."""
         import torch
 
         from mia_audit.privacy.clipping import Clipping
@@ -108,7 +109,7 @@ class FADPLiteral(DPSGD):
         return Clipping(f"batch {own.clip_norm:g}", torch.ones_like, own.clip_norm)
 
     def batches(self) -> Iterator[Tensor]:
-        """Draw as dp-sgd does; of an epoch's masks the last is kept."""
+        """Draw as in dp-sgd; only the last mask of an epoch is kept."""
         yield from super().batches()
         self.history.append((self._factors, self._rest))
 
@@ -137,15 +138,15 @@ class FADPLiteral(DPSGD):
         return self.channels.spread(self._factors, self._rest).double() * super().deviation()
 
     def spent(self, steps: int) -> tuple[float, float]:
-        """No ε is promised, whatever was asked for."""
+        """Return inf: no ε is promised, whatever was requested."""
         return math.inf, math.inf
 
     def state(self) -> dict[str, Tensor]:
-        """As dp-sgd, and the masks so far."""
+        """Return dp-sgd's state and the masks so far."""
         return super().state() | self.channels.state(self.history)
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
-        """Go on after the state."""
+        """Continue from the state."""
         super().restore(state)
         self.history = self.channels.restored(state)
 

@@ -1,4 +1,4 @@
-"""`none`: plain mini-batch training, the model that nothing protects."""
+"""`none`: plain mini-batch training without protection."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Unprotected:
         return {"draws": torch.tensor(self._draws.counter)}
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
-        """Go on with the orders that come after the state's."""
+        """Continue with the orders after the state's."""
         self._draws.counter = int(state["draws"])
 
     def spent(self, steps: int) -> tuple[float, float]:

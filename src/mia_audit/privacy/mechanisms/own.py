@@ -1,4 +1,4 @@
-"""`own`: a guarantee that the user's own code claims; ε and δ are passed to it, and nothing here makes them true."""
+"""`own`: a guarantee claimed by the user's own code, which receives ε and δ; nothing here enforces them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from mia_audit.privacy.catalogue import Job, Mechanism, mechanism
 
 @mechanism("own", per_record=False, steps=False, claimed=True)
 def own(section: Mechanism, job: Job) -> NoReturn:
-    """Raise UserError: the built-in loop has no guarantee of anybody else's."""
+    """Raise UserError: the built-in loop cannot use a guarantee of the user's code."""
     raise UserError(
         f"mechanism '{section.mechanism}' is for models that your own code trains: choose dp-sgd for this one"
     )
