@@ -1,1 +1,1 @@
-"""Training: shadow models under a privacy mechanism, and what the mechanism promises."""
+"""Training: shadow models under a privacy mechanism, and the mechanism's guarantee."""

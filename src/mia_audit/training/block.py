@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class Trained(Protocol):
-    """What is asked of a model after its training."""
+    """The interface to a trained model."""
 
     def logits(self, records: Records) -> Float[np.ndarray, "n C"]:
         """Return the logits of records."""
@@ -45,7 +45,7 @@ class Trained(Protocol):
 class Block:
     """The shadow models of a block, numbered `shadows`, and what they share.
 
-    `membership` has a column a shadow. `epsilon` is as the config writes it, since keys of random streams contain it.
+    `membership` has one column per shadow. `epsilon` is the config's text, because keys of random streams contain it.
     """
 
     seed: int
@@ -64,12 +64,12 @@ class Block:
 
     @property
     def setting(self) -> str:
-        """The setting as its folder is called."""
+        """The name of the setting's folder."""
         return f"{self.dataset}/{self.architecture}/{self.mechanism_name}-eps{self.epsilon}"
 
     @property
     def key(self) -> tuple[int | str, ...]:
-        """What keys everything random in the training of the setting's models, together with a model's number."""
+        """The key of all randomness in the training of the setting's models, together with a model's number."""
         return (self.seed, "train", self.dataset, self.architecture, self.mechanism_name, self.epsilon)
 
     def label(self, shadow: int) -> str:
@@ -79,10 +79,10 @@ class Block:
 
 @dataclass(frozen=True)
 class Checkpoints:
-    """Where epochs of the block's trainings are kept while it runs, and how often; nothing is kept without a folder.
+    """Folder and frequency of the block's checkpoints while it runs; nothing is kept without a folder.
 
-    `environment` is what an epoch depends on besides all that the finished model does: an unfinished training does not go on
-    with other versions of packages.
+    `environment` is what an epoch depends on in addition to the finished model's key: an unfinished training is not
+    resumed with other versions of packages.
     """
 
     folder: Path | None
@@ -108,12 +108,12 @@ def train_block(
 ) -> None:
     """Train a block's models and write shadow-{k}/ and shadow-{k}.parquet for each to the folder `models`.
 
-    `keys` has the key of every model, the digest of all that it depends on: a model that is there under its key is kept as it
-    is. How long the steps of the others took is written to the folder `step_times`, and digests of what came of their
-    trainings to the file `repeats`; a model's table says where an earlier run of the same training gave something else. With
-    `keep_going`, a model whose training diverges, or whose outputs are not finite, is left out and its table records it;
-    without, it is a UserError that names the model. It is one too where the test accuracy of the first model is below `floor`;
-    that model is kept.
+    `keys` has the key of every model, the digest of everything that it depends on: an existing model with its key is
+    kept. The step times of the other models are written to the folder `step_times`, and digests of their outcomes to
+    the file `repeats`; a model's table notes if an earlier run of the same training had another outcome. With
+    `keep_going`, a model whose training diverges, or whose outputs are not finite, is left out and its table records
+    it; without, a UserError names the model. Also raises UserError if the test accuracy of the first model is below
+    `floor`; that model is kept.
     """
     results = Repeats.read(repeats)
     tables: list[pa.Table] = []
@@ -123,7 +123,7 @@ def train_block(
             if known is not None and (len(known) or keep_going):
                 tables.append(known)
                 checkpoint = checkpoints.of(shadow, keys[shadow])
-                checkpoint.remove()  # of an epoch that was trained to see what it takes
+                checkpoint.remove()  # the checkpoint of the epoch that was trained to measure memory
                 results.keep(shadow, checkpoint.key)
                 print(f"{block.label(shadow)}: already trained", file=sys.stderr)
                 _check_floor(block, shadow, tables, floor)
@@ -161,7 +161,7 @@ def train_block(
                 progress.end(f"left out, {reason}")
             else:
                 progress.end(summary_line(report))
-                model_table(models, shadow).unlink(missing_ok=True)  # it may speak of another model
+                model_table(models, shadow).unlink(missing_ok=True)  # it may describe another model
                 with atomic_folder(model_folder(models, shadow)) as folder:
                     model.save(folder)
                 tables.append(training_table(shadow, report))
@@ -179,12 +179,12 @@ def train_block(
 
 
 def report_of(model: Trained, task: TrainingTask) -> TrainingReport:
-    """Return what a model reports of its training, or what its logits show."""
+    """Return a model's own report of its training, or one computed from its logits."""
     return model.report if isinstance(model, ReportsTraining) else report_from_logits(model.logits(task.records), task)
 
 
 def summary_line(report: TrainingReport) -> str:
-    """Return the line that a training's log ends with."""
+    """Return the last line of a training's log."""
     return (
         f"train accuracy {report.train_accuracy:.3f}, test accuracy {report.test_accuracy:.3f},"
         f" ε {report.epsilon:.4g} at δ {report.terms.delta:g}"
@@ -192,7 +192,7 @@ def summary_line(report: TrainingReport) -> str:
 
 
 def _check_floor(block: Block, shadow: int, tables: Sequence[pa.Table], floor: float) -> None:
-    """Raise UserError where the last of the tables is that of the first model that did not diverge, and is below the floor."""
+    """Raise UserError if the last table belongs to the first model that did not diverge, and its accuracy is below the floor."""
     *before, last = tables or [SCHEMA.empty_table()]
     if any(map(len, before)) or not len(last):
         return

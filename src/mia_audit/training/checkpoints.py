@@ -1,4 +1,4 @@
-"""What is kept of a training that may be killed: the state after the last epoch, until the model is trained."""
+"""Checkpoints of a training that may be killed: the state after the last epoch, kept until the model is trained."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ STATE = "epoch.safetensors"
 
 
 class Checkpoint:
-    """One model's training in a folder of its own: the state after the last epoch that was kept.
+    """The checkpoint of one model's training, in its own folder: the state after the last saved epoch.
 
     States are written atomically, with their digest, and at most once in `seconds`. A checkpoint that is damaged or has
     another identity is not used: training then starts from the beginning and ends in the same bytes. Without a folder nothing
@@ -39,7 +39,7 @@ class Checkpoint:
         self._written = time.monotonic()
 
     def resume(self) -> State:
-        """Return the state after the last epoch that was kept; empty where there is none."""
+        """Return the state after the last saved epoch; empty if there is none."""
         from mia_audit.models.weights import digest_of
 
         path = self._file(STATE)
@@ -75,7 +75,7 @@ class Checkpoint:
         self._written = time.monotonic()
 
     def remove(self) -> None:
-        """Remove the folder, since the training has ended."""
+        """Remove the folder after the training."""
         if self.folder is not None:
             shutil.rmtree(self.folder, ignore_errors=True)
 
@@ -90,7 +90,7 @@ class Checkpoint:
 
 @contextmanager
 def _unless_removed() -> Iterator[None]:
-    """Go on without a checkpoint that cannot be kept because another worker is removing the folder."""
+    """Continue without a checkpoint if it cannot be saved because another worker is removing the folder."""
     try:
         yield
     except FileNotFoundError:

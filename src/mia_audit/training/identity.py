@@ -1,4 +1,4 @@
-"""What a training is known by; nothing here imports more than the standard library, since planning reads it too."""
+"""The identity of a training; this file imports only the standard library, because planning uses it too."""
 
 import hashlib
 import json
@@ -6,5 +6,5 @@ from typing import Any
 
 
 def identity(**parts: Any) -> str:
-    """Return the SHA-256 of all that a training depends on, which must be JSON: a checkpoint is only used under its identity."""
+    """Return the SHA-256 of everything that a training depends on, given as JSON values: a checkpoint is only used if it has the same one."""
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()

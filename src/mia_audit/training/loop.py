@@ -21,7 +21,7 @@ from mia_audit.training.state import capture_state, restore_state
 from mia_audit.training.task import Progress
 
 MOMENTUM = 0.9
-"""Of sgd, where the config names none."""
+"""Momentum of sgd, if the config does not set it."""
 
 OPTIMIZERS: dict[str, Callable[[list[nn.Parameter], Training], torch.optim.Optimizer]] = {
     "adamw": lambda parameters, training: torch.optim.AdamW(parameters, **_options(training)),
@@ -40,7 +40,7 @@ SCHEDULES: dict[str, Callable[[Training, float], float]] = {
 
 
 Batches = Inputs | Subset | Tensor
-"""Inputs of the model, of which a slice or a tensor of rows takes a batch."""
+"""Inputs of the model, indexed by a slice or a tensor of rows."""
 
 
 def fit(
@@ -51,11 +51,11 @@ def fit(
     progress: Progress = lambda *_: None,
     checkpoint: Checkpoint | None = None,
 ) -> list[Epoch]:
-    """Train the job's model in place on the training set [n, …]; what its layers draw in an epoch is keyed by the job's key.
+    """Train the job's model in place on the training set [n, …]; random layers are seeded in every epoch by the job's key.
 
-    A checkpoint is offered at the end of every epoch, and training goes on from the one that it holds. Raises Diverged where
-    a weight is not finite after an epoch; without noise, also where the epoch's mean loss is not. Under a private mechanism
-    the losses, which are without noise, decide nothing.
+    A checkpoint is offered at the end of every epoch, and training resumes from the saved one. Raises Diverged if a
+    weight is not finite after an epoch; without noise, also if the epoch's mean loss is not. Under a private mechanism
+    the losses, which have no noise, decide nothing.
     """
     checkpoint = checkpoint or Checkpoint()
     training = training_of(job)
@@ -88,7 +88,7 @@ def fit(
 
 
 def training_of(job: Job) -> Training:
-    """Return the whole training section of a job, whose type promises a mechanism only some of its keys."""
+    """Return the full training section of a job; mechanisms see only the keys of its declared type."""
     assert isinstance(job.training, Training)
     return job.training
 
@@ -127,7 +127,7 @@ def _progress_state(epochs: list[Epoch], protection: Protection) -> dict[str, Te
 
 
 def _resume(state: dict[str, Tensor], protection: Protection) -> list[Epoch]:
-    """Restore what `_progress_state` captured: the mechanism's state; return the epochs."""
+    """Restore the state captured by `_progress_state`: set the mechanism's state and return the epochs."""
     prefix = "protection."
     protection.restore({name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)})
     history = zip(state["epochs.loss"].tolist(), state["epochs.steps"].tolist(), strict=True)

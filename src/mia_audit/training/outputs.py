@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 TEMPERATURES = "loss_temperatures"
-"""The option of the family of outputs that names the temperatures of further losses."""
+"""The option with the temperatures of further losses, for the family of signals from outputs."""
 
 
 def tempered(temperatures: Sequence[float]) -> list[str]:

@@ -1,4 +1,4 @@
-"""Stop a training after its first epoch, which its checkpoint keeps: what that takes is known before many models are trained."""
+"""Stop a training after its first epoch, which its checkpoint keeps: this measures memory before many models are trained."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -14,7 +14,7 @@ class FirstEpochTrained(Exception):
 
 
 def first_epoch_of(train: Callable[[TrainingTask], Trained]) -> Callable[[TrainingTask], Trained]:
-    """Return `train` such that it raises FirstEpochTrained in a second epoch; a learner without epochs trains the whole model."""
+    """Return `train`, changed to raise FirstEpochTrained in the second epoch; a learner without epochs trains the whole model."""
 
     def run(task: TrainingTask) -> Trained:
         def progress(records: int, epoch: int) -> None:

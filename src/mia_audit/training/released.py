@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from mia_audit.models import Inputs
 
 COUNTERS = ("draws", "noise", "records")
-"""What mechanisms call the counters of their random streams in their state; another process has other streams."""
+"""Names of the counters of random streams in a mechanism's state; they are not restored, because another process has other streams."""
 
 EPOCHS = "epochs"
-"""The number of finished epochs, in a state that is kept."""
+"""The key of the number of finished epochs in a saved state."""
 
 SEED_BITS = 63
 
@@ -48,7 +48,7 @@ class Released:
 class KeptEpochs(Checkpoint):
     """The state after the last epoch of a training that is released: only weights, the optimizer's moments and public masks.
 
-    They are functions of the noisy sums, as covered by ε as the weights are. Every epoch is kept, so that a kill loses one at most.
+    They are functions of the noisy sums, so ε covers them like the weights. Every epoch is kept, so that a kill loses at most one.
     """
 
     def __init__(self, folder: Path, key: str) -> None:
@@ -81,11 +81,11 @@ def train_released(
     checkpoint: Checkpoint | None = None,
     persons: Int[np.ndarray, " n"] | None = None,
 ) -> Released:
-    """Train on the members of the pool [n, …], with batches, noise and layers' draws from a key that only this call knows.
+    """Train on the members of the pool [n, …], with batches, noise and random layers from a key that only this call knows.
 
-    No loss is kept and no value ends it early. After a kill the epoch that was cut short is done again with another key, hence
-    with other batches and other noise; its steps have to be accounted for twice, which is the caller's. Raises UserError where
-    the batch exceeds the training set or the mechanism cannot be applied.
+    No loss is kept, and no value ends training early. After a kill the interrupted epoch is repeated with another key,
+    and so with other batches and noise; the caller must account for its steps twice. Raises UserError if the batch
+    exceeds the training set or the mechanism cannot be applied.
     """
     checkpoint = checkpoint or Checkpoint()
     model = start(recipe, secrets.randbits(SEED_BITS)).to(inputs.device)

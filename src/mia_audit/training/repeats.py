@@ -17,16 +17,16 @@ from mia_audit.training.identity import identity
 
 
 class Repeats:
-    """The distinct results of trainings that depend on the same things, by the identity of what they depend on.
+    """The distinct outcomes of trainings, by the identity of their inputs.
 
-    `known` are the results of earlier runs.
+    `known` are the outcomes of earlier runs.
     """
 
     def __init__(self, known: Mapping[str, list[str]]) -> None:
         self._known = known
         self._own: dict[str, list[str]] = {}
         self.unrepeatable: list[int] = []
-        """The numbers of the models that gave something else in an earlier run."""
+        """The numbers of the models that had another outcome in an earlier run."""
 
     @classmethod
     def read(cls, path: Path | None) -> Repeats:
@@ -46,7 +46,7 @@ class Repeats:
         self._note(shadow, key, [identity(table=table.to_pydict(), outputs=outputs)])
 
     def keep(self, shadow: int, key: str) -> None:
-        """Keep what is known of a model that this run did not train."""
+        """Keep the known outcomes of a model that this run did not train."""
         self._note(shadow, key, [])
 
     def _note(self, shadow: int, training: str, digests: list[str]) -> None:
@@ -57,7 +57,7 @@ class Repeats:
 
     @property
     def sentence(self) -> str:
-        """Say which models gave something else."""
+        """The warning with the models that had another outcome."""
         numbers = ", ".join(map(str, self.unrepeatable))
         return (
             f"trained again from the same seed, shadow models {numbers} gave other results than before: something in their"

@@ -1,4 +1,4 @@
-"""training.parquet: how a model's training went, what it spent, and how well the model does. Nothing here imports torch."""
+"""training.parquet: the course of a model's training, the ε it spent, and the model's accuracy. Nothing here imports torch."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ SCHEMA = pa.schema(
 
 @dataclass(frozen=True)
 class Epoch:
-    """The mean loss of one epoch's records, each as it was drawn (NaN where none was), and the steps taken so far."""
+    """The mean loss over the records drawn in one epoch (NaN if there were none), and the steps taken so far."""
 
     loss: float
     steps: int
@@ -56,7 +56,7 @@ class Epoch:
 
 @dataclass(frozen=True)
 class TrainingReport:
-    """How a model's training went; ε is that of the whole training, by the mechanism's accountant and by RDP.
+    """The outcome of a model's training; ε is for the whole training, by the mechanism's accountant and by RDP.
 
     Train accuracy and loss are over the `records` training records, test accuracy and loss over the pool's other records.
     """
@@ -71,22 +71,22 @@ class TrainingReport:
     train_loss: float
     test_loss: float
     persons: int | None = field(default=None, kw_only=True)
-    """The persons of the training set, where the guarantee is about them."""
+    """The number of persons in the training set, if the guarantee is for persons."""
     outputs: str = field(default="", kw_only=True)
-    """The SHA-256 of the outputs for all records, where they were asked for."""
+    """The SHA-256 of the outputs for all records, if requested."""
 
 
 @runtime_checkable
 class ReportsTraining(Protocol):
-    """A model that knows how it was trained."""
+    """A model with a report of its training."""
 
     @property
     def report(self) -> TrainingReport:
-        """How the training went."""
+        """The report of its training."""
 
 
 def report_from_logits(logits: Float[np.ndarray, "n C"], task: TrainingTask) -> TrainingReport:
-    """Return a report for a model that keeps none of its own: one epoch of unknown loss, no steps, and the guarantee that is claimed, if any."""
+    """Return a report for a model without one: one epoch of unknown loss, no steps, and the claimed guarantee, if any."""
     claimed = task.mechanism.kind.claimed
     labels, members = task.records.labels, task.members
     hits, losses = logits.argmax(axis=1) == labels, outputs.loss(logits, labels)
@@ -112,12 +112,12 @@ def report_from_logits(logits: Float[np.ndarray, "n C"], task: TrainingTask) -> 
 
 
 def mean(values: np.ndarray) -> float:
-    """Return the mean, such as the share of hits; NaN of nothing."""
+    """Return the mean, such as the share of hits; NaN for an empty array."""
     return float(values.mean()) if values.size else math.nan
 
 
 def training_table(shadow: int, report: TrainingReport) -> pa.Table:
-    """Return the rows of one shadow model, one an epoch; accuracies and ε stand in the last."""
+    """Return the rows of one shadow model, one per epoch; only the last has accuracies and ε."""
     count, terms = len(report.epochs), report.terms
     last: dict[str, Any] = {
         "train_accuracy": report.train_accuracy,

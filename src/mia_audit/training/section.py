@@ -1,4 +1,4 @@
-"""The section of a config for the training of a model, and what overrides it."""
+"""The section of a config for the training of a model, and its overrides."""
 
 from typing import Any, Literal, Self
 
@@ -42,9 +42,9 @@ class Training(Section):
     precision: Precision | None = None
     """float32 when left out; `tf32` and `bf16` are faster on GPUs, bf16 with the classifier in float32."""
     per_record: PerRecord | None = Field(None, exclude_if=is_unset)
-    """Per-record gradients of private steps: `vmap` when left out, `book-keeping` (faster), or `auto`: that where it covers the model."""
+    """Per-record gradients of private steps: `vmap` when left out, `book-keeping` (faster), or `auto`: book-keeping if it covers the model."""
     floor: Floor | None = None
-    """Test accuracy, of all data sets or by data set, below which a job's first model stops the audit; trains nothing again."""
+    """Test accuracy, for all data sets or by data set, below which a job's first model stops the audit; a change retrains nothing."""
 
     @model_validator(mode="before")
     @classmethod
@@ -72,7 +72,7 @@ class Training(Section):
         return Training(**(self.model_dump(exclude_none=True, exclude=gone) | given))
 
     def floor_of(self, dataset: str) -> float:
-        """Return the test accuracy that a data set's models have to reach, 0 without one."""
+        """Return the test accuracy that a data set's models must reach; 0 if there is no limit."""
         floor = self.floor.get(dataset) if isinstance(self.floor, dict) else self.floor
         return floor or 0.0
 

@@ -30,9 +30,9 @@ from mia_audit.training.trainable import PARTS
 
 @dataclass(frozen=True)
 class Recipe:
-    """What all shadow models of a setting share.
+    """Everything that all shadow models of a setting share.
 
-    `public` are the weights that they start from, if any, without those that each model draws for itself (a classifier's).
+    `public` are their initial weights, if any, without those that each model draws itself (a classifier's).
     """
 
     architecture: Mapping[str, Any]
@@ -43,14 +43,14 @@ class Recipe:
     micro_batch: int
     key: tuple[int | str, ...]
     public_records: tuple[Inputs | Tensor, Tensor] | None = None
-    """Inputs and labels of the pool's public records, where the mechanism reads them."""
+    """Inputs and labels of the pool's public records, if the mechanism reads them."""
     rounded: bool = False
     """Whether weights are rounded to bfloat16 after the last epoch, before the model is evaluated."""
 
 
 @dataclass(frozen=True)
 class Shadow(TrainingReport):
-    """A trained model, in eval mode, how its training went, and the masks of its noise, if any."""
+    """A trained model, in eval mode, the report of its training, and the masks of its noise, if any."""
 
     model: nn.Module
     masks: Masks | None
@@ -70,8 +70,8 @@ def train_shadow(
 
     `persons` numbers the persons of the pool's records, for mechanisms whose guarantee is about them.
 
-    Training resumes from the checkpoint where it holds an epoch. Raises UserError where the batch exceeds the training set or
-    the mechanism cannot be applied, and Diverged where a loss or a weight is not finite.
+    Training resumes from the checkpoint if it holds an epoch. Raises UserError if the batch exceeds the training set or
+    the mechanism cannot be applied, and Diverged if a loss or a weight is not finite.
     """
     key = key_of(recipe, shadow)
     model = start(recipe, seed_for(*key, "initial weights")).to(inputs.device)
@@ -115,12 +115,12 @@ def train_shadow(
 
 
 def key_of(recipe: Recipe, shadow: int) -> tuple[int | str, ...]:
-    """Return what keys all randomness of one model's training: initial weights, batches, layers and the mechanism's noise."""
+    """Return the key of all randomness in one model's training: initial weights, batches, layers and the mechanism's noise."""
     return (*recipe.key, shadow)
 
 
 def check_batch(training: Training, units: int, persons: bool = False) -> None:
-    """Raise UserError where a batch is larger than the training set."""
+    """Raise UserError if a batch is larger than the training set."""
     if training.batch > units:
         words = "persons" if persons else "records"
         raise UserError(
@@ -129,12 +129,12 @@ def check_batch(training: Training, units: int, persons: bool = False) -> None:
 
 
 def _terms(recipe: Recipe, model: nn.Module) -> dict[str, Any]:
-    """Return everything that defines a training but its records: what the key of its noise depends on, and nothing else.
+    """Return everything except the records that defines a training: exactly the terms on which the key of its noise depends.
 
-    What says only when an audit stops, or what a model takes, would give a model other batches and other noise.
+    Keys that only decide when an audit stops, or how much memory a model needs, are excluded: they must not change batches and noise.
     """
     public = recipe.public_records
-    whose = set(Unit.model_fields)  # where persons have one record each, the training is that of records
+    whose = set(Unit.model_fields)  # if persons have one record each, the training equals that by records
     return {
         "architecture": {name: value for name, value in recipe.architecture.items() if name not in MEASURED},
         "start": digest_of({name: value.cpu() for name, value in model.state_dict().items()}),
@@ -160,9 +160,9 @@ def people_of(recipe: Recipe, members: Bool[np.ndarray, " n"], persons: Int[np.n
 
 
 def start(recipe: Recipe, seed: int) -> nn.Module:
-    """Return the model that a training starts from: random weights by a seed, and the public ones where there are any."""
+    """Return the initial model of a training: random weights from a seed, replaced by public ones where there are any."""
     model = construct(recipe.architecture, seed)
     if recipe.public is not None:
-        model.load_state_dict(recipe.public, strict=False)  # names and shapes were checked when they were read
+        model.load_state_dict(recipe.public, strict=False)  # names and shapes were checked on reading
     PARTS[recipe.training.trainable](model)
     return model

@@ -1,4 +1,4 @@
-"""The state of a torch training between two epochs: weights, the optimizer's moments and what the loop adds."""
+"""The state of a torch training between two epochs: weights, the optimizer's moments and the loop's own state."""
 
 from collections.abc import Mapping
 
@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 State = dict[str, Tensor]
-"""All that the rest of a training depends on, by name."""
+"""Everything that the rest of a training depends on, by name."""
 
 
 def capture_state(model: nn.Module, optimizer: torch.optim.Optimizer, rest: Mapping[str, Tensor]) -> State:
@@ -18,7 +18,7 @@ def capture_state(model: nn.Module, optimizer: torch.optim.Optimizer, rest: Mapp
 
 
 def restore_state(state: State, model: nn.Module, optimizer: torch.optim.Optimizer) -> State:
-    """Put a state back into model and optimizer; return its rest."""
+    """Restore model and optimizer from a state; return the rest of the state."""
     model.load_state_dict(_under(state, "model"))
     moments: dict[int, dict[str, Tensor]] = {}
     for name, value in _under(state, "optimizer").items():

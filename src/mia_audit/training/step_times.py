@@ -1,7 +1,7 @@
-"""How long a training step takes under every mechanism.
+"""The time of a training step under every mechanism.
 
-Training writes the time of every model to a table of its own below benchmarks/: they differ between runs, and everything that lies beside
-the models is the same bytes after every run.
+Training writes the time of every model to a separate table below benchmarks/: times differ between runs, while files
+beside the models have the same bytes after every run.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 KIND = "step_times"
 REFERENCES = ("none", "dp-sgd")
-"""Mechanisms whose step the others' are compared with."""
+"""Mechanisms with whose step times the others are compared."""
 
 SCHEMA = pa.schema([("shadow", pa.int32()), ("milliseconds", pa.float64())])
-"""One row, of a model that a job trained from its first step to its last."""
+"""One row, for a model that a job trained from its first step to its last."""
 
 
 class StepTimer:
@@ -35,7 +35,7 @@ class StepTimer:
         self._first = self._last = 0.0
 
     def step(self, records: int, epoch: int) -> None:
-        """Note that a step is over, and pass it on to the observer."""
+        """Record the end of a step, and call the observer."""
         self._last = time.monotonic()
         if not self._steps:
             self._first = self._last
@@ -49,7 +49,7 @@ class StepTimer:
 
 
 def write_step_time(folder: Path, shadow: int, milliseconds: float | None) -> None:
-    """Write the time of a model to a folder's table of it; a model without a time has none."""
+    """Write the time of a model to its table in a folder; a model without a time has no table."""
     if milliseconds is not None:
         table = pa.table([[shadow], [milliseconds]], schema=SCHEMA)
         write_table(folder / f"shadow-{shadow}.parquet", table, KIND, len(table))
@@ -65,7 +65,7 @@ class Timed(NamedTuple):
     epsilon: str
 
     def paths(self, folder: Path, models: int) -> Iterator[Path]:
-        """Yield the tables of a setting's models that exist; a deleted one is no reason to train again."""
+        """Yield the existing tables of a setting's models; a deleted table does not cause a retraining."""
         own = folder / f"{self.dataset}-{self.architecture}-{self.mechanism}-eps{self.epsilon}"
         yield from (path for shadow in range(models) if (path := own / f"shadow-{shadow}.parquet").exists())
 
@@ -73,8 +73,7 @@ class Timed(NamedTuple):
 def step_times(folder: Path, settings: Sequence[Timed], models: int) -> pl.DataFrame:
     """Return a row per setting: dataset, architecture, mechanism, epsilon, models timed, median milliseconds, and ratios.
 
-    Ratios are to the step of `none` and of `dp-sgd` on the same data set and architecture, at the same ε where there are
-    several. Null where no time is known.
+    Ratios are to the step of `none` and of `dp-sgd` on the same data set and architecture, at the same ε if there are several. Null without a time.
     """
     import polars as pl
 

@@ -1,7 +1,7 @@
 """Trained shadow models on disk: a folder shadow-{k} with the model, and a table shadow-{k}.parquet that describes its training.
 
 The table is written last. Its metadata hold the key of the training, which is the digest of all that the model depends on,
-and the digests of the model's files: a model is trained again only where they differ.
+and the digests of the model's files: a model is trained again only if these differ.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ KEY, FILES = "key", "files"
 
 
 DISCARDED = "discarded.txt"
-"""Stands in the folder of a model whose weights were deleted once its signals were made."""
+"""File in the folder of a model whose weights were deleted after its signals were computed."""
 
 MASKS = "masks.safetensors"
-"""What is published of a model's noise: it is never discarded."""
+"""The published masks of a model's noise, which are never discarded."""
 
 
 def files_read(pool: Path, architecture: Path, start: Path | None, public: bool) -> list[Path]:
-    """List the files that training reads; tables stand for the arrays beside them, whose digests they hold."""
+    """List the files that training reads; tables represent the arrays next to them, whose digests they hold."""
     weights = [start] if start else []
     return [pool / "records.parquet", architecture, *weights, *([pool / "public.parquet"] if public else [])]
 
@@ -46,10 +46,10 @@ def files_read(pool: Path, architecture: Path, start: Path | None, public: bool)
 def training_keys(
     shadows: Iterable[int], membership: Bool[np.ndarray, "n k"], spec: Mapping[str, Any], files: Iterable[Path]
 ) -> dict[int, str]:
-    """Return the key of every model's training, which has a column of `membership`.
+    """Return the key of the training of every model in `membership`'s columns.
 
-    `spec` says how the models are trained, and `files` are all that training reads besides the arrays that they vouch for.
-    Versions of packages are no part of a key: an upgrade trains no finished model again.
+    `spec` describes the training, and `files` are everything that training reads, except the arrays whose digests they
+    hold. Versions of packages are not part of a key: an upgrade does not retrain finished models.
     """
     depends_on = {"spec": dict(spec), "files": {path.name: sha256(path) for path in files}}
     return {
@@ -64,7 +64,7 @@ def model_folder(models: Path, shadow: int) -> Path:
 
 
 def model_table(models: Path, shadow: int) -> Path:
-    """Return the table that describes a model's training; models from elsewhere have none."""
+    """Return the path of the table that describes a model's training; models from elsewhere have none."""
     return models / f"shadow-{shadow}.parquet"
 
 
@@ -75,10 +75,10 @@ def file_digests(folder: Path) -> dict[str, str]:
 
 
 def discard(models: Path, shadows: Iterable[int], keep: int) -> int:
-    """Delete the files of finished models, but of those numbered below `keep`, and of the first one; return of how many.
+    """Delete the files of finished models, except the first and those numbered below `keep`; return the number of these models.
 
-    Their tables stay, and what these state of the files counts: the models are not trained again. The sign that they are meant to
-    be missing is written first. UserError for a model that is damaged.
+    Their tables stay, and with the digests in them the models count as trained. A marker that the files are missing on
+    purpose is written first. UserError for a model that is damaged.
     """
     trained = [shadow for shadow in shadows if model_folder(models, shadow).is_dir()]
     chosen = [shadow for shadow in trained[1:] if shadow >= keep]
@@ -95,7 +95,7 @@ def discard(models: Path, shadows: Iterable[int], keep: int) -> int:
 
 
 def require_weights(folder: Path) -> None:
-    """Raise UserError where a model's weights were deleted."""
+    """Raise UserError if a model's weights were deleted."""
     if (folder / DISCARDED).exists():
         raise UserError(
             f"{folder}: its weights were deleted once its signals were made (compute.weights: temporary), and are needed again:"
@@ -104,7 +104,7 @@ def require_weights(folder: Path) -> None:
 
 
 def stated_digests(models: Path, shadow: int, folder: Path) -> dict[str, str]:
-    """Return the SHA-256 of every file of a model, as its table states them where they were deleted."""
+    """Return the SHA-256 of every file of a model; if they were deleted, the digests in its table."""
     if (folder / DISCARDED).exists():
         stated: dict[str, str] = table_metadata(model_table(models, shadow), "training")[FILES]
         return stated
@@ -112,7 +112,7 @@ def stated_digests(models: Path, shadow: int, folder: Path) -> dict[str, str]:
 
 
 def write_training(models: Path, shadow: int, key: str, table: pa.Table, unrepeatable: bool = False) -> None:
-    """Write the table of a model whose folder is complete, and whether an earlier run of its training gave something else."""
+    """Write the table of a model whose folder is complete, with whether an earlier run of its training had another outcome."""
     metadata = {KEY: key, FILES: file_digests(model_folder(models, shadow))}
     metadata |= unrepeatable_metadata([shadow] if unrepeatable else [])
     write_table(model_table(models, shadow), table, "training", len(table), metadata)
@@ -125,7 +125,7 @@ def write_diverged(models: Path, shadow: int, key: str, reason: str) -> None:
 
 
 def known_key(models: Path, shadow: int) -> str:
-    """Return the key under which a model was trained; empty where there is none, or its table is damaged."""
+    """Return the key under which a model was trained; empty if there is none, or its table is damaged."""
     try:
         return str(table_metadata(model_table(models, shadow), "training").get(KEY, ""))
     except UserError:
@@ -133,9 +133,9 @@ def known_key(models: Path, shadow: int) -> str:
 
 
 def finished(models: Path, shadow: int, key: str) -> pa.Table | None:
-    """Return the table of a model that was trained under a key, or that diverged; None where it is to be trained.
+    """Return the table of a model that was trained under a key, or that diverged; None if it must be trained.
 
-    A model whose files are not those that its table states is said to be damaged on stderr.
+    A model whose files differ from the digests in its table is reported as damaged on stderr.
     """
     path = model_table(models, shadow)
     if not path.exists():
@@ -155,7 +155,7 @@ def finished(models: Path, shadow: int, key: str) -> pa.Table | None:
 
 
 def damaged_file(models: Path, shadow: int, metadata: dict[str, Any]) -> Path | None:
-    """Return a file of a model that is missing or not the one that its table's metadata state; None where all are, or were discarded."""
+    """Return a file of a model that is missing or differs from its digest in the table; None if all match, or were discarded."""
     folder = model_folder(models, shadow)
     if (folder / DISCARDED).exists():
         return None
@@ -177,7 +177,7 @@ def _warn_damaged(why: str) -> None:
 def shadow_folders(models: Path, shadows: Iterable[int], weights: bool = True) -> dict[int, Path]:
     """Return the folders of models by number, without those whose training diverged.
 
-    UserError where a model is missing that did not diverge, and with `weights` where one was discarded.
+    UserError if a model is missing that did not diverge and, with `weights`, if one was discarded.
     """
     folders = {}
     for shadow in shadows:
@@ -195,7 +195,7 @@ def shadow_folders(models: Path, shadows: Iterable[int], weights: bool = True) -
 
 
 def first_folder(models: Path) -> Path:
-    """Return the folder of the first model that was trained; UserError where there is none."""
+    """Return the folder of the first trained model; UserError if there is none."""
     matches = (re.fullmatch(r"shadow-(\d+)", path.name) for path in models.glob("shadow-*") if path.is_dir())
     numbers = [int(match[1]) for match in matches if match]
     if not numbers:

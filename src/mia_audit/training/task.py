@@ -1,4 +1,4 @@
-"""What a learner is given to train one model. Nothing here imports torch."""
+"""The task of training one model, given to a learner. Nothing here imports torch."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Progress = Callable[[int, int], None]
 
 
 def _nothing_kept() -> Checkpoint:
-    from mia_audit.training.checkpoints import Checkpoint  # configs are read without pyarrow
+    from mia_audit.training.checkpoints import Checkpoint  # pyarrow is not needed to read configs
 
     return Checkpoint()
 
@@ -34,7 +34,7 @@ def _nothing_kept() -> Checkpoint:
 class Records:
     """Records as a pool stores them: values [n, …], perhaps memory-mapped, labels [n], and the pool's metadata.
 
-    `numbers` are the records' numbers in the pool, by which random draws are keyed.
+    `numbers` are the records' numbers in the pool, which key random draws.
     """
 
     values: Num[np.ndarray, "n ..."]
@@ -42,7 +42,7 @@ class Records:
     metadata: Mapping[str, Any]
     numbers: Int[np.ndarray, " n"]
     persons: Int[np.ndarray, " n"] | None = None
-    """The number of every record's person, by their first records, where the pool names them."""
+    """The number of every record's person, in the order of first records, if the pool has persons."""
 
     @classmethod
     def of(cls, stored: StoredRecords) -> Self:
@@ -67,10 +67,10 @@ class Records:
 class TrainingTask:
     """One model to train.
 
-    `members` says which records are its training set, `public` are the pool's public records where the mechanism reads them,
-    `start` holds weights to start from. `rounded` asks for a model whose weights are rounded to bfloat16 after the last epoch.
-    Everything random is keyed by `key` and the number of the shadow model; without a key the model is one to be released, and
-    everything random comes from the operating system's entropy.
+    `members` marks the training set, `public` are the pool's public records if the mechanism reads them, `start` has
+    initial weights. `rounded` asks for a model whose weights are rounded to bfloat16 after the last epoch. All randomness
+    is keyed by `key` and the number of the shadow model; without a key the model will be released, and all randomness
+    comes from the operating system's entropy.
     """
 
     records: Records
@@ -88,5 +88,5 @@ class TrainingTask:
 
     @property
     def seed(self) -> int | None:
-        """A 63-bit seed for learners whose randomness is keyed by a number; None for a model that is released."""
+        """A 63-bit seed for learners that take a number as seed; None for a released model."""
         return None if self.key is None else seed_for(*self.key, self.shadow)

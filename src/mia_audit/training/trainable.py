@@ -32,4 +32,4 @@ def train_bias(model: nn.Module) -> None:
 
 
 PARTS: dict[str, Callable[[nn.Module], None]] = {"all": train_all, "head": train_head, "bias": train_bias}
-"""What training.trainable may say: functions that freeze all other parameters of a model."""
+"""Values of training.trainable, with functions that freeze all other parameters of a model."""
