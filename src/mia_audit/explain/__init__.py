@@ -1,4 +1,4 @@
-"""Explainers: feature attributions of a model's decision, reduced to scalars on the device and never stored whole."""
+"""Explainers: feature attributions of a model's decision, reduced to scalars on the device and never stored in full."""
 
 from mia_audit.explain.catalogue import explainers
 

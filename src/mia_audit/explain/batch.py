@@ -27,8 +27,8 @@ CLASSES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 class Batch:
     """Records as a model takes them, the class explained of each, and the results of one pass over them.
 
-    `records` are the records' numbers in the pool, which random draws are keyed by. `gradients` hold the gradient of
-    every quantity at the inputs, where the pass was asked for them; `members` are the model's training records, for explainers that need them.
+    `records` are the records' numbers in the pool, which key random draws. `gradients` hold the gradient of every
+    quantity at the inputs, if requested; `members` are the model's training records, for explainers that need them.
     """
 
     model: nn.Module
@@ -41,10 +41,10 @@ class Batch:
     gradients: Mapping[str, Float[Tensor, "B ..."]]
     members: Members | None = None
     number: int | None = None
-    """The model's number, which the draws of stochastic explainers are keyed by too; None where it has none."""
+    """The model's number, which also keys the draws of stochastic explainers; None if it has none."""
 
     def gradients_at(self, points: Float[Tensor, "B ..."]) -> dict[str, Float[Tensor, "B ..."]]:
-        """Return the gradient of every quantity of the class explained, at other points than the inputs."""
+        """Return the gradient of every quantity of the explained class, at points other than the inputs."""
         points, logits = _forward(self.model, points)
         return _backward(points, logits, self.classes, self.quantities)
 
@@ -53,7 +53,7 @@ class Batch:
         return {name: QUANTITIES[name].value(logits.double(), self.classes) for name in self.quantities}
 
     def effects(self) -> dict[str, Float[Tensor, " B"]]:
-        """Return f(x) − f(0) of every quantity f, float64: what complete attributions sum to."""
+        """Return f(x) − f(0) of every quantity f, float64: the sum of complete attributions."""
         with torch.no_grad():
             baseline = self.model(torch.zeros_like(self.inputs[:1])).expand_as(self.logits)
         before = self.values(baseline)
@@ -71,7 +71,7 @@ def explained_batch(
     members: Members | None = None,
     number: int | None = None,
 ) -> Batch:
-    """Run one forward pass and, where gradients are asked for, one backward pass per quantity of `options["explain"]`.
+    """Run one forward pass and, if gradients are requested, one backward pass per quantity of `options["explain"]`.
 
     The model's parameters should be frozen: only the inputs' gradient is computed then.
     """
@@ -81,7 +81,7 @@ def explained_batch(
         classes = CLASSES[options["explained_class"]](logits.detach(), labels)
         at_inputs = _backward(points, logits, classes, quantities)
     else:
-        # patches as a pass for gradients computes them: the same logits to the last bit
+        # patches are computed as in a pass for gradients, so that logits are equal to the last bit
         with torch.no_grad(), PatchesAsProducts():
             logits = model(inputs)
         classes = CLASSES[options["explained_class"]](logits, labels)
@@ -99,7 +99,7 @@ def _forward(model: nn.Module, points: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _backward(points: Tensor, logits: Tensor, classes: Tensor, quantities: Sequence[str]) -> dict[str, Tensor]:
-    """Pull every quantity's derivative by the logits back through the one graph."""
+    """Backpropagate every quantity's derivative by the logits through a single graph."""
     outputs = logits.detach().double()
     last = len(quantities) - 1
     gradients = {}

@@ -1,4 +1,4 @@
-"""The registry of explainers, and what an explainer is; nothing here or at the top of a member's file imports torch."""
+"""The registry of explainers, and their interface; neither this file nor the top of a member's file imports torch."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     Attribute = Callable[[Batch, Mapping[str, Any]], dict[str, Float[Tensor, "B ..."]]]
 
 GRADIENT = "gradient"
-"""The family whose members share the pass that gives the outputs: they read `Batch.gradients`."""
+"""The family of explainers that read `Batch.gradients` and share the pass that computes the outputs."""
 
 EXPLANATION_SETS = "-explained"
-"""Suffix of a data set's name where membership of explanation sets is attacked, not of training sets."""
+"""Suffix of a data set's name if the attack is on membership in explanation sets, not in training sets."""
 
 OWN = "own:"
 """Prefix of the names of explanations that a user's script gives of its own models."""
@@ -37,15 +37,15 @@ WITH_MODULES = ("torch-module", "script")
 class Explainer:
     """A function of a batch and the options that returns attributions, one tensor per quantity explained.
 
-    `options` declares the keys of the config's `explainers` section that it reads beside `explain` and `explained_class`,
-    and `label` is its name in words. Members of one `family` are computed by one job, in one pass; left out, an explainer
-    is a family of its own. A `complete` one promises that its attributions sum to f(x) − f(0): its error is kept as a
-    column. Attributions that are `multiplied` are in units of f (as input × gradient is), others in units of its gradient.
-    `models` names the only models that it explains, and `quantities` the only quantities; left out, it explains all.
-    One that `needs_training_records` is fitted to the records that the model was trained on: it reads `Batch.members`;
-    `epsilon` is that of each explanation with respect to them, if it is private.
-    One that does not `needs_torch_module` is answered by the model itself, whatever kind of model it is, or by those of some
-    `learners` alone: from its outputs and the records by `of_box`, if there is one.
+    `options` declares the keys of the config's `explainers` section that it reads in addition to `explain` and
+    `explained_class`, and `label` is its name in words. Members of one `family` are computed by one job, in one pass;
+    without one, an explainer has its own family. The attributions of a `complete` explainer sum to f(x) − f(0); its
+    error is kept as a column. Attributions that are `multiplied` are in units of f (like input × gradient), others in
+    units of its gradient. `models` and `quantities` restrict what it explains; without them it explains all. An
+    explainer that `needs_training_records` is fitted to the model's training records, in `Batch.members`; if it is
+    private, `epsilon` is the ε of each explanation with respect to them. An explainer without `needs_torch_module`
+    works with models of any kind, or only with those of some `learners`: the model answers itself, or `of_box` computes
+    it from outputs and records.
     """
 
     attribute: Attribute
@@ -64,7 +64,7 @@ class Explainer:
     reads: Callable[[Kind], bool] | None = None
     """Whether it can explain a built-in model of that kind; None where it can explain all."""
     reads_what: str = ""
-    """What such models have, in words."""
+    """Description of such models."""
     check: Callable[[], None] | None = None
     """Raises UserError for a name that matches a pattern but is not valid."""
 
@@ -77,12 +77,12 @@ class Explainer:
 
     @property
     def alone(self) -> str:
-        """What it explains where it does not explain all models, in words."""
+        """Description of the models that it explains, if it does not explain all."""
         return self.reads_what or " and ".join(self.models or self.learners or ("torch modules",))
 
 
 explainers: Registry[Explainer] = Registry("explainer", "mia_audit.explain.methods", "_", eager=True)
-"""Explainers by name; their files are cheap to import, so one may register several, or all whose names match a pattern."""
+"""Explainers by name; their files are cheap to import, so a file may register several, or all whose names match a pattern."""
 
 
 def explainer(
@@ -121,10 +121,10 @@ def explainer(
 
 
 def explainer_label(name: str) -> str:
-    """Name an explainer in words, from a column's name or as the config writes it; an unknown one as it is written."""
+    """Return an explainer's label for its name in a column or in the config; an unknown name is returned unchanged."""
     return (explainers[name].label or name) if name in explainers else name.rpartition(".py:")[2]
 
 
 def private_epsilon(name: str) -> float | None:
-    """Return the ε of each explanation, with respect to the model's training records; None where it is not private."""
+    """Return the ε of each explanation, with respect to the model's training records; None if it is not private."""
     return explainers[name].epsilon if name in explainers else None

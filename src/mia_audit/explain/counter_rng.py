@@ -17,7 +17,7 @@ from mia_audit.seeds import seed_for
 
 
 def _signed(word: int) -> int:
-    """Return the signed 64-bit number, which torch has, with the same bits as an unsigned one."""
+    """Return the signed 64-bit number, as torch requires, with the same bits as an unsigned one."""
     return word - (1 << 64) if word >> 63 else word
 
 

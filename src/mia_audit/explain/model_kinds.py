@@ -1,4 +1,4 @@
-"""What can be said of a built-in model by its name, before it is built: nothing here imports torch."""
+"""Properties of built-in models that follow from the name, before a model is built: nothing here imports torch."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -19,11 +19,11 @@ KINDS = {
     "mlp": Kind(("table",), channels=False),
     "locally-linear-maps": Kind(("image", "table"), channels=False),
 }
-"""Built-in models that are not as timm's are: those of tables, and those without channels."""
+"""Built-in models that differ from timm's: those for tables, and those without channels."""
 ANY = Kind(("image", "table"), plain=True)
-"""A model in a user's file, which takes what it likes."""
+"""A model in a user's file, which may take any records."""
 
 
 def kind_of(model: str) -> Kind:
-    """Return what a model of that name is; one that is not known is taken for timm's."""
+    """Return the kind of the model of that name; an unknown name is treated as timm's."""
     return ANY if IN_FILE.fullmatch(model) else KINDS.get(model, Kind())

@@ -13,29 +13,32 @@ BlackBoxes = Annotated[tuple[str, ...], known_all(black_boxes)]
 
 
 class PrivateExplanations(Section):
-    """How records are explained privately, and how well: a study of black boxes on one data set (Patel et al. 2020)."""
+    """A study of private explanations of black boxes on one data set, and of their quality (Patel et al. 2020)."""
 
     black_boxes: BlackBoxes = ("forest",)
     """Registered black boxes, or `file.py:function`, built from the pool's records and labels."""
     architectures: tuple[str, ...] = ()
-    """Architectures of this audit whose first shadow model is explained too, in every setting."""
+    """Architectures of this audit whose first shadow model is also explained, in every setting."""
     queries: PositiveInt = 300
-    """Records that are explained, drawn by the seed; half as many more, of classes explained before, are answered from the history alone."""
+    """Number of explained records, drawn by the seed; half as many more, of classes explained before, are answered only from the history."""
     repetitions: PositiveInt = 1
-    """How often every experiment is repeated with other queries and other noise, on the same black box; from two, numbers are means
-    with Student's t intervals over repetitions. The paper has 10."""
+    """Number of repetitions of every experiment with other queries and noise, on the same black box; from two on,
+    numbers are means with Student's t intervals over repetitions. The paper has 10.
+    """
     parts: PositiveInt = 1
-    """Disjoint parts of the data set that answer the same queries side by side, each a part of them at the whole ε (section 6.2
-    has 3); 1: none."""
+    """Number of disjoint parts of the data set, each of which answers a part of the same queries with the full ε
+    (section 6.2 has 3); 1: no division.
+    """
     traced: int = Field(0, ge=0)
-    """Queries whose loss is recorded at every iteration: of the adaptive protocol, started closer to the minimum than the norm of
-    a step's noise (Figure 4 has 15)."""
+    """Number of queries whose loss is recorded at every iteration: queries of the adaptive protocol that start closer
+    to the minimum than the norm of a step's noise (Figure 4 has 15).
+    """
     nearest: int = Field(0, ge=0)
-    """Records nearest to a query over which the black box's misclassification is measured (Figure 8 has 50); 0: not measured."""
+    """Number of records nearest to a query on which the black box's misclassification is measured (Figure 8 has 50); 0: not measured."""
     epsilons: tuple[float, ...] = (0.1, 1.0, 10.0)
-    """ε of one explanation, where losses are compared over ε."""
+    """Values of ε of one explanation, for the comparison of losses over ε."""
     epsilon: float = Field(1.0, gt=0)
-    """ε of an explanation computed from scratch, where protocols are compared."""
+    """ε of an explanation computed from scratch, for the comparison of protocols."""
     delta: Probability = 1e-6
     """δ of every ε."""
     steps: PositiveInt = 100
@@ -45,14 +48,15 @@ class PrivateExplanations(Section):
     kernel: KernelName = "stable"
     """Registered kernel of the weights."""
     adjacency: Literal["zero-out", "replacement"] = "zero-out"
-    """What is kept private: that a record is there, the number of records being public, or which one it is."""
+    """The protected fact: that a record is present, with a public number of records, or which record it is."""
     attacked: tuple[Epsilon, ...] = ()
-    """ε of one explanation (inf: no noise) at which membership of the explanation set is attacked, the black box being the
-    same for all sets: the sets are those of the audit's membership design."""
+    """ε of one explanation (inf: no noise) for attacks on membership in the explanation set; the black box is the same
+    for all sets, which follow the audit's membership design.
+    """
     scale: float | None = Field(None, gt=0)
     """Unit of distance, set without looking at the records; √n for n features (255√n for pixels) when left out."""
     pictures: int = Field(0, ge=0)
-    """Images whose explanations are shown at every ε."""
+    """Number of images whose explanations are shown at every ε."""
 
     @field_validator("epsilons")
     @classmethod

@@ -1,4 +1,4 @@
-"""Whose random numbers a stochastic explainer draws: those of each model, those of all, or the mean over several requests."""
+"""The random numbers of stochastic explainers: separate for each model, shared by all, or averaged over several requests."""
 
 from __future__ import annotations
 
@@ -27,11 +27,13 @@ class Randomness(Section):
     """The key of explainers that draw random numbers."""
 
     randomness: str = Field("own", pattern=f"^({PATTERN})$")
-    """Draws of a record: `own` of every model; `shared` by all, as by an adversary who knows them; `averaged:r`, the mean of r requests."""
+    """Random draws for a record: `own`: separate for every model; `shared` by all, as if the adversary knew them;
+    `averaged:r`: the mean of r requests.
+    """
 
 
 def draw_seeds(seed: int, model: int | None, randomness: str) -> list[int]:
-    """Return the seed of every request whose attributions are averaged; of a model without a number, the audit's seed alone."""
+    """Return the seed of every request whose attributions are averaged; for a model without a number, only the audit's seed."""
     if randomness == "shared" or model is None:
         return [seed]
     averaged = re.fullmatch(r"averaged:(\d+)", randomness)
@@ -41,7 +43,7 @@ def draw_seeds(seed: int, model: int | None, randomness: str) -> list[int]:
 
 
 def with_draws(attribute: Attribute) -> Attribute:
-    """Make an explainer, whose draws are keyed by `Batch.seed` and the record, draw what `randomness` says."""
+    """Wrap an explainer whose draws are keyed by `Batch.seed` and the record, so that it draws according to `randomness`."""
 
     @wraps(attribute)
     def drawn(batch: Batch, options: Mapping[str, Any]) -> dict[str, Tensor]:

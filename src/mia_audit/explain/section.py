@@ -10,7 +10,7 @@ from mia_audit.sections import OpenSection, Options, Precision, known
 
 
 class Explainers(OpenSection):
-    """Which explanations of which quantity; the other keys are those that the explainers declare."""
+    """Explainers and the explained quantities; the other keys are those that the explainers declare."""
 
     methods: tuple[str, ...] = ("ixg", "saliency", "ig", "gradient_shap")
     """Registered explainers, `captum:CLASS`, `private_local:EPSILON`, or `file.py:function`."""
@@ -22,11 +22,11 @@ class Explainers(OpenSection):
     """float32 when left out; `tf32` and `bf16` are faster on GPUs, bf16 with the classifier in float32."""
 
     loss_temperatures: tuple[Annotated[float, Field(gt=0, le=1000)], ...] = ()
-    """Temperatures T of the softmax, for which the signal `loss_tT` is computed from the logits beside `loss`; RMIA's paper takes 2."""
+    """Temperatures T of the softmax, for which the signal `loss_tT` is computed from the logits in addition to `loss`; RMIA's paper uses 2."""
 
     @classmethod
     def members(cls) -> dict[str, Options]:
-        """Return the options of every registered explainer, and of those that are named by a pattern."""
+        """Return the options of every registered explainer, including those that are named by a pattern."""
         return {name: explainers[name].options for name in [*explainers.names(), *explainers.examples()]}
 
     @field_validator("methods")

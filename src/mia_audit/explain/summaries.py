@@ -1,4 +1,4 @@
-"""Summaries of attributions: a few scalars per record, reduced where the attributions are."""
+"""Summaries of attributions: a few scalars per record, reduced on the attributions' device."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from torch import Tensor
 def summarise(attributions: Float[Tensor, "B ..."]) -> dict[str, Float[Tensor, " B"]]:
     """Reduce every record's attributions to variance, L1, L2 and L∞, in float64.
 
-    The variance is (1/d) Σ (a − mean a)² over all d coordinates (Huang et al. 2024, Algorithm 1). torch reduces norms of
-    float64 and the largest of float32 fastest; its own variance takes several times as long.
+    The variance is (1/d) Σ (a − mean a)² over all d coordinates (Huang et al. 2024, Algorithm 1). torch reduces norms
+    fastest in float64 and maxima in float32; its own variance takes several times as long.
     """
     flat = attributions.flatten(start_dim=1)
     exact = flat.double()

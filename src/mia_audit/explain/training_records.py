@@ -1,4 +1,4 @@
-"""The records that a shadow model was trained on, for explanations that are fitted to records: its explanation set."""
+"""A shadow model's training records as the explanation set, for explanations that are fitted to records."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from mia_audit.models import Inputs
 
 ROWS = 256
-"""Records that the model labels at once."""
+"""Number of records that the model labels at once."""
 
 
 @dataclass
 class Members:
-    """The members' records as the model takes them, labelled by the model: 2p − 1 of every class.
+    """The members' records as inputs of the model, labelled by the model: 2p − 1 of every class.
 
     `inputs` are the pool's, and `member` marks the records that shadow model number `shadow` was trained on.
     """
@@ -65,7 +65,7 @@ class Members:
         classes: Int[np.ndarray, " B"],
         terms: Terms,
     ) -> list[Problem]:
-        """Return the loss of explaining each record; those of the last batch are kept, for the next explainer of the family."""
+        """Return the loss of explaining each record; the last batch's are cached for the next explainer of the family."""
         if self._last[0] != records:
             points = self.explained.points(inputs.flatten(1).cpu().numpy())
             self._last = (records, list(self.explained.problems(points, values, classes, terms)))

@@ -1,7 +1,7 @@
-"""How much a record counts for a query: a kernel of their distance, capped so that no record moves the gradient by more than c/m.
+"""The weight of a record for a query: a kernel of their distance, capped so that no record moves the gradient by more than c/m.
 
-A record's share of ∇L is (2/m) α(d) (φᵀ(x−z) − y)(x−z), whose norm is at most (2/m) α d (d + Y) where ‖φ‖ ≤ 1 and |y| ≤ Y: it is
-c/m at most wherever α ≤ c/(2d(d+Y)) (Patel et al. 2020, lemma 3.1, there for Y = 1).
+A record's share of ∇L is (2/m) α(d) (φᵀ(x−z) − y)(x−z), whose norm is at most (2/m) α d (d + Y) for ‖φ‖ ≤ 1 and |y| ≤
+Y: it is at most c/m if α ≤ c/(2d(d+Y)) (Patel et al. 2020, lemma 3.1, there for Y = 1).
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ def radius(c: float, span: float) -> float:
 
 
 def published_excess(c: float, span: float) -> float:
-    """Return how many times c/m a record moves the gradient at most where exp(−d²) is not capped: 1.53 for c = Y = 1.
+    """Return the largest effect of a record on the gradient, in units of c/m, if exp(−d²) is not capped: 1.53 for c = Y = 1.
 
-    The largest value of 2 exp(−d²) d (d + Y)/c, where 2d³ + 2Yd² − 2d − Y = 0.
+    This is the largest value of 2 exp(−d²) d (d + Y)/c, reached at 2d³ + 2Yd² − 2d − Y = 0.
     """
     distance = float(np.roots([2.0, 2 * span, -2.0, -span]).real.max())
     return max(1.0, 2 * float(np.exp(-(distance**2))) * distance * (distance + span) / c)

@@ -12,13 +12,13 @@ if TYPE_CHECKING:
 
 
 def of_probabilities(probabilities: Float[np.ndarray, "q K"]) -> Float[np.ndarray, "q C"]:
-    """Return 2p − 1 of every class; of two classes, that of the second."""
+    """Return 2p − 1 of every class; with two classes, only of the second."""
     values = 2 * np.asarray(probabilities, dtype=np.float64) - 1
     return values[:, 1:] if values.shape[1] == 2 else values
 
 
 def of_margins(probabilities: Float[np.ndarray, "q K"]) -> Float[np.ndarray, "q C"]:
-    """Return how far every class is ahead of the best other one, p_c − max p_j; of two classes, that of the second."""
+    """Return every class's margin over the best other one, p_c − max p_j; with two classes, only the second's."""
     probabilities = np.asarray(probabilities, dtype=np.float64)
     best = np.sort(probabilities, axis=1)
     others = np.where(probabilities == best[:, -1:], best[:, -2:-1], best[:, -1:])
@@ -32,7 +32,7 @@ def of_labels(labels: Int[np.ndarray, " q"], classes: int) -> Float[np.ndarray, 
 
 
 QUANTITIES = {"probability": of_probabilities, "margin": of_margins}
-"""What of a model is explained."""
+"""The quantity of a model that is explained."""
 
 
 def of_estimator(estimator: Any, quantity: str = "probability") -> Callable[[Num[np.ndarray, "q n"]], np.ndarray]:

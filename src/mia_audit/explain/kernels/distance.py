@@ -29,7 +29,7 @@ def lime(distance: Distance) -> Distance:
 
 @kernels.register("stable")
 def stable(distance: Distance) -> Distance:
-    """Return 1 everywhere, so that neighbouring queries are explained alike (Patel et al. 2020, equation 5).
+    """Return 1 everywhere, so that neighbouring queries get similar explanations (Patel et al. 2020, equation 5).
 
     From the radius on, only the cap decides.
     """

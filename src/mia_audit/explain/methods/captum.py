@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 WRAPPER = "attribution_method"
 SUPPLIED = {"forward_func", "model", "layer", WRAPPER, "inputs", "baselines", "target", "kwargs"}
-"""Required arguments of captum's constructors and `attribute` methods that need not be asked for."""
+"""Required arguments of captum's constructors and `attribute` methods that this package supplies."""
 
 RANDOM = {
     "DeepLiftShap",
@@ -37,7 +37,7 @@ RANDOM = {
 """Methods that draw from global generators: records go through them one at a time, each with its own seed."""
 
 LEFT_OUT = {"FeaturePermutation", "LayerFeaturePermutation", "ShapleyValues"}
-"""Methods that mix the records of a batch, whose attributions belong to no record, and one that tries all n! orders of n inputs."""
+"""Methods that mix the records of a batch, methods whose attributions belong to no record, and one that tries all n! orders of n inputs."""
 
 GRADIENTS = {"Deconvolution", "GuidedBackprop", "Saliency"}
 """Methods whose attributions are in units of the quantity's gradient; those of the others are in units of the quantity."""
@@ -52,7 +52,7 @@ METHODS = (
     *("LayerGradientShap", "LayerGradientXActivation", "LayerIntegratedGradients", "LayerLRP", "Lime"),
     *("NoiseTunnel", "Saliency", "ShapleyValueSampling"),
 )
-"""Captum's methods that need nothing which a name cannot say, so that a config is checked without importing captum."""
+"""Captum's methods that need only a name, listed so that a config is checked without importing captum."""
 
 LAYERED = {name for name in METHODS if name.startswith("Layer")} | {"GuidedGradCam", "InternalInfluence"}
 """Methods that read the model's last convolution."""
@@ -63,7 +63,7 @@ READ: dict[str, tuple[Callable[[Kind], bool], str]] = {
         ("LRP", "LayerLRP"), (lambda kind: kind.plain, "models of a file of your own with plain layers (linear, ReLU)")
     ),
 }
-"""Methods that cannot read all built-in models: which kinds they can, and what such models have."""
+"""Methods that support only some built-in models: a test of the kind, and its description."""
 
 LABELS = {"NoiseTunnel-Saliency": "SmoothGrad (captum)"}
 """Labels of explainers whose class name does not give one."""
@@ -72,8 +72,8 @@ LABELS = {"NoiseTunnel-Saliency": "SmoothGrad (captum)"}
 def captum_explainer(names: Sequence[str]) -> Explainer:
     """Return an explainer made of captum's classes of these names, the outermost first.
 
-    Everything else is captum's default; the layer is the model's last convolution, a required baseline is 0. Raises
-    UserError, when it runs, for models that the method refuses.
+    The layer is the model's last convolution, a required baseline is 0, and all other arguments have captum's defaults.
+    The explainer raises UserError for models that the method refuses.
     """
     random = bool(RANDOM & set(names))
 
@@ -95,7 +95,7 @@ def captum_explainer(names: Sequence[str]) -> Explainer:
     )
 
 
-# columns write - for +, which joins the names of signals that are read together; either is understood
+# column names use - instead of +, which joins the names of signals; both are accepted
 explainers.register_pattern(
     r"captum:(?P<names>\w+(?:[+-]\w+)*)",
     lambda match: captum_explainer(re.split("[+-]", match["names"])),
@@ -104,7 +104,7 @@ explainers.register_pattern(
 
 
 def check_names(names: Sequence[str]) -> None:
-    """Raise UserError unless all are captum's, wrappers first and one method last."""
+    """Raise UserError unless all names are captum's, wrappers first and one method last."""
     for position, name in enumerate(reversed(names)):
         if name not in METHODS:
             raise UserError(f"unknown explainer 'captum:{'+'.join(names)}': {suggest(name, METHODS)}")
@@ -139,9 +139,9 @@ def _run(names: Sequence[str], method: Any, inputs: Tensor, classes: Tensor) -> 
         arguments["baselines"] = torch.zeros_like(inputs[:1]).expand(2, *inputs.shape[1:]).contiguous()
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # that it hooks activations, at every call
+            warnings.simplefilter("ignore", UserWarning)  # a warning about hooks on activations at every call
             attributions: Tensor = method.attribute(**arguments)
-    except Exception as error:  # whatever captum raises for models that a method is not made for
+    except Exception as error:  # captum raises various errors for models that a method does not support
         if is_retryable(error):
             raise
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
@@ -164,7 +164,7 @@ def _build(names: Sequence[str], model: nn.Module, quantity: str) -> Any:
 
 
 def _explained(model: nn.Module, quantity: str) -> nn.Module:
-    """The model itself for the logit, with a softmax behind it for the probability: methods that hook modules see all of it."""
+    """The model for the logit, followed by a softmax for the probability, as one module for methods that use hooks."""
     from torch import nn
 
     return model if quantity == "logit" else nn.Sequential(model, nn.Softmax(dim=1)).eval()
@@ -181,7 +181,7 @@ def _last_convolution(model: nn.Module, name: str) -> nn.Module:
 
 @cache
 def methods_of_captum() -> dict[str, Any]:
-    """captum's attribution classes that need nothing which a name cannot say."""
+    """captum's attribution classes that need only a name."""
     import captum.attr
 
     kinds = {
@@ -203,7 +203,7 @@ def _with_baselines() -> set[str]:
 
 
 def _required(function: Callable[..., Any]) -> list[str]:
-    """Name the arguments without a default."""
+    """List the arguments without a default."""
     parameters = inspect.signature(function).parameters.values()
     named = [parameter for parameter in parameters if parameter.kind is not parameter.VAR_KEYWORD]
     return [parameter.name for parameter in named if parameter.default is parameter.empty and parameter.name != "self"]
@@ -211,7 +211,7 @@ def _required(function: Callable[..., Any]) -> list[str]:
 
 @contextmanager
 def _seeded(seed: int) -> Iterator[None]:
-    """Seed the global generators that captum draws from, and put them back afterwards."""
+    """Seed the global generators used by captum, and restore them afterwards."""
     import numpy as np
     import torch
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     reads_what="models of images with convolutions or a transformer's blocks",
 )
 def gradcam(batch: Batch, options: Mapping[str, Any]) -> dict[str, Tensor]:
-    """Return ReLU(Σ_k α_k A_k), [B, 1, H, W], with α_k the mean over places of ∂f/∂A_k, interpolated bilinearly to the inputs.
+    """Return ReLU(Σ_k α_k A_k), [B, 1, H, W], with α_k the mean over positions of ∂f/∂A_k, interpolated bilinearly to the inputs.
 
     A are the outputs of a CNN's last convolution, or of the first norm of a transformer's last block, whose tokens are
     arranged as in the image. Raises UserError for a model that has neither, or that takes no images.

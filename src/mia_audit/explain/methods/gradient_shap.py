@@ -52,7 +52,7 @@ def gradient_shap(batch: Batch, options: Mapping[str, Any]) -> dict[str, Tensor]
 def record_draws(
     seed: int, records: Sequence[int], like: Float[Tensor, "B ..."], sample: int, samples: int, sd: float
 ) -> tuple[Float[Tensor, "B ..."], Float[Tensor, " B"]]:
-    """Return every record's baseline and interpolation coefficient of one of its samples, of the type and place of `like`.
+    """Return every record's baseline and interpolation coefficient for one sample, with the type and device of `like`.
 
     A record's stream begins with its `samples` coefficients; the baselines follow, one sample after the other.
     """

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 INTERVALS = (8, 16, 32, 64)
-"""Intervals of adaptive integrals, whose nodes are one more; the last ones are taken as they are."""
+"""Numbers of intervals of adaptive integrals, with one more node each; the last result is accepted without a check."""
 
 Share = Annotated[float, Field(gt=0, lt=1)]
 
@@ -33,7 +33,7 @@ class Nodes(Section):
         | Annotated[dict[Literal["completeness"], Share], Field(min_length=1), Tag("adaptive")],
         Discriminator(lambda value: "adaptive" if isinstance(value, Mapping) else "number"),
     ] = 25
-    """Gauss–Legendre nodes of the integral; `{completeness: 0.05}`: 9 to 65 nodes, until a record's error is 0.05 of f(x) − f(0)."""
+    """Gauss–Legendre nodes of the integral; `{completeness: 0.05}`: 9 to 65 nodes, until a record's error is at most 0.05 of f(x) − f(0)."""
 
 
 @explainer("ig", options=(Nodes,), complete=True, multiplied=True, label="integrated gradients")
@@ -44,12 +44,12 @@ def integrated_gradients(batch: Batch, options: Mapping[str, Any]) -> dict[str, 
 
 @explainer("ig-gradient", options=(Nodes,), label="integrated gradients without the input")
 def integrated_gradients_alone(batch: Batch, options: Mapping[str, Any]) -> dict[str, Tensor]:
-    """Return ∫₀¹ ∇f(tx) dt, integrated gradients before they are multiplied by the input (Harder et al. 2020, Figures 4 and 9)."""
+    """Return ∫₀¹ ∇f(tx) dt, integrated gradients before multiplication by the input (Harder et al. 2020, Figures 4 and 9)."""
     return _integrals(batch, options)
 
 
 def _integrals(batch: Batch, options: Mapping[str, Any]) -> dict[str, Tensor]:
-    """Return ∫₀¹ ∇f(tx) dt by Gauss–Legendre quadrature, or with a share of completeness by adaptive nodes."""
+    """Return ∫₀¹ ∇f(tx) dt by Gauss–Legendre quadrature or, if a completeness is given, with adaptive nodes."""
     if isinstance(options["ig_nodes"], Mapping):
         return adaptive_integrals(batch, options["ig_nodes"]["completeness"])
     integrals = {quantity: batch.inputs.new_zeros(batch.inputs.shape) for quantity in batch.quantities}
@@ -63,10 +63,10 @@ def _integrals(batch: Batch, options: Mapping[str, Any]) -> dict[str, Tensor]:
 def adaptive_integrals(batch: Batch, share: float) -> dict[str, Tensor]:
     """Return ∫₀¹ ∇f(tx) dt of every quantity by Clenshaw–Curtis quadrature, with as many nodes as each record needs.
 
-    The intervals of `INTERVALS` are doubled for the records of which some quantity's completeness error
-    |Σ x ∫∇f − (f(x) − f(0))| is above its `share` of |f(x) − f(0)|. Nodes are nested (Clenshaw and Curtis 1960), so that none
-    is passed twice: every node adds to the integrals of all the numbers of intervals that have it. Passes hold as many
-    points as the batch has records, those of several nodes together where few records are left.
+    A record moves on to the next of `INTERVALS` while the completeness error |Σ x ∫∇f − (f(x) − f(0))| of some quantity
+    exceeds its `share` of |f(x) − f(0)|. Nodes are nested (Clenshaw and Curtis 1960), so none is evaluated twice: every
+    node adds to all integrals that contain it. A pass has as many points as the batch has records; if few records are
+    left, it combines several nodes.
     """
     import torch
 

@@ -26,14 +26,14 @@ class Top(Section):
     """The key of llm-top."""
 
     llm_top: PositiveInt = 3
-    """Maps that are shown, those with the largest shares."""
+    """Number of maps that are shown, those with the largest shares."""
 
 
 @explainer("llm-global", family=FAMILY, models=MODELS, quantities=("logit",), label="the maps' filters")
 def llm_global(batch: Batch, options: Mapping[str, Any]) -> dict[str, Tensor]:
-    """Return all filters of the class explained, w_m^k R_m, one after the other.
+    """Return all filters of the explained class, w_m^k R_m, concatenated.
 
-    Within a model they are the same for all records of a class, and so are their summaries.
+    Within a model they and their summaries are the same for all records of a class.
     """
     filters = _maps(batch, "llm-global").filters()
     return {"logit": _side_by_side(filters[:, batch.classes].transpose(0, 1), batch)}
@@ -41,7 +41,7 @@ def llm_global(batch: Batch, options: Mapping[str, Any]) -> dict[str, Tensor]:
 
 @explainer("llm-local", family=FAMILY, models=MODELS, label="the weighted map")
 def llm_local(batch: Batch, options: Mapping[str, Any]) -> dict[str, Tensor]:
-    """Return the weighted map Σ_m σ_m^k w_m^k R_m of the class explained; of the probability, its change by every logit's map."""
+    """Return the weighted map Σ_m σ_m^k w_m^k R_m of the explained class; for the probability, every logit's map is combined by its derivative."""
     model = _maps(batch, "llm-local")
     shares = model.shares(_scores(model, batch))
     return _mixtures(model, batch, shares)
@@ -80,7 +80,7 @@ def _scores(model: LocallyLinearMaps, batch: Batch) -> Float[Tensor, "B M K"]:
 
 
 def _mixtures(model: LocallyLinearMaps, batch: Batch, weights: Float[Tensor, "B M K"]) -> dict[str, Tensor]:
-    """Pull every quantity's derivative by the logits back through maps that are mixed with these weights."""
+    """Backpropagate every quantity's derivative by the logits through maps mixed with these weights."""
     from mia_audit.explain.quantity import QUANTITIES
 
     filters = model.filters().flatten(0, 1)

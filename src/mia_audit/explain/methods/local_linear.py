@@ -1,8 +1,8 @@
-"""Local linear explanations fitted to the model's training records: as they are, in the manner of LIME, and private.
+"""Local linear explanations fitted to the model's training records: `local_linear`, similar to LIME, and `private_local`.
 
-`local_linear` is the least-squares fit over the unit ball; `private_local:EPS` the same by noisy steps, each explanation on its own
-(EPS, `local_delta`)-differentially private with respect to those records, or the persons that they are of where the unit is the
-person, the model being fixed (Patel, Shokri, Zick 2020, algorithm 1).
+`local_linear` is the least-squares fit over the unit ball; `private_local:EPS` computes it by noisy steps. For a fixed
+model, each single explanation is then (EPS, `local_delta`)-differentially private with respect to those records, or to
+their persons if the unit is the person (Patel, Shokri, Zick 2020, algorithm 1).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Kernel(Section):
     """The key of all local linear explanations."""
 
     local_kernel: KernelName = "stable"
-    """Weights of the records around the one explained: a registered kernel, or `file.py:function`."""
+    """Weights of the records around the explained one: a registered kernel, or `file.py:function`."""
 
 
 class Noise(Section):
@@ -64,7 +64,7 @@ def local_linear(batch: Batch, options: Mapping[str, Any]) -> dict[str, Tensor]:
 
 
 def private_local(epsilon: float) -> Explainer:
-    """Return the explainer whose every explanation is (ε, `local_delta`)-DP."""
+    """Return the explainer with (ε, `local_delta`)-DP explanations."""
 
     def attribute(batch: Batch, options: Mapping[str, Any]) -> dict[str, Tensor]:
         import numpy as np
@@ -76,7 +76,7 @@ def private_local(epsilon: float) -> Explainer:
         problems = _problems(batch, terms)
         records, features = problems[0].records, len(problems[0].moment)
         deviation = terms.multiplier * terms.sensitivity / records
-        # other terms, or other training records, have other noise: equal noise could be subtracted
+        # other terms or training records get other noise, because equal noise could be subtracted
         inside = ""
         if batch.members:
             inside = hashlib.sha256(batch.members.member.tobytes() + batch.members.explained.whose).hexdigest()
@@ -107,7 +107,7 @@ explainers.register_pattern(r"private_local:(?P<epsilon>\d+(?:\.\d+)?)", _by_nam
 def _terms(options: Mapping[str, Any], epsilon: float) -> Terms:
     from mia_audit.explain.private_local import Terms
 
-    steps, delta = options.get("local_steps", 1), options.get("local_delta", 0.5)  # no noise, no need of them
+    steps, delta = options.get("local_steps", 1), options.get("local_delta", 0.5)  # without noise they are not needed
     return Terms(epsilon, delta, budget=epsilon, steps=steps, kernel=options["local_kernel"])
 
 

@@ -1,4 +1,4 @@
-"""SHAP of models without gradients: `tree_shap`, `linear_shap`, and `kernel_shap` and `permutation_shap` of any model.
+"""SHAP for models without gradients: `tree_shap` and `linear_shap`, and `kernel_shap` and `permutation_shap` for any model.
 
 Attributions are Shapley values of the class's output (Lundberg and Lee 2017; Lundberg et al. 2020).
 """
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 
 class Evaluations(Section):
-    """The keys of SHAP by evaluations."""
+    """The keys of SHAP methods that evaluate the model."""
 
     shap_evaluations: PositiveInt = 2000
-    """Outputs of the model that explaining one record may take."""
+    """Largest number of model outputs to explain one record."""
     shap_background: PositiveInt = 5
-    """Records that stand for missing features, drawn from those that the model was trained on."""
+    """Number of training records whose values replace missing features."""
 
 
 def _module(batch: Batch, options: Mapping[str, Any]) -> dict[str, Tensor]:

@@ -25,7 +25,7 @@ class Samples(Section):
     """The keys of SmoothGrad."""
 
     smoothgrad_samples: PositiveInt = 10
-    """Noisy copies of a record whose gradients are averaged."""
+    """Number of noisy copies of a record whose gradients are averaged."""
     smoothgrad_noise: float = Field(0.15, gt=0)
     """Their noise's standard deviation, as a share of the record's own range (largest minus smallest number)."""
 
@@ -53,7 +53,7 @@ def smoothgrad(batch: Batch, options: Mapping[str, Any]) -> dict[str, Tensor]:
 def record_noise(
     seed: int, records: Sequence[int], like: Float[Tensor, "B ..."], sample: int
 ) -> Float[Tensor, "B ..."]:
-    """Return the standard normal numbers of every record's sample of that number, of the type and place of `like`."""
+    """Return the standard normal numbers of one sample of every record, with the type and device of `like`."""
     from mia_audit.explain.counter_rng import normals, stream_keys
 
     keys = stream_keys(seed, "smoothgrad", records, like.device)

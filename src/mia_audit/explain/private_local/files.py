@@ -10,7 +10,7 @@ from mia_audit.storage import read_table
 
 
 def read_values(path: Path, records: int) -> Float[np.ndarray, "m C"]:
-    """Read values.parquet; one of another number of records is a UserError that names it."""
+    """Read values.parquet; UserError that names it for a wrong number of records."""
     table = read_table(path, "values")
     if len(table) != records:
         raise UserError(f"{path}: values of {len(table)} records, but the pool has {records}. Delete it and run again")

@@ -1,4 +1,4 @@
-"""What was charged and released so far: all that an answer that costs nothing is computed from."""
+"""The charged answers so far, from which all free answers are computed."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from mia_audit.explain.private_local.terms import Terms
 
 SCRATCH, WARM, REUSED, HISTORY = "scratch", "warm-start", "reused", "history"
-"""Where an answer comes from: T steps, fewer steps from a past explanation, a past explanation as it is, the history alone."""
+"""Sources of an answer: T steps, fewer steps from a past explanation, an unchanged past explanation, only the history."""
 
 
 class Entry(NamedTuple):
-    """One answer: the query and its explanation [n], f and the class there, where the answer came from, what it cost, which it was,
-    and the account that was charged beside the budget, if one was.
+    """One answer: the query and its explanation [n], f and its class, the answer's source, cost and number, and the
+    account that was charged in addition to the budget, if any.
     """
 
     query: Float[np.ndarray, " n"]
@@ -37,7 +37,7 @@ class Entry(NamedTuple):
 
 
 class Past(NamedTuple):
-    """What was released of one class: k queries and explanations, and which of these were computed from the records."""
+    """Releases for one class: k queries and explanations, and a mask of those computed from the records."""
 
     queries: Float[np.ndarray, "k n"]
     explanations: Float[np.ndarray, "k n"]
@@ -50,9 +50,9 @@ class Past(NamedTuple):
 
 @dataclass(frozen=True)
 class History:
-    """The charged answers by class, what they cost together and by account, and each by its query; one more makes another history.
+    """The charged answers by class and by query, and their cost in total and by account.
 
-    A history never changes, so that a thread may read one while others are made.
+    A history is immutable: adding an answer returns another one, so that threads may read it meanwhile.
     """
 
     classes: Mapping[int, Past] = field(default_factory=dict)
@@ -76,16 +76,17 @@ class History:
         )
 
     def computed(self, kind: int) -> tuple[Float[np.ndarray, "c n"], Float[np.ndarray, "c n"]]:
-        """Return queries and explanations of a class that were computed from the records, in their order."""
+        """Return queries and explanations of a class that were computed from the records, in order."""
         if kind not in self.classes:
             return np.zeros((0, 0)), np.zeros((0, 0))
         return self.classes[kind].among_computed()
 
     def fit(self, point: Float[np.ndarray, " n"], kind: int, terms: Terms) -> Float[np.ndarray, " n"]:
-        """Fit the past queries of a class by what their explanations say of them (algorithm 4): no records are read.
+        """Fit past queries of a class, with values predicted by their explanations (algorithm 4): no records are read.
 
-        The explanation of z_j says that f changes by φ_jᵀ(z_j − z) from z to z_j (published: that f(z_j) is φ_jᵀz_j). Of all that
-        fit equally, the one nearest to the weighted mean of past explanations is taken. Raises KeyError for a class without a past.
+        The explanation of z_j says that f changes by φ_jᵀ(z_j − z) from z to z_j (published: that f(z_j) is φ_jᵀz_j).
+        Among equally good fits, the one nearest to the weighted mean of past explanations is taken. Raises KeyError for
+        a class without past queries.
         """
         queries, explanations, _ = self.classes[kind]
         away = queries - point
@@ -98,5 +99,5 @@ class History:
 
 
 def key_of(query: Float[np.ndarray, " n"]) -> bytes:
-    """Return the key of a query: its bytes, those of −0 being those of 0."""
+    """Return the key of a query: its bytes, with −0 replaced by 0."""
     return (query + 0.0).tobytes()

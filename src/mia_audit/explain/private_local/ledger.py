@@ -1,7 +1,7 @@
-"""What explanations cost and say, as entries of a ledger: one for every answer that is charged, on disk before it is seen.
+"""Explanations and their costs as ledger entries: one for every charged answer, on disk before it is released.
 
-An answer leaves with its charge in the same append, so that a crash loses both or charges for an answer that nobody saw: what
-was released is never more than what was charged. Answers that cost nothing are functions of these, and are not kept.
+An answer and its charge are written in one append. A crash thus loses both, or charges for an answer that nobody
+received: releases never exceed charges. Free answers are functions of charged ones, and are not kept.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from mia_audit.privacy.gaussian import epsilon_of_gdp
 
 WHAT = "explanation"
 KINDS = {"query": list, "value": float, "class": int, "source": str, "steps": int, "explanation": list, "number": int}
-"""What an entry says of its release, and as what."""
+"""Fields of an entry's release, with their types."""
 ACCOUNT = "account"
-"""What an entry says besides where an account was charged."""
+"""Further fields of an entry if an account was charged."""
 
 
 class Ledger:
     """The charged answers so far, in memory and, given a path, in a ledger file (`mia_audit.privacy.ledger`).
 
-    `terms` (data, terms) must be those it was begun with. Raises UserError as that ledger does.
+    `terms` (data, terms) must equal the ledger's own. Raises UserError like that ledger.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class Ledger:
         self._kept = ledger.Ledger(path, ledger.Header(unit, adjacency, terms), self._check)
         self._take(self._kept.entries)
         self.id = self._kept.header.id or secrets.token_hex(16)
-        """The random id of the file; without one it is that of this object."""
+        """The random id of the file or, without a file, of this object."""
 
     @property
     def mu_squared(self) -> float:
@@ -59,7 +59,7 @@ class Ledger:
         return epsilon_of_gdp(math.sqrt(self.mu_squared), self.delta)
 
     def append(self, entries: list[Entry]) -> None:
-        """Charge for entries and keep them; only when this has returned may their explanations be released."""
+        """Charge for entries and keep them; only after this has returned may their explanations be released."""
         before = len(self._kept.entries)
         try:
             self._kept.append([self._kept_entry(entry) for entry in entries])
@@ -67,11 +67,11 @@ class Ledger:
             self._take(self._kept.entries[before:])
 
     def refuse_closed(self) -> None:
-        """Raise UserError where the file takes no more: what was charged last may not be in it."""
+        """Raise UserError if the file takes no more entries: the last charges may not be in it."""
         self._kept.refuse_closed()
 
     def close(self) -> None:
-        """Let go of the file; another process may then open it."""
+        """Close the file; another process may then open it."""
         self._kept.close()
 
     def __enter__(self) -> Self:
@@ -117,7 +117,7 @@ class Ledger:
         )
 
     def _check(self, entry: ledger.Entry) -> None:
-        """Raise ValueError for an entry that is no explanation of this feature space."""
+        """Raise ValueError for an entry that is not an explanation in this feature space."""
         released = entry.released
         if (
             entry.what != WHAT
@@ -127,7 +127,7 @@ class Ledger:
             or any(type(released[name]) is not kind for name, kind in KINDS.items())
             or type(released.get(ACCOUNT, "")) is not str
         ):
-            raise ValueError("an entry that is no private explanation")
+            raise ValueError("an entry that is not a private explanation")
         for name in ("query", "explanation"):
             if len(released[name]) != self.features or any(type(number) is not float for number in released[name]):
                 raise ValueError(f"a {name} that is not {self.features} numbers")

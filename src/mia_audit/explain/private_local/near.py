@@ -1,4 +1,4 @@
-"""The records that are nearest to a query."""
+"""The nearest records to a query."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ QUERIES = 256
 
 
 def nearest_records(explained: ExplanationSet, queries: Int[np.ndarray, " q"], count: int) -> Int[np.ndarray, "q k"]:
-    """Return the records nearest to every query but the query itself: `count`, or all others where there are fewer.
+    """Return the `count` records nearest to every query, without the query itself; all others if there are fewer.
 
-    Queries are given by their places in the set.
+    Queries are given by their indices in the set.
     """
     points = explained.points(explained.records[queries])
     kept = min(count, len(explained.records) - 1)
@@ -36,7 +36,7 @@ def _nearest(explained: ExplanationSet, points: np.ndarray, queries: np.ndarray,
     for block, _, _ in explained.blocks():
         squares = (
             np.square(block).sum(axis=1) - 2 * points @ block.T
-        )  # less what all distances of a query have in common
+        )  # minus the constant that all distances of a query share
         here = np.arange(first, first + len(block))
         squares[queries[:, None] == here] = np.inf
         distances = np.concatenate([distances, squares], axis=1)

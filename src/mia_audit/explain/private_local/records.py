@@ -1,4 +1,4 @@
-"""The explanation set: records and what the black box says of them, streamed into one quadratic problem per query."""
+"""The explanation set: records and the black box's values on them, streamed into one quadratic problem per query."""
 
 from __future__ import annotations
 
@@ -21,14 +21,15 @@ if TYPE_CHECKING:
     from mia_audit.explain.private_local.terms import Terms
 
 BLOCK = 1 << 25
-"""Bytes of the matrices of the queries that are answered in one pass over the records."""
+"""Bytes of matrices for the queries answered in one pass over the records."""
 NUMBERS = 1 << 17
-"""Numbers of a block of records: what a processor's cache holds. It depends on nothing else, so that no query changes how sums over
-records are rounded for another."""
+"""Size of a block of records, which fits in a processor's cache. It is a constant, so that no query changes how sums
+over records are rounded for another.
+"""
 DOMAIN = 1e6
 """Largest absolute value of a feature, in units of the scale."""
 SLACK = 1e-6
-"""|f| may exceed 1 by the rounding of 32-bit probabilities; it is clipped then."""
+"""|f| may exceed 1 by this much through rounding of 32-bit probabilities; it is then clipped."""
 
 
 @dataclass(frozen=True)
@@ -39,15 +40,15 @@ class ExplanationSet:
     makes distances between standardised records about 1. A record with a feature that is not finite or beyond `DOMAIN`, or
     with a value that is not in [−1, 1], counts among the m but contributes nothing to any loss.
 
-    Where `persons` are given they are the unit: a person contributes the mean of their records' terms, which moves a
-    gradient no further than one record's, and the loss is the mean over persons.
+    If `persons` are given, they are the unit: a person contributes the mean of their records' terms, which moves a
+    gradient no further than one record's term, and the loss is the mean over persons.
     """
 
     records: Num[np.ndarray, "m ..."]
     values: Float[np.ndarray, "m C"]
     scale: float
     persons: Persons | None = None
-    """Whose the records are, where somebody has several; with one record each it is the set of records."""
+    """The person of every record, if somebody has several; with one record each it equals the set of records."""
 
     @classmethod
     def of(
@@ -57,9 +58,9 @@ class ExplanationSet:
         scale: float | None = None,
         persons: Shaped[np.ndarray, " m"] | None = None,
     ) -> ExplanationSet:
-        """Take the usual scale where none is given: √n, and 255√n for pixels; `persons` are the ids of the records' persons.
+        """Use the default scale if none is given: √n, or 255√n for pixels; `persons` are the ids of the records' persons.
 
-        Raises UserError without records, and where values are not one row a record; no single value raises anything.
+        Raises UserError without records, and if values do not have one row per record; no single value raises an error.
         """
         if not len(records):
             raise UserError("the explanation set has no records")
@@ -83,22 +84,22 @@ class ExplanationSet:
 
     @property
     def unit(self) -> str:
-        """Whose presence in the set is kept private."""
+        """The unit whose presence in the set is protected."""
         return "record" if self.persons is None else "person"
 
     @property
     def units(self) -> int:
-        """How many persons there are, or records: what is public."""
+        """The number of persons or records, which is public."""
         return len(self.records) if self.persons is None else len(self.persons)
 
     @cached_property
     def shares(self) -> Float[np.ndarray, " m"] | None:
-        """Every record's share in its person: 1 over the number of theirs; None where the unit is the record."""
+        """1 over the number of records of each record's person; None if the unit is the record."""
         return None if self.persons is None else 1 / self.persons.spread(self.persons.records)
 
     @property
     def whose(self) -> bytes:
-        """Whose the records are, for keys of noise; empty where the unit is the record."""
+        """The person of every record, for keys of noise; empty if the unit is the record."""
         return b"" if self.persons is None else self.persons.of.tobytes()
 
     @property
@@ -108,7 +109,7 @@ class ExplanationSet:
 
     @cached_property
     def digest(self) -> bytes:
-        """The SHA-256 of records, values and scale, stored nowhere: what seeded noise is keyed by."""
+        """The SHA-256 of records, values and scale, which keys seeded noise and is never stored."""
         digest = hashlib.sha256(
             f"{self.records.dtype} {self.records.shape} {self.values.shape} {self.scale!r}".encode()
         )
@@ -121,7 +122,7 @@ class ExplanationSet:
         return digest.digest()
 
     def points(self, records: Num[np.ndarray, "q ..."]) -> Float[np.ndarray, "q n"]:
-        """Return records as rows of features in units of the scale; UserError where they are not of this set's feature space."""
+        """Return records as rows of features in units of the scale; UserError if they are not in this set's feature space."""
         records = np.asarray(records)
         if records.shape[1:] != self.records.shape[1:]:
             raise UserError(
@@ -145,7 +146,7 @@ class ExplanationSet:
         classes: Int[np.ndarray, " q"],
         terms: Terms,
     ) -> Iterator[Problem]:
-        """Yield the loss of every query: points in units of the scale, f there, and which of the C values is explained.
+        """Yield the loss of every query, given points in units of the scale, f there, and the index of the explained value.
 
         One pass over the records serves as many queries as fit in memory; the records are read block by block.
         """
@@ -159,8 +160,8 @@ class ExplanationSet:
     ) -> Iterator[
         tuple[Float[np.ndarray, "b n"], Float[np.ndarray, "b C"], Bool[np.ndarray, " b"] | Float[np.ndarray, " b"]]
     ]:
-        """Yield points, values, and what every record counts, some records at a time: nothing, with points and values of 0, where
-        it does not contribute, else 1, or its share in its person.
+        """Yield points, values and weights, a block of records at a time: a record's weight is 1, or its share in its
+        person; it is 0, like its points and values, if the record does not contribute.
         """
         rows = max(1, NUMBERS // self.features)
         for first in range(0, len(self.records), rows):
@@ -183,7 +184,7 @@ def _one_row_each(values: Float[np.ndarray, "q C"], count: int, what: str) -> Fl
 
 
 def checked_values(values: Float[np.ndarray, "q C"], count: int, what: str) -> Float[np.ndarray, "q C"]:
-    """Return values as float64 [count, C], clipped to [−1, 1]; UserError where they are not there by more than rounding."""
+    """Return values as float64 [count, C], clipped to [−1, 1]; UserError if they are outside by more than rounding."""
     values = _one_row_each(values, count, what)
     if not (np.abs(values) <= 1 + SLACK).all():
         row = int(np.argmin((np.abs(values) <= 1 + SLACK).all(axis=1)))
@@ -208,10 +209,10 @@ def _moments(
     classes: Int[np.ndarray, " q"],
     terms: Terms,
 ) -> Iterator[Problem]:
-    """Sum every query's weighted moments about that query itself, a product each.
+    """Sum every query's weighted moments about that query itself, with one product per query.
 
-    Moments about a point that queries share would lose the digits of all that are far from it, by a rounding error that
-    depends on the records and that the noise does not cover.
+    Moments about a common point would lose digits for queries far from it, and this rounding error depends on the
+    records and is not covered by the noise.
     """
     n = explained.features
     grams, moments, squares = np.zeros((len(queries), n, n)), np.zeros((len(queries), n)), np.zeros(len(queries))

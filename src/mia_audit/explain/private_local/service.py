@@ -1,4 +1,4 @@
-"""One object that explains queries and holds the budget: from scratch, from a past explanation, or from the history alone."""
+"""An object that explains queries within a budget: from scratch, from a past explanation, or only from the history."""
 
 from __future__ import annotations
 
@@ -31,15 +31,16 @@ if TYPE_CHECKING:
     BlackBox = Callable[[Num[np.ndarray, "q ..."]], Float[np.ndarray, "q C"]]
 
 CHARGED = "explanations"
-"""What the ledger of a data set calls them."""
+"""Their name in the ledger of a data set."""
 
 
 @dataclass(frozen=True)
 class Protocol:
-    """What a protocol makes of past explanations.
+    """A protocol's use of past explanations.
 
-    `reuse`: give a past explanation of a query nearby, and start from the best one otherwise (algorithms 2 and 3);
-    `floor`: never fewer steps than the noise's own gradient norm asks for; not `interactive`: never touch the records.
+    `reuse`: return the past explanation of a nearby query, or otherwise start from the best past one (algorithms 2 and
+    3); `floor`: take at least the steps required by the gradient norm of the noise; not `interactive`: never read the
+    records.
     """
 
     reuse: bool = False
@@ -56,18 +57,18 @@ PROTOCOLS = {
 
 
 class Exhausted(UserError):
-    """A query that an exhausted budget and no history leave nothing for; nothing was spent on it."""
+    """A query without an answer: the budget is exhausted, and there is no history. Nothing was spent on it."""
 
 
 class Account(NamedTuple):
-    """Who is charged for an answer beside the budget, and the μ² that may be charged to that name in all."""
+    """An account that is charged for an answer in addition to the budget, and its limit on the total μ²."""
 
     name: str
     mu_squared: float
 
 
 class Answers(NamedTuple):
-    """Explanations [q, n] in units of 1/scale, and for each what it cost (μ²), where it came from, its noisy steps and its class."""
+    """Explanations [q, n] in units of 1/scale, and for each its cost (μ²), source, noisy steps and class."""
 
     explanations: Float[np.ndarray, "q n"]
     spent: list[float]
@@ -77,20 +78,21 @@ class Answers(NamedTuple):
 
 
 class PrivateExplainer:
-    """Explains queries so that everything it ever says is (budget, δ)-DP with respect to the explanation set, f being fixed.
+    """Explains queries so that all of its answers together are (budget, δ)-DP with respect to the explanation set, for a fixed f.
 
-    The guarantee is for one record of the set, or for one person with all of theirs where the set says whose they are.
+    The guarantee is for one record of the set, or for one person with all of their records if the set has persons.
 
     `black_box` maps records to values [q, C] in [−1, 1], and the largest value's class is explained; without one the
     values at the queries are given to `answer`. A Gaussian-DP filter is asked before anything is spent (Smith and
-    Thakurta 2022); when it refuses, answers come from what was released (algorithm 4) and cost nothing. Threads
-    may share an explainer; processes may not: a fork is refused, and so is a ledger that is in use. Where the explanation set is
-    (part of) what a model was trained on, `data_ledger` is the ledger of that data set: the whole budget is charged there once,
-    before the first answer (`mia_audit.privacy.dataset_ledger`). What `about` says, such as which black box it is, is kept in the
-    ledger, and a ledger that says something else is refused.
+    Thakurta 2022); when it refuses, answers come from what was released (algorithm 4) and cost nothing. Threads may
+    share an explainer; processes may not: a fork is refused, and so is a ledger that is in use. Where the explanation
+    set is (part of) what a model was trained on, `data_ledger` is the ledger of that data set: the whole budget is
+    charged there once, before the first answer (`mia_audit.privacy.dataset_ledger`). `about`, such as the name of the
+    black box, is kept in the ledger, and a ledger with another one is refused.
 
-    Without a `seed` every answer has 128 fresh bits from the operating system, as a service needs. With one the noise is a
-    function of seed, records, terms, protocol and the number of the answer, so that a study can be repeated, and protects nobody.
+    Without a `seed` every answer has 128 fresh bits from the operating system, as a service needs. With a seed the
+    noise is a function of seed, records, terms, protocol and the number of the answer: a study can be repeated, but
+    nobody is protected.
     """
 
     def __init__(
@@ -120,11 +122,11 @@ class PrivateExplainer:
         self._answered = 0
         self.deviation = terms.multiplier * terms.sensitivity / units
         self._rate = learning_rate(terms.c, self.deviation, features)
-        # theorem 4.2 holds within the radius of equal weights only, which the published distance log T/√T may exceed
+        # theorem 4.2 holds only within the radius of equal weights, which the published distance log T/√T may exceed
         self._near = min(math.log(terms.steps) / math.sqrt(terms.steps), radius(terms.c, terms.span))
 
     def _charge_data(self, path: Path) -> None:
-        """Charge the budget in the ledger of a data set, unless this explainer's own ledger was charged for there before."""
+        """Charge the budget in the ledger of a data set, unless it was already charged there for this explainer's ledger."""
         from mia_audit.privacy import dataset_ledger
         from mia_audit.privacy.spending import Gaussian
 
@@ -154,11 +156,11 @@ class PrivateExplainer:
         values: Float[np.ndarray, "q C"] | None = None,
         account: Account | None = None,
     ) -> Answers:
-        """Explain records given as those of the explanation set are; their `values` where there is no black box.
+        """Explain records in the form of the explanation set's, with their `values` if there is no black box.
 
-        With an `account` nothing is charged that it has not left either. Raises UserError for queries of another feature space and
-        values outside [−1, 1], and then nothing has been spent; and Exhausted for a query that an exhausted budget and no history
-        leave nothing for, where those before it stay charged.
+        With an `account`, charges must also fit within its limit. Raises UserError for queries in another feature space
+        and for values outside [−1, 1], without spending anything. Raises Exhausted for a query that neither the budget
+        nor the history can answer; queries before it stay charged.
         """
         self._refuse_fork()
         asked = self._asked(queries, values, account)
@@ -182,16 +184,16 @@ class PrivateExplainer:
                         charged.append(entries[-1])
                         past = past.after(entries[-1])
             finally:
-                # also where a later query is refused: that depends on what these cost, which noisy numbers decided
+                # also if a later query is refused: the refusal depends on the cost of these, and so on noisy numbers
                 self.ledger.append(charged)
                 self._answered = first + len(entries)
         return _answers(entries, self.explained.features)
 
     def known(self, query: Num[np.ndarray, "1 ..."]) -> Answers | None:
-        """Give a query that was charged for its explanation again, f being fixed, at no cost; None for any other."""
+        """Return the explanation of a query that was charged before, at no cost, because f is fixed; None for any other query."""
         self._refuse_fork()
         entry = self.ledger.history.answers.get(key_of(self.explained.points(query)[0]))
-        self.ledger.refuse_closed()  # last: a disk that fails closes the ledger before its entries are in the history
+        self.ledger.refuse_closed()  # last: if the disk fails, the ledger closes before its entries are in the history
         if entry is None:
             return None
         return _answers([entry._replace(source=REUSED, steps=0, mu_squared=0.0)], self.explained.features)
@@ -202,10 +204,10 @@ class PrivateExplainer:
         values: Float[np.ndarray, "1 C"] | None = None,
         account: Account | None = None,
     ) -> Answers | None:
-        """Answer one query at no cost, from what is durably in the ledger, or return None: then `answer` reads the records.
+        """Answer one query at no cost from the entries on disk, or return None if `answer` would read the records.
 
-        That is a query that is `known`, and what the protocol answers from the history. Never waits for a thread that computes an
-        answer. Raises UserError as `answer` does.
+        Free answers are for queries that are `known`, and those that the protocol answers from the history. This never
+        waits for a thread that computes an answer. Raises UserError like `answer`.
         """
         if (known := self.known(query)) is not None:
             return known
@@ -218,7 +220,7 @@ class PrivateExplainer:
     def _asked(
         self, queries: Num[np.ndarray, "q ..."], values: Float[np.ndarray, "q C"] | None, account: Account | None
     ) -> list[Entry]:
-        """Return what is known of the answers before they are computed."""
+        """Return the parts of answers that are known before they are computed."""
         points = self.explained.points(queries)
         outputs = self._values(queries, values)
         classes = outputs.argmax(axis=1) if outputs.shape[1] > 1 else np.zeros(len(outputs), dtype=np.int64)
@@ -247,15 +249,15 @@ class PrivateExplainer:
         return checked
 
     def _allowed(self, past: History, cost: float, account: Account | None) -> bool:
-        """Return whether budget and account have so much left."""
+        """Return whether budget and account can pay this cost."""
         return allows(self.terms.mu_squared, past.mu_squared, cost) and (
             account is None or allows(account.mu_squared, past.spent.get(account.name, 0.0), cost)
         )
 
     def _free(self, asked: Entry, past: History, account: Account | None) -> Entry | None:
-        """Answer from what was charged for before, or return None where the protocol would read the records.
+        """Answer from charged answers, or return None if the protocol would read the records.
 
-        Free answers are functions of charged ones, which are all that is kept: the budget bounds memory and file.
+        Free answers are functions of charged ones; only these are kept, so the budget bounds memory and file.
         """
         least = self.terms.steps * self.terms.step_cost
         queries, explanations = past.computed(asked.explained_class)
@@ -275,7 +277,7 @@ class PrivateExplainer:
         return asked._replace(explanation=past.fit(asked.query, asked.explained_class, self.terms))
 
     def _one(self, asked: Entry, problem: Problem | None, past: History, account: Account | None) -> Entry:
-        """Answer one query; what it charges fits the budget."""
+        """Answer one query; its charge fits the budget."""
         if (free := self._free(asked, past, account)) is not None:
             return free
         assert problem is not None
@@ -287,7 +289,7 @@ class PrivateExplainer:
             choice, source = self._selection_cost, WARM
         cost = choice + steps * self.terms.step_cost
         if not self._allowed(past, cost, account):
-            # the choice of a start has been paid for, and is all that this query gets
+            # only the choice of a start was paid for, and it is the answer to this query
             return asked._replace(source=REUSED, mu_squared=choice, explanation=start)
         noise = random.standard_normal((1, steps, len(start))) * self.deviation
         explanation = _rounded(self._descend(problem, start, noise))
@@ -308,13 +310,13 @@ class PrivateExplainer:
             )
 
     def _random(self, number: int) -> np.random.Generator:
-        """Return the generator of answer `number`: Philox with a key of 128 bits, fresh ones where there is no seed."""
+        """Return the generator of answer `number`: Philox with a key of 128 bits, which are fresh without a seed."""
         key = secrets.token_bytes(16) if self._secret is None else hmac.digest(self._secret, b"%d" % number, "sha256")
         return np.random.Generator(np.random.Philox(key=int.from_bytes(key[:16], "big")))
 
     @property
     def _selection_cost(self) -> float:
-        """μ² of choosing a start and of measuring its gradient's norm, each of which costs what a step costs."""
+        """μ² of choosing a start and of measuring its gradient's norm, each of which costs as much as a step."""
         return self.terms.step_cost * (2 if self.terms.guaranteed else 1)
 
     def _start(
@@ -348,20 +350,20 @@ def _answers(entries: list[Entry], features: int) -> Answers:
 
 
 def _rounded(values: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
-    """Return values in single precision, none larger: the gaps between those that float64 noise can take are not visible in it.
+    """Return values in single precision, none larger in size: rounding hides the gaps between values of float64 noise.
 
-    (Mironov 2012.) A start that were longer than 1 could have a longer gradient than the noise covers.
+    (Mironov 2012.) If a start were longer than 1, its gradient could exceed what the noise covers.
     """
     single = values.astype(np.float32)
     return np.where(np.abs(single) > np.abs(values), np.nextafter(single, np.float32(0)), single).astype(np.float64)
 
 
 def _plain(terms: Terms) -> dict[str, object]:
-    """The terms as JSON gives them back."""
+    """The terms after a round trip through JSON."""
     return asdict(terms) | {"as_published": list(terms.as_published)}
 
 
 def _secret(seed: int, protocol: str, metadata: dict[str, Any], explained: ExplanationSet) -> bytes:
-    """Return what seeded noise is keyed by: the seed, the protocol, the terms, and the records and their values."""
+    """Return the key of seeded noise: the seed, the protocol, the terms, and the records with their values."""
     terms = json.dumps([seed, protocol, metadata], sort_keys=True)
     return hmac.digest(terms.encode(), explained.digest, "sha256")

@@ -39,7 +39,7 @@ class Problem:
 def minimum(
     problem: Problem, near: Float[np.ndarray, " n"] | None = None, tolerance: float = 1e-12
 ) -> Float[np.ndarray, " n"]:
-    """Return the minimiser of L over the unit ball; where there are several, the one closest to `near` (0 when left out).
+    """Return the minimiser of L over the unit ball; if there are several, the one closest to `near` (0 when left out).
 
     The eigenvectors of G make it a problem in one unknown, the multiplier of the constraint (the secular equation of
     trust-region methods; Moré and Sorensen 1983).
@@ -53,7 +53,7 @@ def minimum(
     if np.linalg.norm(free) <= 1:
         return np.asarray(vectors @ free)
     inside = np.where(known, free, 0.0)
-    if (rest := 1 - float(inside @ inside)) >= 0:  # the unknown directions alone leave the ball
+    if (rest := 1 - float(inside @ inside)) >= 0:  # the unknown directions already leave the ball
         outside = free - inside
         return np.asarray(vectors @ (inside + outside * (math.sqrt(rest) / np.linalg.norm(outside))))
     slopes, values = np.where(known, slopes, 0.0), np.where(known, values, 0.0)
@@ -70,7 +70,7 @@ def minimum(
 
 
 def learning_rate(c: float, deviation: float, features: int) -> float:
-    """Return the first step's length 2/√(c² + nσ²): the ball's diameter over what a noisy gradient measures (theorem 3.2)."""
+    """Return the first step's length 2/√(c² + nσ²): the ball's diameter over the size of a noisy gradient (theorem 3.2)."""
     return 2 / math.sqrt(c**2 + features * deviation**2)
 
 
@@ -82,7 +82,7 @@ def iterates(
 ) -> Iterator[Float[np.ndarray, "q n"]]:
     """Yield the iterates of T noisy projected gradient steps of length rate/√t for every problem (algorithm 1).
 
-    It is one array, which the next step changes.
+    All steps share one array, which the next step overwrites.
     """
     matrices = np.stack([problem.gram * (2 / problem.records) for problem in problems])
     moments = np.stack([problem.moment * (2 / problem.records) for problem in problems])
@@ -100,6 +100,6 @@ def descend(
     noise: Float[np.ndarray, "q T n"],
     rate: float,
 ) -> Float[np.ndarray, "q n"]:
-    """Return the last iterates of noisy projected gradient steps, the starts where there are none."""
+    """Return the last iterates of noisy projected gradient steps, or the starts if there are no steps."""
     (last,) = deque(iterates(problems, starts, noise, rate), maxlen=1) or (starts,)
     return last

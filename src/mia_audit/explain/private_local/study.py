@@ -1,4 +1,4 @@
-"""A study of private explanations of one black box: what they miss over ε, what protocols spend, and where it depends on the queries."""
+"""A study of private explanations of one black box: losses over ε, the ε spent by protocols, and how it depends on the queries."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ if TYPE_CHECKING:
     from mia_audit.explain.private_section import PrivateExplanations
 
 UNLIMITED = 1e6
-"""A budget that no study reaches: what protocols spend is compared, not when they stop."""
+"""A budget that no study reaches, because protocols are compared by their spending, not by when they stop."""
 ADAPTING = ("non-adaptive", "adaptive", "enhanced")
 CANDIDATES = 4000
-"""Records among which dense and sparse queries are looked for."""
+"""Number of records from which dense and sparse queries are chosen."""
 KEPT = 1 << 30
-"""Bytes of problems that are kept from run to run; beyond, they are computed again."""
+"""Bytes of problems that are kept between runs; further problems are computed again."""
 
 
 @dataclass(frozen=True)
 class Remembering(ExplanationSet):
-    """An explanation set that keeps its problems, which no ε or protocol changes."""
+    """An explanation set that caches its problems, which do not depend on ε and protocol."""
 
     kept: dict[bytes, Problem] = field(default_factory=dict)
 
@@ -61,9 +61,9 @@ class Remembering(ExplanationSet):
 
 @dataclass(frozen=True)
 class Study:
-    """What is studied: a black box's values on the pool, the records explained, and the non-private black box beside it.
+    """The subject of a study: a black box's values on the pool, the explained records, and a non-private black box for comparison.
 
-    `labels` are the classes of the records, where the black box's misclassification is measured.
+    `labels` are the classes of the records, if the black box's misclassification is measured.
     """
 
     explained: ExplanationSet
@@ -74,14 +74,14 @@ class Study:
 
     @property
     def terms(self) -> Terms:
-        """The terms on which protocols are compared."""
+        """The terms for the comparison of protocols."""
         section = self.section
         return Terms(
             section.epsilon, section.delta, UNLIMITED, section.steps, section.c, section.kernel, section.adjacency
         )
 
     def rows(self) -> list[dict[str, Any]]:
-        """Run every experiment and return a row an answer, with its repetition where there are several."""
+        """Run every experiment and return a row per answer, with its repetition if there are several."""
         if self.section.repetitions == 1:
             return self._rows(traced=True)
         answers = []
@@ -91,7 +91,7 @@ class Study:
         return answers
 
     def _rows(self, traced: bool) -> list[dict[str, Any]]:
-        """Run every experiment once; the iterations are those of the first repetition alone."""
+        """Run every experiment once; iterations are recorded only in the first repetition."""
         remembering = Remembering(
             self.explained.records, self.explained.values, self.explained.scale, self.explained.persons
         )
@@ -112,7 +112,7 @@ class Study:
                 self._add_misclassified(rows, asked)
             answers += rows
             known = later[np.isin(self._classes(later), self._classes(asked))]
-            if protocol == "adaptive" and len(known):  # of other classes the history says nothing
+            if protocol == "adaptive" and len(known):  # the history has nothing on other classes
                 answers += self._run(remembering, self.terms, "protocols", "non-interactive", known, ledger)[0]
         for name, queries in zip(("random", "dense", "sparse"), self._densities(asked, random), strict=True):
             answers += self._run(remembering, self.terms, name, "adaptive", queries)[0]
@@ -174,7 +174,7 @@ class Study:
     ) -> tuple[list[dict[str, Any]], Ledger]:
         """Answer queries in their order, and compare each answer with the exact minimum over the explanation set.
 
-        `answering` is the set that answers, where it is another.
+        `answering` is the set that answers, if it differs.
         """
         name = (experiment, protocol, f"{terms.epsilon:g}", *terms.as_published)
         kind = TracedExplainer if trace else PrivateExplainer
@@ -226,7 +226,7 @@ class Study:
         return [minimum(problem) for problem in other.problems(points, at_queries, classes, terms)]
 
     def _densities(self, asked: np.ndarray, random: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return queries at random, from the densest cluster, and as far apart as can be (section 6.4)."""
+        """Return queries at random, from the densest cluster, and as far apart as possible (section 6.4)."""
         from sklearn.cluster import KMeans
 
         count = max(2, len(asked) // 3)

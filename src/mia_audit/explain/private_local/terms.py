@@ -1,4 +1,4 @@
-"""The terms on which explanations are given: what a query may cost, how it is computed, and what noise that takes."""
+"""The terms of explanations: the cost of a query, its computation, and the required noise."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from mia_audit.privacy import gdp
 from mia_audit.privacy.gaussian import check_privacy, multiplier_for
 
 PUBLISHED = ("sigma", "weight", "uncentred", "beta")
-"""What `as_published` may bring back: the paper's σ, its uncapped exp(−d²), its fit without centring, its β without noise."""
+"""Values of `as_published`: the paper's σ, its uncapped exp(−d²), its fit without centring, its β without noise."""
 
 ADJACENCIES = {"zero-out": 1.0, "replacement": 2.0}
-"""How far ∇L moves, in units of c/m: one record's term taken out, m being public, or one record replaced."""
+"""The sensitivity of ∇L in units of c/m, by adjacency: one record's term removed with a public m, or one record replaced."""
 
 
 @dataclass(frozen=True)
 class Terms:
     """ε of a query computed from scratch, ε of all queries together, both at δ, and how explanations are computed.
 
-    A query from scratch takes `steps` noisy steps, each of the weight constant `c`, `kernel` and `adjacency` given.
-    `as_published` brings back choices of the paper, for comparison; with `beta` no guarantee is left.
+    A query from scratch takes `steps` noisy steps, each with the given weight constant `c`, `kernel` and `adjacency`.
+    `as_published` restores choices of the paper, for comparison; with `beta` there is no guarantee.
     """
 
     epsilon: float
@@ -36,7 +36,7 @@ class Terms:
     as_published: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        """Raise UserError for terms that make no sense."""
+        """Raise UserError for invalid terms."""
         check_privacy(self.epsilon, self.delta)
         check_privacy(self.budget, self.delta, "budget: ")
         if self.steps < 1:
@@ -54,7 +54,7 @@ class Terms:
 
     @property
     def centred(self) -> bool:
-        """Whether f(x) − f(z) is fitted, so that the explanation of z says something at z."""
+        """Whether f(x) − f(z) is fitted, so that the explanation of z is informative at z."""
         return "uncentred" not in self.as_published
 
     @property
@@ -64,17 +64,17 @@ class Terms:
 
     @property
     def excess(self) -> float:
-        """How many times c/m a record may really move the gradient: 1 with capped weights."""
+        """The true sensitivity of the gradient in units of c/m: 1 with capped weights."""
         return published_excess(self.c, self.span) if "weight" in self.as_published else 1.0
 
     @property
     def guaranteed(self) -> bool:
-        """Whether what is charged is what is spent: not where β is used without noise."""
+        """Whether the charge equals the true cost, which fails if β is used without noise."""
         return "beta" not in self.as_published
 
     @property
     def sensitivity(self) -> float:
-        """How far one record may move the gradient, times m, as the noise is scaled to it."""
+        """The sensitivity of the gradient times m, to which the noise is scaled."""
         return self.c * ADJACENCIES[self.adjacency]
 
     @cached_property
@@ -85,12 +85,12 @@ class Terms:
 
     @cached_property
     def step_cost(self) -> float:
-        """μ² of one step, what one record really moves being `excess` times what the noise is scaled to."""
+        """μ² of one step, with the true sensitivity `excess` times the one to which the noise is scaled."""
         return gdp.step_cost(self.multiplier / self.excess)
 
     @cached_property
     def selection_epsilon(self) -> float:
-        """ε of the choice of a start, such that it costs what one step costs."""
+        """ε of the choice of a start, set so that it costs as much as one step."""
         return gdp.selection_epsilon(gdp.step_cost(self.multiplier))
 
     @cached_property

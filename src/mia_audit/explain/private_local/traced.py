@@ -1,4 +1,4 @@
-"""An explainer that records, for the auditor alone, the exact loss at every iteration of queries that start near the minimum."""
+"""An explainer that records, only for the auditor, the exact loss at every iteration of queries that start near the minimum."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ if TYPE_CHECKING:
 
 
 class TracedExplainer(PrivateExplainer):
-    """Explains as `PrivateExplainer` does; `paths` has the losses of every query that took steps, in their order.
+    """Explains like `PrivateExplainer`; `paths` has the losses of every query that took steps, in order.
 
-    A path is the loss at the start and after every step. It is None where the gradient at the start is longer than the norm
-    √n σ of a step's noise: the paper's Figure 4 is about the others. The losses are computed without noise.
+    A path is the loss at the start and after every step. It is None if the gradient at the start is longer than the
+    norm √n σ of a step's noise, because the paper's Figure 4 shows only the other queries. The losses are computed
+    without noise.
     """
 
     def __init__(self, explained: ExplanationSet, terms: Terms, protocol: str, seed: int | None = None) -> None:

@@ -1,4 +1,4 @@
-"""Shapley values of models without gradients: of trees and linear models exactly, of any other from a stated number of evaluations."""
+"""Shapley values for models without gradients: exact for trees and linear models, otherwise from a stated number of evaluations."""
 
 from mia_audit.explain.shapley.box import Box
 from mia_audit.explain.shapley.coalitions import kernel_shap, permutation_shap

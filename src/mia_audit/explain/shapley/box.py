@@ -1,4 +1,4 @@
-"""What an explainer of models without gradients is given: rows, the classes that are explained, and the model's outputs."""
+"""The input of explainers for models without gradients: rows, the explained classes, and the model's outputs."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Box:
-    """A model without gradients, and what is explained of it.
+    """A model without gradients, and the rows and classes to explain.
 
-    `classes` are the classes explained, a number from 0 for each of the `rows`; `estimator` is the fitted estimator, if the model
-    is one, and `known` the pool's classes that it was trained on. `members` returns the rows that it was trained on: explainers
-    that need them say so. Random draws are keyed by `key`.
+    `classes` has the explained class of each of the `rows`, numbered from 0; `estimator` is the fitted estimator, if
+    the model is one, and `known` marks the pool's classes in its training set. `members` returns its training rows, for
+    explainers that need them. Random draws are keyed by `key`.
     """
 
     rows: Rows
@@ -44,13 +44,13 @@ class Box:
         if not known.all():
             raise UserError(
                 f"{model} has no output for class {self.classes[~known][0]}, because it was trained on no record of that class;"
-                " explained_class: predicted explains what it answers"
+                " explained_class: predicted explains the predicted class"
             )
         return np.asarray(places)
 
 
 def of_class(values: np.ndarray, box: Box, model: str) -> Rows:
-    """Return the attributions of every row's explained class from those of all classes, [n, d, C], or of the second of two, [n, d]."""
+    """Return the attributions of every row's explained class, from those of all classes, [n, d, C], or of the second of two classes, [n, d]."""
     columns = box.column(model)
     if values.ndim == 2:
         return np.where(columns[:, None] == 1, values, -values)

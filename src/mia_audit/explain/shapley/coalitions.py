@@ -1,7 +1,7 @@
 """Shapley values of any model from a stated number of evaluations: by permutations, and by regression on coalitions.
 
-The value of a coalition S of features is the mean output over background records b of the record x with the features outside S
-replaced by those of b. All records of a model share coalitions and background, which are keyed by it.
+The value of a coalition S of features is the mean output on record x, with its features outside S replaced by those of
+background records b. All records of a model share coalitions and background, which are keyed by it.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ if TYPE_CHECKING:
     from mia_audit.explain.shapley.box import Found
 
 CELLS = 1 << 22
-"""Numbers, rows × features, that a model is asked about at a time."""
+"""Numbers (rows × features) in one query of a model."""
 
 EXACT = 12
-"""Number of features up to which all coalitions are tried where the evaluations suffice."""
+"""Number of features up to which all coalitions are tried if the evaluations suffice."""
 
 
 def permutation_shap(box: Box, evaluations: int, background: int) -> Found:
     """Return the mean marginal contributions over random orders of the features, each order and its reverse.
 
-    A record takes at most `evaluations` outputs, those of its class: 2d − 1 for every order and background record. Raises UserError where
-    that is not enough for one order (Castro et al. 2009; antithetic: Mitchell et al. 2022).
+    A record needs at most `evaluations` outputs of its class: 2d − 1 for every order and background record. Raises
+    UserError if they are not enough for one order (Castro et al. 2009; antithetic: Mitchell et al. 2022).
     """
     features = box.rows.shape[1]
     random = generator(*box.key, "permutations")
@@ -62,8 +62,9 @@ def permutation_shap(box: Box, evaluations: int, background: int) -> Found:
 def kernel_shap(box: Box, evaluations: int, background: int) -> Found:
     """Return the coefficients of a weighted regression on coalitions, which sum to the change in output (Lundberg and Lee 2017).
 
-    Where `evaluations` suffice for all 2^d coalitions and background records, they are all tried, and the values are exact; otherwise
-    coalitions and their complements are drawn by Shapley's kernel. Raises UserError where fewer than 2 (d + 1) can be tried.
+    If `evaluations` suffice for all 2^d coalitions and background records, all are tried and the values are exact;
+    otherwise coalitions and their complements are drawn by Shapley's kernel. Raises UserError if fewer than 2 (d + 1)
+    can be tried.
     """
     features = box.rows.shape[1]
     others = _background(box, background)
@@ -91,7 +92,7 @@ QUANTITIES = ("logit", "probability")
 def _coalitions(
     features: int, count: int, key: tuple[int | str, ...]
 ) -> tuple[Bool[np.ndarray, "m d"], Float[np.ndarray, " m"]]:
-    """Return coalitions, neither empty nor whole, and their weights in the regression."""
+    """Return coalitions, excluding the empty and the full one, and their weights in the regression."""
     sizes = np.arange(1, features)
     if features <= EXACT and 2**features - 2 <= count:
         listed = [list(one) for size in sizes for one in combinations(range(features), int(size))]

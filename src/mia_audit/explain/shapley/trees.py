@@ -1,4 +1,4 @@
-"""TreeSHAP, the exact Shapley values of trees whose splits weigh missing features by training records (Lundberg et al. 2020)."""
+"""TreeSHAP: exact Shapley values of trees, whose splits weight missing features by training records (Lundberg et al. 2020)."""
 
 from __future__ import annotations
 
@@ -18,13 +18,14 @@ INSTALL = "install it with: pip install 'mia-audit[shap]'"
 def tree_shap(box: Box) -> Found:
     """Return the TreeSHAP values of the rows, by tree paths.
 
-    Boosted trees are explained in their margin (`logit`), forests and single trees in their votes (`probability`). LightGBM and
-    XGBoost compute theirs, which is faster than the shap library's TreeExplainer. Raises UserError for other models.
+    The explained quantity is the margin of boosted trees (`logit`), and the votes of forests and single trees
+    (`probability`). LightGBM and XGBoost use their own implementation, which is faster than the shap library's
+    TreeExplainer. Raises UserError for other models.
     """
     estimator, rows, _ = last_step(box, background=False)
     name = type(estimator).__name__
     if hasattr(estimator, "booster_"):
-        # by its own interface, which has the threads that the estimator was given
+        # by its own interface, which uses the estimator's number of threads
         values = _by_class(estimator.predict(rows, pred_contrib=True), rows.shape[1])
         return {"logit": of_class(values, box, name)}
     if hasattr(estimator, "get_booster"):
@@ -39,7 +40,7 @@ def tree_shap(box: Box) -> Found:
 
 
 def last_step(box: Box, background: bool = True) -> tuple[Any, Rows, Rows]:
-    """Return a fitted estimator, the rows, and the training rows; of a pipeline its last step, and both as that step is given them."""
+    """Return a fitted estimator, the rows, and the training rows; for a pipeline, its last step with that step's inputs."""
     estimator = box.estimator
     if estimator is None:
         raise UserError(
@@ -59,7 +60,7 @@ def _dense(rows: Any) -> Rows:
 
 
 def _by_class(values: Any, features: int) -> np.ndarray:
-    """Return LightGBM's contributions, which end in the expected value for every class, without it: [n, d] or [n, d, C]."""
+    """Return LightGBM's contributions without the last column of each class, the expected value: [n, d] or [n, d, C]."""
     values = _dense(values).astype(np.float64)
     if values.shape[1] == features + 1:
         return np.asarray(values[:, :-1])
@@ -77,7 +78,7 @@ def _explained(estimator: Any, rows: Rows, name: str) -> np.ndarray:
         raise UserError(f"explainers.methods: tree_shap of a {name} needs the shap library; {INSTALL}") from None
     try:
         values = shap.TreeExplainer(estimator).shap_values(rows, check_additivity=False)
-    except Exception as error:  # it raises various errors for models that it does not know
+    except Exception as error:  # it raises various errors for unknown models
         raise UserError(
             f"explainers.methods: tree_shap explains trees, and the shap library cannot explain a {name}: {first_line(error)}"
         ) from None

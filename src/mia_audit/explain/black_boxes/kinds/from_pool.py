@@ -10,12 +10,12 @@ if TYPE_CHECKING:
     import numpy as np
 
 DEPTH, FULL_DEPTH = 10, 60
-"""Depth of the trees of Patel et al. 2020, and one at which they grow to their leaves."""
+"""Depth of the trees in Patel et al. 2020, and a depth at which trees are fully grown."""
 
 
 @black_boxes.register("forest")
 def forest(records: np.ndarray, labels: np.ndarray, classes: int, seed: int) -> np.ndarray:
-    """Return 2p − 1 of a random forest of limited depth, trained on the records that it is explained on."""
+    """Return 2p − 1 of a random forest of limited depth, trained on the explained records."""
     from mia_audit.explain.black_boxes.values import forest_values
 
     return forest_values(records, labels, DEPTH, seed)
@@ -31,7 +31,7 @@ def forest_overfitted(records: np.ndarray, labels: np.ndarray, classes: int, see
 
 @black_boxes.register("labels")
 def labels(records: np.ndarray, labels: np.ndarray, classes: int, seed: int) -> np.ndarray:
-    """Return ±1 by the records' own labels, as if an unknown black box had given them."""
+    """Return ±1 by the records' own labels, as if they were the output of an unknown black box."""
     from mia_audit.explain.black_boxes.values import of_labels
 
     return of_labels(labels, classes)
