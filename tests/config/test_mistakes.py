@@ -274,7 +274,7 @@ DATA: dict[str, tuple[Callable[[Path], None], dict[str, Any], str]] = {
     "a number for every row": (
         people(zper=range(ROWS)),
         {},
-        "column 'zper' (a different value in every row) looks like an identifier: say what each is, such as person: zper, or columns: {zper: drop}",
+        "column 'zper' (a different value in every row) looks like an identifier: declare each one, such as person: zper, or columns: {zper: drop}",
     ),
     "ids in text": (
         people(who=[f"p{k // 2}x" for k in range(ROWS)], patient=[k // 2 for k in range(ROWS)]),

@@ -90,7 +90,7 @@ def test_a_folder_that_is_a_link_elsewhere_is_refused(folder, tmp_path):
 def test_fifos_and_devices_are_refused_and_not_waited_for(folder):
     os.mkfifo(folder / "a" / "2.png")
     (folder / "b" / "2.png").symlink_to("/dev/zero")
-    refused(folder, "2 of 6 images cannot be read: .*no regular file")
+    refused(folder, "2 of 6 images cannot be read: .*not a regular file")
     with pytest.raises(UserError, match="neither a folder nor a regular file"):
         source(folder / "a" / "2.png")
 
@@ -99,7 +99,7 @@ def test_a_fifo_among_arrays_is_not_waited_for(tmp_path):
     from mia_audit.pools.sources.arrays import arrays
 
     os.mkfifo(tmp_path / "records.npy")
-    with pytest.raises(UserError, match="no regular file"):
+    with pytest.raises(UserError, match="not a regular file"):
         arrays(parse(Dataset, {"source": "arrays", "path": str(tmp_path)}, "test"), "datasets.d")
 
 

@@ -1,4 +1,4 @@
-"""Pools: the records that an audit is about, and the public ones beside them."""
+"""Pools: the records that an audit is about, and the public records."""
 
 from mia_audit.pools.catalogue import pools
 

@@ -33,7 +33,7 @@ class Data:
     positions: Int[np.ndarray, " n"]
     scaling: Scaling | None = None
     shares: Float[np.ndarray, " n"] | None = None
-    """Of every record in its person, 1 over the number of theirs, where the unit is the person."""
+    """1 over the number of records of each record's person, if the unit is the person."""
 
     def __len__(self) -> int:
         return len(self.positions)
@@ -66,7 +66,7 @@ class Data:
 class Records:
     """Records of one side: data [n, …], labels [n], content hashes [n], rows in the source [n], labels replaced by wrong ones [n].
 
-    `persons` are the ids of their persons [n], where the section names them, and `files` their files [n], where each has its own.
+    `persons` are the ids of their persons [n], if the section names them, and `files` their files [n], if each record has its own.
     """
 
     data: Data
@@ -96,14 +96,14 @@ def build_pool(
     threads: int = 1,
     release: Release | None = None,
 ) -> Pool:
-    """Build the pool that a dataset section asks for; records are kept in a file without a name, in `folder`.
+    """Build the pool of a dataset section; records are kept in an unnamed file in `folder`.
 
     `release` releases the moments that `standardise: private` scales by (`mia_audit.privacy.moments`).
 
-    Records with equal bytes and labels make membership ambiguous: all but the first are dropped and counted. Only as many
-    are read as are asked for, besides what `take` needs. Where the unit is the person, all of this goes by persons: they
-    are drawn, counted and set aside with all of their records, and get wrong labels together; a record that equals another
-    person's is dropped. Raises UserError when there are fewer, or when a record cannot be read or its label has no class.
+    Records with equal bytes and labels make membership ambiguous: all but the first are dropped and counted. Only the
+    requested number of records is read, unless `take` needs more. If the unit is the person, persons are drawn, counted
+    and set aside with all of their records, and get wrong labels together; a record that equals another person's is
+    dropped. Raises UserError if there are too few records, if a record cannot be read, or if its label has no class.
     """
     where = f"datasets.{name}"
     _check_labels(source, where)
@@ -207,8 +207,7 @@ SIDES: dict[str, Callable[[int, int], tuple[Int[np.ndarray, " p"], Int[np.ndarra
     "sample": lambda public, wanted: (np.arange(public), np.arange(public, wanted)),
     "first": lambda public, wanted: (np.arange(wanted - public, wanted), np.arange(wanted - public)),
 }
-"""Which persons, in the order in which they were read, are public and which audited, by the value of `take`: the first are
-audited, the next public."""
+"""The indices of audited and of public persons, in reading order, by the value of `take`: the first are audited, the next public."""
 
 
 def _check_labels(source: Source, where: str) -> None:
@@ -226,7 +225,7 @@ def _check_labels(source: Source, where: str) -> None:
 
 
 def _check_kind(source: Source, section: Dataset, where: str) -> None:
-    """Refuse keys for tables where the records are images, and the other way round."""
+    """Refuse keys for tables if the records are images, and keys for images if they are rows."""
     if source.kind == "image":
         if section.standardise != "none":
             raise UserError(

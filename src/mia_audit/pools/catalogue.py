@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 
 class BadRecordError(Exception):
-    """A record that cannot be read: its message names it and says why."""
+    """A record that cannot be read; the message names it and the reason."""
 
 
 class Rows(Protocol):
-    """Records in the order of their source: an array [n, …], or images that are decoded when they are asked for."""
+    """Records in the order of their source: an array [n, …], or images that are decoded on access."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -38,7 +38,7 @@ class Rows(Protocol):
 
 @dataclass(frozen=True)
 class Source:
-    """A data set as it comes: uint8 [n, C, H, W] images or float32 [n, d] rows, int labels [n], and names."""
+    """A data set as loaded: uint8 [n, C, H, W] images or float32 [n, d] rows, int labels [n], and names."""
 
     kind: Literal["image", "table"]
     records: Rows
@@ -46,35 +46,35 @@ class Source:
     classes: list[str]
     features: list[str]
     flags: frozenset[str] = frozenset()
-    """Features that are 0 or 1 whatever the records are: a word or not, true or false."""
+    """Features that are always 0 or 1: one of several words, true or false."""
     persons: Shaped[np.ndarray, " n"] | None = None
-    """The id of every record's person, int64 or text, where the section names them."""
+    """The id of every record's person, int64 or text, if the section names persons."""
     columns: Callable[[str], pl.Series] | None = None
-    """Returns what the data say of every record under a name, a feature or not; UserError for a name that they lack.
+    """Returns every record's value under a name, which need not be a feature; UserError for an unknown name.
 
-    Without it the names of `features` are known, where the records are rows of a table.
+    Without it only the names of `features` are known, if the records are rows of a table.
     """
     files: Sequence[str] | None = None
-    """The file of every record, where each has its own: its path below the section's."""
+    """The file of every record, if each has its own: its path below the section's."""
 
 
 @dataclass(frozen=True)
 class Header:
-    """What is known of a data set before its records are read: each part empty or None where it is not."""
+    """What is known about a data set before its records are read; unknown parts are empty or None."""
 
     kind: Literal["image", "table", ""] = ""
     records: int | None = None
     """An upper limit, duplicates included."""
     columns: tuple[str, ...] = ()
-    """Of a table in a file: the label's and persons' among them."""
+    """Columns of a table in a file, including those of label and persons."""
 
 
 @dataclass(frozen=True)
 class PoolSource:
-    """How a data set is loaded, the keys of its section that say where from and how, and what is known without reading it.
+    """How a data set is loaded, the keys of its section for that, and what is known without reading it.
 
-    `load` takes the section and how errors call it (`datasets.NAME`); it raises UserError where the files are not as they should be.
-    `header` is what every data set of the source has, or a function that looks at the beginning of the section's file.
+    `load` takes the section and its name for errors (`datasets.NAME`); it raises UserError for invalid files. `header`
+    is the header of all data sets of the source, or a function that reads the beginning of the section's file.
     """
 
     load: Load
@@ -82,12 +82,12 @@ class PoolSource:
     header: Header | Callable[[Dataset], Header] = Header()
 
     def known(self, section: Dataset) -> Header:
-        """Return what is known before records are read; nothing where the file is not there or cannot be read."""
+        """Return what is known before records are read; an empty header if the file is missing or unreadable."""
         if isinstance(self.header, Header):
             return self.header
         try:
             return self.header(section)
-        except Exception:  # of a damaged file the source itself says more
+        except Exception:  # the source's own error for a damaged file says more
             return Header()
 
 
@@ -95,7 +95,7 @@ pools: Registry[PoolSource] = Registry("source", "mia_audit.pools.sources", "_",
 """Sources by name; cheap to import, so a file may register several."""
 
 TABLE_KEYS = ("standardise", "constants", "bounds", "standardise_epsilon", "standardise_delta")
-"""Keys of a dataset's section that pools of rows read."""
+"""Keys of a dataset's section for pools of rows."""
 OPTIONAL_KEYS = ("path", "download", "size", "convert", "white", "label", "person", "columns", "impute", *TABLE_KEYS)
 """Keys of a dataset's section that only some pools read."""
 
@@ -124,7 +124,7 @@ def check_keys(section: Dataset, where: str) -> None:
 
 
 def root_of(dataset: Dataset, where: str, must_exist: bool = True) -> Path:
-    """Return the section's root; UserError where there is none."""
+    """Return the section's root; UserError if there is none."""
     if not dataset.path:
         raise UserError(f"{where}.path: missing; say where the files of pool '{dataset.source}' are")
     root = Path(dataset.path)

@@ -1,4 +1,4 @@
-"""The columns of a table: what the config says they are, and which look like identifiers that it says nothing about."""
+"""The columns of a table: their roles in the config, and detection of undeclared columns that look like identifiers."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ FEW = 20
 NEARLY = 0.9
 """From this share of rows with a unique value on, a column identifies rows."""
 MANY_WORDS = 100
-"""Distinct texts from which a column has to be said to be a category."""
+"""From this number of distinct texts on, a column must be declared as a category."""
 MANY_NUMBERS, SHARE = 1000, 0.1
-"""A column of whole numbers with more distinct values than that, in absolute numbers and by rows, is taken for ids."""
+"""A column of whole numbers is assumed to hold ids if its distinct values exceed both this number and this share of rows."""
 LONG = 5
 """From this many digits on, whole numbers of equal length are taken to be ids: of customers, patients, places."""
 MOST_CATEGORIES = 1000
-"""Values of a category: each becomes a column of its own."""
+"""Largest number of values of a category, each of which becomes a separate column."""
 
 
 def described(frame: pl.DataFrame, dataset: Dataset, root: str, where: str) -> pl.DataFrame:
-    """Return the columns that models see, with the label: those to be dropped left out, missing values filled in.
+    """Return the columns for models, with the label: dropped columns are removed, and missing values filled in.
 
     Raises UserError for columns that the table does not have, and for those that look like identifiers and whose role
     is not stated.
@@ -56,7 +56,7 @@ def described(frame: pl.DataFrame, dataset: Dataset, root: str, where: str) -> p
 
 
 def identifiers(frame: pl.DataFrame, declared: Collection[str]) -> dict[str, str]:
-    """Return the columns of whole numbers or text that look as if they named records or people, each with what makes it look so.
+    """Return the columns of whole numbers or text that seem to identify records or people, each with the reason.
 
     `declared` are the columns whose role the config states; they are not checked.
     """
@@ -101,7 +101,7 @@ def _identifier_words(odd: Mapping[str, str]) -> str:
     first = next(iter(odd))
     looks = "looks like an identifier" if len(odd) == 1 else "look like identifiers"
     return (
-        f"column{'s' * (len(odd) > 1)} {listed} {looks}: say what each is, such as person: {first}, or columns:"
+        f"column{'s' * (len(odd) > 1)} {listed} {looks}: declare each one, such as person: {first}, or columns:"
         f" {{{first}: drop}} (no model sees it), {{{first}: category}} (a column a value) or {{{first}: feature}} (as it is)"
     )
 
@@ -121,7 +121,7 @@ def category(column: pl.Series, root: str, where: str) -> list[pl.Series]:
 
 
 def _imputed(frame: pl.DataFrame, constants: Mapping[str, float | str], where: str) -> pl.DataFrame:
-    """Put the stated constants where values are missing."""
+    """Replace missing values by the stated constants."""
     import polars as pl
 
     filled = []

@@ -1,4 +1,4 @@
-"""Reading records once, in parallel and in bounded memory, and recognising those that are the same."""
+"""Reading of records once, in parallel and in bounded memory, with detection of duplicates."""
 
 import hashlib
 import os
@@ -20,11 +20,11 @@ from mia_audit.runtime.progress import Reporter
 TASK = 16
 """Records that a thread reads at a time."""
 AHEAD = 4
-"""Tasks a thread that may wait to be written."""
+"""Largest number of tasks per thread that wait to be written."""
 
 
 class Store:
-    """Records on disk in the order they were added, in a file without a name: it is gone when its last user is."""
+    """Records on disk in the order of addition, in an unnamed file that disappears with its last user."""
 
     def __init__(self, shape: tuple[int, ...], dtype: np.dtype[np.generic], folder: Path | None) -> None:
         self.shape, self.dtype = shape, dtype
@@ -46,7 +46,7 @@ class Store:
 
 @dataclass(frozen=True)
 class Distinct:
-    """Distinct records: where they are stored, their rows in the source and their content hashes in that order, and what was dropped."""
+    """Distinct records: their store, their rows in the source and content hashes in the same order, and the dropped ones."""
 
     store: Store
     rows: Int[np.ndarray, " n"]
@@ -66,12 +66,12 @@ def distinct_records(
     report: Reporter,
     persons: Int[np.ndarray, " n"] | None = None,
 ) -> Distinct:
-    """Read records in an order until `wanted` distinct ones are found, or all are read, and keep the first of equals.
+    """Read records in an order until `wanted` distinct ones or all are read, and keep the first of equal ones.
 
-    Equal are records with the same content, as it is stored, and the same label: one of another label takes nobody's place.
-    With the number of every record's `persons`, whose records follow each other in the order, `wanted` counts persons with
-    a record, and equal records are kept where they are one person's: they are in a training set together, or not at all.
-    Raises UserError that names every record that cannot be read.
+    Records are equal if their stored content and their labels are the same. With the number of every record's person in
+    `persons`, whose records follow each other in the order, `wanted` counts persons with a record. Equal records of one
+    person are kept, because they are always in a training set together. Raises UserError that names every record that
+    cannot be read.
     """
     store: Store | None = None
     rows: list[int] = []

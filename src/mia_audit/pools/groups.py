@@ -1,4 +1,4 @@
-"""Groups of records that results are sliced by: a column's values or bands of them, the class, a person's number of records."""
+"""Groups of records by which results are sliced: a column's values or bands of them, the class, a person's number of records."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from mia_audit.pools.section import Dataset
 
 CLASS, RECORDS = "class", "records"
-"""Names of `groups` that are not columns: the label, and how many records a person has."""
+"""Names of `groups` that are not columns: the label, and the person's number of records."""
 FEW = 8
-"""Different numbers of a column up to which each is a group of its own; more are cut at their quartiles."""
+"""Up to this many distinct numbers of a column each forms a group; more are divided at their quartiles."""
 MOST = 50
-"""Groups that a column may have."""
+"""Largest number of groups of a column."""
 UNKNOWN = "unknown"
 """The group of records without a value."""
 KIND = "groups"
@@ -38,14 +38,14 @@ COLUMN = "group:"
 
 @dataclass(frozen=True, eq=False)
 class Grouping:
-    """The groups of a column in their order, and every record's (or person's) by its place among them."""
+    """The groups of a column in order, and the index of every record's (or person's) group."""
 
     name: str
     labels: tuple[str, ...]
     of: Int[np.ndarray, " n"]
 
     def of_persons(self, persons: Persons) -> Grouping:
-        """Return every person's group: that of most of their records, the first among equals."""
+        """Return every person's group: the most frequent one of their records, the first in case of a tie."""
         counts = np.zeros((len(persons), len(self.labels)), dtype=np.int64)
         np.add.at(counts, (persons.of, self.of), 1)
         return Grouping(self.name, self.labels, counts.argmax(axis=1))
@@ -78,7 +78,7 @@ def groupings(source: Source, section: Dataset, pool: Path, where: str) -> list[
 
 
 def grouping(name: str, values: pl.Series, edges: Sequence[float], where: str) -> Grouping:
-    """Group records by a column: numbers by bands, if there are edges or many of them, all else by its value."""
+    """Group records by a column: numbers by bands, if edges are given or there are many, all others by value."""
     import polars as pl
 
     missing = values.is_null()
@@ -110,7 +110,7 @@ def _of_classes(labels: np.ndarray, classes: Sequence[str]) -> Grouping:
 
 
 def _of_numbers(values: np.ndarray, known: np.ndarray, edges: Sequence[float]) -> tuple[list[str], np.ndarray]:
-    """Return one group a value where there are few and no edges, else bands, which hold their lower edge."""
+    """Return one group per value if there are few values and no edges, else bands, which include their lower edge."""
     distinct = np.unique(values[known])
     if not edges and len(distinct) <= FEW:
         places = np.where(known, np.searchsorted(distinct, values), 0)
@@ -136,7 +136,7 @@ def _column(source: Source, name: str, where: str) -> pl.Series:
 
 
 def write_groups(path: Path, groups: Sequence[Grouping], records: int) -> None:
-    """Write groups.parquet: a row a record, and for every grouping the index of its group; the labels are in the metadata."""
+    """Write groups.parquet: a row per record, and for every grouping the index of its group; the labels are in the metadata."""
     columns = {"record": pa.array(np.arange(records, dtype=np.int32))}
     columns |= {f"{COLUMN}{one.name}": pa.array(one.of.astype(np.int32)) for one in groups}
     write_table(path, pa.table(columns), KIND, records, {"labels": {one.name: list(one.labels) for one in groups}})

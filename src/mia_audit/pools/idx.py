@@ -1,4 +1,4 @@
-"""Files in the format of MNIST (IDX): arrays of bytes behind a header, packed by gzip or not."""
+"""Files in the format of MNIST (IDX): a header and an array of bytes, with or without gzip."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from jaxtyping import UInt8
 from mia_audit.storage.unpacked import check_memory
 
 BYTES = 8
-"""The type of numbers, in the third byte of a file, that is read: unsigned bytes."""
+"""The supported type of numbers, in a file's third byte: unsigned bytes."""
 
 
 def packed_or_not(path: Path) -> Path | None:
-    """Return a file, or the same name with .gz behind it; None where there is neither."""
+    """Return a file, or the same name with .gz appended; None if neither exists."""
     packed = path.with_name(f"{path.name}.gz")
     return path if path.is_file() else packed if packed.is_file() else None
 
 
 def read_idx(path: Path) -> UInt8[np.ndarray, "n ..."]:
-    """Read an array; ValueError for anything that is not of the format, or not as long as its header says.
+    """Read an array; ValueError for a file in another format, or whose length differs from its header.
 
-    Of a packed file no more is unpacked than the header announces.
+    A packed file is unpacked only up to the size in its header.
     """
     with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
         start = file.read(4)

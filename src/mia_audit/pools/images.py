@@ -1,4 +1,4 @@
-"""Images that are decoded when they are asked for."""
+"""Images that are decoded on access."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ if TYPE_CHECKING:
 MODES = {1: "L", 3: "RGB"}
 """Pillow's mode by the number of channels."""
 FORMATS = ("PNG", "JPEG", "BMP", "PPM", "TIFF", "WEBP", "GIF")
-"""What a file may be, whatever its name says: those of Pillow's formats that no other program is started for."""
+"""Accepted formats, whatever a file's name: those for which Pillow starts no other program."""
 MOST_16_BITS = 2**16 - 1
 """The largest value of a pixel of 16 bits."""
 MOST_PIXELS = 50_000_000
-"""Pixels of an image, before it is resized."""
+"""Largest number of pixels of an image, before resizing."""
 BYTES_PER_PIXEL = 12
-"""Memory that an image takes while it is decoded: its own pixels, those of another mode, and a resized copy."""
+"""Memory per pixel while an image is decoded: its own pixels, those in another mode, and a resized copy."""
 DECODING_MEGABYTES = 1200
-"""Memory that images take together while they are decoded; `mem_mb` of the rule `pool` has room for it."""
+"""Memory for decoding several images at once; it fits within `mem_mb` of the rule `pool`."""
 
 
 @dataclass(frozen=True)
 class Images:
-    """`count` images as uint8 [C, H, W], decoded by `open_image` and called by `name_of` in errors; `path_of` where each is a file.
+    """`count` images as uint8 [C, H, W], decoded by `open_image` and named by `name_of` in errors; `path_of` is given if each is a file.
 
-    They are resized to `sizes` (height, width) with Pillow's bilinear filter, which averages where it shrinks; the sides'
-    ratio is not kept (the preparation of Huang et al. 2024, F.3).
+    They are resized to `sizes` (height, width) with Pillow's bilinear filter, which averages when shrinking, without
+    keeping the aspect ratio (as in Huang et al. 2024, F.3).
     """
 
     count: int
@@ -47,7 +47,7 @@ class Images:
     open_image: Callable[[int], Image]
     name_of: Callable[[int], str]
     at_once: AbstractContextManager[Any] = field(default_factory=nullcontext)
-    """Entered while an image is decoded: what bounds how many are."""
+    """A semaphore held while an image is decoded, which limits their number."""
     path_of: Callable[[int], Path] | None = None
 
     @property

@@ -15,10 +15,11 @@ from mia_audit.storage import open_table
 def draw_membership(section: Membership, records: int, dataset: str, seed: int) -> Bool[np.ndarray, "n k"]:
     """Draw a [records, models] membership matrix; each column depends only on (seed, dataset, shadow).
 
-    `half`: every model trains on its own uniformly random half of the pool (Huang et al. 2024). `bernoulli`: a fair coin
-    for every record and model (Steinke et al. 2023). `split`: every model trains on its own uniformly random share, at
-    least one record in and one out: the restarts of a study. Never every record in exactly half of the models: the other
-    models' members would then give the left-out one away. Where the unit is the person, `records` counts persons.
+    `half`: every model trains on its own uniformly random half of the pool (Huang et al. 2024). `bernoulli`: a fair
+    coin for every record and model (Steinke et al. 2023). `split`: every model trains on its own uniformly random
+    share, at least one record in and one out: the restarts of a study. No design puts every record in exactly half of
+    the models, because the other models' members would then reveal the target's. If the unit is the person, `records`
+    counts persons.
     """
     return draw_columns(section, records, dataset, seed, range(section.models))
 
@@ -26,7 +27,7 @@ def draw_membership(section: Membership, records: int, dataset: str, seed: int) 
 def draw_columns(
     section: Membership | Draw, records: int, dataset: str, seed: int, shadows: Iterable[int]
 ) -> Bool[np.ndarray, "n k"]:
-    """Draw some columns of the membership matrix, those of these models."""
+    """Draw the columns of the membership matrix for these models."""
     design = {"half": _half, "bernoulli": _bernoulli, "split": _split}[section.design]
     columns = [design(records, generator(seed, "membership", dataset, shadow), section) for shadow in shadows]
     return np.stack(columns, axis=1)
@@ -37,7 +38,7 @@ def draw_training_sets(
 ) -> Bool[np.ndarray, "n k"]:
     """Draw models' training sets from the records of a pool's table, [records, models].
 
-    Where the unit is the person, all records of a person follow one draw.
+    If the unit is the person, one draw decides for all records of a person.
     """
     if draw.unit == "person":
         persons = persons_of(table)

@@ -1,4 +1,4 @@
-"""The records of a pool that a finished model was trained on, as its owner names them: by a file, or by a column of the table."""
+"""The training records of a finished model in a pool, as named by its owner in a file or a column of the table."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ COLUMN = "column:"
 """Prefix of the name of a column that is true for the records that were trained on."""
 
 SHOWN = 3
-"""Ids that a message shows."""
+"""Number of ids in a message."""
 
 
 def named_members(
@@ -28,10 +28,10 @@ def named_members(
 ) -> Bool[np.ndarray, " n"]:
     """Return which records of a pool were trained on.
 
-    `rows` are the records' rows in their source, which has `count` in all. `members` is `column:NAME` of a table, or a file: a .npy
-    file of row numbers from 0 or of a truth value a row, or a text with an id a line. Ids are row numbers from 0, or values of
-    the table's column `identifier`. Raises UserError, which begins with `where`, for ids that the source does not have, and
-    where all of the pool's records were trained on, or none.
+    `rows` are the records' rows in their source, which has `count` in all. `members` is `column:NAME` of a table, or a
+    file: a .npy file of row numbers from 0 or of one truth value per row, or a text with one id per line. Ids are row
+    numbers from 0, or values of the table's column `identifier`. Raises UserError, which begins with `where`, for ids
+    that the source does not have, and if all or none of the pool's records were trained on.
     """
     inside = np.zeros(count, dtype=bool)
     inside[_rows(dataset, members, identifier, count, where)] = True
@@ -45,7 +45,7 @@ def named_members(
 
 
 def check_persons(member: Bool[np.ndarray, " n"], persons: Persons, where: str) -> None:
-    """Raise UserError where a model was trained on some records of a person and not on others: then nobody is in or out."""
+    """Raise UserError if a model was trained on only some of a person's records: the person is then neither in nor out."""
     inside = np.bincount(persons.of, weights=member, minlength=len(persons))
     if (split := (inside > 0) & (inside < persons.records)).any():
         first = int(np.argmax(split))

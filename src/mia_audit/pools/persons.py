@@ -1,4 +1,4 @@
-"""The persons that records belong to: the unit of privacy where one of them has several records."""
+"""The persons of records: the unit of privacy if persons have several records."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Persons:
-    """Who n records belong to: the ids of P persons in the order of their first records, and every record's person by number."""
+    """The owners of n records: the ids of P persons in the order of their first records, and the number of every record's person."""
 
     ids: Shaped[np.ndarray, " P"]
     of: Int[np.ndarray, " n"]
@@ -41,23 +41,23 @@ class Persons:
 
     @cached_property
     def records(self) -> Int[np.ndarray, " P"]:
-        """How many records every person has."""
+        """The number of records of every person."""
         counts: np.ndarray = np.bincount(self.of, minlength=len(self))
         return counts
 
     @cached_property
     def first(self) -> Int[np.ndarray, " P"]:
-        """The place of every person's first record."""
+        """The index of every person's first record."""
         first: np.ndarray = np.unique(self.of, return_index=True)[1]
         return first
 
     def spread(self, values: Shaped[np.ndarray, "P ..."]) -> Shaped[np.ndarray, "n ..."]:
-        """Give every record what its person has."""
+        """Return for every record the value of its person."""
         records: np.ndarray = values[self.of]
         return records
 
     def gathered(self, values: Shaped[np.ndarray, "n ..."], where: str) -> Shaped[np.ndarray, "P ..."]:
-        """Return what all records of a person have in common; UserError names a person whose records differ."""
+        """Return for every person the common value of their records; UserError for a person whose records differ."""
         common: np.ndarray = values[self.first]
         odd: np.ndarray
         if (odd := (common[self.of] != values).reshape(len(values), -1).any(axis=1)).any():
@@ -81,13 +81,13 @@ def numbered_ids(values: np.ndarray, what: str) -> Ids:
 
 
 def missing_ids(what: str, missing: Sequence[bool] | np.ndarray, remedy: str) -> UserError:
-    """Return the error about records whose person is not known."""
+    """Return the error for records without a known person."""
     rows = np.flatnonzero(missing)
     return UserError(f"{what} has no id for {len(rows)} of {len(missing)} records (row {rows[0] + 1} first): {remedy}")
 
 
 PLACE = "{person}"
-"""Stands for the id in a pattern of file names."""
+"""Placeholder for the id in a pattern of file names."""
 
 
 def ids_of_files(named: str, names: Sequence[str], inside: Sequence[str], where: str) -> Ids:
@@ -180,7 +180,7 @@ def ids_of_column(column: Any, what: str) -> Ids:
 
 
 def check_apart(audited: Ids | None, public: Ids | None, audited_file: str, public_file: str) -> None:
-    """Raise UserError unless audited and public records have ids of one type and no person in common."""
+    """Raise UserError unless audited and public records have ids of the same type and no common person."""
     if audited is None or public is None or not len(public) or not len(audited):
         return
     kinds = ["numbers" if ids.dtype.kind in "iu" else "text" for ids in (audited, public)]

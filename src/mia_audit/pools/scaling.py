@@ -1,4 +1,4 @@
-"""Centring and scaling the columns of a table by constants that do not come from the audited records without noise."""
+"""Centring and scaling of a table's columns by constants that depend on the audited records only through noise."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ Table = Float[np.ndarray, "n d"]
 
 @dataclass(frozen=True)
 class Scaling:
-    """(x − centre) / scale, a constant a column [d], and the terms on which they were released, if they were."""
+    """(x − centre) / scale, with constants per column [d], and the terms of their release, if any."""
 
     centre: Float[np.ndarray, " d"]
     scale: Float[np.ndarray, " d"]
@@ -27,13 +27,13 @@ class Scaling:
         return np.asarray((records - self.centre) / self.scale, dtype=np.float32)
 
     def metadata(self) -> dict[str, Any]:
-        """Return what the pool's metadata hold of it."""
+        """Return its entries for the pool's metadata."""
         constants = {"centre": self.centre.tolist(), "scale": self.scale.tolist()}
         return constants | ({"release": self.release} if self.release else {})
 
 
 class Side(Protocol):
-    """Records of one side, as they came, and their shares in their persons [n] where the unit is the person."""
+    """The unscaled records of one side and, if the unit is the person, their shares in their persons [n]."""
 
     @property
     def shares(self) -> Float[np.ndarray, " n"] | None: ...
@@ -44,11 +44,11 @@ class Side(Protocol):
 
 
 Constants = Callable[[Side, Side], Scaling | None]
-"""Takes the audited and the public records and returns the constants; what the config says was checked before."""
+"""Returns the constants from the audited and the public records; the config was checked before."""
 
 
 class Moments(Protocol):
-    """Noisy means and standard deviations [d] of columns, those that are at their floor [d], and what the noise was."""
+    """Noisy means and standard deviations [d] of columns, a mask of deviations at their floor [d], and the noise."""
 
     @property
     def mean(self) -> Float[np.ndarray, " d"]: ...
@@ -75,7 +75,7 @@ Release = Callable[[Iterable[Table], int, Bounds, float, float, tuple[int | str,
 
 @dataclass(frozen=True)
 class Standardisation:
-    """A data set, the section that says how it is standardised, the name of that section in errors, and a way to release moments."""
+    """A data set, its section, the section's name for errors, and a function that releases moments."""
 
     source: Source
     section: Dataset
@@ -102,7 +102,7 @@ def _public(task: Standardisation) -> Constants:
 
 
 def _stated(task: Standardisation) -> Constants:
-    """By the constants that the config states for every column of numbers; columns of 0 and 1 that it does not name stay as they are."""
+    """By the constants that the config states for every column of numbers; unnamed columns of 0 and 1 are not changed."""
     constants = dict(task.section.constants)
     lacking = [name for name in task.source.features if name not in constants and name not in task.source.flags]
     pairs = np.array([constants.pop(name, (0.0, 1.0)) for name in task.source.features], dtype=np.float64)
@@ -117,7 +117,7 @@ def _stated(task: Standardisation) -> Constants:
 
 
 def _private(task: Standardisation) -> Constants:
-    """By noisy moments of the audited records; columns of 0 and 1 stay as they are where no bounds are stated for them."""
+    """By noisy moments of the audited records; columns of 0 and 1 without stated bounds are not changed."""
     if task.release is None:
         raise TypeError("standardise: private needs a release function")
     bounds, section, features, release = _bounds(task), task.section, task.source.features, task.release
@@ -152,10 +152,10 @@ def _private(task: Standardisation) -> Constants:
 
 
 RECORD, PERSON = "record", "person, with all of their records,"
-"""What neighbouring pools differ by."""
+"""The difference between neighbouring pools."""
 
 EVERY = "*"
-"""Stands in `bounds` for all columns of numbers that it does not name."""
+"""Key of `bounds` for all columns of numbers that it does not name."""
 
 
 def _bounds(task: Standardisation) -> dict[str, tuple[float, float]]:

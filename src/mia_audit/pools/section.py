@@ -20,22 +20,22 @@ Bounds = Annotated[tuple[FiniteFloat, FiniteFloat], AfterValidator(_bounds)]
 
 
 class Dataset(Section):
-    """Where records come from, and how many of them are audited."""
+    """The source of records, and the number of audited ones."""
 
     source: str = ""
     """Registered source, or `file.py:function`; the data set's own name when left out."""
     path: FilePath = ""
     """File or folder that the source reads (docs/pools.md); relative to where the audit is started."""
     download: bool = False
-    """Let torchvision fetch its data set into `path` where it is not there yet."""
+    """Let torchvision fetch its data set into `path` if it is missing."""
     take: Literal["sample", "first"] = "sample"
-    """Which records: drawn by the seed, or the first ones in the order of the data set (training before test images)."""
+    """The choice of records: drawn by the seed, or the first ones in the order of the data set (training before test images)."""
     size: int | None = Field(None, gt=0, le=4096)
-    """Images: the side in pixels that all are resized to; needed where they vary, else their own when left out."""
+    """Images: the side in pixels to which all are resized; required if sizes vary, else their own when left out."""
     convert: Literal["none", "rgb", "grey"] = "none"
-    """Images in a folder: make all of them colour or grey-scale; without it they have to be of one kind."""
+    """Images in a folder: convert all to colour or grey-scale; without it they must all be of one kind."""
     white: int | None = Field(None, gt=0, le=2**16 - 1)
-    """Images of 16 bits in a folder, which `convert` reads: the value that becomes white, such as 4095 of 12 bits; 65,535 when left out."""
+    """Images of 16 bits in a folder, which `convert` reads: the value that becomes white, such as 4095 for 12 bits; 65,535 when left out."""
     label: str = "label"
     """Tables in a file: the column that holds the class."""
     columns: dict[Column, Literal["drop", "category", "feature"]] = Field({})
@@ -44,47 +44,56 @@ class Dataset(Section):
     impute: dict[Column, FiniteFloat | str] = Field({})
     """Tables in a file: the constant that replaces missing values, by column; stated, not computed from the records."""
     person: str = ""
-    """What names the person of every record (docs/persons.md): a table's column; the array beside `records` and `labels`; of
-    images a CSV file with the columns file and person, or a pattern of file names such as `{person}_*.png`."""
+    """The source of every record's person (docs/persons.md): a table's column; an array stored with `records` and
+    `labels`; for images a CSV file with the columns file and person, or a pattern of file names such as
+    `{person}_*.png`.
+    """
     unit: Literal["record", "person"] | None = None
-    """What membership, the public part and attacks go by; `person` where `person` is given, else `record`, when left out."""
+    """The unit of membership, of the public part and of attacks; when left out, `person` if the key `person` is given, else `record`."""
     records: PositiveInt | None = None
-    """Audited records, or persons where the unit is the person; all that remain when left out."""
+    """Number of audited records, or of persons if they are the unit; all that remain when left out."""
     public: int = Field(0, ge=0)
-    """Records (persons) set aside for public pre-training, disjoint from the audited ones."""
+    """Number of records (persons) set aside for public pre-training, disjoint from the audited ones."""
     label_noise: float = Field(0.0, ge=0, lt=1)
     """Share of audited records (persons) whose label is replaced by a wrong one."""
     standardise: Literal["none", "public", "stated", "private"] = "none"
-    """Tables: centre and scale columns by the public records, by the `constants` stated here, or by moments of the audited records
-    that are released under differential privacy; never by the audited records without noise."""
+    """Tables: centre and scale columns by the public records, by the stated `constants`, or by moments of the audited
+    records released under differential privacy; never by the audited records without noise.
+    """
     constants: dict[Column, tuple[FiniteFloat, Annotated[FiniteFloat, Field(gt=0)]]] = Field({})
-    """Tables: a column's centre and scale, known without looking at the records, of every column of numbers; [0, 1] leaves it as
-    it is. Columns of 0 and 1 may be left out."""
+    """Tables: the centre and scale of every column of numbers, known without looking at the records; [0, 1] leaves a
+    column unchanged. Columns of 0 and 1 may be left out.
+    """
     bounds: dict[Column, Bounds] = Field({})
-    """`standardise: private`: low and high of every column of numbers, known without looking at the records; `"*"` stands for all
-    others. Values outside count as the nearer bound. Columns of 0 and 1 need none, and then stay as they are."""
+    """`standardise: private`: low and high bound of every column of numbers, known without looking at the records;
+    `"*"` stands for all others. Values outside are clipped. Columns of 0 and 1 without bounds are not changed.
+    """
     standardise_epsilon: float | None = Field(None, gt=0, lt=200)
-    """`standardise: private`: ε of all constants together, for the whole pool; what a mechanism spends comes on top (docs/privacy.md)."""
+    """`standardise: private`: ε of all constants together, for the whole pool; a mechanism's ε adds to it (docs/privacy.md)."""
     standardise_delta: Probability = 1e-5
     """`standardise: private`: δ of that ε."""
     architectures: tuple[str, ...] = ()
-    """Architectures of this audit that are trained on it; all when left out."""
+    """Architectures of this audit to train on it; all when left out."""
     groups: tuple[str | dict[Column, tuple[FiniteFloat, ...]], ...] = ()
-    """Columns by whose values every result is sliced (docs/groups.md), `class`, or `records`: how many records a person has.
-    `{age: [18, 40, 65]}` cuts a column of numbers at these edges; without edges one of many values is cut at its quartiles."""
+    """Columns by whose values every result is sliced (docs/groups.md), `class`, or `records`: a person's number of
+    records. `{age: [18, 40, 65]}` divides a column of numbers at these edges; without edges, a column with many values
+    is divided at its quartiles.
+    """
     mean: float | tuple[float, ...] | None = None
-    """Images: subtracted from pixels scaled to [0, 1], a number or one a channel; left out, what the model's own weights want, else 0.5."""
+    """Images: subtracted from pixels scaled to [0, 1], a number or one per channel; when left out, the mean of the
+    model's published weights, else 0.5.
+    """
     std: PositiveFloat | tuple[PositiveFloat, ...] | None = None
-    """Images: divides the centred pixels; left out, what the model's own weights want, else 0.5."""
+    """Images: divides the centred pixels; when left out, the standard deviation of the model's published weights, else 0.5."""
 
     @property
     def by_person(self) -> bool:
-        """Whether all records of a person are in a training set together, or none."""
+        """Whether a training set has either all records of a person or none."""
         return bool(self.person) and self.unit != "record"
 
     @property
     def edges_of_groups(self) -> dict[str, tuple[float, ...]]:
-        """The columns of `groups` with the edges that numbers are cut at, none where they are left out."""
+        """The columns of `groups` with their edges, which are empty if left out."""
         return {
             name: edges
             for one in self.groups
@@ -101,7 +110,7 @@ class Dataset(Section):
                 raise ValueError(f"groups.{name}: expected edges from the lowest up, each once, got {list(edges)}")
         if "records" in names and not self.person:
             raise ValueError(
-                "groups: records counts a person's records, but person, which says whose they are, is not given"
+                "groups: records counts a person's records, but person, which names the persons, is not given"
             )
         return self
 
@@ -109,7 +118,7 @@ class Dataset(Section):
     def _unit(self) -> Self:
         if self.unit == "person" and not self.person:
             raise ValueError(
-                "unit: person needs person, which says whose the records are: a column's name, for example"
+                "unit: person needs person, which names every record's person: a column's name, for example"
             )
         return self
 
@@ -135,21 +144,21 @@ class Dataset(Section):
 
 
 class Draw(Section):
-    """How training sets are drawn: each depends on this, the seed, the data set and the model's number, and on no other model."""
+    """How training sets are drawn: each depends on this, the seed, the data set and the model's number, but on no other model."""
 
     design: Literal["half", "bernoulli", "split"] = "half"
     share: Probability | None = None
     unit: Literal["record", "person"] = "record"
-    """What is drawn: records, or persons with all of their records."""
+    """The unit of the draw: records, or persons with all of their records."""
 
 
 class Membership(Section):
-    """Which records are in the training set of which shadow model."""
+    """The design of the shadow models' training sets."""
 
     design: Literal["half", "bernoulli", "split"] = "half"
     """`half`: every model trains on its own uniformly random half; `bernoulli`: a fair coin per record and model; `split`: a random `share`."""
     share: Probability | None = None
-    """Share of the pool that a model trains on; only for design split, 0.8 when left out."""
+    """A model's share of the pool for training; only for design split, 0.8 when left out."""
     models: int = Field(17, ge=4, le=10_000)
     """Shadow models per setting; each is the target once. From 4 to 10,000."""
 

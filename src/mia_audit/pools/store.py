@@ -1,4 +1,4 @@
-"""A pool on disk: arrays that are memory-mapped, tables beside them, and the membership matrix."""
+"""A pool on disk: memory-mapped arrays, their tables, and the membership matrix."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -17,11 +17,11 @@ from mia_audit.storage import atomic_write, open_table, read_table, sha256, tabl
 from mia_audit.storage.unpacked import NOT_NUMPY
 
 ARRAY = "array_sha256"
-"""Key of a pool's metadata: the SHA-256 of the array beside it; pools made elsewhere have none."""
+"""Key of a pool's metadata: the SHA-256 of the table's array; pools from other tools lack it."""
 
 
 def write_pool(pool: Pool, folder: Path) -> None:
-    """Write records.npy, records.parquet, public.npy and public.parquet; a new folder is this user's alone."""
+    """Write records.npy, records.parquet, public.npy and public.parquet; only this user can read a new folder."""
     private_folder(folder)
     for stem, records in (("public", pool.public), ("records", pool.audited)):
         with atomic_write(folder / f"{stem}.npy") as partial, partial.open("wb") as file:
@@ -31,7 +31,7 @@ def write_pool(pool: Pool, folder: Path) -> None:
 
 
 def _write_array(file: BinaryIO, data: Data) -> None:
-    """Write a .npy file a chunk at a time, so that no more than a chunk is in memory."""
+    """Write a .npy file chunk by chunk, so that at most one chunk is in memory."""
     header = {"descr": np.lib.format.dtype_to_descr(data.dtype), "fortran_order": False, "shape": data.shape}
     np.lib.format.write_array_header_1_0(file, header)
     for chunk in data.chunks():
@@ -65,12 +65,12 @@ class StoredRecords:
 
     @property
     def units(self) -> Shaped[np.ndarray, " n"] | None:
-        """The ids of the records' persons where the pool goes by them; None where the unit is the record."""
+        """The ids of the records' persons if they are the pool's unit; None if the unit is the record."""
         return self.persons if self.metadata.get("unit") == "person" else None
 
 
 def read_records(folder: Path, stem: str = "records") -> StoredRecords:
-    """Open a pool's audited (`records`) or public (`public`) records; a wrong or damaged file is a UserError that names it."""
+    """Open a pool's audited (`records`) or public (`public`) records; UserError that names a wrong or damaged file."""
     path = folder / f"{stem}.npy"
     table = read_table(folder / f"{stem}.parquet", "records", ["label"])
     try:
@@ -96,7 +96,7 @@ def read_records(folder: Path, stem: str = "records") -> StoredRecords:
 
 
 def read_persons(path: Path) -> Shaped[np.ndarray, " n"] | None:
-    """Return the ids of the persons in a pool's table of records, int64 or text; None where it names none."""
+    """Return the ids of the persons in a pool's table of records, int64 or text; None if it has none."""
     if "person" not in open_table(path, "records").schema_arrow.names:
         return None
     column = read_table(path, "records", ["person"])["person"]
@@ -108,7 +108,7 @@ def read_persons(path: Path) -> Shaped[np.ndarray, " n"] | None:
 
 
 def persons_of(path: Path) -> Persons:
-    """Return who the audited records of a pool belong to; UserError where that is not known, or they have public records too."""
+    """Return the persons of a pool's audited records; UserError if they are unknown, or have public records too."""
     ids, public = read_persons(path), path.with_name("public.parquet")
     if ids is None:
         raise UserError(f"{path}: no column 'person', which unit: person goes by; name it: datasets.NAME.person")
@@ -117,7 +117,7 @@ def persons_of(path: Path) -> Persons:
 
 
 def _check_metadata(stored: StoredRecords, folder: Path, stem: str) -> None:
-    """Refuse a pool, perhaps another tool's, whose array or labels are not what the table's metadata state."""
+    """Refuse a pool, perhaps from another tool, whose array or labels contradict the table's metadata."""
     path, metadata = folder / f"{stem}.parquet", stored.metadata
     if lacking := [name for name in ("kind", "shape", "classes") if name not in metadata]:
         raise UserError(f"{path}: '{lacking[0]}' is missing from the table's metadata; see docs/data.md")
@@ -135,7 +135,7 @@ def _check_metadata(stored: StoredRecords, folder: Path, stem: str) -> None:
 
 
 def write_membership(path: Path, membership: Bool[np.ndarray, "n k"], metadata: dict[str, Any], first: int = 0) -> None:
-    """Write a membership matrix: a row a record, a bool column a model, numbered from `first`."""
+    """Write a membership matrix: a row per record, and a bool column per model, numbered from `first`."""
     columns: dict[str, pa.Array] = {"record": pa.array(np.arange(len(membership), dtype=np.int32))}
     columns |= {str(shadow): pa.array(column) for shadow, column in enumerate(membership.T, first)}
     write_table(path, pa.table(columns), "membership", len(membership), metadata)

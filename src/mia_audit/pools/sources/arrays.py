@@ -73,13 +73,13 @@ def _array(root: Path, name: str, where: str) -> np.ndarray:
     path = root / f"{name}.npy" if root.is_dir() else root
     try:
         if path.exists() and not path.is_file():
-            raise ValueError("no regular file")
+            raise ValueError("not a regular file")
         if root.is_dir():
             return np.asanyarray(np.load(path, mmap_mode="r", allow_pickle=False))
         return Npz(path).read(name)
     except (UserError, MemoryError):
         raise
-    except Exception as error:  # what zipfile, zlib and NumPy raise for damaged files has no common kind
+    except Exception as error:  # zipfile, zlib and NumPy raise exceptions of various types for damaged files
         why = "no such file" if isinstance(error, FileNotFoundError) else first_line(error)
         raise UserError(
             f"{where}.path: {path}: no readable array '{name}' ({why}): expected an .npz file with records and labels,"

@@ -1,4 +1,4 @@
-"""A made-up table of records in dense and thin clusters, any number of them: no download, no secrets (20 features, 2 classes)."""
+"""A synthetic table of any number of records in dense and thin clusters, without a download (20 features, 2 classes)."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
 FEATURES, CLUSTERS = 20, 15
 DEFAULT = 20_000
-"""Records, public ones and all, where the data set does not say how many are audited."""
+"""Total number of records, including public ones, if the data set does not set the number of audited ones."""
 
 
 @pool("clusters", header=Header("table"))
 def clusters(dataset: Dataset, where: str) -> Source:
-    """Return float32 [n, 20], as many as are asked for: Gaussian clusters of unequal size and spread, labels that bend within them."""
+    """Return float32 [n, 20] with the requested number of records: Gaussian clusters of unequal size and spread, with curved class borders."""
     count = dataset.records + dataset.public if dataset.records else DEFAULT
     random = generator("pool source", "clusters")
     centres = 2.0 * random.standard_normal((CLUSTERS, FEATURES))

@@ -1,4 +1,4 @@
-"""A folder of files in MNIST's format: pairs `…images-idx3-ubyte` and `…labels-idx1-ubyte`, packed by gzip or not."""
+"""A folder of files in MNIST's format: pairs `…images-idx3-ubyte` and `…labels-idx1-ubyte`, with or without gzip."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 IMAGES, LABELS = "images-idx3-ubyte", "labels-idx1-ubyte"
 NOT_IDX = (ValueError, OSError, EOFError)
-"""What reading a damaged file raises."""
+"""Exceptions on reading a damaged file."""
 
 
 @pool("idx", "path", header=Header("image"))
 def idx(dataset: Dataset, where: str) -> Source:
-    """Return uint8 [n, 1, H, W], the files' images one after the other, those of `train` first, and labels numbered from 0."""
+    """Return uint8 [n, 1, H, W], the images of all files in order, `train` first, and labels numbered from 0."""
     root = root_of(dataset, where)
     names = {path.name.removesuffix(".gz") for path in root.glob(f"*{IMAGES}*")} if root.is_dir() else set()
     stems = sorted((name.removesuffix(IMAGES) for name in names if name.endswith(IMAGES)), key=_training_first)

@@ -1,4 +1,4 @@
-"""A folder of images: one subfolder a class, named after it."""
+"""A folder of images: one subfolder per class, named after it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp", ".ppm", ".pgm", ".tif", ".tiff", ".
 CHANNELS = {"1": 1, "L": 1, "LA": 1, "RGB": 3, "RGBA": 3, "P": 3, "PA": 3, "CMYK": 3, "YCbCr": 3}
 """Channels of an image by Pillow's mode; transparency is dropped."""
 DEEP = ("I;16", "I;16B", "I;16L")
-"""Modes of grey-scale images of 16 bits, as DICOM exports are: read where they are to be converted."""
+"""Modes of grey-scale images of 16 bits, such as DICOM exports: supported only with conversion."""
 EXPECTED = f"expected a subfolder a class with files that end in {', '.join(sorted(SUFFIXES))}"
 CONVERTED = {"grey": 1, "rgb": 3}
 """Number of channels to which `convert` brings every image."""
@@ -41,7 +41,7 @@ CONVERTED = {"grey": 1, "rgb": 3}
 
 @pool("images", "path", "size", "convert", "white", "person", header=Header("image"))
 def images(dataset: Dataset, where: str) -> Source:
-    """Read every image's header, and leave the image to be decoded later; hidden files and folders are passed over."""
+    """Read every image's header, and leave decoding for later; hidden files and folders are skipped."""
     root = root_of(dataset, where)
     folders = (
         sorted(path for path in root.iterdir() if path.is_dir() and not path.name.startswith("."))
@@ -94,13 +94,13 @@ def _is_image(path: Path) -> bool:
 
 
 def _header(path: Path, root: Path, deep: bool, whole: bool = False) -> tuple[int, tuple[int, int]] | str:
-    """Return channels and size (width, height), or what is wrong with the file: with its header, or with the `whole` of it.
+    """Return channels and size (width, height), or the error of the file: only of its header, or with `whole` of all of it.
 
-    `deep`: images of 16 bits are to be converted. Files outside the `root`, which links lead to, and what is no regular file are not opened.
+    `deep`: images of 16 bits are to be converted. Links to files outside the `root`, and anything that is not a regular file, are not opened.
     """
     try:
         if not stat.S_ISREG(path.stat().st_mode):
-            return "no regular file"
+            return "not a regular file"
         if not path.resolve().is_relative_to(root):
             return f"a link that leads out of {root}: copy the file there"
         with open_plain(path) as image:
@@ -117,10 +117,10 @@ def _header(path: Path, root: Path, deep: bool, whole: bool = False) -> tuple[in
 def _agreed(
     paths: list[Path], headers: list[tuple[int, tuple[int, int]] | str], dataset: Dataset, root: Path, where: str
 ) -> tuple[int, tuple[int, int]]:
-    """Return the channels and the size that all images have; UserError lists all that do not, by name."""
+    """Return the common channels and size of all images; UserError with the names of all others."""
     read = [header for header in headers if not isinstance(header, str)]
     wrong = {path: header for path, header in zip(paths, headers, strict=True) if isinstance(header, str)}
-    if wrong:  # then those that would only fail when they are decoded are listed as well
+    if wrong:  # then images that would fail only during decoding are listed too
         sound = [path for path in paths if path not in wrong]
         with ThreadPoolExecutor() as executor:
             decoded = executor.map(partial(_header, root=root, deep=dataset.convert != "none", whole=True), sound)

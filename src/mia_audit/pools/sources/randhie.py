@@ -32,7 +32,7 @@ FEATURES = (
     ),
     *("disea", "physlm", "child", "fchild", "lpi", "idp", "fmde", "hlthg", "hlthf", "hlthp", "xghindx"),
 )
-"""What is known of a person before the year's care: the plan, the household, health as reported at the start."""
+"""A person's features known before the year's care: the plan, the household, health as reported at the start."""
 
 CLASSES = ["no visit", "1 or 2 visits", "3 or more visits"]
 PERSON = "zper"

@@ -1,4 +1,4 @@
-"""A table in Parquet or CSV: a row a record, a column a feature, and one column that holds the class."""
+"""A table in Parquet or CSV: a row per record, a column per feature, and one column with the class."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ if TYPE_CHECKING:
 
 
 REPEATED = re.compile(r"(.*)_duplicated_\d+")
-"""How polars calls a second column of the same name."""
+"""polars' name for a second column of the same name."""
 CHUNK = 1 << 20
 """Bytes read at once to count lines."""
 COUNTED = 1 << 30
-"""Bytes of a file beyond which its lines are not counted."""
+"""Largest size in bytes of a file whose lines are counted."""
 SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars"}
-"""Separators of columns in files that are named .csv without having commas."""
+"""Separators of columns in .csv files without commas."""
 MOST_COLUMNS, MOST_HEADER = 50_000, 20_000_000
-"""Columns of a CSV file at most, and bytes of its first line that are looked at."""
+"""Largest number of columns of a CSV file, and bytes of its first line that are read to count them."""
 
 
 def table_header(dataset: Dataset) -> Header:
-    """Return the names of the columns, and at most how many rows there are: the lines of a .csv file, below its header."""
+    """Return the names of the columns, and an upper bound on the number of rows: the lines of a .csv file below its header."""
     root = Path(dataset.path)
     if not root.is_file() or root.suffix.lower() not in (".csv", ".parquet"):
         return Header("table")
@@ -59,7 +59,7 @@ def table_header(dataset: Dataset) -> Header:
 
 @pool("table", "path", "label", "person", "columns", "impute", *TABLE_KEYS, header=table_header)
 def table(dataset: Dataset, where: str) -> Source:
-    """Return float32 [n, d]: numbers as they are, a column of text as one column of 0 and 1 for each of its values."""
+    """Return float32 [n, d]: numbers unchanged, and a column of text as one column of 0 and 1 per value."""
     import polars as pl
 
     root, frame = read_frame(dataset, where)
@@ -121,7 +121,7 @@ def read_frame(dataset: Dataset, where: str) -> tuple[Path, pl.DataFrame]:
 
 
 def _refuse_many_columns(path: Path, where: str) -> None:
-    """Raise UserError for a CSV file with more columns than there can be: Polars ends the process where memory does."""
+    """Raise UserError for a CSV file with too many columns, for which polars would run out of memory and end the process."""
     with path.open("rb") as file:
         columns = 1 + file.readline(MOST_HEADER).count(b",")
     if columns > MOST_COLUMNS:
@@ -137,7 +137,7 @@ def _persons(frame: pl.DataFrame, dataset: Dataset, root: str, where: str) -> np
 
 
 def _column(frame: pl.DataFrame, root: str, where: str, name: str) -> pl.Series:
-    """Return a column of the file, one that no model sees among them."""
+    """Return a column of the file, including columns that no model sees."""
     if name not in frame.columns:
         raise UserError(f"{where}.groups: {root} has no column '{name}': {suggest(name, frame.columns)}")
     return frame[name]
@@ -175,7 +175,7 @@ def _numbers(column: pl.Series, root: str, where: str) -> Float[np.ndarray, " n"
 
 
 def _check_words(text: pl.Series, root: str, where: str) -> None:
-    """Refuse columns of text that are none: numbers with a slip among them."""
+    """Refuse columns of text that are really numbers with a typing error."""
     import polars as pl
 
     odd = text.cast(pl.Float64, strict=False).is_null()

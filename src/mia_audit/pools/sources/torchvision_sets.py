@@ -24,27 +24,27 @@ KEYS = ("path", "download", "size")
 
 
 def cifar_files(kind: Any, root: Path) -> list[tuple[str, str | None]]:
-    """List what CIFAR-10 and CIFAR-100 consist of."""
+    """List the files of CIFAR-10 and CIFAR-100."""
     batches = [*kind.train_list, *kind.test_list, (kind.meta["filename"], kind.meta["md5"])]
     return [(f"{kind.base_folder}/{name}", md5) for name, md5 in batches]
 
 
 def mnist_files(kind: Any, root: Path) -> list[tuple[str, str | None]]:
-    """List what MNIST and its like consist of, packed or not."""
+    """List the files of MNIST and similar sets, packed or not."""
     names = [Path(url).stem for url, _ in kind.resources]
     below = "" if _has_any(root, names) else f"{kind.__name__}/raw/"
     return [(f"{below}{name}", None) for name in names]
 
 
 def _has_any(root: Path, names: Iterable[str]) -> bool:
-    """Return whether published files lie in the root itself, and not where torchvision puts them."""
+    """Return whether published files are in the root itself rather than in torchvision's folder."""
     return any(packed_or_not(root / name) for name in names)
 
 
 def from_packed(kind: Any) -> Any:
-    """Return torchvision's class of MNIST or one like it, made to read its files packed as they were published, too.
+    """Return torchvision's class of MNIST or a similar set, extended to read the published packed files.
 
-    They may lie in the root itself, as Debian's package of Fashion-MNIST has them.
+    They may be in the root itself, as in Debian's package of Fashion-MNIST.
     """
     import torch
 
@@ -74,10 +74,10 @@ def _as_it_is(kind: Any) -> Any:
 class TorchvisionSet:
     """One of torchvision's data sets: all of its training images, then all of its test images.
 
-    `splits` are the constructor's arguments for either part with the number of images that were published (several
-    where several releases are in use); `labels` and `classes` read a constructed set. `needs` lists what has to be below
-    the root, by torchvision's class, with MD5 sums where they were published. `varies` marks sets whose images are not all
-    of one size, `files` where they are.
+    `splits` are the constructor's arguments for each part, with the published number of images (several numbers for
+    several releases); `labels` and `classes` read a constructed set. `needs` lists the required files below the root,
+    by torchvision's class, with published MD5 sums. `varies` marks sets with images of several sizes, and `files`
+    returns the images' paths.
     """
 
     kind: str
@@ -90,7 +90,7 @@ class TorchvisionSet:
     reads: Callable[[Any], Any] = _as_it_is
     """Turns torchvision's class into the one that reads the files."""
     package: tuple[str, str] | None = None
-    """Debian's package that holds the files, and the folder where it puts them."""
+    """Debian's package with the files, and its folder."""
 
     def __call__(self, dataset: Dataset, where: str) -> Source:
         """Read what torchvision loads in one piece, and leave images in separate files to be decoded later."""
@@ -137,7 +137,7 @@ class TorchvisionSet:
         try:
             kind = self.reads(getattr(torchvision.datasets, self.kind))
             images = kind(root, **arguments, download=dataset.download)
-        except Exception as error:  # torchvision and the formats' readers raise what they like
+        except Exception as error:  # torchvision and the formats' readers raise various errors
             if dataset.download:
                 why, remedy = first_line(error), "the download failed; fetch its files by hand"
             else:
@@ -155,7 +155,7 @@ class TorchvisionSet:
         return images
 
     def _wrong(self, root: Path) -> Iterator[str]:
-        """Name what is missing below the root, and what is not what was published."""
+        """List files that are missing below the root, and files that differ from the published ones."""
         import torchvision.datasets
         from torchvision.datasets.utils import check_integrity
 
@@ -171,7 +171,7 @@ MNIST_SPLITS = (({"train": True}, (60_000,)), ({"train": False}, (10_000,)))
 SVHN_SPLITS = (({"split": "train"}, (73_257,)), ({"split": "test"}, (26_032,)))
 FOOD_SPLITS = (({"split": "train"}, (75_750,)), ({"split": "test"}, (25_250,)))
 GTSRB_SPLITS = (({"split": "train"}, (26_640, 39_209)), ({"split": "test"}, (12_630,)))
-"""torchvision downloads the training set of the online competition; the final one, which the paper counts, is larger."""
+"""torchvision downloads the training set of the online competition; the final one, which the paper describes, is larger."""
 GTSRB_FILES = ("GTSRB/Training", "GTSRB/Final_Test/Images", "GT-final_test.csv")
 
 
