@@ -40,7 +40,7 @@ def test_a_table_and_a_script(capsys: pytest.CaptureFixture[str]) -> None:
     text = Path("people.yaml").read_text()
     assert "60 records of 6 columns, 2 classes" in text and "It trains your model 16 times" in text
     assert init("people.csv", "--drop", "patient_id") == 2
-    assert "people.yaml: it is there already; give another --name" in capsys.readouterr().err
+    assert "people.yaml: it exists already; give another --name" in capsys.readouterr().err
 
 
 def test_a_table_alone_gets_a_small_network_and_an_estimate() -> None:

@@ -129,7 +129,7 @@ def test_estimators_and_commands_do_not_depend_on_the_training_section() -> None
         ({"mine": {"model": "train.py"}}, {}, "outputs: missing; say what predict of train.py returns"),
         ({"mine": {"model": "missing.py"}}, {}, "no such file: missing.py, looked for in"),
         ({"mine": {"model": "fit.py"}}, {}, "fit.py has no function 'train(task)': it has none"),
-        ({"tool": COMMAND | {"predict": ""}}, {}, "predict: missing; train and predict are commands"),
+        ({"tool": COMMAND | {"predict": ""}}, {}, "predict: missing; train and predict must be given together"),
         ({"tool": COMMAND | {"train": "t {record} {members} {model}"}}, {}, "unknown placeholder {record}"),
         ({"tool": COMMAND | {"parameters": {"a": 1}}}, {}, "parameters: a command has none"),
         ({"forest": FOREST | {"outputs": "votes"}}, {}, "forest.outputs: input should be 'logits', 'probabilities'"),

@@ -168,7 +168,7 @@ def test_commands_that_do_wrong_are_one_line(
 
 def test_lost_models_and_missing_programs_are_named(programs: Write, described: Described, tmp_path: Path) -> None:
     with pytest.raises(
-        UserError, match=r"model: no such file; expected what the train command of architectures\.mine wrote"
+        UserError, match=r"model: no such file; expected the output of the train command of architectures\.mine"
     ):
         learner_of(described).load(tmp_path)
     with pytest.raises(UserError, match=r"architectures\.mine\.train: no program 'no-such-program' on the PATH"):

@@ -21,7 +21,7 @@ def test_values_are_filled_in_after_the_words_were_split() -> None:
             "t {records} {members} {model}",
             "",
             "logits",
-            "predict: missing; train and predict are commands that go together",
+            "predict: missing; train and predict must be given together",
         ),
         ("", PREDICT, "logits", "train: missing"),
         ("t {records} {members} {weights}", PREDICT, "logits", "unknown placeholder {weights}: known: "),

@@ -62,7 +62,7 @@ def test_the_length_of_somebody_elses_training_is_not_known(tmp_path: Path, monk
     monkeypatch.chdir(tmp_path)
     Path("net.py").write_text("def train(task):\n    raise AssertionError\n")
     theirs = audit(architectures={"net": {"model": "net.py"}}, mechanisms={"none": {}}, explainers={"methods": []})
-    with pytest.raises(UserError, match=r"architectures\.net is trained by somebody else's code.*give a number"):
+    with pytest.raises(UserError, match=r"architectures\.net is trained by your own code.*give a number"):
         packing.models_per_job(theirs, SIZES, {}, Costs(1.0))
 
 

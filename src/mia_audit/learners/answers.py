@@ -1,4 +1,4 @@
-"""What foreign models answer with: checked, and turned into logits."""
+"""Outputs of foreign models: checked, and converted to logits."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ UNKNOWN_VOTES = 1e9
 """Votes assumed for probabilities that are not means of votes: they are kept 5e-10 away from 0 and 1."""
 
 ASKED_TWICE = 8
-"""Records that are asked for a second time, in another order."""
+"""Number of records that are queried a second time, in another order."""
 
 TOLERANCE = 0.05
-"""By how much a second answer may differ from the first, in standard deviations of all outputs: rounding, in any precision."""
+"""Largest difference between the two answers from rounding in any precision, in standard deviations of all outputs."""
 
 
 def smoothed(probabilities: Float[np.ndarray, "n C"], votes: float) -> Float[np.ndarray, "n C"]:
@@ -96,7 +96,7 @@ def _labels(values: np.ndarray, records: Records, where: str) -> np.ndarray:
 
 
 def _checked(values: np.ndarray, records: Records, where: str) -> np.ndarray:
-    """Return probabilities, which are not negative, divided by their sums, which are 1 but for rounding."""
+    """Return non-negative probabilities divided by their sums, which are 1 up to rounding."""
     sums = values.astype(np.float64).sum(axis=1)
     wrong = (values < 0).any(axis=1) | (np.abs(sums - 1) > 1e-2)
     if wrong.any():
@@ -111,7 +111,7 @@ def _checked(values: np.ndarray, records: Records, where: str) -> np.ndarray:
 def check_order(
     ask: Callable[[Records], Float[np.ndarray, "m C"]], records: Records, logits: Float[np.ndarray, "n C"], where: str
 ) -> None:
-    """Ask for a few of the records again, in another order; UserError where an answer differs by more than rounding.
+    """Query a few of the records again, in another order; UserError if an answer differs by more than rounding.
 
     This detects models that answer in a different order, that depend on the other records of a batch, or that draw at
     random.

@@ -1,4 +1,4 @@
-"""Attributions of models without gradients, from their outputs and records as rows."""
+"""Attributions for models without gradients, from their outputs and from records as rows."""
 
 from __future__ import annotations
 
@@ -27,8 +27,7 @@ def boxed_attributions(
 ) -> dict[Attribution, Float[np.ndarray, "n d"]]:
     """Return the attributions of explainers that need only a model's outputs, or its fitted estimator.
 
-    `prepare` turns rows as the pool stores them into an estimator's rows. Raises UserError where an explainer explains
-    none of the quantities asked for.
+    `prepare` turns rows as the pool stores them into an estimator's rows. Raises UserError if an explainer supports none of the requested quantities.
     """
     shape = records.values.shape[1:]
 

@@ -13,9 +13,9 @@ learners: Registry[LearnerFactory] = Registry("learner", "mia_audit.learners.kin
 
 
 def open_learner(path: Path, compute: Compute) -> tuple[dict[str, Any], Learner]:
-    """Read an architecture.json; return it and the learner that it names, which computes as `compute` says.
+    """Read an architecture.json; return it and the learner that it names, set up with `compute`.
 
-    A missing or damaged file, an unknown learner and an architecture that the learner refuses are UserErrors that name the file.
+    Raises UserError that names the file, for a missing or damaged file, an unknown learner, or an architecture that the learner refuses.
     """
     try:
         architecture = parse_json(path.read_text(encoding="utf-8"))
@@ -38,7 +38,7 @@ def open_learner(path: Path, compute: Compute) -> tuple[dict[str, Any], Learner]
 
 
 def described(learner: str, section: ModelSection, pool: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what every architecture.json of a foreign learner has; the learner adds what its own kind needs."""
+    """Return the common keys of a foreign learner's architecture.json, to which the learner adds its own."""
     return {
         "name": section.name,
         "learner": learner,
@@ -60,8 +60,8 @@ MakesEstimator = TypeVar("MakesEstimator", bound=Callable[..., Any])
 def estimator() -> Callable[[MakesEstimator], MakesEstimator]:
     """Declare the decorated function `make(**parameters)`, which returns an unfitted estimator, as a model.
 
-    A config names it as `file.py:function`, and the decorator is read from the file's text (`learners.naming`): that tells it
-    from a function that trains.
+    A config names it as `file.py:function`. The decorator is read from the file's text (`learners.naming`), to
+    distinguish it from a function that trains.
     """
 
     return lambda make: make

@@ -28,9 +28,9 @@ PLACEHOLDER = re.compile(r"\{(\w+)\}")
 
 
 def check_commands(train: str, predict: str, outputs: str) -> None:
-    """Raise UserError, which names the key, unless a command that trains and one that predicts go together."""
+    """Raise UserError, which names the key, unless the commands for training and predicting fit together."""
     if not (train and predict):
-        raise UserError(f"{'predict' if train else 'train'}: missing; train and predict are commands that go together")
+        raise UserError(f"{'predict' if train else 'train'}: missing; train and predict must be given together")
     _check("train", train, TRAIN, [("records",), ("members",), ("model", "out")])
     _check("predict", predict, PREDICT, [("records",), ("model",), ("out",)])
     if not outputs:
@@ -55,7 +55,7 @@ def _check(key: str, command: str, known: Collection[str], needed: list[tuple[st
 
 
 def _unescaped(text: str) -> str:
-    """Return a text without its doubled braces."""
+    """Return a text with doubled braces replaced by single ones."""
     return text.replace("{{", "").replace("}}", "")
 
 
@@ -73,7 +73,7 @@ def _fill(word: str, values: Mapping[str, object]) -> str:
 
 
 def check_program(key: str, command: str) -> None:
-    """Raise UserError unless the program that a command begins with is there."""
+    """Raise UserError unless the program of a command exists."""
     program = shlex.split(command)[0]
     if shutil.which(program) is None:
         raise UserError(f"{key}: no program '{program}' on the PATH of this machine, or it is not executable")
@@ -82,7 +82,7 @@ def check_program(key: str, command: str) -> None:
 def run_command(words: list[str], where: str, minutes: float, environment: Mapping[str, str]) -> None:
     """Run a command for at most `minutes` (0: no limit) and pass its output on to stderr.
 
-    UserError, which begins with `where` and quotes the last line printed, where it cannot start, fails or takes longer.
+    UserError, which begins with `where` and quotes the last line printed, if it cannot start, fails or takes longer.
     """
     try:
         process = subprocess.Popen(

@@ -1,4 +1,4 @@
-"""Which learner trains the model that a config names, determined from the name and the user's file only, which is not run."""
+"""The learner for a model in a config, determined only from the name and the user's file, which is not run."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from mia_audit.errors import UserError, suggest
 from mia_audit.registry import FILE, IN_FILE
 
 BUILT_IN = "torch-module"
-"""The learner of the built-in models, which alone is trained by the built-in loop."""
+"""The learner of the built-in models, the only one that uses the built-in loop."""
 
 Outputs = Literal["logits", "probabilities", "labels"]
-"""What a model answers with."""
+"""Kinds of a model's outputs."""
 
 TRAINED_BY = {
     BUILT_IN: "the built-in loop",
@@ -22,7 +22,7 @@ TRAINED_BY = {
     "script": "your script",
     "command": "your command",
 }
-"""What trains the models of every learner, in words."""
+"""Descriptions of what trains each learner's models."""
 
 CLASS = re.compile(r"(?P<module>[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*):(?P<name>[A-Za-z_]\w*)")
 """A class of an installed package: `package.module:Class`."""
@@ -34,8 +34,9 @@ ESTIMATOR = "estimator"
 def learner_of(model: str, train: str) -> str:
     """Return the learner of an architecture, given its model and the command that trains it, if any.
 
-    `file.py` is a script, and so is `file.py:function` where the function has no decorator; `@estimator` makes it one that returns
-    an estimator, and any other decorator or definition is an architecture's. Raises UserError where the file cannot be read.
+    `file.py` is a script, and so is `file.py:function` if the function has no decorator. With `@estimator` the function
+    returns an estimator; any other decorator or definition is an architecture. Raises UserError if the file cannot be
+    read.
     """
     if train:
         return "command"
@@ -51,12 +52,12 @@ def learner_of(model: str, train: str) -> str:
 
 
 def described_as(learner: str) -> str:
-    """Say in words what trains a learner's models."""
+    """Describe what trains a learner's models."""
     return TRAINED_BY.get(learner, f"the learner '{learner}'")
 
 
 def script_and_function(model: str) -> tuple[Path, str]:
-    """Return the file of a script and the name of the function that trains: `train` where `file.py` names none."""
+    """Return the file of a script and the name of its training function: `train` if `file.py` names none."""
     match = IN_FILE.fullmatch(model)
     return (Path(match["path"]), match["function"]) if match else (Path(model), "train")
 
@@ -64,7 +65,7 @@ def script_and_function(model: str) -> tuple[Path, str]:
 def functions_of(path: Path) -> dict[str, list[str]]:
     """Return the functions that a Python file defines at its top level, each with the names of its decorators.
 
-    The file is parsed, not run. Raises UserError where it is missing or no Python.
+    The file is parsed, not run. Raises UserError if it is missing or not Python.
     """
     return {
         node.name: [_last_name(decorator) for decorator in node.decorator_list]
@@ -74,7 +75,7 @@ def functions_of(path: Path) -> dict[str, list[str]]:
 
 
 def check_script(path: Path, function: str, outputs: str) -> None:
-    """Raise UserError unless a script has what its model needs: the function that trains, and `outputs` where it has `predict`."""
+    """Raise UserError unless a script has its training function and, if it has `predict`, the section states `outputs`."""
     functions = functions_of(path)
     if function not in functions:
         raise UserError(

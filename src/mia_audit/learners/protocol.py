@@ -1,8 +1,8 @@
 """The interface to models: what learners and trained models provide, and the requests that they receive. Nothing here imports torch.
 
-Stages above see logits, attributions and a folder. What only some models can do is a protocol of its own, which a stage asks
-for by `isinstance`: attributions (`ExplainedModel`), summaries of them in the pass that computes them (`SummarisingModel`),
-and a torch module (`TorchBackedModel`).
+Stages above see logits, attributions and a folder. Abilities of only some models are separate protocols, which a stage
+checks with `isinstance`: attributions (`ExplainedModel`), summaries of them in the pass that computes them
+(`SummarisingModel`), and a torch module (`TorchBackedModel`).
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Compute:
-    """How a process computes: the config's compute.device, its threads, and the records held in memory at once."""
+    """Settings of a process: the config's compute.device, its threads, and the records held in memory at once."""
 
     device: str = "cpu"
     threads: int = 1
     batch: int = 256
     minutes: float = 0.0
-    """How long a user's code may take to train a model, or to answer once; 0: no limit."""
+    """Time limit for a user's code to train a model, or to answer one query; 0: no limit."""
 
 
 @dataclass(frozen=True)
 class ModelSection:
-    """What a config says of an architecture: its name, its model, and what trains and asks it; see the key table of configs."""
+    """An architecture's section of a config: its name, its model, and how it is trained and queried; see the key table of configs."""
 
     name: str
     model: str
@@ -45,14 +45,14 @@ class ModelSection:
     outputs: str = ""
     votes: int = 0
     code: Mapping[str, str] = field(default_factory=dict)
-    """The SHA-256 of every file of the user's own that the section names."""
+    """The SHA-256 of every user file that the section names."""
 
 
 @dataclass(frozen=True)
 class TrainedOn:
-    """The pool's records, which of them trained a model, and the number of that shadow model.
+    """The pool's records, a mask of those that trained a model, and the number of that shadow model.
 
-    `persons` are the ids of the records' persons [N] where the unit is the person.
+    `persons` are the ids of the records' persons [N], if the unit is the person.
     """
 
     records: Records
@@ -63,12 +63,12 @@ class TrainedOn:
 
 @dataclass(frozen=True)
 class ExplanationRequest:
-    """Which attributions are asked for.
+    """A request for attributions.
 
     `options` are the config's `explainers` section or a family's part of it: `explain` (quantities), `explained_class`
-    (`predicted` or `true`) and the options that the explainers declare. Random draws are keyed by `seed`, the number of the
-    `model` where it is given (`explain.randomness`), and the record's number. `trained_on` is needed by explainers that are
-    fitted to a model's training records.
+    (`predicted` or `true`) and the options that the explainers declare. Random draws are keyed by `seed`, the number of
+    the `model` if given (`explain.randomness`), and the record's number. Explainers that are fitted to a model's
+    training records need `trained_on`.
     """
 
     explainers: Sequence[str]
@@ -79,7 +79,7 @@ class ExplanationRequest:
 
 
 class Attribution(NamedTuple):
-    """What identifies an attribution: the explainer's name and the quantity explained."""
+    """The key of an attribution: the explainer's name and the explained quantity."""
 
     explainer: str
     quantity: str
@@ -87,7 +87,7 @@ class Attribution(NamedTuple):
 
 @dataclass(frozen=True)
 class Summaries:
-    """Scalars per record: `predicted` int32, `loss` and `confidence` float32 where asked for; and summaries of attributions.
+    """Scalars per record: `predicted` int32, `loss` and `confidence` float32, if requested; and summaries of attributions.
 
     `explanations` hold float32 [n] by attribution and name of the summary.
     """
@@ -97,33 +97,33 @@ class Summaries:
 
 
 class TrainedModel(Protocol):
-    """A model that answers records."""
+    """A trained model, which can be queried on records."""
 
     def logits(self, records: Records) -> Float[np.ndarray, "n C"]:
         """Return the logits of any number of records, or logarithms of probabilities."""
 
     def save(self, folder: Path) -> None:
-        """Write all that `Learner.load` needs into an existing, empty folder; the same model gives the same bytes."""
+        """Write everything that `Learner.load` needs into an existing, empty folder; the same model gives the same bytes."""
 
 
 @runtime_checkable
 class ExplainedModel(Protocol):
-    """A model with attributions of its own."""
+    """A model that computes attributions."""
 
     def attributions(
         self, records: Records, request: ExplanationRequest
     ) -> Mapping[Attribution, Float[np.ndarray, "n ..."]]:
-        """Return the attributions of every explainer and quantity asked for; UserError for an explainer it does not know."""
+        """Return the attributions of every requested explainer and quantity; UserError for an unsupported explainer."""
 
 
 @runtime_checkable
 class SummarisingModel(Protocol):
-    """A model that reduces attributions where they are computed, quicker than by handing them over."""
+    """A model that reduces attributions on its device, which is faster than returning them."""
 
     def summaries(self, records: Records, request: ExplanationRequest, outputs: bool) -> Summaries:
-        """Return the summaries of attributions and, where `outputs` are asked for, predicted class, loss and confidence.
+        """Return the summaries of attributions and, if `outputs` are requested, predicted class, loss and confidence.
 
-        Raises UserError where an output is not finite.
+        Raises UserError if an output is not finite.
         """
 
 
@@ -132,10 +132,10 @@ class TorchBackedModel(Protocol):
     """A model that is a torch module, for stages and explainers that need one."""
 
     module: nn.Module
-    """In eval mode, with frozen parameters."""
+    """The module, in eval mode and with frozen parameters."""
 
     def inputs(self, records: Records) -> Inputs | Tensor:
-        """Return records as the module takes them, on its device."""
+        """Return records as inputs of the module, on its device."""
 
     def attributions_at(
         self,
@@ -149,38 +149,38 @@ class TorchBackedModel(Protocol):
 
 @runtime_checkable
 class AdoptingLearner(Protocol):
-    """A learner that takes over finished models which others stored."""
+    """A learner that imports finished models stored by others."""
 
     def adopt(self, path: Path, folder: Path) -> None:
-        """Write the finished model in a file or folder into an existing, empty folder, as `load` opens it.
+        """Write the finished model in a file or folder into an existing, empty folder, in the form for `load`.
 
-        Raises UserError, which names the path, where it is no such model.
+        Raises UserError, which names the path, if it is not such a model.
         """
 
 
 class LearnerFactory(Protocol):
-    """A class of learners."""
+    """A kind of learners."""
 
     def __call__(self, architecture: Mapping[str, Any], compute: Compute) -> Learner:
-        """Open a learner for an architecture.json; UserError, which names a key, where the architecture is not one of its own."""
+        """Open a learner for an architecture.json; UserError, which names a key, if the architecture is of another kind."""
 
     def describe(self, section: ModelSection, pool: Mapping[str, Any]) -> dict[str, Any]:
-        """Check that a model fits a pool, whose metadata are given, and return its architecture.json.
+        """Check that a model fits a pool with these metadata, and return its architecture.json.
 
-        It has the keys name, learner, model, classes and input_shape, and all that opening the learner takes. Raises UserError,
-        which names the config's key, where the model cannot be built or asked.
+        It has the keys name, learner, model, classes and input_shape, and those needed to open the learner. Raises
+        UserError, which names the config's key, if the model cannot be built or queried.
         """
 
 
 class Learner(Protocol):
-    """What trains models of one architecture and opens them again."""
+    """A learner: trains models of one architecture and opens them again."""
 
     @property
     def environment(self) -> Mapping[str, Any]:
-        """What a model's bytes depend on beside its task (versions of libraries, device, threads), as JSON holds it."""
+        """What a model's bytes depend on in addition to its task (versions of libraries, device, threads), as JSON values."""
 
     def train(self, task: TrainingTask) -> TrainedModel:
-        """Train a model on the task's members; raises Diverged where its numbers are not finite."""
+        """Train a model on the task's members; raises Diverged if its numbers are not finite."""
 
     def load(self, folder: Path) -> TrainedModel:
-        """Open a model that was saved; a missing, damaged or foreign file is a UserError that names it."""
+        """Open a saved model; UserError that names the file if it is missing, damaged or foreign."""

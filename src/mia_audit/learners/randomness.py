@@ -1,4 +1,4 @@
-"""What the global generators of Python, NumPy and torch start from while code of the user's own trains a model."""
+"""Seeding of the global generators of Python, NumPy and torch while the user's own code trains a model."""
 
 import random
 import secrets
@@ -7,13 +7,13 @@ import sys
 import numpy as np
 
 WORDS = 624
-"""32-bit words of the state of a Mersenne Twister, which all three draw from on a CPU."""
+"""Number of 32-bit words in the state of a Mersenne Twister, which all three use on a CPU."""
 
 
 def seed_everything(seed: int | None) -> None:
-    """Seed the global generators; those of a package that is not imported are left alone.
+    """Seed the global generators of all packages that are imported.
 
-    Without a seed all of their state comes from the operating system's entropy, for a model that is released.
+    Without a seed, for a released model, all of their state comes from the operating system's entropy.
     """
     if seed is None:
         random.seed(secrets.token_bytes(4 * WORDS))

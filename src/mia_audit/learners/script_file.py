@@ -21,7 +21,7 @@ class Script:
         self.minutes = minutes
         folder = str(self.path.resolve().parent)
         if folder not in sys.path:
-            sys.path.append(folder)  # for modules beside the file
+            sys.path.append(folder)  # for modules next to the file
         guard_imports()
         self.module: ModuleType = load_file(self.path, where)
 
@@ -30,6 +30,6 @@ class Script:
         return callable(getattr(self.module, name, None))
 
     def call(self, name: str, *arguments: Any, **named: Any) -> Any:
-        """Call one of the file's functions; what it raises is a UserError that names the line."""
+        """Call one of the file's functions; its exceptions become a UserError that names the line."""
         with user_code(f"{self.where}: {name}", self.path, self.minutes):
             return getattr(self.module, name)(*arguments, **named)

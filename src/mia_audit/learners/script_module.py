@@ -1,4 +1,4 @@
-"""Torch modules that a user's script trains: stored by their weights, and asked as the built-in ones are."""
+"""Torch modules that a user's script trains, stored by their weights and queried like the built-in ones."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class LazyInputs:
-    """Records as a module takes them, made a slice at a time."""
+    """Records as inputs of a module, prepared one slice at a time."""
 
     def __init__(self, values: np.ndarray, prepare: Callable[[np.ndarray], Tensor], device: str) -> None:
         self._values, self._prepare = values, prepare
@@ -41,7 +41,7 @@ class LazyInputs:
 
 
 class ScriptModule(TorchModel):
-    """A script's torch module, whose answers are checked when it is first asked."""
+    """A script's torch module, whose outputs are checked at the first query."""
 
     def __init__(self, module: nn.Module, batch: int, prepare: Callable[[Records], Any], where: str) -> None:
         super().__init__(module, batch, prepare)
@@ -58,11 +58,11 @@ class ScriptModule(TorchModel):
 
 
 def script_module(script: Script, module: nn.Module, architecture: Mapping[str, Any], compute: Compute) -> ScriptModule:
-    """Return a script's module as a model: in eval mode, on the device, its inputs made by the script's `inputs` if it has one."""
+    """Return a script's module as a model: in eval mode, on the device, with inputs from the script's `inputs` if it has one."""
     if architecture["outputs"] not in ("", "logits"):
         raise UserError(
-            f"{script.where}: outputs: {architecture['outputs']}, but a torch module without predict is asked for logits:"
-            " return what is before the softmax, or define predict(model, records)"
+            f"{script.where}: outputs: {architecture['outputs']}, but a torch module without predict must return"
+            " logits: return the values before the softmax, or define predict(model, records)"
         )
     device = device_for(compute.threads, compute.device)
     own = script.has("inputs")
@@ -88,12 +88,12 @@ def save_module(module: nn.Module, folder: Path) -> None:
 
 
 def copy_weights(path: Path, folder: Path) -> None:
-    """Write the weights of a .safetensors or .pth file as `built_module` reads them."""
+    """Write the weights of a .safetensors or .pth file in the form read by `built_module`."""
     write_weights(read_tensors(path, "model"), folder / WEIGHTS)
 
 
 def built_module(script: Script, architecture: Mapping[str, Any], folder: Path) -> nn.Module:
-    """Return the module that a script builds, with the weights of a folder."""
+    """Return the module that a script builds, with the weights in a folder."""
     module = script.call("build", tuple(architecture["shape"]), architecture["classes"], **architecture["arguments"])
     load_weights(module, folder / WEIGHTS)
     return cast(nn.Module, module)

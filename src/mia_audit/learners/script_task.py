@@ -1,4 +1,4 @@
-"""What a user's script is given to train one model."""
+"""The task that a user's script receives to train one model."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Task:
-    """One model that a script trains on its members, which are row numbers of the records.
+    """The training of one model by a script; `members` are row numbers of the records.
 
     Records are as the pool stores them: rows of float32, or images of uint8 [n, C, H, W]; they may be memory-mapped.
     """
@@ -31,33 +31,35 @@ class Task:
     labels: Int[np.ndarray, " n"]
     members: Int[np.ndarray, " m"]
     persons: Shaped[np.ndarray, " n"] | None
-    """The ids of the records' persons; None where the pool names none."""
+    """The ids of the records' persons; None if the pool has none."""
     public_records: Num[np.ndarray, "p ..."] | None
-    """The pool's public records, which no guarantee covers; None where it has none."""
+    """The pool's public records, which no guarantee covers; None if it has none."""
     public_labels: Int[np.ndarray, " p"] | None
     classes: Sequence[str]
     epsilon: float
-    """The ε that the model's guarantee is to have; infinite without privacy."""
+    """The required ε of the model's guarantee; infinite without privacy."""
     delta: float | None
-    """The δ that goes with it; None without privacy."""
+    """The δ of the guarantee; None without privacy."""
     seed: int | None
-    """63 bits, another number for every model; None for a model that is released (docs/release.md), whose randomness has to be its
-    own. The global generators of random, numpy and torch are seeded by it too, or else by the operating system's entropy."""
+    """63 bits, different for every model; None for a released model (docs/release.md), whose randomness must be fresh.
+    The global generators of random, numpy and torch are seeded with it too, or otherwise with the operating system's
+    entropy.
+    """
     shadow: int
     """The number of the model."""
     key: tuple[int | str, ...] | None
-    """What the seed is derived from, together with the number of the model; None where there is no seed."""
+    """The source of the seed, together with the number of the model; None without a seed."""
     parameters: Mapping[str, Any]
     """The architecture's `parameters` in the config."""
     training: Training
-    """The config's `training`, as it applies to this architecture and mechanism."""
+    """The config's `training` for this architecture and mechanism."""
     device: str
-    """`cpu` or `cuda`; one GPU is visible at most."""
+    """`cpu` or `cuda`; at most one GPU is visible."""
     threads: int
     checkpoints: Path
     """A folder for checkpoints from which a killed training resumes; kept until the model is finished, and empty for a new one."""
     progress: Progress
-    """To be called with the number of a step's records and the number of its epoch, from 1."""
+    """A function to call with the number of a step's records and the number of its epoch, from 1."""
 
 
 def script_task(task: TrainingTask, architecture: Mapping[str, Any], compute: Compute, checkpoints: Path) -> Task:
@@ -86,7 +88,7 @@ def script_task(task: TrainingTask, architecture: Mapping[str, Any], compute: Co
 
 
 def device_name(wanted: str) -> str:
-    """Return `cuda` where a GPU is visible and wanted, otherwise `cpu`, without importing torch."""
+    """Return `cuda` if a GPU is visible and wanted, otherwise `cpu`, without importing torch."""
     import os
 
     if wanted == "cpu":
@@ -96,7 +98,7 @@ def device_name(wanted: str) -> str:
 
 
 def own_checkpoints(task: TrainingTask, elsewhere: Path) -> Path:
-    """Return an existing folder for a learner's own checkpoints, which only a training of the same key sees again."""
+    """Return an existing folder for a learner's own checkpoints, which only a training with the same key will get again."""
     kept = task.checkpoint.folder
     folder = kept / f"own-{task.checkpoint.key[:16]}" if kept else elsewhere / "checkpoints"
     folder.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Estimators on disk, in skops' format: data that name types, never a pickle, the same bytes for the same model."""
+"""Estimators on disk, in skops' format: data with the names of types, never a pickle; the same model gives the same bytes."""
 
 from __future__ import annotations
 
@@ -26,27 +26,27 @@ INSTALL = "install it with: pip install 'mia-audit[estimators]'"
 
 
 def save_estimator(estimator: Any, folder: Path) -> None:
-    """Write an estimator into a folder; UserError where skops cannot store it."""
+    """Write an estimator into a folder; UserError if skops cannot store it."""
     skops = _skops()
     try:
         stored = skops.dumps(estimator)
-    except Exception as error:  # it raises various errors for objects that it does not know
+    except Exception as error:  # it raises various errors for unknown objects
         raise UserError(f"a {type(estimator).__name__} cannot be stored by skops: {first_line(error)}") from None
     with atomic_write(folder / FILE) as partial:
         partial.write_bytes(_same_bytes(stored))
 
 
 def load_estimator(folder: Path, packages: Iterable[str]) -> Any:
-    """Open an estimator that may have types of these packages, beside those of scikit-learn, NumPy, SciPy and the standard library's containers.
+    """Open an estimator; allowed types are those of these packages, scikit-learn, NumPy, SciPy and the standard library's containers.
 
-    A missing or damaged file, and one that names any other type, is a UserError that names the file.
+    Raises UserError that names the file if it is missing, damaged, or names any other type.
     """
     skops, path = _skops(), folder / FILE
     if not path.exists():
         raise UserError(f"{path}: no such file; expected an estimator")
     try:
         types = skops.get_untrusted_types(file=path)
-    except Exception as error:  # whatever a damaged archive makes zipfile, json or NumPy raise
+    except Exception as error:  # zipfile, json and NumPy raise various errors for a damaged archive
         raise UserError(f"{path}: damaged, or not an estimator: {first_line(error)}") from None
     allowed = {*TRUSTED, *packages}
     if foreign := [name for name in types if not _is_type_of(name, allowed)]:
@@ -82,7 +82,7 @@ def _is_type_of(name: str, packages: set[str]) -> bool:
 
 
 def _same_bytes(stored: bytes) -> bytes:
-    """Number the objects and files of an archive in the order of its schema, where skops uses addresses in memory and the time."""
+    """Number the objects and files of an archive in the order of its schema, instead of skops' memory addresses and times."""
     with zipfile.ZipFile(BytesIO(stored)) as archive:
         contents = {name: archive.read(name) for name in archive.namelist()}
     numbers: dict[int, int] = {}

@@ -23,8 +23,8 @@ class OutOfTimeError(Exception):
 def user_code(where: str, path: Path | None = None, minutes: float = 0.0) -> Iterator[None]:
     """Run the user's code within this context, for at most `minutes` (0: no limit).
 
-    What it raises is printed with its traceback and becomes a UserError that begins with `where`, and names the line of the
-    file at `path` that raised it, if one did. An overrun is noticed where the code comes back to Python.
+    An exception is printed with its traceback and becomes a UserError that begins with `where` and, if the file at
+    `path` raised it, names the line. An overrun is noticed when the code returns to Python.
     """
     try:
         with _limited(minutes):
@@ -42,7 +42,7 @@ def user_code(where: str, path: Path | None = None, minutes: float = 0.0) -> Ite
 
 
 def overrun(where: str, minutes: float) -> str:
-    """Say that something took longer than a model may take."""
+    """Return the error for exceeding the time limit of a model."""
     return f"{where}: still running after {minutes:g} minutes, as many as compute.minutes_per_model allows; is it an endless loop?"
 
 

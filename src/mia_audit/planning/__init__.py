@@ -1,1 +1,1 @@
-"""Planning: what an audit and its jobs take (models, jobs, hours, disk, memory), and whether a machine can run it."""
+"""Planning: the cost of an audit and its jobs (models, jobs, hours, disk, memory), and checks whether a machine can run it."""

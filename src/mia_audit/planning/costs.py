@@ -1,4 +1,4 @@
-"""What a step and a record cost, derived from a rate that was measured elsewhere by counting passes through the model."""
+"""The cost of a step and of a record, derived from a given rate by counting passes through the model."""
 
 from collections.abc import Mapping
 from typing import Any, Protocol
@@ -21,32 +21,32 @@ A ViT-S/16 at 224 pixels took 1.35 and 1.69 (benchmarks/paper_scale.py).
 
 
 BATCH = 256
-"""Records at once where the plan is given none."""
+"""Records at once, if the plan does not state a number."""
 
 PER_MAP = 3e-3
-"""Seconds to measure one explanation by itself and beside other models'."""
+"""Seconds to measure one explanation, including comparisons with other models."""
 
 
 class Costs(Protocol):
-    """Seconds of one process, per architecture as architecture.json has it."""
+    """Seconds of one process, for an architecture in the form of architecture.json."""
 
     def step(self, architecture: Mapping[str, Any], mechanism: Mechanism, training: Training) -> Linear:
-        """Return what a training step costs by the records in it."""
+        """Return the cost of a training step as a function of its records."""
 
     def calibration(self, mechanism: Mechanism, training: Training, records: int, epsilon: float) -> float:
-        """Return what calibrating a mechanism to a budget costs a job, once."""
+        """Return the cost of calibrating a mechanism to a budget, once per job."""
 
     def forward(self, architecture: Mapping[str, Any]) -> float:
-        """Return what a record costs in a forward pass."""
+        """Return the cost of a record in a forward pass."""
 
     def signals(self, architecture: Mapping[str, Any], family: str, options: Mapping[str, Any], members: int) -> float:
-        """Return what a record costs in one family of signals, of a model with so many training records."""
+        """Return the cost of a record in one family of signals, for a model with this number of training records."""
 
     def measures(self, architecture: Mapping[str, Any], spec: Mapping[str, Any], records: int) -> float:
-        """Return what explaining and measuring so many records costs a model; `spec` is that of `mia-audit explanation-metrics`."""
+        """Return the cost per model of explaining and measuring this number of records; `spec` is that of `mia-audit explanation-metrics`."""
 
     def study(self, study: PrivateExplanations, size: Size) -> MadeUp | None:
-        """Return what times a study of private explanations, or nothing where it costs nothing."""
+        """Return an object that times a study of private explanations; None if the study costs nothing."""
 
 
 class Given:

@@ -1,4 +1,4 @@
-"""Count how often an explanation asks a model, on a stand-in that costs next to nothing; a pass is timed elsewhere."""
+"""Count a model's passes in an explanation, using a cheap stand-in; the time of a pass is measured elsewhere."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -33,7 +33,7 @@ FEW_MEMBERS = 8
 
 @dataclass(frozen=True)
 class Passes:
-    """Passes of a record through a model: forward ones without a graph, forward ones with a graph, and backward ones."""
+    """Passes of a record through a model: forward without a graph, forward with a graph, and backward."""
 
     forward: float
     graph: float
@@ -53,12 +53,12 @@ class Rates:
         return self.forward + self.backward
 
     def of(self, passes: Passes) -> float:
-        """Return the seconds of so many passes."""
+        """Return the seconds of these passes."""
         return (passes.forward + passes.graph) * self.forward + passes.backward * self.backward
 
 
 class Counted:
-    """Passes by what asks for them, counted once: they do not depend on which model is asked."""
+    """Passes by the code that requests them, counted once because they do not depend on the model."""
 
     def __init__(self) -> None:
         self._known: dict[str, Passes] = {}
@@ -69,7 +69,7 @@ class Counted:
         return self._of(["signals", family, dict(options)], architecture, run)
 
     def measures(self, architecture: Mapping[str, Any], asked: Mapping[str, Any]) -> Passes:
-        """Return the passes of one record that is explained and whose explanations are measured."""
+        """Return the passes to explain one record and measure the explanations."""
         return self._of(["measures", dict(asked)], architecture, measuring(asked, batch=1))
 
     def _of(self, what: list[Any], architecture: Mapping[str, Any], run: Explaining) -> Passes:
@@ -80,7 +80,7 @@ class Counted:
 
 
 def count(model: nn.Module, architecture: Mapping[str, Any], run: Explaining) -> Passes:
-    """Count the passes through a model when `run` is given it and one record, with its label."""
+    """Count the passes through a model when `run` is called with it, one record and its label."""
     forward, graph, backward = 0, 0, 0
 
     def passed(module: nn.Module, arguments: tuple[Any, ...], output: Any) -> None:
@@ -106,14 +106,14 @@ def count(model: nn.Module, architecture: Mapping[str, Any], run: Explaining) ->
 
 
 def stand_in_for(architecture: Mapping[str, Any], run: Explaining) -> nn.Module:
-    """Return a model of the architecture's inputs and classes that costs next to nothing, or itself where `run` refuses that."""
+    """Return a cheap model with the architecture's inputs and classes, or the real model if `run` refuses the cheap one."""
     shape, classes = architecture["input_shape"], architecture["classes"]
     torch.manual_seed(0)
     small = (_small_network(shape, classes) if len(shape) == 3 else nn.Linear(prod(shape), classes)).eval()
     small.requires_grad_(False)
     try:
         run(small, *one_record(architecture))
-    except UserError:  # an explainer of certain models alone
+    except UserError:  # an explainer only for certain models
         return construct(architecture, seed=0).eval().requires_grad_(False)
     return small
 
@@ -132,7 +132,7 @@ def _small_network(shape: tuple[int, ...], classes: int) -> nn.Module:
 def explaining(
     architecture: Mapping[str, Any], family: str, options: Mapping[str, Any], members: int, batch: int
 ) -> Explaining:
-    """Return what computes a family of signals; `members` are the training records of a model, for explainers fitted to them."""
+    """Return a function that computes a family of signals; `members` are a model's training records, for explainers fitted to them."""
     request = ExplanationRequest(options["explainers"], options, 0, model=0)
     explained_set = _explanation_set(architecture, members) if needs_training_records(options["explainers"]) else None
 
@@ -145,7 +145,7 @@ def explaining(
 
 
 def measuring(asked: Mapping[str, Any], batch: int) -> Explaining:
-    """Return what explains records and measures the explanations, alone and compared with two other models'."""
+    """Return a function that explains records and measures the explanations, with and without comparison to two other models."""
 
     def run(model: nn.Module, inputs: Tensor, labels: np.ndarray) -> None:
         shape = tuple(inputs.shape[1:])
@@ -161,7 +161,7 @@ def measuring(asked: Mapping[str, Any], batch: int) -> Explaining:
 
 
 def _explanation_set(architecture: Mapping[str, Any], count: int) -> ExplanationSet:
-    """Draw random training records with random values: a model labels its own once, which is not a cost of an explanation."""
+    """Draw random training records with random values; labelling by the model happens once and is not part of an explanation's cost."""
     random = np.random.default_rng(0)
     records = random.standard_normal((count, prod(architecture["input_shape"])), np.float32)
     return ExplanationSet.of(records, random.uniform(-1, 1, (count, architecture["classes"])))

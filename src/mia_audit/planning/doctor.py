@@ -1,4 +1,4 @@
-"""Check a machine before an audit runs on it: every finding is ok, or says what to do."""
+"""Check a machine before an audit runs on it: every finding is ok, or states the remedy."""
 
 import fcntl
 import platform
@@ -18,13 +18,13 @@ from mia_audit.planning.sizes import human
 
 LEAST_PYTHON = (3, 11)
 SKEW = 2.0
-"""Seconds that a file server's clock may differ from this machine's before Snakemake misjudges which file is newer."""
+"""Largest difference in seconds between a file server's clock and this machine's at which Snakemake still sees which file is newer."""
 
 EARLIEST_DATE = 1.75e9
 """June 2025: any earlier date is wrong."""
 
 TIMEOUT = 10.0
-"""Seconds that a system command may take to answer."""
+"""Time limit of a system command, in seconds."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Finding:
 
 
 Ask = Callable[[Sequence[str]], "str | None"]
-"""Runs a command; returns its output, or None where it is missing, fails or does not answer."""
+"""Runs a command; returns its output, or None if it is missing, fails or does not answer."""
 
 
 def ask(words: Sequence[str]) -> str | None:
@@ -155,7 +155,7 @@ def slurm(ask: Ask, which: Callable[[str], str | None], wrapper: Path) -> Iterat
 def disk(
     results: Path, needed: int | None, usage: Callable[[Path], "tuple[int, int, int]"] = shutil.disk_usage
 ) -> Finding:
-    """Compare the free bytes where results go with what the plan needs (None without a config)."""
+    """Compare the free bytes at the results with the plan's need (None without a config)."""
     free = usage(_existing(results))[2]
     if needed is None:
         return Finding("ok", "disk", f"{human(free)} free at {results}; name a config to compare with its plan")
@@ -169,7 +169,7 @@ def disk(
 
 
 def memory(job: int | None, available: int | None) -> Finding:
-    """Compare the available bytes with what the largest job needs."""
+    """Compare the available bytes with the need of the largest job."""
     if available is None or job is None:
         return Finding("ok", "memory", "unknown" if available is None else f"{human(available)} available")
     says = f"{human(available)} available, the largest job takes about {human(job)}"
@@ -179,7 +179,7 @@ def memory(job: int | None, available: int | None) -> Finding:
 
 
 def file_system(results: Path) -> Iterator[Finding]:
-    """Write, rename, lock and date a file where results go, and remove it."""
+    """Write, rename, lock and date a file in the folder of results, and remove it."""
     folder = _existing(results)
     try:
         with tempfile.TemporaryDirectory(dir=folder, prefix=".doctor.") as name:
@@ -193,7 +193,7 @@ def file_system(results: Path) -> Iterator[Finding]:
             new.touch()
             after = time.time()
             dated = new.stat().st_mtime
-            skew = dated - min(max(dated, before), after)  # however long this process waited in between
+            skew = dated - min(max(dated, before), after)  # independent of how long this process waited in between
     except OSError as error:
         yield Finding("fail", "file system", f"{folder}: {error.strerror}: choose a folder that you may write to")
         return
@@ -226,7 +226,7 @@ def clock(skew: float, now: float) -> Finding:
 
 
 def available_memory() -> int | None:
-    """Return the available bytes of memory; None where the system is not Linux."""
+    """Return the available bytes of memory; None if the system is not Linux."""
     try:
         available = re.search(r"MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text())
     except OSError:
@@ -254,7 +254,7 @@ def _existing(path: Path) -> Path:
 
 
 def cannot_use_cuda() -> str | None:
-    """Return torch's error when it uses a GPU; None where it works."""
+    """Return torch's error when it uses a GPU; None if it works."""
     import torch
 
     try:

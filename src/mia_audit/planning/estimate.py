@@ -45,7 +45,7 @@ START_UP = {
     "architecture": 4.0,
     "explanation_metrics": 3.0,
 }
-"""Seconds of processor time that imports take in a job of a rule that starts its own process; `LIGHT` in all others."""
+"""Seconds of processor time for imports in a job that starts its own process, by rule; `LIGHT` for all others."""
 
 LIGHT = 1.2
 
@@ -53,12 +53,12 @@ WARM_UP = 12.0
 """Seconds of processor time that Snakemake and the warm worker's imports take."""
 
 FORKED = {"figures": 5.0, "report": 2.0, "private_report": 7.0}
-"""Seconds of processor time that a job of a rule takes beside its work where the warm worker forks it; `FORK` in all others."""
+"""Seconds of processor time of a job's overhead if the warm worker forks it, by rule; `FORK` for all others."""
 
 FORK = 0.5
 
 PER_SETTING = {"figures": 2.0, "report": 1.0, "tables": 0.1}
-"""Seconds that the last jobs spend on one setting."""
+"""Seconds per setting of the last jobs."""
 
 SHOWN_BYTES = 750_000
 """Bytes of a setting's figures and its part of the report."""
@@ -69,14 +69,14 @@ PER_CELL = 1.3e-6
 
 @dataclass
 class Plan:
-    """What an audit takes: seconds of one process by stage, bytes on disk by kind, bytes of memory by kind of job."""
+    """The cost of an audit: seconds of one process by stage, bytes on disk by kind, bytes of memory by kind of job."""
 
     models: int = 0
     seconds: dict[str, float] = field(default_factory=dict)
     disk: dict[str, int] = field(default_factory=dict)
     memory: dict[str, int] = field(default_factory=dict)
     untimed: list[str] = field(default_factory=list)
-    """Architectures whose training and signals are left out, because somebody else's code computes them."""
+    """Architectures whose training and signals are left out, because the user's own code computes them."""
 
     @property
     def total(self) -> float:
@@ -99,7 +99,7 @@ class Plan:
 
 
 def models_of(audit: Audit, sizes: Mapping[str, Size]) -> Models:
-    """Build every built-in model once on every pool's shape; raises UserError for one that does not fit."""
+    """Build every built-in model once on every pool's shape; raises UserError for a model that does not fit."""
     models = {}
     for dataset, size in sizes.items():
         for name in audit.architectures_of(dataset):
@@ -151,7 +151,7 @@ def estimate(
 def training_seconds(
     audit: Audit, setting: Setting, size: Size, metadata: Mapping[str, Any], costs: Costs
 ) -> tuple[float, float]:
-    """Return the seconds to train and evaluate one model of a setting, and those that its jobs take once beside that."""
+    """Return the seconds to train and evaluate one model of a setting, and the additional seconds per job."""
     mechanism = resolved_mechanism(audit, setting.mechanism, setting.dataset)
     training = audit.training_of(setting.architecture, setting.mechanism)
     inside = _members(audit, setting.dataset, size.records)
@@ -194,7 +194,7 @@ def _setting(plan: Plan, audit: Audit, setting: Setting, size: Size, metadata: M
 
 
 def _foreign(plan: Plan, audit: Audit, setting: Setting, size: Size) -> None:
-    """Add a setting whose models somebody else's code trains: how long that takes is not known before it has run."""
+    """Add a setting whose models the user's own code trains, for an unknown time."""
     plan.models += audit.membership.models
     if setting.architecture not in plan.untimed:
         plan.untimed.append(setting.architecture)
@@ -226,7 +226,7 @@ def _training(step: Linear, steps: float, records: float) -> float:
 
 
 def _attacks(plan: Plan, audit: Audit, every: Sequence[str], cells: int) -> None:
-    """What comes after a setting's signals, of that many cells each: records × models."""
+    """The stages after a setting's signals, with that many cells (records × models) each."""
     attacked = [name for name in every if is_signal(name)]
     runs = len(attack_runs(audit.attacks.methods, [read_signal(name) for name in attacked], audit.attacks.likelihoods))
     plan.add("attacks", PER_CELL * runs * cells)

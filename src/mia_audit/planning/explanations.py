@@ -17,7 +17,7 @@ from mia_audit.planning.sizes import Size
 from mia_audit.signals.explanation_sets import membership_signals, neighbours
 
 COMPARED = 2048
-"""Records among which nearest neighbours are searched when that search is timed."""
+"""Number of records for timing the search of nearest neighbours."""
 
 
 class MadeUp:
@@ -33,27 +33,27 @@ class MadeUp:
 
     @cached_property
     def labels(self) -> np.ndarray:
-        """The index of the largest of as many random projections as there are classes."""
+        """The index of the largest of several random projections, one per class."""
         directions = np.random.default_rng(1).standard_normal((self.records.shape[1], self.size.classes), np.float32)
         return np.asarray((self.records @ directions).argmax(axis=1))
 
     @cached_property
     def explained(self) -> ExplanationSet:
-        """The whole pool as explanation set, of one class, since past explanations serve their own class only."""
+        """The whole pool as explanation set, with a single class, because past explanations are used only for their own class."""
         return ExplanationSet.of(self.records, of_labels(np.zeros(len(self.records), dtype=int), self.size.classes))
 
     def black_box(self, name: str) -> float:
         """Return the seconds to fit a black box and record its outputs."""
 
         def run(count: int) -> None:
-            # every class has to be among the first records, else there would be fewer columns of values
+            # every class must be among the first records, or there would be fewer columns of values
             labels = np.concatenate([np.arange(self.size.classes), self.labels[self.size.classes :]])[:count]
             black_boxes[name](self.records[:count], labels, self.size.classes, 0)
 
         return _seconds(run, self.size.records, least=2 * self.size.classes)
 
     def answers(self, reference: bool) -> float:
-        """Return the seconds of all experiments on one black box, compared with a reference model's explanations or not."""
+        """Return the seconds of all experiments on one black box, with or without comparison to a reference model's explanations."""
         values = self.explained.values if reference else None
 
         def run(count: int) -> None:
@@ -81,7 +81,7 @@ class MadeUp:
 
 
 def _seconds(run: Callable[[int], object], whole: int, least: int) -> float:
-    """Return the seconds of a run over all of something, from runs over some of it."""
+    """Return the estimated seconds of a full run, from runs over a part."""
     return fitted(lambda count: _once(lambda: run(min(max(count, least), whole))), whole)(whole)
 
 

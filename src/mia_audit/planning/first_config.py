@@ -1,4 +1,4 @@
-"""A first config: commented YAML that runs, from what was seen of the data and of a script."""
+"""A first config: commented YAML that runs, from an inspection of the data and of a script."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MODELS = 16
 """Shadow models of a first audit."""
 
 BATCH = 32
-"""Records per step, where there are enough."""
+"""Records per step, if there are enough."""
 
 PUBLIC = 0.15
 """Share of a table's records that standardise the columns of built-in models."""
@@ -27,7 +27,7 @@ PUBLIC = 0.15
 def architecture_of(looked: Looked, model: str, outputs: str) -> dict[str, Any]:
     """Return the section of an architecture: a script, an estimator, or a small built-in model.
 
-    Raises UserError for a script that lacks what it needs.
+    Raises UserError for a script that lacks a required function.
     """
     path, function = script_and_function(model)
     if path.suffix == ".py":
@@ -51,18 +51,18 @@ def architecture_of(looked: Looked, model: str, outputs: str) -> dict[str, Any]:
 
 
 def first_config(name: str, looked: Looked, architecture: Mapping[str, Any], estimate: str = "") -> str:
-    """Return the text of a config, with a comment on what may be changed first."""
+    """Return the text of a config, with comments on the keys to change first."""
     built_in = architecture["model"] in ("mlp", "vision_transformer")
     dataset = dict(looked.section)
     public = max(10, round(PUBLIC * (looked.units or looked.records))) if built_in and len(looked.shape) == 1 else 0
     if public:
         dataset |= {"public": public, "standardise": "public"}
-    batch = max(1, min(BATCH, (looked.records - public) // 4))  # half of a training set at most
+    batch = max(1, min(BATCH, (looked.records - public) // 4))  # at most half of a training set
     lines = [
         f"# An audit of {architecture['model']} on {looked.section['path']}: {looked.records} records of {_shape(looked)},"
         f" {looked.classes} classes.",
         "#",
-        f"#   mia-audit run {name}.yaml       (-n only says what would run)",
+        f"#   mia-audit run {name}.yaml       (-n only prints what would run)",
         "#",
         f"# {estimate or f'What it takes: mia-audit plan {name}.yaml'}",
         "# All keys: config/README.md.",
@@ -123,8 +123,8 @@ def _remark(key: str) -> str:
 
 
 def config_path(name: str, folder: Path) -> Path:
-    """Return where a config goes; UserError where there is one already."""
+    """Return the path for a config; UserError if it exists."""
     path = folder / f"{name}.yaml"
     if path.exists():
-        raise UserError(f"{path}: it is there already; give another --name")
+        raise UserError(f"{path}: it exists already; give another --name")
     return path

@@ -1,4 +1,4 @@
-"""What an audit that is there lacks of the one that a config describes: the models that would be trained."""
+"""The models that a config would add to an existing audit or retrain."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,17 +13,17 @@ from mia_audit.training.stored import files_read, known_key, training_keys
 
 @dataclass(frozen=True)
 class Growth:
-    """A setting, the models that stay as they are, and those that are trained, new ones or again."""
+    """A setting, the models that are kept, and those that are trained, for the first time or again."""
 
     setting: Setting
     kept: tuple[int, ...]
     trained: tuple[int, ...]
     again: tuple[int, ...]
-    """Those of `trained` that are there, and that the config describes otherwise."""
+    """The models of `trained` that exist, but differ from the config."""
 
 
 def growth(audit: Audit, results: Path) -> Iterator[Growth]:
-    """Yield what every trained setting keeps and trains, given the pools and weights that are in the results."""
+    """Yield the kept and trained models of every trained setting, given the pools and weights in the results."""
     for setting in settings(audit):
         if setting.trained:
             yield _growth(audit, setting, results)
@@ -39,7 +39,7 @@ def _growth(audit: Audit, setting: Setting, results: Path) -> Growth:
 
 
 def _keys(audit: Audit, setting: Setting, results: Path) -> dict[int, str]:
-    """Return the key of every model that the config describes; empty ones where a file that training reads is not there yet."""
+    """Return the key of every model in the config; empty if a file that training reads does not exist yet."""
     shadows = range(audit.membership.models)
     names = (setting.dataset, setting.architecture, setting.mechanism)
     pool, group = results / "pools" / setting.dataset, results / setting.group

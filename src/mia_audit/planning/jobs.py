@@ -1,4 +1,4 @@
-"""How many jobs an audit has, by a dry run of the workflow, and whether they are too short to be worth starting."""
+"""The number of an audit's jobs, from a dry run of the workflow, and advice for jobs that are too short."""
 
 import json
 import subprocess
@@ -13,7 +13,7 @@ from mia_audit.errors import UserError
 from mia_audit.planning.estimate import LIGHT, START_UP, Plan
 
 MOST = 0.1
-"""Share of a job that its start-up should take at most."""
+"""Largest acceptable share of start-up in a job."""
 
 SIZED_BY = {"train": "shadows_per_job", "signals": "blocks_explained_per_job"}
 """Rules whose jobs have a size, and the key of `compute` that sets it."""
@@ -24,12 +24,14 @@ def count_jobs(
 ) -> dict[str, int]:
     """Return the jobs of every rule of an audit, as a dry run from the checkout counts them; results there are not changed.
 
-    `whole`: of an audit that begins, not those that are left to do. `changes` are keys of the config with their values. Raises
-    UserError where the folder holds no workflow, or the workflow refuses the config.
+    `whole`: count all jobs of a new audit, not only the remaining ones. `changes` are keys of the config with their
+    values. Raises UserError if the folder has no workflow, or the workflow refuses the config.
     """
     snakefile = checkout / "Snakefile"
     if not snakefile.exists():
-        raise UserError(f"{snakefile}: no workflow there to count the jobs of: run in the checkout, or give --checkout")
+        raise UserError(
+            f"{snakefile}: no workflow there, so jobs cannot be counted: run in the checkout, or give --checkout"
+        )
     words = ["--dryrun", "--quiet", "rules", "--cores", "1", "--nolock", "--scheduler", "greedy"]
     words += ["--forceall"] if whole else []
     words += ["--profile", "none"]  # the user's own profile, named in the environment, may set anything
@@ -62,7 +64,7 @@ def read_counts(output: str) -> dict[str, int]:
 
 
 def advice(plan: Plan, audit: Audit, jobs: Mapping[str, int]) -> Iterator[str]:
-    """Yield a sentence for every rule whose jobs take more than `MOST` of their time to start, with a size that avoids it."""
+    """Yield a sentence for every rule whose jobs spend more than `MOST` of their time on start-up, with a larger size."""
     for rule, key in SIZED_BY.items():
         work = sum(seconds for stage, seconds in plan.seconds.items() if stage.startswith(rule))
         start = START_UP.get(rule, LIGHT) * jobs.get(rule, 0)

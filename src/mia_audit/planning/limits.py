@@ -1,6 +1,6 @@
-"""Refuse what can never fit, before any model is trained: jobs on models in memory, and models and signals on disk.
+"""Refuse jobs that can never fit in memory, and models and signals that cannot fit on disk, before any model is trained.
 
-The workflow writes what it knows of the machines to a file as it starts. Models that are described by then are checked at once,
+The workflow writes the machines' limits to a file at its start. Models that are already described are checked at once,
 all others by the job that describes them (`mia-audit architecture`).
 """
 
@@ -27,7 +27,7 @@ Usage = Callable[[Path], "tuple[int, int, int]"]
 
 
 def write(path: Path, config: Mapping[str, Any], megabytes: int | None) -> None:
-    """Write the audit's config and the memory that a job can have at most, where it is known."""
+    """Write the audit's config and the largest memory of a job, if known."""
     from mia_audit.storage.atomic import write_text  # planning imports no pyarrow
 
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -35,27 +35,27 @@ def write(path: Path, config: Mapping[str, Any], megabytes: int | None) -> None:
 
 
 def refuse(path: Path, results: Path) -> None:
-    """Raise UserError for the first model described in the results whose jobs fit no machine, or whose models do not fit the disk."""
+    """Raise UserError for the first architecture in the results whose jobs fit no machine, or whose models do not fit on the disk."""
     known = _read(path)
     for described in sorted(results.glob("*/*/architecture.json")):
         known.check(described.parent, json.loads(described.read_text(encoding="utf-8")))
 
 
 def refuse_model(path: Path, group: Path, metadata: Mapping[str, Any], records: int) -> None:
-    """Raise UserError as `refuse` does for one model; `group` is its folder, and `records` are those of its pool."""
-    if path.exists():  # not where a command is called by hand
+    """Raise UserError like `refuse`, for one architecture; `group` is its folder, and `records` are those of its pool."""
+    if path.exists():  # missing if a command is called by hand
         _read(path).check(group, metadata, records)
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What an audit's models are held to: the megabytes that a job can have, where that is known."""
+    """The limits of an audit's jobs: megabytes of memory, if known."""
 
     audit: Audit
     megabytes: int | None
 
     def check(self, group: Path, metadata: Mapping[str, Any], records: int = 0) -> None:
-        """Raise UserError where the model with this folder does not fit; one of an earlier config is not judged."""
+        """Raise UserError if the model with this folder does not fit; models of earlier configs are not checked."""
         dataset, architecture = group.parent.name, group.name
         if architecture not in self.audit.architectures or dataset not in self.audit.datasets:
             return
@@ -78,7 +78,7 @@ def refuse_full_disk(
     records: int,
     usage: Usage = shutil.disk_usage,
 ) -> None:
-    """Raise UserError where the models that are still to be trained, with their signals, take more bytes than are free."""
+    """Raise UserError if the models still to be trained, with their signals, need more bytes than are free."""
     models = audit.membership.models * len(group_of(audit, dataset, architecture))
     there = sum(1 for path in group.glob("*/models/shadow-*") if path.is_dir())
     of_model = families_of(audit)[architecture]
@@ -94,7 +94,7 @@ def refuse_full_disk(
 
 
 def most_weights(audit: Audit, models: int) -> int:
-    """Return how many of so many models have weights at a time: where they are temporary, all of one setting and those that are kept."""
+    """Return how many models have weights at the same time: if weights are temporary, those of one setting and the kept ones."""
     each = audit.membership.models
     return models if audit.compute.weights != "temporary" else each + kept_models(audit) * (models // each - 1)
 
@@ -106,8 +106,8 @@ def weights_bytes(audit: Audit, metadata: Mapping[str, Any]) -> int:
 
 
 def signals_bytes(signals: int, cells: int) -> int:
-    """Return the bytes of so many signals of so many records × models: in the models' own tables, and in the setting's."""
-    return 2 * 4 * (signals + 3) * cells  # beside shadow, record and member
+    """Return the bytes of signals for this many records × models, in the models' own tables and in the setting's."""
+    return 2 * 4 * (signals + 3) * cells  # in addition to shadow, record and member
 
 
 def _existing(path: Path) -> Path:

@@ -1,4 +1,4 @@
-"""Fit the seconds that work on n records takes by a line through timed points."""
+"""Fit the time of work on n records by a line through timed points."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What data and a training script look like, for a first config: columns, classes, names of single records, functions."""
+"""Inspection of data and a training script for a first config: columns, classes, identifiers, functions."""
 
 from __future__ import annotations
 
@@ -15,33 +15,33 @@ if TYPE_CHECKING:
     import polars as pl
 
 LABELS = ("label", "class", "target", "y", "outcome", "income", "diagnosis")
-"""Names of columns that are taken for the class, the first one found."""
+"""Usual names of the class column, in order of preference."""
 
 CLASSES = 100
-"""Classes beyond which a column is taken for something else."""
+"""Largest number of classes of a class column."""
 
 
 @dataclass(frozen=True)
 class Looked:
-    """What was seen of the data: the section of its data set, its records, the shape of one, and its classes."""
+    """The result of an inspection: the data set's section, its number of records, their shape, and the classes."""
 
     section: dict[str, object]
     records: int
     shape: tuple[int, ...]
     classes: int
     units: int = 0
-    """Records, or persons where the table names them."""
+    """Number of records, or of persons if the table names them."""
 
 
 def columns_of(path: Path) -> pl.DataFrame:
-    """Read a table of records; UserError where it is none."""
+    """Read a table of records; UserError for a file that is not a table."""
     from mia_audit.pools.sources.table import read_frame
 
     return read_frame(Dataset(source="table", path=str(path)), "init")[1]
 
 
 def label_of(frame: pl.DataFrame, given: str) -> str:
-    """Return the column that holds the class: the one given, or one with a usual name; UserError where there is none."""
+    """Return the class column: the given one, or one with a usual name; UserError if there is none."""
     if given:
         if given not in frame.columns:
             raise UserError(f"--label: no column '{given}': {suggest(given, frame.columns)}")
@@ -59,7 +59,7 @@ def label_of(frame: pl.DataFrame, given: str) -> str:
 def look_at_table(
     path: Path, frame: pl.DataFrame, label: str, columns: Mapping[str, str], more: Mapping[str, object]
 ) -> Looked:
-    """Describe a table of records; `more` are further keys of its section. UserError for what a pool of it would refuse."""
+    """Describe a table of records; `more` are further keys of its section. UserError if a pool would refuse it."""
     classes = frame[label].n_unique()
     if classes > CLASSES:
         raise UserError(
@@ -77,7 +77,7 @@ def look_at_table(
 
 
 def look_at_folder(path: Path) -> Looked:
-    """Describe a folder of images, a subfolder a class, or of records.npy and labels.npy; UserError for anything else."""
+    """Describe a folder of images with a subfolder per class, or of records.npy and labels.npy; UserError for anything else."""
     import numpy as np
 
     if (path / "records.npy").is_file():
@@ -99,10 +99,10 @@ def look_at_folder(path: Path) -> Looked:
     except UserError as error:
         if "size" not in str(error):
             raise
-        section["size"] = SIDE  # they vary
+        section["size"] = SIDE  # sizes vary
         source = pools["images"].load(dataset.model_copy(update={"size": SIDE}), "init")
     return Looked(section, len(source.records), tuple(source.records.shape[1:]), len(source.classes))
 
 
 SIDE = 32
-"""The side in pixels that images of different sizes are given at first."""
+"""The default side in pixels for images of different sizes."""

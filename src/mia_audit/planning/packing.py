@@ -1,7 +1,7 @@
-"""How many shadow models a job trains where `compute.shadows_per_job` is `auto`: as many as fit into ten minutes.
+"""The number of shadow models per job if `compute.shadows_per_job` is `auto`: as many as fit into ten minutes.
 
-Models of a job are trained one after the other, so that memory is that of one whatever their number. The number is decided once
-for an audit and kept in its results: a rerun plans the same jobs. It groups jobs, and no model depends on it.
+Models of a job are trained one after the other, so their number does not affect memory. It is decided once per audit
+and kept in its results, so that a rerun plans the same jobs. No model depends on it.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ FILE = "shadows_per_job.json"
 """The decision, in the folder of the results' specifications."""
 
 SECONDS = 600.0
-"""What a job is to take at most, beside its start-up, which is one and a half percent of it."""
+"""Largest time of a job, excluding its start-up, which is 1.5 % of it."""
 
 GRID = (1, *sorted(digit * 2**power for digit in (2, 3) for power in range(17)))
-"""Numbers of models that are decided for: so coarse that two timings hardly ever disagree."""
+"""Possible numbers of models, so coarse that two timings rarely disagree."""
 
 
 def packed(audit: Audit, config: Mapping[str, Any], results: Path, keep: bool) -> Audit:
-    """Return the audit with a number of models a job; with `keep` a number that has to be timed is kept in the results.
+    """Return the audit with the number of models per job decided; with `keep`, a timed number is stored in the results.
 
-    Times are measured in a process of its own, since the workflow imports no PyTorch. Raises UserError where they cannot be.
+    Times are measured in a separate process, because the workflow does not import PyTorch. Raises UserError if they cannot be measured.
     """
     known = kept(audit, results)
     if known is None:
@@ -60,7 +60,7 @@ def packed(audit: Audit, config: Mapping[str, Any], results: Path, keep: bool) -
 
 
 def kept(audit: Audit, results: Path) -> int | None:
-    """Return the number that was decided for trainings like these; None where there is none."""
+    """Return the number decided earlier for the same trainings; None if there is none."""
     try:
         known = json.loads((results / "specs" / FILE).read_text(encoding="utf-8"))
         return int(known["models"]) if known["key"] == _key(audit) else None
@@ -69,22 +69,20 @@ def kept(audit: Audit, results: Path) -> int | None:
 
 
 def with_number(audit: Audit, models: int) -> Audit:
-    """Return the audit with so many shadow models a job."""
+    """Return the audit with this number of shadow models per job."""
     return audit.model_copy(update={"compute": audit.compute.model_copy(update={"shadows_per_job": models})})
 
 
 def models_per_job(audit: Audit, sizes: Mapping[str, Size], models: Models, costs: Costs) -> int:
     """Return how many models of the slowest setting fit into a job, rounded down to the `GRID`.
 
-    Raises UserError where somebody else's code trains a model, for how long is not known.
+    Raises UserError if the user's own code trains a model, because its time is unknown.
     """
     from mia_audit.planning.estimate import training_seconds
 
     foreign = [name for name, section in audit.architectures.items() if section.learner != BUILT_IN]
     if foreign:
-        raise UserError(
-            f"architectures.{foreign[0]} is trained by somebody else's code, which is not timed: give a number"
-        )
+        raise UserError(f"architectures.{foreign[0]} is trained by your own code, which is not timed: give a number")
     fitting = float(GRID[-1])
     for setting in settings(audit):
         if setting.trained:
@@ -95,7 +93,7 @@ def models_per_job(audit: Audit, sizes: Mapping[str, Size], models: Models, cost
 
 
 def _key(audit: Audit) -> str:
-    """Return a digest of what trainings and their length depend on; more models change nothing of it."""
+    """Return a digest of everything that trainings and their time depend on, except the number of models."""
     parts = audit.model_dump(mode="json", include={"datasets", "architectures", "mechanisms", "training"})
     device, threads, batch = audit.compute.device, audit.compute.threads, audit.compute.micro_batch
     return identity(**parts, compute=[device, threads, batch])

@@ -1,4 +1,4 @@
-"""What more models of an audit take, by what its own jobs have taken: the tables of use in results/{audit}/benchmarks."""
+"""The cost of more models, from the recorded times of an audit's own jobs in results/{audit}/benchmarks."""
 
 import csv
 from collections.abc import Iterable, Iterator
@@ -8,29 +8,29 @@ from pathlib import Path
 from mia_audit.config.expand import Setting
 
 PER_MODEL = ("train", "signals")
-"""Rules whose jobs work on models one by one."""
+"""Rules whose jobs process models one by one."""
 
 OVER_MODELS = ("merge", "attack", "evaluate")
-"""Rules that work on all of a setting's models together, and work again where there are more."""
+"""Rules that process all of a setting's models together, and run again for more models."""
 
 
 @dataclass(frozen=True)
 class Recorded:
-    """Seconds of one process: for one more model of every setting, and for the rules over all models as they ran last."""
+    """Seconds of one process: for one more model of every setting, and for the last run of the rules over all models."""
 
     each: float
     together: float
 
     def price(self, models: int, more: int) -> float:
-        """Return what so many more models of every setting take; attacks are taken to grow with the number of models."""
+        """Return the seconds of this many more models per setting; the time of attacks is assumed proportional to the number of models."""
         return self.each * more + self.together * (models + more) / models
 
 
 def recorded(results: Path, settings: Iterable[Setting]) -> Recorded | None:
-    """Return what the jobs of these settings took; None where one has no models, or no times of them.
+    """Return the seconds of these settings' jobs; None if a setting has no models, or no times.
 
-    A model's seconds are the mean over those that are there. A job that runs again overwrites its times, and finds its models
-    trained: the mean is then too low.
+    A model's seconds are the mean over existing models. A job that runs again overwrites its times although its models
+    are already trained: the mean is then too low.
     """
     each = together = 0.0
     for setting in settings:

@@ -1,4 +1,4 @@
-"""What a job asks Snakemake for: memory and GPUs. The rules, `mia-audit plan` and `mia-audit doctor` share it."""
+"""Resources of jobs: memory and GPUs, for the rules, `mia-audit plan` and `mia-audit doctor`."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping
@@ -14,35 +14,35 @@ from mia_audit.runtime.usage import peak_of
 from mia_audit.training.section import Training
 
 PROCESS_MEGABYTES, BYTES_PER_CELL = 400, 115
-"""Memory of an attack: of the process, and per record × model (benchmarks/stage_memory.py)."""
+"""Memory of an attack: for the process, and per record × model (benchmarks/stage_memory.py)."""
 
 DRAWING_MEGABYTES = 300
-"""Memory of what draws and lays out, beside that of an attack: tables, figures and report of the digits take 470 to 560 MB."""
+"""Memory of drawing and layout, in addition to that of an attack: tables, figures and report of the digits take 470 to 560 MB."""
 
 UNKNOWN_MEGABYTES = 4000
-"""Memory of an attack where the config does not say how many records there are: enough for 30 million records × models."""
+"""Memory of an attack if the number of records is unknown: enough for 30 million records × models."""
 
 MODEL_MEGABYTES = 2000
-"""Memory of a job that trains or explains models of somebody else's code, or private explanations of a data set."""
+"""Memory of a job that runs the user's own models, or private explanations of a data set."""
 
 PROCESS_BYTES = 700 * 10**6
 """Memory of a process that has imported torch and timm."""
 
 GPU_PROCESS_BYTES = 4000 * 10**6
-"""Host memory of a process that computes on a GPU, beside the model's weights."""
+"""Host memory of a process that computes on a GPU, excluding the model's weights."""
 
 POOL_MEGABYTES = 2500
-"""Memory of a job that makes a pool of images: of the process, and of the images that it decodes at once (`pools.images`)."""
+"""Memory of a job that builds a pool of images: for the process, and for the images decoded at once (`pools.images`)."""
 
 SPARE = 1.2
-"""What a training job asks for, as a multiple of the peak of one model's first epoch."""
+"""A training job's request, as a multiple of the peak in one model's first epoch."""
 
 WEIGHTS_MEGABYTES = 4000
 """Memory of a job that reads published weights."""
 
 
 def attack_memory(audit: Audit, dataset: str) -> int:
-    """Return the megabytes that attacking or evaluating a setting takes at most: one signal, and the scores of one attack."""
+    """Return the largest megabytes of attacking or evaluating a setting: one signal, and the scores of one attack."""
     section = audit.datasets.get(dataset)
     if section is None or section.records is None:
         return UNKNOWN_MEGABYTES
@@ -50,17 +50,17 @@ def attack_memory(audit: Audit, dataset: str) -> int:
 
 
 def attack_memory_of(cells: int) -> int:
-    """Return the megabytes that an attack takes on so many cells, records × models."""
+    """Return the megabytes of an attack on this many cells (records × models)."""
     return PROCESS_MEGABYTES + ceil(cells * BYTES_PER_CELL / 1e6)
 
 
 def report_memory(audit: Audit) -> int:
-    """Return the megabytes that tables, figures and report take at most: the scores of one attack on the largest setting."""
+    """Return the largest megabytes of tables, figures and report: the scores of one attack on the largest setting."""
     return DRAWING_MEGABYTES + max(attack_memory(audit, dataset) for dataset in [*audit.datasets, *audit.imported])
 
 
 def training_bytes(metadata: Mapping[str, Any], training: Training, micro_batch: int, private: bool) -> int:
-    """Return the bytes that training a model takes on a CPU, by its architecture.json."""
+    """Return the bytes for training a model on a CPU, from its architecture.json."""
     weights = 4 * int(metadata["parameters"])
     per_record = min(micro_batch * weights, max(HELD["cpu"], 4 * weights)) if private else 0
     trained_with = 3 * weights + 2 * per_record  # gradients and the optimizer's state
@@ -68,7 +68,7 @@ def training_bytes(metadata: Mapping[str, Any], training: Training, micro_batch:
 
 
 def explaining_bytes(metadata: Mapping[str, Any], records: int) -> int:
-    """Return the bytes that a pass of so many records takes on a CPU: the process, the model with its buffers, and the graph."""
+    """Return the bytes for a pass of this many records on a CPU: the process, the model with its buffers, and the graph."""
     kept: int = metadata["stored_bytes"] + records * metadata["activation_bytes"]
     return PROCESS_BYTES + kept
 
@@ -82,11 +82,11 @@ def training_memory(
     limit: int | None = None,
     preflight: str | None = None,
 ) -> int:
-    """Return the megabytes that a job asks for that trains shadow models; `described` is its architecture.json.
+    """Return the megabytes requested by a job that trains shadow models; `described` is its architecture.json.
 
-    Where there is a table `preflight` of what a model's first epoch used, that counts. A further attempt asks for as much
-    again, and for no more than `limit`, the memory of the largest machine. Raises FileNotFoundError before a file is made:
-    Snakemake asks again when the job is ready.
+    If there is a table `preflight` with the use of a model's first epoch, it decides. Every further attempt adds the
+    same amount, up to `limit`, the memory of the largest machine. Raises FileNotFoundError if a file does not exist
+    yet: Snakemake asks again when the job is ready.
     """
     if preflight:
         return _grown(ceil(SPARE * peak_of(Path(preflight))), attempt, limit)
@@ -95,21 +95,20 @@ def training_memory(
 
 
 def pretraining_memory(audit: Audit, architecture: str, described: str, attempt: int, limit: int | None = None) -> int:
-    """Return the megabytes that a job asks for that trains the public start, as `training_memory` does."""
+    """Return the megabytes requested by a job that trains the public model, like `training_memory`."""
     of_batch = _training(audit, audit.architectures[architecture].pretraining)
     return _grown(_first(audit, _read(described), of_batch, audit.compute.micro_batch), attempt, limit)
 
 
 def explaining_memory(audit: Audit, described: str, attempt: int, limit: int | None = None) -> int:
-    """Return the megabytes that a job asks for that explains records, as `training_memory` does."""
+    """Return the megabytes requested by a job that explains records, like `training_memory`."""
     return _grown(_first(audit, _read(described), explaining_bytes, audit.compute.micro_batch), attempt, limit)
 
 
 def refuse_too_large(audit: Audit, architecture: str, metadata: Mapping[str, Any], limit: int) -> None:
-    """Raise UserError where a job on an architecture asks on its first attempt for more megabytes than any machine has.
+    """Raise UserError if a job on an architecture requests on its first attempt more megabytes than any machine has.
 
-    The message names the largest compute.micro_batch with which all of the architecture's jobs fit. Nothing is known of
-    somebody else's model.
+    The message names the largest compute.micro_batch with which all of the architecture's jobs fit. A user's own model is not checked.
     """
     if "activation_bytes" not in metadata:
         return
@@ -140,7 +139,7 @@ def refuse_too_large(audit: Audit, architecture: str, metadata: Mapping[str, Any
 
 
 OfBatch = Callable[[Mapping[str, Any], int], int]
-"""The bytes that a job takes on a CPU, by the model's architecture.json and the records in memory at once."""
+"""The bytes of a job on a CPU, from the model's architecture.json and the number of records in memory at once."""
 
 
 def _training(audit: Audit, training: Training, mechanism: str = "") -> OfBatch:
@@ -161,7 +160,7 @@ def _read(described: str) -> Mapping[str, Any]:
 
 def _first(audit: Audit, metadata: Mapping[str, Any], on_cpu: OfBatch, batch: int) -> int:
     """Return the megabytes of a first attempt."""
-    if "activation_bytes" not in metadata:  # somebody else's model
+    if "activation_bytes" not in metadata:  # a user's own model
         return MODEL_MEGABYTES
     on_gpu = audit.compute.device.startswith("cuda")
     needed = GPU_PROCESS_BYTES + metadata["stored_bytes"] if on_gpu else on_cpu(metadata, batch)
@@ -175,13 +174,13 @@ def _grown(first: int, attempt: int, limit: int | None) -> int:
 def model_job(
     audit: Audit, gpu: Callable[..., int], memory: int | Callable[..., int] = MODEL_MEGABYTES
 ) -> dict[str, Any]:
-    """Return the resources of a job that trains or explains models; `gpu` says how many GPUs it asks for.
+    """Return the resources of a job that trains or explains models; `gpu` is the requested number of GPUs.
 
-    The device is a resource because a parameter of the rule that changes would run the job again.
+    The device is a resource because a changed parameter of the rule would run the job again.
     """
     return {"mem_mb": memory, "gpu": gpu, "device": audit.compute.device}
 
 
 def on_gpu(audit: Audit) -> Audit:
-    """Return the audit with its jobs on a GPU, for what they ask for there."""
+    """Return the audit with its jobs on a GPU, to compute their requests there."""
     return audit.model_copy(update={"compute": audit.compute.model_copy(update={"device": "cuda"})})

@@ -23,7 +23,7 @@ class Size:
     shape: tuple[int, ...]
     classes: int
     persons: int = 0
-    """Of the (audited) records, where they are named and their number is known."""
+    """The number of persons of the (audited) records, if it is known."""
 
     @property
     def bytes(self) -> int:
@@ -48,9 +48,9 @@ SOURCES = {
 
 
 def size_of(audit: Audit, dataset: str, results: Path, given: dict[str, Size]) -> Size:
-    """Return a data set's size: as given, as its pool on disk has it, as its source was published, or as its files have it.
+    """Return a data set's size: the given one, or that of its pool on disk, of its published source, or of its files.
 
-    Raises UserError where none of these is known.
+    Raises UserError if none of these is known.
     """
     section = audit.datasets[dataset]
     if dataset in given:
@@ -67,7 +67,7 @@ def size_of(audit: Audit, dataset: str, results: Path, given: dict[str, Size]) -
 
 
 def _read(section: Dataset, dataset: str) -> Size:
-    """Return the size of the user's own data, from their files: of images the headers alone are read."""
+    """Return the size of the user's own data, from their files; only the headers of images are read."""
     where = f"datasets.{dataset}"
     try:
         source = pools[section.source].load(section, where)
@@ -81,7 +81,7 @@ def _read(section: Dataset, dataset: str) -> Size:
 
 
 def parse_size(text: str, audit: Audit) -> tuple[str, Size]:
-    """Read NAME=RECORDS,SHAPE,CLASSES, such as `faces=20000,3x224x224,10`, the records being the audited ones."""
+    """Read NAME=RECORDS,SHAPE,CLASSES with the number of audited records, such as `faces=20000,3x224x224,10`."""
     name, _, rest = text.partition("=")
     words = rest.split(",")
     sides = words[1].split("x") if len(words) == 3 else []

@@ -1,4 +1,4 @@
-"""Time what a training step, a record and an explanation cost on this machine, by the audit's own code on random records."""
+"""Time a training step, a record and an explanation on this machine, with the audit's own code on random records."""
 
 import json
 import time
@@ -30,11 +30,11 @@ FEWER = 4
 """Records of a private step where the pass of one is long: as many are at once in it, and a record takes what it does among more."""
 
 ONE_GRADIENT: Mapping[str, Any] = {"explain": ["logit"], "explained_class": "predicted"}
-"""What one forward and one backward pass explain."""
+"""The explainer that needs one forward and one backward pass."""
 
 
 class Measured:
-    """Costs of the audit's own code on random records; on a CPU in processor time, which other processes do not prolong."""
+    """Costs of the audit's own code on random records; on a CPU in processor time, which other processes do not affect."""
 
     def __init__(self, batch: int, device: str) -> None:
         self.batch = batch
@@ -64,7 +64,7 @@ class Measured:
     def beside_passes(
         self, architecture: Mapping[str, Any], family: str, options: Mapping[str, Any], members: int
     ) -> float:
-        """Return what a record costs in one family of signals beside its passes through the model."""
+        """Return the cost of a record in one family of signals, excluding its passes through the model."""
         known = members if needs_training_records(options["explainers"]) else 0
         key = ["signals", architecture["input_shape"], architecture["classes"], family, dict(options), known]
         run = explaining(architecture, family, options, known, self.batch)
@@ -82,7 +82,7 @@ class Measured:
         return MadeUp(study, size)
 
     def _once(self, key: list[Any], measure: Callable[[], Known]) -> Known:
-        """Time what costs the same only once."""
+        """Time equal costs only once."""
         name = json.dumps(key, sort_keys=True)
         if name not in self._known:
             self._known[name] = measure()
@@ -97,10 +97,10 @@ class Measured:
         model = self._model(architecture).train()
         PARTS[training.trainable](model)
         budget = 8.0 if mechanism.kind.private else float("inf")
-        # the step is the same, and calibration to two steps is quick
+        # the step is the same, and calibration to two steps is fast
         rough, short = mechanism.model_copy(update={"accountant": "pld"}), training.model_copy(update={"epochs": 1})
         public = _one_record(architecture["input_shape"], self.device)
-        # two records a person: what a step costs depends on the records alone
+        # two records per person: a step's cost depends only on the records
         persons = torch.arange(4 * training.batch) // 2 if mechanism.by_person else None
         records = 2 * training.batch if persons is None else len(persons)
         protection = mechanism.kind(rough, Job(model, records, budget, short, batch, b"plan", public, persons))
@@ -152,12 +152,12 @@ class Measured:
         return Rates(share * both, (1 - share) * both)
 
     def _without_model(self, architecture: Mapping[str, Any], run: Explaining, most: int) -> float:
-        """Time explanations of a model that costs next to nothing: what they take beside their passes."""
+        """Time explanations of a cheap model: their cost excluding passes."""
         model = stand_in_for(architecture, run).to(self.device)
         return self._timed(architecture, lambda inputs, labels: run(model, inputs, labels.cpu().numpy()), most)(most)
 
     def _model(self, architecture: Mapping[str, Any]) -> nn.Module:
-        """Construct a model, or return the last one as it was constructed: large ones take seconds."""
+        """Construct a model, or return the last one in its initial state: constructing large ones takes seconds."""
         name = json.dumps(_compute_of(architecture), sort_keys=True)
         if self._last is None or self._last[0] != name:
             model = construct(architecture, seed=0).to(self.device)
@@ -201,7 +201,7 @@ class Measured:
 
 
 def _compute_of(architecture: Mapping[str, Any]) -> dict[str, Any]:
-    """What an architecture's cost depends on: a classifier of a few more classes costs the same."""
+    """The terms of an architecture's cost: a classifier with a few more classes costs the same."""
     arguments = {
         name: value for name, value in architecture["arguments"].items() if name not in ("num_classes", "classes")
     }

@@ -205,4 +205,4 @@ def test_papers_of_another_audit_and_what_is_there_are_refused(
     assert main(["dossier", str(ended), "--verdicts", str(tmp_path / "gate.json"), "--out", str(tmp_path / "out")]) == 2
     assert "verdicts on the audit 'other', not on 'toy'" in capsys.readouterr().err
     assert main(["dossier", str(ended), "--out", str(tmp_path)]) == 2
-    assert "is there already" in capsys.readouterr().err
+    assert "exists already" in capsys.readouterr().err

@@ -56,5 +56,5 @@ def test_roc_curves_of_every_number_share_a_panel_per_setting(known, findings):
 
 def test_an_audit_that_knows_nothing_of_fewer_models_says_so(small, findings):
     assert models_layout(small.results(), findings) is None
-    assert "Too few models" in drawing(small.results(), findings)
+    assert "Fewer models cannot be evaluated" in drawing(small.results(), findings)
     assert "No ROC curve is kept" in roc_by_models(small.results(), findings)

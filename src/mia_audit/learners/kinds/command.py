@@ -1,4 +1,4 @@
-"""`command`: models that a command line trains and another one asks, in any language: files in, files out."""
+"""`command`: models in any language, trained by one command line and queried by another, through files."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ MODEL = "model"
 
 
 class CommandModel:
-    """A model in a file or folder of its own, which a command is asked about."""
+    """A model in its own file or folder, which a command queries."""
 
     def __init__(self, learner: CommandLearner, path: Path, temporary: TemporaryDirectory[str] | None = None) -> None:
         self._learner = learner
@@ -43,9 +43,9 @@ class CommandModel:
         self._temporary = temporary  # a folder that lives as long as the model
 
     def logits(self, records: Records) -> Float[np.ndarray, "n C"]:
-        """Return the logits that follow from the file that the command writes about all records."""
+        """Return the logits computed from the file that the command writes for all records."""
         logits = self._asked(records)
-        if not self._learner.checked:  # one command more, so only for a job's first model
+        if not self._learner.checked:  # one more run of the command, so only for a job's first model
             check_order(self._asked, records, logits, f"{self._learner.where}: predict")
             self._learner.checked = True
         return logits
@@ -67,7 +67,7 @@ class CommandModel:
             }
             learner.run("predict", values | learner.machine())
             if not out.exists():
-                raise UserError(f"{where}: the command ended well, but wrote no file {{out}}")
+                raise UserError(f"{where}: the command succeeded, but wrote no file {{out}}")
             try:
                 answer = np.load(out, allow_pickle=False)
             except NOT_NUMPY as error:
@@ -76,7 +76,7 @@ class CommandModel:
         return logits_of(answer, outputs, records, learner.architecture["votes"] or UNKNOWN_VOTES, where)
 
     def save(self, folder: Path) -> None:
-        """Copy what the command wrote."""
+        """Copy the model that the command wrote."""
         if self._path.is_dir():
             copytree(self._path, folder / MODEL)
         else:
@@ -85,7 +85,7 @@ class CommandModel:
 
 
 class CommandLearner:
-    """Trains models by one command and asks them by another."""
+    """Trains models with one command and queries them with another."""
 
     def __init__(self, architecture: Mapping[str, Any], compute: Compute) -> None:
         missing = [key for key in ("train", "predict", "outputs", "votes", "classes") if key not in architecture]
@@ -100,7 +100,7 @@ class CommandLearner:
 
     @classmethod
     def describe(cls, section: ModelSection, pool: Mapping[str, Any]) -> dict[str, Any]:
-        """Check that the commands' programs are there, and return the architecture.json."""
+        """Check that the commands' programs exist, and return the architecture.json."""
         for key, command in (("train", section.train), ("predict", section.predict)):
             check_program(f"architectures.{section.name}.{key}", command)
         commands = {"train": section.train, "predict": section.predict}
@@ -137,18 +137,18 @@ class CommandLearner:
             self.run("train", values | files | self.machine())
         if not model.exists():
             raise UserError(
-                f"{self.where}: train: the command ended well, but wrote neither a file nor a folder {{model}}"
+                f"{self.where}: train: the command succeeded, but wrote neither a file nor a folder {{model}}"
             )
         return CommandModel(self, model, temporary)
 
     def load(self, folder: Path) -> CommandModel:
-        """Open what the command wrote."""
+        """Open the model that the command wrote."""
         if not (folder / MODEL).exists():
-            raise UserError(f"{folder / MODEL}: no such file; expected what the train command of {self.where} wrote")
+            raise UserError(f"{folder / MODEL}: no such file; expected the output of the train command of {self.where}")
         return CommandModel(self, folder / MODEL)
 
     def adopt(self, path: Path, folder: Path) -> None:
-        """Copy what a train command wrote."""
+        """Copy the output of a train command."""
         if path.is_dir():
             (folder / MODEL).mkdir()
             copy_into(folder / MODEL, path)
@@ -156,7 +156,7 @@ class CommandLearner:
             copy_into(folder, path, MODEL)
 
     def machine(self) -> dict[str, object]:
-        """Return the placeholders that every command may have."""
+        """Return the placeholders of every command."""
         return {
             "device": device_name(self._compute.device),
             "threads": self._compute.threads,
@@ -171,7 +171,7 @@ class CommandLearner:
 
 
 def person_numbers(records: Records) -> Int[np.ndarray, " n"]:
-    """Return a number from 0 for every record's person; every record is a person of its own where the pool names none."""
+    """Return the number of every record's person, from 0; without persons every record has its own number."""
     if records.persons is None:
         return np.arange(len(records), dtype=np.int64)
     return np.unique(records.persons, return_inverse=True)[1].astype(np.int64)
@@ -179,7 +179,7 @@ def person_numbers(records: Records) -> Int[np.ndarray, " n"]:
 
 @contextmanager
 def followed(path: Path, progress: Progress, seconds: float = 0.5) -> Iterator[None]:
-    """Pass on the lines `RECORDS EPOCH` that a command appends to a file, while it runs and once it has ended."""
+    """Report the lines `RECORDS EPOCH` that a command appends to a file, while it runs and after its end."""
     ended = threading.Event()
     done = 0
 
@@ -207,7 +207,7 @@ def followed(path: Path, progress: Progress, seconds: float = 0.5) -> Iterator[N
 
 
 def array_file(values: np.ndarray, path: Path) -> Path:
-    """Return a .npy file that holds an array: its own, where it is a whole memory-mapped file, otherwise one that is written."""
+    """Return a .npy file with an array: the array's own file if it is a complete memory map, otherwise a new one."""
     name = getattr(values, "filename", None)
     if name and np.load(name, mmap_mode="r").shape == values.shape:
         return Path(name).resolve()

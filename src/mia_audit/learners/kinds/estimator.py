@@ -38,7 +38,7 @@ ASKED: dict[str, str] = {"probabilities": "predict_proba", "logits": "decision_f
 
 
 class EstimatorModel:
-    """A fitted estimator; records are asked a batch at a time."""
+    """A fitted estimator, queried one batch of records at a time."""
 
     def __init__(self, estimator: Any, outputs: Outputs, votes: int, compute: Compute, where: str) -> None:
         self.estimator = estimator
@@ -49,7 +49,7 @@ class EstimatorModel:
         self._checked = False
 
     def logits(self, records: Records) -> Float[np.ndarray, "n C"]:
-        """Return logarithms of the smoothed probabilities, or the logits where the config declares them."""
+        """Return logarithms of the smoothed probabilities, or the logits if the config declares them."""
         logits = self._asked(records)
         if not self._checked:
             check_order(self._asked, records, logits, self._where)
@@ -88,10 +88,10 @@ class EstimatorModel:
         )
 
     def _of_all_classes(self, answer: np.ndarray, known: np.ndarray, classes: int) -> np.ndarray:
-        """Return outputs with a column for each of the pool's classes; those without a training record get the least there is."""
+        """Return outputs with a column for each of the pool's classes; classes without a training record get the smallest value."""
         if self._outputs == "labels":
             return answer
-        if answer.ndim == 1 and len(known) == 2:  # the decision function of two classes is one number
+        if answer.ndim == 1 and len(known) == 2:  # the decision function for two classes is one number
             answer = np.stack([np.zeros_like(answer), answer], axis=1)
         if answer.ndim != 2 or answer.shape[1] != len(known) or len(known) == classes:
             return answer
@@ -133,7 +133,7 @@ class EstimatorLearner:
             able = [kind for kind, name in ASKED.items() if hasattr(built, name)]
             raise UserError(
                 f"{learner._where}: it has no {lacking[0]}"
-                + (f"; outputs: {' or '.join(able)} would ask what it has" if able and lacking != ["fit"] else "")
+                + (f"; it supports outputs: {' or '.join(able)}" if able and lacking != ["fit"] else "")
             )
         return metadata | {"versions": versions(learner._packages)}
 
@@ -158,7 +158,7 @@ class EstimatorLearner:
         from threadpoolctl import threadpool_limits
 
         if task.key is None:
-            seed_everything(None)  # what a part without a seed draws from
+            seed_everything(None)  # the generator of parts without a seed
         estimator = self.unfitted(self._compute.threads, *(() if task.key is None else (*task.key, task.shadow)))
         inside = task.records[np.flatnonzero(task.members)]
         with user_code(self._where, minutes=self._compute.minutes), threadpool_limits(self._compute.threads):
@@ -167,7 +167,7 @@ class EstimatorLearner:
         return self.model(estimator)
 
     def load(self, folder: Path) -> EstimatorModel:
-        """Open a stored estimator; it may have types of its own package, and of those that the user's file imports."""
+        """Open a stored estimator; allowed types are those of its own package, and of packages that the user's file imports."""
         return self.model(load_estimator(folder, self._packages))
 
     def adopt(self, path: Path, folder: Path) -> None:
@@ -187,9 +187,9 @@ class EstimatorLearner:
 
 
 def constructor(model: str) -> tuple[Any, set[str]]:
-    """Return the class or function that makes an estimator, and the packages that its types may come from.
+    """Return the class or function that makes an estimator, and the allowed packages of its types.
 
-    Raises UserError where the package is missing or has no such class.
+    Raises UserError if the package is missing or has no such class.
     """
     if not IN_FILE.fullmatch(model) and (match := CLASS.fullmatch(model)):
         package = match["module"].partition(".")[0]
@@ -213,7 +213,7 @@ def prepared(estimator: Any, threads: int | None, *key: int | str) -> Any:
         return estimator
     parameters = estimator.get_params(deep=True)
 
-    def of_sklearn(name: str) -> bool:  # whose parts take one thread where none are given; LightGBM takes every core
+    def of_sklearn(name: str) -> bool:  # scikit-learn uses one thread by default; LightGBM uses every core
         return type(parameters.get(name.rpartition("__")[0], estimator)).__module__.startswith("sklearn.")
 
     seeds = {
@@ -239,14 +239,14 @@ def rows_of(records: Records) -> Float[np.ndarray, "n d"]:
 
 
 def prepared_rows(rows: np.ndarray) -> Float[np.ndarray, "n d"]:
-    """Return rows as estimators take them: tables as stored, pixels in [0, 1]."""
+    """Return rows in the form for estimators: tables as stored, pixels in [0, 1]."""
     return rows.astype(np.float32) / np.float32(255) if rows.dtype == np.uint8 else rows
 
 
 def votes_of(estimator: Any) -> int:
-    """Return how many votes an estimator's probabilities are means of: trees, neighbours, members; 0 where they are none.
+    """Return the number of votes (trees, neighbours, members) averaged in an estimator's probabilities; 0 if they are not means of votes.
 
-    A pipeline has those of its last step.
+    For a pipeline it is that of its last step.
     """
     from sklearn.ensemble import BaggingClassifier, ExtraTreesClassifier, RandomForestClassifier
     from sklearn.neighbors import KNeighborsClassifier
@@ -268,14 +268,14 @@ def is_estimator(model: Any) -> bool:
 
 
 def versions(packages: set[str]) -> dict[str, str]:
-    """Return the versions of packages by the names that they are imported under; those without one are left out."""
+    """Return the versions of packages by import name, without packages that have no version."""
     numbers = {package: version_of(package) for package in sorted(packages | {"sklearn", "numpy"})}
     return {package: number for package, number in numbers.items() if number}
 
 
 @cache
 def version_of(package: str) -> str | None:
-    """Return the version of an imported package; to look up its distribution takes a second, so the package is asked first."""
+    """Return the version of an imported package, from its attribute if it has one, because looking up a distribution takes a second."""
     own = getattr(sys.modules.get(package), "__version__", None)
     if isinstance(own, str):
         return own

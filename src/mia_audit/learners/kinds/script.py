@@ -1,7 +1,6 @@
-"""`script`: a Python file of the user's own, with `train(task) -> model` and, unless that is known how to ask, `predict(model, records)`.
+"""`script`: a user's Python file with `train(task) -> model` and, for models of other types, `predict(model, records)`.
 
-The model may be a torch module, an estimator of scikit-learn's interface, or anything that the file's own functions ask, save
-and load.
+The model may be a torch module, an estimator with scikit-learn's interface, or any object that the file's own functions query, save and load.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class ScriptModel:
-    """A model that the script's `predict` is asked about, `batch` records at a time."""
+    """A model queried through the script's `predict`, `batch` records at a time."""
 
     def __init__(self, script: Script, model: Any, architecture: Mapping[str, Any], compute: Compute) -> None:
         self.model = model
@@ -46,7 +45,7 @@ class ScriptModel:
         self._checked = False
 
     def logits(self, records: Records) -> Float[np.ndarray, "n C"]:
-        """Return the logits that follow from what `predict` returns."""
+        """Return the logits computed from the result of `predict`."""
         logits = self._asked(records)
         if not self._checked:
             check_order(self._asked, records, logits, f"{self._script.where}: predict")
@@ -71,19 +70,19 @@ class ScriptModel:
         return np.concatenate(parts) if parts else np.zeros((0, records.classes))
 
     def save(self, folder: Path) -> None:
-        """Store the model by the script's `save`; an estimator and a torch module by their own formats."""
+        """Store the model with the script's `save`, or an estimator or a torch module in its own format."""
         save_model(self._script, self.model, folder)
 
 
 class ExplainedScriptModel(ScriptModel):
-    """A model whose script explains it."""
+    """A model with explanations from its script."""
 
     def attributions(
         self, records: Records, request: ExplanationRequest
     ) -> dict[Attribution, Float[np.ndarray, "n ..."]]:
-        """Return what `explain` returns for the predicted classes, or the true ones, under the names asked for.
+        """Return the result of `explain` for the predicted or the true classes, under the requested names.
 
-        Raises UserError where it does not return attributions of that name, a finite array with a row a record.
+        Raises UserError if it does not return attributions with these names, as finite arrays with one row per record.
         """
         own = [name for name in request.explainers if name.startswith(OWN)]
         others = [name for name in request.explainers if name not in own]
@@ -153,7 +152,7 @@ class ScriptLearner:
         return model
 
     def load(self, folder: Path) -> TrainedModel:
-        """Open a model by the script's `load`; an estimator and a torch module by their own formats."""
+        """Open a model with the script's `load`, or an estimator or a torch module from its own format."""
         if self.script.has("load"):
             return self._opened(self.script.call("load", folder))
         if (folder / FILE).exists():
@@ -163,7 +162,7 @@ class ScriptLearner:
         return self._opened(built_module(self.script, self.architecture, folder))
 
     def adopt(self, path: Path, folder: Path) -> None:
-        """Copy what the script's `load` opens; without `load`, an estimator that skops stored, or a torch module's weights."""
+        """Copy the input of the script's `load`; without `load`, an estimator stored by skops, or a torch module's weights."""
         if self.script.has("load") or path.is_dir():
             copy_into(folder, path)
         elif path.suffix == ".skops":
@@ -207,7 +206,7 @@ def is_module(model: Any) -> bool:
 
 
 def check_storable(script: Script, model: Any) -> None:
-    """Raise UserError unless it is known how to store a model and open it again."""
+    """Raise UserError unless a model can be stored and opened again."""
     if script.has("save") != script.has("load"):
         lacking = "load(folder)" if script.has("save") else "save(model, folder)"
         raise UserError(f"{script.where}: {lacking} is missing; define both, or neither")
@@ -225,7 +224,7 @@ def check_storable(script: Script, model: Any) -> None:
 
 
 def save_model(script: Script, model: Any, folder: Path) -> None:
-    """Store a model that `check_storable` let pass."""
+    """Store a model that passed `check_storable`."""
     if script.has("save"):
         script.call("save", model, folder)
         if not any(folder.iterdir()):

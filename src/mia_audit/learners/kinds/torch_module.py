@@ -49,13 +49,13 @@ from mia_audit.training.stored import MASKS
 from mia_audit.training.task import Records, TrainingTask
 
 Prepare = Callable[[Records], Inputs | Tensor]
-"""From records as stored to inputs of a module, on its device."""
+"""A function from stored records to inputs of a module, on its device."""
 
 
 class TorchModel:
     """A torch module in eval mode, with frozen parameters.
 
-    `batch` is how many records are held in memory at once. Without `prepare`, records hold the module's inputs already.
+    `batch` is the number of records in memory at once. Without `prepare`, records are already the module's inputs.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class TorchModel:
         self._members: tuple[TrainedOn, Members] | None = None
 
     def inputs(self, records: Records) -> Inputs | Tensor:
-        """Return records as the module takes them, on its device."""
+        """Return records as inputs of the module, on its device."""
         return self._prepare(records)
 
     def _as_stored(self, records: Records) -> Tensor:
@@ -78,7 +78,7 @@ class TorchModel:
 
     @torch.no_grad()
     def logits(self, records: Records) -> Float[np.ndarray, "n C"]:
-        """Return the logits, a batch at a time: to the last bit those of a pass that explains."""
+        """Return the logits, a batch at a time, equal to the last bit to those of a pass with explanations."""
         inputs = self.inputs(records)
 
         def all_logits(size: int) -> Tensor:
@@ -92,7 +92,7 @@ class TorchModel:
     def attributions(
         self, records: Records, request: ExplanationRequest
     ) -> dict[Attribution, Float[np.ndarray, "n ..."]]:
-        """Return attributions of all records at once: one explainer after the other, each with a pass of its own."""
+        """Return attributions of all records at once, with a separate pass for each explainer."""
         inputs = self.inputs(records)[0 : len(records)]
         attributed = self.attributions_at(inputs, records.labels, records.numbers, request)
         return {key: attributions.cpu().numpy() for key, attributions in attributed.items()}
@@ -168,7 +168,7 @@ class TrainedTorchModel(TorchModel):
 
 
 class ReleasedTorchModel(TorchModel):
-    """A torch module that was trained to be released, and the terms of its training."""
+    """A torch module that was trained for release, and the terms of its training."""
 
     def __init__(self, module: nn.Module, batch: int, prepare: Prepare, terms: Terms) -> None:
         super().__init__(module, batch, prepare)
@@ -178,7 +178,7 @@ class ReleasedTorchModel(TorchModel):
 class TorchLearner:
     """Trains and opens the models of an architecture.json.
 
-    A pool's inputs are prepared once and kept for all models that are trained on it or asked about it.
+    A pool's inputs are prepared once and kept for all models that are trained or queried on it.
     """
 
     def __init__(self, architecture: Mapping[str, Any], compute: Compute) -> None:
