@@ -1,8 +1,8 @@
-"""A white-box audit of a mechanism: what its real training step proves to leak about one canary (Nasr et al. 2023).
+"""A white-box audit of a mechanism: a lower bound on what its real training step leaks about one canary (Nasr et al. 2023).
 
-The adversary knows everything but the noise and whether the canary was there: the model, the other records, and the
-gradient of every step. The canary's gradient is as long as clipping lets it be, and orthogonal to the others'; or, where
-noise is scaled by a mask, its features decide what the mask is.
+The adversary knows the model, the other records, and the gradient of every step: everything except the noise and the
+canary's presence. The canary's gradient is as long as clipping permits, and orthogonal to those of the others; or, if a
+mask scales the noise, its features determine the mask.
 """
 
 import itertools
@@ -25,7 +25,7 @@ LONG = 1000.0
 
 @dataclass(frozen=True)
 class Scene:
-    """A model and its training set, [n, …] and [n], whose record 0 is the canary; and public records where a mechanism reads them."""
+    """A model and its training set, [n, …] and [n], whose record 0 is the canary; and public records if a mechanism reads them."""
 
     name: str
     model: Callable[[], nn.Module]
@@ -33,7 +33,7 @@ class Scene:
     labels: Int[Tensor, " n"]
     public: tuple[Tensor, Tensor] | None = None
     persons: Int[Tensor, " n"] | None = None
-    """Whose the records are, where the guarantee is about persons; person 0, with all of their records, is then the canary."""
+    """The person of every record, if the guarantee is for persons; person 0, with all of their records, is then the canary."""
 
 
 def linear(name: str, canary: tuple[float, float]) -> Scene:
@@ -51,7 +51,7 @@ def linear(name: str, canary: tuple[float, float]) -> Scene:
 
 
 def person(records: int = 5) -> Scene:
-    """The same linear model, whose canary is a person with several records, all alike; the others have one each."""
+    """The same linear model; its canary is a person with several equal records, and the others have one record each."""
     base = linear("person", (LONG, 0.0))
     inputs = torch.cat([base.inputs[:1].repeat(records, 1), base.inputs[1:]])
     persons = torch.cat([torch.zeros(records, dtype=torch.long), torch.arange(1, 1 + OTHERS)])
@@ -62,11 +62,11 @@ CANARIES = {scene.name: scene for scene in (linear("weight", (LONG, 0.0)), linea
 
 
 def channel_scene(depth: int = 64) -> Scene:
-    """A 3 × 3 convolution of `depth` inputs to three channels under a linear head: one record decides what is important.
+    """A 3 × 3 convolution from `depth` inputs to three channels, with a linear head: one record decides which channel is important.
 
-    The logit of class 0 is ten times channel 0, that of class 1 the sum of the two others. All records are of class 1 but
-    the canary: with it in the batch, channel 0 is the most important one on average, without it the two others are, each
-    with 9 · `depth` weights. The public records are the others.
+    The logit of class 0 is ten times channel 0, that of class 1 the sum of the two other channels. All records except
+    the canary are of class 1: channel 0 is the most important one on average if the canary is in the batch, and
+    otherwise the two other channels, each with 9 · `depth` weights. The public records are those of class 1.
     """
 
     def model() -> nn.Module:
@@ -89,7 +89,7 @@ def channel_scene(depth: int = 64) -> Scene:
 
 @dataclass(frozen=True)
 class Game:
-    """The terms of an audit: ε claimed, expected share of the records in a batch, steps seen, and trials with and without.
+    """The terms of an audit: claimed ε, expected share of the records in a batch, observed steps, and trials with and without the canary.
 
     The adversary looks at `view` of the mean gradient, [p]: as it is, or squared where the noise itself may be
     informative. `delta` is that of the claim, the mechanism's own where left out. With `afresh` every trial has its own
@@ -154,7 +154,7 @@ def audit(protect: Callable[[Job], Protection], game: Game, scene: Scene) -> Pro
 
 
 def _observe(protection: Protection, model: nn.Module, scene: Scene, game: Game, present: bool) -> Float[Tensor, " p"]:
-    """Take steps on the same weights and return the mean of their gradients; the canary is left out where it is not present."""
+    """Take steps on the same weights and return the mean of their gradients; the canary is left out if it is not `present`."""
     steps = game.steps
     canary = torch.arange(len(scene.labels)) if scene.persons is None else scene.persons
     seen = torch.zeros(sum(parameter.numel() for parameter in model.parameters()))

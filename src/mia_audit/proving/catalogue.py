@@ -1,4 +1,4 @@
-"""What can be put to the test: registered targets, a Python function, or a command."""
+"""Targets of the tester: registered ones, a Python function, or a command."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from mia_audit.registry import IN_FILE, Registry, load_file
 
 COMMAND = "command:"
 PATIENCE = 60.0
-"""Seconds that a command has for an answer."""
+"""Time limit for a command's answer, in seconds."""
 EPSILON, DELTA = 1.0, 1e-5
-"""The claim of this package's own mechanisms, where none is given."""
+"""The claim of this package's own mechanisms, if none is given."""
 
 
 @dataclass(frozen=True)
 class Options:
-    """The claim, and of functions and commands what they take: how many records of how many features, of which domain.
+    """The claim and, for functions and commands, their inputs: the number of records and features, and the domain.
 
-    `secret_seed` says that the claim rests on the seed that is given: all its bits have to count, and two releases under it
-    (on another input, or on the terms of `terms`) have to be independent. `gaussian` says that the claim is that of a Gaussian
-    mechanism without sampling: own mechanisms know whether theirs is.
+    With `secret_seed` the claim depends on the given seed: all its bits must matter, and two releases under it (from
+    another input, or on the terms of `terms`) must be independent. With `gaussian` the claim is that of a Gaussian
+    mechanism without sampling; this package's mechanisms state it themselves.
     """
 
     epsilon: float | None = None
@@ -45,16 +45,16 @@ class Options:
     gaussian: bool = False
 
     def claim(self, adjacency: str) -> Claim:
-        """Return the claim of an own mechanism, whose adjacency is known."""
+        """Return the claim of one of this package's mechanisms, whose adjacency is known."""
         if self.adjacency not in (None, adjacency):
-            raise UserError(f"--adjacency: that of this target is {adjacency}")
+            raise UserError(f"--adjacency: this target has {adjacency}")
         epsilon, delta = self.epsilon or EPSILON, self.delta or DELTA
         check_privacy(epsilon, delta)
         return Claim(epsilon, delta, adjacency)
 
 
 Target = Callable[[Options], Sequence[Mechanism]]
-"""Makes the mechanisms that belong to a target, each with its claim."""
+"""Makes the mechanisms of a target, each with its claim."""
 
 targets: Registry[Target] = Registry("target", "mia_audit.proving.targets", "-")
 """Targets by name."""
@@ -116,8 +116,7 @@ def _external(name: str, run: Callable[..., Any], options: Options) -> Mechanism
 class Command:
     """A mechanism in another program: a line of JSON in for every run, {"records": …, "randomness": …}, and one line of JSON out.
 
-    NaN and Infinity are written as Python's json writes them. The program is started once, and again whenever it ends; what
-    it writes to stderr is lost.
+    NaN and Infinity are written as in Python's json. The program is started once, and again whenever it ends; its stderr is discarded.
     """
 
     def __init__(self, line: str) -> None:
@@ -126,7 +125,7 @@ class Command:
         self._process: subprocess.Popen[str] | None = None
 
     def __call__(self, records: Any, randomness: int, **terms: Any) -> Any:
-        """Run once; raises RuntimeError where the program ends without an answer, and TimeoutError where it is too slow."""
+        """Run once; raises RuntimeError if the program ends without an answer, and TimeoutError if it is too slow."""
         question = json.dumps({"records": records.tolist(), "randomness": randomness, **terms})
         process = self._started()
         assert process.stdin is not None and process.stdout is not None
@@ -134,7 +133,7 @@ class Command:
             process.stdin.write(question + "\n")
             process.stdin.flush()
         except BrokenPipeError:
-            pass  # what it said before it ended is read below
+            pass  # its output before the end is read below
         if not select.select([process.stdout], [], [], PATIENCE)[0]:
             self.close()
             raise TimeoutError(f"no answer in {PATIENCE:g} seconds")

@@ -1,4 +1,4 @@
-"""Which event tells two neighbouring inputs apart best, learned from a pilot that no decision rests on."""
+"""The event that best distinguishes two neighbouring inputs, learned from a pilot that is not used for decisions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FACTS = 200
 REPEATED = 3
 """A value that occurs this often in the pilot is tried as a separate event."""
 RIDGES = (1.0, 1e-2, 1e-4, 1e-8)
-"""Ridges of linear discriminants: the smaller, the more directions without noise count, and the more a small pilot errs."""
+"""Ridges of linear discriminants: smaller ones give more weight to directions without noise, but err more with a small pilot."""
 QUADRATIC = 64
 """Up to this many numbers, their squares are features too."""
 FAR = 1e4
@@ -46,7 +46,7 @@ Features = Callable[[np.ndarray], np.ndarray]
 
 @dataclass(frozen=True)
 class Above:
-    """Whether a score of the numbers is above a threshold; numbers of another length than `size` never are."""
+    """Whether a score of the numbers exceeds a threshold; never for numbers of a length other than `size`."""
 
     score: Features
     threshold: float
@@ -63,16 +63,16 @@ class Above:
 
 @dataclass(frozen=True)
 class Event:
-    """A set of outputs, and on which of the two inputs it is the likelier one."""
+    """A set of outputs, and the index of the input on which it is more likely."""
 
     description: str
     occurs: Callable[[Observation], bool] | Above
     on_first: bool
     worth: float
-    """What the pilot promises (see `_worth`)."""
+    """Its worth in the pilot (see `_worth`)."""
 
     def occurred(self, observations: Sequence[Observation]) -> Bool[np.ndarray, " t"]:
-        """Return in which runs it occurred."""
+        """Return a mask of the runs in which it occurred."""
         if isinstance(self.occurs, Above):
             return np.asarray(self.occurs.scores(observations) > self.occurs.threshold)
         return np.fromiter(map(self.occurs, observations), dtype=bool, count=len(observations))
@@ -87,8 +87,7 @@ def best_event(first: Sequence[Observation], second: Sequence[Observation], clai
 def rarer_events(event: Event, first: Sequence[Observation], second: Sequence[Observation]) -> list[Event]:
     """Return the same score above higher thresholds, ever rarer; none for an event that is not a threshold.
 
-    A Gaussian mechanism's ε is that of its rarest outputs, which a small pilot says nothing about: how rare pays depends on
-    how many trials there will be.
+    A Gaussian mechanism's ε is reached at its rarest outputs, which a small pilot does not contain; the best rarity depends on the number of trials.
     """
     from scipy.special import ndtri
 
@@ -131,7 +130,7 @@ def _worth(on_first: np.ndarray, on_second: np.ndarray, trials: int, claim: Clai
 
 
 def _bounds(on_first: np.ndarray, on_second: np.ndarray, trials: int, level: float) -> tuple[np.ndarray, np.ndarray]:
-    """Return a lower bound of the first probability and an upper one of the second (Clopper and Pearson)."""
+    """Return a lower bound on the first probability and an upper bound on the second (Clopper and Pearson)."""
     from scipy.special import betaincinv
 
     p = np.where(on_first > 0, betaincinv(np.maximum(on_first, 1), trials - on_first + 1, level), 0.0)
@@ -157,7 +156,7 @@ def _better(
 
 def _facts(first: Sequence[Observation], second: Sequence[Observation], claim: Claim) -> Iterator[Event]:
     known = Counter(fact for one in (*first, *second) for fact in one.facts)
-    # of facts that are worth the same, the first is the one to tell: what was raised rather than the outputs that are missing
+    # among equally good facts, report the first: an exception rather than the missing outputs
     for fact, _ in sorted(known.items(), key=lambda item: (item[0].startswith("output"), -item[1], item[0]))[:FACTS]:
         yield from _better(fact, lambda one, fact=fact: fact in one.facts, first, second, claim)  # type: ignore[misc]
 
@@ -171,7 +170,7 @@ def _values(first: Sequence[Observation], second: Sequence[Observation], claim: 
 
 
 def _numbers(first: Sequence[Observation], second: Sequence[Observation], claim: Claim) -> Iterator[Event]:
-    """Yield the best threshold of every score of the numbers; outputs of another length are in none of these events."""
+    """Yield the best threshold of every score of the numbers; these events exclude outputs of another length."""
     size = Counter(len(one.numbers) for one in (*first, *second)).most_common(1)[0][0]
     if size == 0:
         return

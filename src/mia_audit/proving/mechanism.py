@@ -1,4 +1,4 @@
-"""A mechanism with its claim, as the tester takes it, and what the tester says of it."""
+"""The tester's interface: a mechanism with its claim, and the findings about it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 from mia_audit.privacy.gaussian import mu_for
 
 ADJACENCIES = ("add-remove", "replace", "zero-out")
-"""How neighbouring inputs differ: by a record more, by one replaced, or by one whose term is taken out, their number being public."""
+"""How neighbouring inputs differ: by one more record, by a replaced record, or by a record's removed term with a public number of records."""
 
 Adjacency = Literal["add-remove", "replace", "zero-out"]
 
@@ -25,11 +25,11 @@ class Claim:
     delta: float
     adjacency: str
     mu: float | None = None
-    """μ of the Gaussian DP that the claim follows from, if it does: then that is claimed too, and tested more sharply."""
+    """μ of the Gaussian DP that implies the claim, if any; it is then claimed too, and tested more sharply."""
 
     @property
     def apart(self) -> Claim | None:
-        """What μ-GDP says of the event that tells its inputs apart best: (0, 2Φ(μ/2) − 1)-DP (Dong et al. 2022, corollary 1)."""
+        """The consequence of μ-GDP for the most distinguishing event: (0, 2Φ(μ/2) − 1)-DP (Dong et al. 2022, corollary 1)."""
         if self.mu is None:
             return None
         return Claim(0.0, math.erf(self.mu / math.sqrt(8)), self.adjacency)
@@ -41,7 +41,7 @@ class Claim:
 
 @dataclass(frozen=True)
 class Pair:
-    """Two neighbouring inputs, in whatever form the mechanism takes."""
+    """Two neighbouring inputs, in the mechanism's form."""
 
     name: str
     first: Any
@@ -49,16 +49,16 @@ class Pair:
 
 
 Run = Callable[..., Any]
-"""Takes an input and 128 secret random bits (None: entropy of its own), and terms by name; returns what is released."""
+"""A function of an input, 128 secret random bits (None: its own entropy), and terms by name; returns the release."""
 
 
 @dataclass(frozen=True)
 class Mechanism:
-    """A mechanism under fixed terms: how it is run, what it claims, and the neighbouring inputs to try.
+    """A mechanism under fixed terms: how to run it, its claim, and the neighbouring inputs to try.
 
-    `terms` are several sets of terms on which it runs under one secret seed; `other` is an input that is adjacent to none
-    and is released under the same seed. Where they are left out the mechanism makes no claim about a seed that is used
-    again. `probes` are checks of its own.
+    `terms` are several sets of terms with which it runs under one secret seed; `other` is an input that is adjacent to
+    no other and is released under the same seed. Without them the mechanism claims nothing about a reused seed.
+    `probes` are its own checks.
     """
 
     name: str
@@ -69,12 +69,12 @@ class Mechanism:
     other: Any = None
     probes: Sequence[Probe] = ()
     secret_seed: bool = False
-    """Whether its promise rests on the seed that it is given, so that all bits of it have to count."""
+    """Whether its claim depends on the given seed, so that all of the seed's bits must matter."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What one check found: `refuted`, `held`, or `skipped` and why; a lower bound on ε with its claim where there is one."""
+    """The result of one check: `refuted`, `held`, or `skipped` with the reason; and a lower bound on ε with its claim, if any."""
 
     mechanism: str
     check: str
@@ -88,7 +88,7 @@ class Finding:
     """Occurrences of the event on the first and on the second input."""
     inputs: tuple[Any, Any] | None = field(default=None, repr=False)
     gaussian_bound: float | None = None
-    """ε at the claim's δ of the least Gaussian DP that the mechanism can have, where the claim is one of Gaussian DP."""
+    """ε at the claim's δ for the smallest possible Gaussian DP of the mechanism, if the claim is one of Gaussian DP."""
 
     @property
     def share(self) -> float | None:
@@ -102,11 +102,11 @@ class Finding:
 
     @property
     def reached(self) -> float | None:
-        """The larger one of both shares."""
+        """The larger of both shares."""
         return None if self.share is None else max(self.share, self.gaussian_share or 0.0)
 
     def as_json(self) -> dict[str, Any]:
-        """Return the finding as JSON takes it; only the inputs of a counterexample are written out."""
+        """Return the finding in JSON form; only the inputs of a counterexample are written out."""
         written = {**asdict(self), "share": self.share, "gaussian_share": self.gaussian_share, "inputs": None}
         if self.verdict == "refuted" and self.inputs is not None:
             written["inputs"] = [plain(one) for one in self.inputs]
@@ -143,7 +143,7 @@ class Verdict:
         return max(bounded, key=lambda finding: finding.reached or 0.0, default=None)
 
     def as_json(self) -> dict[str, Any]:
-        """Return the verdict as JSON takes it."""
+        """Return the verdict in JSON form."""
         best = self.best
         return {
             "target": self.target,
@@ -159,7 +159,7 @@ class Verdict:
 
 
 def plain(value: Any) -> Any:
-    """Return an input as JSON takes it; numbers that JSON has not are strings."""
+    """Return an input in JSON form; numbers that JSON does not have become strings."""
     if isinstance(value, Mapping):
         return {str(key): plain(part) for key, part in value.items()}
     if isinstance(value, (list, tuple)):

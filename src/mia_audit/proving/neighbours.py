@@ -18,11 +18,11 @@ DENORMAL = 5e-324
 SMALL, HUGE = 1e6, 1e160
 
 DOMAINS = ("any", "finite", "bounded")
-"""What records a claim is for: with NaN and infinity, finite ones of any size, or those within ±1."""
+"""Domains of records in a claim: including NaN and infinity, finite ones of any size, or those within ±1."""
 
 
 def canaries(features: int, domain: str) -> Mapping[str, Float[np.ndarray, " d"]]:
-    """Return records by name, from those within ±1 to those that the domain allows at most."""
+    """Return records by name, from those within ±1 to the largest that the domain allows."""
     ones, axis = np.ones(features), np.zeros(features)
     axis[-1] = 1.0
     alternating = np.where(np.arange(features) % 2, -1.0, 1.0)
@@ -56,8 +56,8 @@ def pairs(
 ) -> Iterator[Pair]:
     """Yield neighbouring arrays [n, d], of at most `records` rows; with `classes` the last column is a label from 0.
 
-    Adjacency add-remove: the first input has a record more. Otherwise the record takes another one's place. Not `empty`
-    leaves out sets of no record and of one, and with classes every set has records of each.
+    With adjacency add-remove the first input has one more record; otherwise the record replaces another one. Without
+    `empty`, sets with no record or one are left out. With classes, every set has records of each class.
     """
     if adjacency not in ADJACENCIES:
         raise UserError(f"adjacency '{adjacency}': expected {', '.join(ADJACENCIES)}")

@@ -1,4 +1,4 @@
-"""What an observer sees of one run of a mechanism: numbers, and facts such as exceptions, warnings, shapes and files."""
+"""The observation of one run of a mechanism: numbers, and facts such as exceptions, warnings, shapes and files."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from jaxtyping import Float
 
 LARGEST = 1e300
-"""Stands for infinity among the numbers; that there was one is a fact."""
+"""Replaces infinity among the numbers; its occurrence is a fact."""
 
 
 @dataclass(frozen=True)
 class Observation:
-    """All numbers of a run's outputs in one vector, and all else as sentences."""
+    """All numbers of a run's outputs in one vector, and everything else as sentences."""
 
     numbers: Float[np.ndarray, " p"]
     facts: frozenset[str]
@@ -35,7 +35,7 @@ class Observation:
 
 
 def observe(call: Callable[[], Any]) -> Observation:
-    """Run a mechanism and return what is seen of it; whatever it raises is an observation too.
+    """Run a mechanism and return the observation; an exception is part of it.
 
     Files that it leaves in the working folder are facts, by name and size, and are removed (see `scratch_folder`).
     """
@@ -45,7 +45,7 @@ def observe(call: Callable[[], Any]) -> Observation:
         warnings.simplefilter("always")
         try:
             _flatten("output", call(), numbers, facts)
-        except Exception as error:  # any: that it was raised tells something
+        except Exception as error:  # any exception is informative
             facts.add(f"raises {type(error).__name__}: {_first_line(error)}")
     facts.update(f"warns {one.category.__name__}: {_first_line(one.message)}" for one in warned if _is_telling(one))
     if _scratch is not None:
@@ -59,7 +59,7 @@ _scratch: Path | None = None
 
 @contextmanager
 def scratch_folder() -> Iterator[None]:
-    """Run within a new, empty working folder, so that files which mechanisms write are seen."""
+    """A context with a new, empty working folder, so that files written by mechanisms are noticed."""
     global _scratch
     before = Path.cwd()
     with tempfile.TemporaryDirectory() as folder:
@@ -86,12 +86,12 @@ def _files(folder: Path) -> Iterator[str]:
 
 
 def _is_telling(warning: warnings.WarningMessage) -> bool:
-    """Return whether a warning may depend on the records: not one about an interface that is going away."""
+    """Return whether a warning may depend on the records, unlike deprecation warnings."""
     return not issubclass(warning.category, (DeprecationWarning, PendingDeprecationWarning, FutureWarning))
 
 
 def _flatten(name: str, value: Any, numbers: list[np.ndarray], facts: set[str]) -> None:
-    """Append what a value holds to the numbers, and its form to the facts."""
+    """Append the content of a value to the numbers, and its form to the facts."""
     if isinstance(value, Mapping):
         facts.add(f"{name} has the keys {', '.join(sorted(map(str, value)))}")
         for key in sorted(value, key=str):

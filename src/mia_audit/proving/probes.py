@@ -14,20 +14,20 @@ from mia_audit.proving.mechanism import Finding, Mechanism, Pair
 from mia_audit.proving.observation import observe
 
 SEED_BITS = 128
-"""Bits of a seed that have to count: fewer can be searched."""
+"""Number of a seed's bits that must matter; fewer can be searched."""
 PLANTED = 16
 """Number of bits of a seed that are searched; the adversary knows the others."""
 BASES, FEW = 64, 4
-"""Seeds whose bits are flipped; of a mechanism that hardly ever repeats an output, fewer."""
+"""Number of seeds whose bits are flipped; fewer for a mechanism that rarely repeats an output."""
 SEARCH_SECONDS = 60.0
-"""A slow mechanism's search is made over fewer bits, to take about so long."""
+"""Approximate time limit of the search in seconds; for a slow mechanism it uses fewer bits."""
 
 
 def seed_bits(mechanism: Mechanism) -> Finding:
-    """Flip every bit of a 128-bit seed: bits that change no output protect nothing, and what is left is searched.
+    """Flip every bit of a 128-bit seed: bits that change no output protect nothing, and the remaining bits are searched.
 
-    The search plants a seed among 2¹⁶ that differ in bits which do count (or in fewer bits, of a slow mechanism) and asks
-    whether a release tells which of two neighbouring inputs it came from, by exact enumeration.
+    The search plants a seed among 2¹⁶ that differ in effective bits (fewer for a slow mechanism) and determines by
+    exact enumeration whether a release reveals which of two neighbouring inputs it came from.
     """
     pair = mechanism.pairs[0]
     bases = [int.from_bytes(hashlib.blake2b(b"%d" % number, digest_size=16).digest(), "big") for number in range(BASES)]
@@ -40,7 +40,7 @@ def seed_bits(mechanism: Mechanism) -> Finding:
     originals = [released(pair.first, base) for base in few]
     if [released(pair.first, base) for base in few] != originals:
         return Finding(mechanism.name, "seed bits", "skipped", "the same seed gives other outputs: entropy of its own")
-    if len(set(originals)) < FEW:  # few outputs, which are often equal by chance
+    if len(set(originals)) < FEW:  # few distinct outputs, which are often equal by chance
         originals += [released(pair.first, base) for base in bases[FEW:]]
     else:
         originals = originals[:2]
@@ -84,7 +84,7 @@ def _searched(released: Callable[[Any, int], bytes], pair: Pair, base: int, bits
 
 
 def in_fork(call: Callable[[], Any]) -> Any:
-    """Run a call in a fork of this process and return its result, or the exception that it raised; None where it was killed."""
+    """Run a call in a fork of this process and return its result, or the exception that it raised; None if it was killed."""
     read, write = os.pipe()
     child = os.fork()
     if child == 0:
@@ -108,8 +108,8 @@ def in_fork(call: Callable[[], Any]) -> Any:
 def forked_service(serve: Callable[[], Callable[[], float]], budget: float) -> Callable[[Mechanism], Finding]:
     """Return the check of a service: `serve` starts it and returns a function that answers once and returns the cost of the answer.
 
-    The service is started once and forked three times, as a server that loads it before its workers does. Together they may
-    spend no more than the budget.
+    The service is started once and forked three times, like a server that loads it before its workers. Together they
+    may not spend more than the budget.
     """
 
     def probe(mechanism: Mechanism) -> Finding:

@@ -19,32 +19,32 @@ from mia_audit.proving.probes import seed_bits
 from mia_audit.proving.sequential import Evidence
 
 FIRST = 200
-"""Trials of every game before the most promising ones get the rest."""
+"""Number of trials of every game before the most promising games get the rest."""
 PROMISING = 3
 """Games that are played to the end."""
 ROUNDS = 4
-"""Times that an event is chosen, the later ones from all trials before."""
+"""Number of times that an event is chosen, each from all earlier trials."""
 GROWTH = 4
-"""Trials of a round, over those before it."""
+"""Ratio of a round's trials to all earlier ones."""
 LEARNED = 10_000
 """Maximum number of trials on each input from which events are learned; of the others only counts are kept."""
 LOOKS = 50
-"""A chunk has at least so large a part of the trials before it: a look at the evidence costs more than a quick mechanism's run."""
+"""Smallest ratio of a chunk to the trials before it, because evaluating the evidence costs more than running a fast mechanism."""
 FIRST_SHARE = 0.6
-"""Share of the time that all games together may take before the most promising ones get the rest."""
+"""Share of the time for all games together before the most promising games get the rest."""
 PILOT_SHARE = 0.5
-"""Share of a game's time that a slow mechanism's pilot may take."""
+"""Largest share of a game's time for a slow mechanism's pilot."""
 CHUNK = 20
-"""Trials between two looks at the evidence, at least."""
+"""Smallest number of trials between two evaluations of the evidence."""
 SINGLE = "one release"
-"""The check that every pair is put to."""
+"""The name of the check on every pair."""
 JOINT = 3
-"""Pairs on which two releases under one seed are tried."""
+"""Number of pairs on which two releases under one seed are tried."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Trials on each input of a game at most, of its pilot, the level of all claims together, seconds at most, and a seed."""
+    """Largest number of trials on each input of a game, and of its pilot; the joint level of all claims; the time limit in seconds; and a seed."""
 
     trials: int = 20_000
     pilot: int = 100
@@ -55,7 +55,7 @@ class Limits:
 
 @dataclass
 class Bet:
-    """An event, chosen before the trials that count for it, what they said, and its share of the round's level."""
+    """An event, chosen before the trials that count for it, with their counts and its share of the round's level."""
 
     event: Event
     share: float
@@ -64,7 +64,7 @@ class Bet:
 
 @dataclass
 class Round:
-    """An event that was chosen as the best, and rarer ones within it, on which the same trials count."""
+    """The chosen best event and rarer ones within it, with counts from the same trials."""
 
     best: Bet
     rarer: list[Bet]
@@ -73,7 +73,7 @@ class Round:
 
     @classmethod
     def on(cls, first: Sequence[Observation], second: Sequence[Observation], claim: Claim, rare: bool) -> Round:
-        """Choose events by what was seen so far; the best has half of the level, if there are others."""
+        """Choose events from all observations so far; the best one gets half of the level if there are others."""
         best = best_event(first, second, claim)
         rarer = rarer_events(best, first, second) if rare else []
         return cls(Bet(best, 0.5 if rarer else 1.0), [Bet(event, 0.5 / len(rarer)) for event in rarer])
@@ -102,7 +102,7 @@ class Bets:
 
     claim: Claim
     rare: bool
-    """Whether rarer events are bet on too: those at which the ε of (ε, δ)-DP is reached."""
+    """Whether to bet on rarer events too, at which the ε of (ε, δ)-DP is reached."""
     level: float = 0.01
     """α of all rounds together."""
     rounds: list[Round] = field(default_factory=list)
@@ -127,7 +127,7 @@ class Bets:
         return bool(self.rounds) and self.rounds[-1].hopeless
 
     def choose(self, seen: tuple[list[Observation], list[Observation]], trials: int) -> None:
-        """Begin another round where the event can refute nothing, or a better one may be learned from what was seen since."""
+        """Begin another round if the event can refute nothing, or if a better one may be learned from the trials since."""
         if self.rounds:
             current = self.rounds[-1]
             grown = trials >= GROWTH * (trials - current.best.evidence.trials)
@@ -136,7 +136,7 @@ class Bets:
         self.rounds.append(Round.on(*seen, self.claim, self.rare))
 
     def count(self, on_first: Sequence[Observation], on_second: Sequence[Observation]) -> None:
-        """Count pairs of trials for every round: an earlier event has more of them."""
+        """Count pairs of trials for every round; earlier events have more of them."""
         for one in self.rounds:
             one.count(on_first, on_second)
         current = self.rounds[-1]
@@ -144,7 +144,7 @@ class Bets:
         current.hopeless = against >= -math.log(self.round_level)
 
     def largest(self, bound: Callable[[Evidence, float], float]) -> tuple[float, Bet]:
-        """Return the largest bound of all bets, each at its own level, and its bet; of equal ones the one with most trials."""
+        """Return the largest bound of all bets, each at its own level, and its bet; among equal ones the bet with most trials."""
         bets = [bet for one in self.rounds for bet in one.bets]
         bounds = [bound(bet.evidence, self.round_level * bet.share) for bet in bets]
         return max(zip(bounds, bets, strict=True), key=lambda pair: (pair[0], pair[1].evidence.trials))
@@ -152,7 +152,7 @@ class Bets:
 
 @dataclass(eq=False)
 class Game:
-    """A mechanism (or several releases of it) on two neighbouring inputs, and what was seen so far."""
+    """A mechanism (or several releases of it) on two neighbouring inputs, and the observations so far."""
 
     mechanism: Mechanism
     check: str
@@ -162,9 +162,9 @@ class Game:
     alpha: float = 0.01
     trials: int = 0
     seen: tuple[list[Observation], list[Observation]] = field(default_factory=lambda: ([], []))
-    """What events are learned from: the first trials."""
+    """The first trials, from which events are learned."""
     against: list[Bets] = field(init=False)
-    """Bets against the claim, and against the Gaussian DP that it follows from, if it does."""
+    """Bets against the claim and, if Gaussian DP implies it, against that."""
 
     def __post_init__(self) -> None:
         self.against = [Bets(self.claim, rare=True)]
@@ -178,9 +178,9 @@ class Game:
 
     @property
     def promise(self) -> tuple[bool, float, float]:
-        """What games are ranked by: events that contradict the claim, the share of it that is proved, then their worth.
+        """The rank of a game: first whether an event contradicts the claim, then the proved share of the claim, then the event's worth.
 
-        A slow mechanism's game may have been cut short before such an event could prove anything.
+        The first comes before the second because a slow mechanism's game may end before such an event can prove anything.
         """
         worths = [best_event(*self.seen, bets.claim).worth if self.seen[0] else -math.inf for bets in self.against]
         return max(worths) > FIRST_OF_ALL, self.finding().reached or 0.0, worths[0]
@@ -188,7 +188,7 @@ class Game:
     def play(self, trials: int, limits: Limits, deadline: float, to_the_end: bool = False) -> None:
         """Play until this many trials, a decision or the deadline; each round's event is chosen from all rounds before it.
 
-        Events that can be shown to refute nothing are a decision, unless the game is played to the end for its bound.
+        The game is also decided if events are shown to refute nothing, unless it is played to the end for its bound.
         """
         started = time.monotonic()
         for bets in self.against:
@@ -207,7 +207,7 @@ class Game:
                 return
 
     def _trial(self, limits: Limits) -> tuple[Observation, Observation]:
-        """Run once on each input, with 128 random bits of its own."""
+        """Run once on each input, each time with 128 new random bits."""
         observed = []
         for side, (records, seen) in enumerate(zip((self.pair.first, self.pair.second), self.seen, strict=True)):
             key = f"{limits.seed}/{self.mechanism.name}/{self.check}/{self.pair.name}/{side}/{self.trials}"
@@ -219,12 +219,12 @@ class Game:
         return observed[0], observed[1]
 
     def _raised(self) -> str:
-        """Return what every run raised; empty where one ended well."""
+        """Return the exception of every run; empty if a run succeeded."""
         raised = [[fact for fact in one.facts if fact.startswith("raises")] for side in self.seen for one in side]
         return raised[0][0] if raised and all(raised) and len({one[0] for one in raised}) == 1 else ""
 
     def finding(self) -> Finding:
-        """Return what the bets with the largest bound say."""
+        """Return the finding from the bets with the largest bound."""
         name = f"{self.check}: {self.pair.name}"
         if not all(bets.rounds for bets in self.against):
             return Finding(self.mechanism.name, name, "skipped", "no time left")
@@ -255,12 +255,12 @@ class Game:
 
 
 def games(mechanism: Mechanism) -> Iterator[Game]:
-    """Yield the games of a mechanism: one release of every pair; and of some, two under one seed."""
+    """Yield the games of a mechanism: one release for every pair and, for some pairs, two releases under one seed."""
     for pair in mechanism.pairs:
         yield Game(mechanism, SINGLE, pair, mechanism.claim, mechanism.run)
     for pair in mechanism.pairs[:JOINT]:
         if mechanism.other is not None:
-            # the other release is of an input that says nothing about the pair, so that it costs nothing
+            # the other release is from an input independent of the pair, so it costs no privacy
             yield Game(mechanism, "two releases under one seed", pair, mechanism.claim, _beside(mechanism))
         if mechanism.terms:
             together = mechanism.claim

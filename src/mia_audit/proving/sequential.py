@@ -1,9 +1,9 @@
-"""Anytime-valid tests of what (ε, δ)-DP says of one event: P(S | D) ≤ e^ε P(S | D′) + δ.
+"""Anytime-valid tests of the (ε, δ)-DP inequality for one event: P(S | D) ≤ e^ε P(S | D′) + δ.
 
 A trial runs the mechanism once on each of the two inputs. With X and Y for "the event occurred", the claim says that
-E[X − e^ε Y − δ] ≤ 0. Betting a share λ of one's wealth on X − e^ε Y − δ then multiplies it by 1 + λ(X − e^ε Y − δ), a
-supermartingale: the probability that the wealth ever reaches 1/α is at most α, whenever one stops (Ville 1939; Waudby-Smith
-and Ramdas 2024). The wealth here is the mean over several λ, which is one too.
+E[X − e^ε Y − δ] ≤ 0. Betting a share λ of the wealth on X − e^ε Y − δ multiplies the wealth by 1 + λ(X − e^ε Y − δ), so
+it is a supermartingale: the probability that it ever reaches 1/α is at most α, at any stopping time (Ville 1939;
+Waudby-Smith and Ramdas 2024). The wealth here is the mean over several λ, which is a supermartingale too.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
     from jaxtyping import Bool
 
 SHARES = (*(2.0**-k for k in range(10, 0, -1)), 0.75, 0.9, 0.97)
-"""Bets, as shares of the largest λ that cannot lose everything."""
+"""Bets, as shares of the largest λ that cannot lose the whole wealth."""
 
 RANGE = 200.0
-"""No bound is looked for above this ε."""
+"""The search for a bound stops at this ε."""
 
 
 @dataclass
 class Evidence:
-    """How often an event occurred in pairs of trials: in both, on the first input only, on the second only, in neither."""
+    """Counts of an event in pairs of trials: in both, only on the first input, only on the second, in neither."""
 
     both: int = 0
     first: int = 0
@@ -49,20 +49,20 @@ class Evidence:
         return self.both + self.second
 
     def add(self, on_first: Bool[np.ndarray, " t"], on_second: Bool[np.ndarray, " t"]) -> None:
-        """Count pairs of trials: whether the event occurred in each, on either input."""
+        """Count pairs of trials, given whether the event occurred on each input."""
         both = int((on_first & on_second).sum())
         first, second = int(on_first.sum()) - both, int(on_second.sum()) - both
         self.both, self.first, self.second = self.both + both, self.first + first, self.second + second
         self.neither += len(on_first) - both - first - second
 
     def log_wealth(self, epsilon: float, delta: float) -> float:
-        """Return the log of the wealth of betting against (ε, δ)-DP: at least log 1/α with probability at most α where it holds."""
+        """Return the log wealth of betting against (ε, δ)-DP; if (ε, δ)-DP holds, it reaches log 1/α with probability at most α."""
         ratio = math.exp(epsilon)
         gains = (1 - ratio - delta, 1 - delta, -ratio - delta, -delta)
         return self._mixed(gains, 1 / (ratio + delta))
 
     def log_wealth_for(self, epsilon: float, delta: float) -> float:
-        """Return the log of the wealth of betting that this event can never refute (ε, δ)-DP."""
+        """Return the log wealth of betting that this event can never refute (ε, δ)-DP."""
         ratio = math.exp(epsilon)
         gains = (ratio + delta - 1, delta - 1, ratio + delta, delta)
         return self._mixed(gains, 1 / max(1 - delta, 1e-12))
@@ -79,7 +79,7 @@ class Evidence:
         return low
 
     def total_variation(self, alpha: float) -> float:
-        """Return the largest d at which P(S | D) − P(S | D′) ≤ d is rejected at level α, whenever one stops; 0 where none is."""
+        """Return the largest d at which P(S | D) − P(S | D′) ≤ d is rejected at level α, at any stopping time; 0 if there is none."""
         threshold = -math.log(alpha)
         if self.log_wealth(0.0, 0.0) < threshold:
             return 0.0

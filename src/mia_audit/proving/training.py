@@ -28,7 +28,7 @@ FEATURES, LONG = 2, 1000.0
 
 @dataclass
 class Seen:
-    """A protection whose noisy gradients are kept, step by step: what its guarantee covers besides the weights."""
+    """A protection that keeps the noisy gradients of every step, which its guarantee covers in addition to the weights."""
 
     protection: Protection
     model: nn.Module
@@ -51,11 +51,11 @@ class Seen:
 
 
 class Killed(BaseException):
-    """Stands for the signal that ends a training."""
+    """Represents the signal that ends a training."""
 
 
 class KilledOnce(Checkpoint):
-    """A checkpoint in memory, during the writing of whose first state the training is killed."""
+    """A checkpoint in memory; the training is killed while its first state is written."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -66,7 +66,7 @@ class KilledOnce(Checkpoint):
         return {name: value.clone() for name, value in self._state.items()}
 
     def offer(self, capture: Callable[[], dict[str, Tensor]]) -> None:
-        """Keep the first state, and be killed."""
+        """Keep the first state, and raise `Killed`."""
         if not self._state:
             self._state = {name: value.clone() for name, value in capture().items()}
             raise Killed
@@ -74,9 +74,9 @@ class KilledOnce(Checkpoint):
 
 @dataclass(frozen=True)
 class Scene:
-    """What is trained: a model, sections of the mechanism and of the training, the number of records that is public, and ε.
+    """A training to test: a model, sections of the mechanism and of the training, the public number of records, and ε.
 
-    With `killed` the training is killed after its first epoch and resumed from a checkpoint, by a protection of its own.
+    With `killed` the training is killed after its first epoch and resumed from a checkpoint, by a new protection.
     """
 
     model: Callable[[], nn.Module]
@@ -92,7 +92,7 @@ class Scene:
     def train(self, data: Any, randomness: int, **terms: Any) -> Any:
         """Train on records and return the noisy gradients and the weights: rows whose last column is the label, or inputs and labels.
 
-        The key is made as that of an audit's trainings: of all terms, and of the records' content, under the secret.
+        The key is derived as in an audit's trainings: from all terms and the records' content, under the secret.
         """
         epsilon = terms.pop("epsilon", self.epsilon)
         section = Mechanism(**{**self.section, **terms})
@@ -145,7 +145,7 @@ def perceptron() -> nn.Module:
 
 
 def locally_linear_maps() -> nn.Module:
-    """Return locally linear maps, which know their clipped sum in closed form."""
+    """Return locally linear maps, which have their clipped sum in closed form."""
     from mia_audit.models.architectures.locally_linear_maps import LocallyLinearMaps
 
     return LocallyLinearMaps(FEATURES, 2, maps=2, beta=1.0, projected=None, deviation=1.0)
@@ -157,7 +157,7 @@ def rows(records: int, features: int = FEATURES) -> np.ndarray:
 
 
 def canary_pairs(records: int) -> list[Pair]:
-    """Return training sets with a canary and without, by the canary: long, short, of another class, and of no number."""
+    """Return training sets with and without a canary, by the canary: long, short, of another class, and not a number."""
     others = rows(records - 1)
     nan, inf = math.nan, math.inf
     known = {
@@ -176,13 +176,13 @@ def canary_pairs(records: int) -> list[Pair]:
 
 
 MANY = 400
-"""Records of a sum whose rounding may exceed what one record may move."""
+"""Number of records in a sum whose rounding may exceed one record's contribution."""
 TOLERANCE = 1e-3
-"""Relative rounding error of a record's share that the noise's calibration forgives."""
+"""Relative rounding error of a record's contribution that the noise's calibration allows."""
 
 
 def sensitivity(scene: Scene) -> Probe:
-    """Return the check that no record moves the clipped sum by more than the sensitivity, without noise: by rounding it might."""
+    """Return the check that, without noise, rounding lets no record move the clipped sum by more than the sensitivity."""
 
     def probe(mechanism: Tested) -> Finding:
         torch.manual_seed(0)

@@ -1,1 +1,1 @@
-"""The model that goes out: trained once on the whole pool without a seed, charged in the data set's ledger, with its card."""
+"""The released model: trained once on the whole pool without a seed, charged in the data set's ledger, with its card."""

@@ -1,6 +1,6 @@
-"""The card of a released model: what it is, what it promises to whom, and what that rests on; as JSON and as Markdown.
+"""The card of a released model: its description, its guarantee and the assumptions, as JSON and as Markdown.
 
-Nothing in it is computed from the records: their number is public, and what else depends on them is under the ε that it states.
+Nothing in it is computed from the records except their number, which is public, and values covered by the stated ε.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ PACKAGES = ("mia-audit", "torch", "numpy", "cryptography", "dp-accounting", "opa
 
 
 def spent(charges: Sequence[Charge], delta: float, accountant: str) -> tuple[float, str]:
-    """Return ε at δ of everything that was charged for a release, and by which accountant."""
+    """Return ε at δ of everything that was charged for a release, and the accountant."""
     from mia_audit.privacy.accounting import epsilon_spent
 
     steps = [one for one in charges if isinstance(one, PoissonGaussian)]
@@ -58,7 +58,7 @@ def card(
     receipt: Receipt | None,
     to: str,
 ) -> dict[str, Any]:
-    """Return the card of a release, as JSON holds it; docs/release.md says what every key means."""
+    """Return the card of a release in JSON form; docs/release.md explains every key."""
     setting, spec = recipe.setting, recipe.spec
     return {
         "kind": KIND,

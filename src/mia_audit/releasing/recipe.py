@@ -1,4 +1,4 @@
-"""What a release is made of: an audited setting, its pool, what it starts from, and what it will cost."""
+"""The inputs of a release: an audited setting, its pool, its initial weights, and its cost."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from mia_audit.pools.store import StoredRecords
 
 PROTECTED, CLAIMED, UNPROTECTED = "differential privacy", "claimed", "none"
-"""What a release promises: what is accounted for here, what the user's own code claims, or nothing."""
+"""Kinds of a release's guarantee: accounted for here, claimed by the user's own code, or none."""
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """A setting of an audit whose stages up to its start weights have run."""
+    """A setting of an audit whose stages up to the initial weights have run."""
 
     audit: Audit
     setting: Setting
@@ -79,7 +79,7 @@ class Recipe:
                 " depends on them is released. Leave pretrained out, or standardise by stated or public constants"
             )
         if mechanism.by_person:
-            persons_of(self.pool / "records.parquet")  # nobody is both public and protected
+            persons_of(self.pool / "records.parquet")  # nobody may be both public and protected
         elif dataset.by_person and self.promise == PROTECTED:
             raise UserError(
                 f"{where}.unit: record, but the unit of datasets.{setting.dataset} is the person: one person reveals more than"
@@ -88,7 +88,7 @@ class Recipe:
 
     @cached_property
     def spec(self) -> TrainingSpec:
-        """How the setting's models are trained, or this candidate."""
+        """The specification of the training of the setting's models, or of this candidate."""
         one = self.setting
         return self.tried or TrainingSpec.of(self.audit, one.dataset, one.architecture, one.mechanism, one.epsilon)
 
@@ -104,19 +104,19 @@ class Recipe:
 
     @property
     def architecture_file(self) -> Path:
-        """What the model is made of."""
+        """The specification of the architecture."""
         return self.folder / "architecture.json"
 
     @cached_property
     def architecture(self) -> dict[str, Any]:
-        """Return it; UserError where the audit has not written it."""
+        """Return it; UserError if the audit has not written it."""
         from mia_audit.learners import Compute, open_learner
 
         return open_learner(self.architecture_file, Compute())[0]
 
     @property
     def start(self) -> Path | None:
-        """The weights that the model starts from; UserError where the audit has not written them."""
+        """The initial weights of the model; UserError if the audit has not written them."""
         name = expand.initial_weights(self.audit, self.setting.architecture)
         if name and not (self.folder / name).exists():
             raise UserError(f"{self.folder / name}: no such file; run the audit first, whose setting is released")
@@ -133,7 +133,7 @@ class Recipe:
 
     @cached_property
     def units(self) -> int:
-        """The number of the pool's records, or of its persons where the guarantee is theirs; it is public."""
+        """The number of the pool's records, or of its persons if the guarantee is for them; it is public."""
         if not self.spec.mechanism.by_person:
             return len(self.stored.labels)
         persons = Records.of(self.stored).persons
@@ -143,18 +143,18 @@ class Recipe:
 
     @property
     def unit(self) -> str:
-        """Whom the guarantee is about."""
+        """The unit of the guarantee."""
         protected = self.spec.mechanism.by_person if self.promise == PROTECTED else self.unit_of_dataset == "person"
         return "person" if protected else "record"
 
     @property
     def unit_of_dataset(self) -> str:
-        """Whom the data set's ledger is about."""
+        """The unit of the data set's ledger."""
         return "person" if self.audit.datasets[self.setting.dataset].by_person else "record"
 
     @property
     def promise(self) -> str:
-        """What the release promises."""
+        """The kind of the release's guarantee."""
         kind = self.spec.mechanism.kind
         return CLAIMED if kind.claimed else PROTECTED if kind.private else UNPROTECTED
 
@@ -172,12 +172,12 @@ class Recipe:
 
     @property
     def learner(self) -> str:
-        """Who trains the model."""
+        """The learner that trains the model."""
         return self.audit.architectures[self.setting.architecture].learner
 
     @property
     def charge(self) -> Charge:
-        """What the training costs."""
+        """The charge of the training."""
         terms, steps = self.terms
         if self.promise == UNPROTECTED:
             return Unprotected()
@@ -187,7 +187,7 @@ class Recipe:
 
     @property
     def constants(self) -> Charge | None:
-        """What the constants of the columns cost, which are released anew; None where they come from nowhere private."""
+        """The charge of the columns' constants, which are released anew; None if they do not depend on private records."""
         section = self.audit.datasets[self.setting.dataset]
         if section.standardise != "private":
             return None
@@ -196,7 +196,7 @@ class Recipe:
         return Gaussian(multiplier_for(float(section.standardise_epsilon or 0), 1, section.standardise_delta))
 
     def identity(self) -> Mapping[str, Any]:
-        """Return what an unfinished release may be continued under."""
+        """Return the identity under which an unfinished release may be continued."""
         one = self.setting
         return {
             "training": self.spec.contents(),

@@ -32,13 +32,13 @@ if TYPE_CHECKING:
     from mia_audit.training.released import KeptEpochs
 
 CONSTANTS, MODEL, AGAIN = "constants", "release", "re-training"
-"""What entries of a ledger are called."""
+"""Names of ledger entries."""
 
 
 def release(recipe: Recipe, config_digest: str, out: Path, compute: Compute, to: str = "anybody") -> dict[str, Any]:
     """Write the released model of a setting, its card and their SHA256SUMS to a new folder; return the card.
 
-    Raises UserError, and charges nothing, where the folder exists, the setting cannot be released, or the ledger refuses.
+    Raises UserError, and charges nothing, if the folder exists, the setting cannot be released, or the ledger refuses.
     """
     if out.exists():
         raise UserError(f"{out}: exists already; a release gets a folder of its own")
@@ -101,7 +101,7 @@ def write_release(
 
 
 def _checkpoint(recipe: Recipe, work: Unfinished) -> Checkpoint:
-    """Return where the built-in loop keeps its epochs; models of other learners start again from the beginning."""
+    """Return the checkpoint of the built-in loop; models of other learners start again from the beginning."""
     if recipe.terms[0] is None:
         return Checkpoint()
     from mia_audit.training.released import KeptEpochs
@@ -110,9 +110,9 @@ def _checkpoint(recipe: Recipe, work: Unfinished) -> Checkpoint:
 
 
 def _next_charges(recipe: Recipe, work: Unfinished, checkpoint: Checkpoint) -> list[tuple[str, spending.Charge]]:
-    """Return what has to be charged before work begins: all of a new release, and of one that was killed what is done again.
+    """Return the charges before work begins: everything for a new release, or the repeated part for one that was killed.
 
-    Of a training whose last epoch is known, that is one epoch, which the kill cut short; where no state is left, all of it.
+    For a training whose last epoch is known, the repeated part is the interrupted epoch; if no state is left, it is the whole training.
     """
     constants, model = recipe.constants, recipe.charge
     if MODEL not in work.begun:
@@ -162,13 +162,13 @@ def _entry(recipe: Recipe, work: Unfinished, what: str, charge: spending.Charge,
 
 
 def _named(path: Path, entries: Sequence[Entry]) -> list[Entry]:
-    """Call what was charged for this release before a restart, and the release of a setting that was released a re-training."""
+    """Return the purpose of a charge: a restart if this release was charged before, a re-training if the setting was released before."""
     before = dataset_ledger.read_ledger(path)[1] if path.exists() else []
     settings = {one.released.get("setting") for one in before if one.what in (MODEL, AGAIN)}
     charged = [(one.released.get("id"), one.terms) for one in before]
 
     def name(one: Entry) -> str:
-        if (one.released["id"], one.terms) in charged:  # a kill came between the charge and what it was for
+        if (one.released["id"], one.terms) in charged:  # a kill came between the charge and its work
             return RESTART
         return AGAIN if one.what == MODEL and one.released["setting"] in settings else one.what
 
@@ -238,7 +238,7 @@ def _check_terms(recipe: Recipe, model: TrainedModel) -> None:
 
 
 def _without_notice(folder: Path) -> None:
-    """Write weights again without the notice that a model of an audit is for audit only."""
+    """Write weights again without the notice that models of an audit are only for the audit."""
     from mia_audit.models.weights import WEIGHTS, read_weights, write_weights
 
     if (path := folder / WEIGHTS).exists():
@@ -249,7 +249,7 @@ def _without_notice(folder: Path) -> None:
 
 
 def read_card(path: Path) -> dict[str, Any]:
-    """Return a card; UserError where the file is missing, damaged or no card of this format."""
+    """Return a card; UserError if the file is missing, damaged or not a card in this format."""
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
@@ -260,7 +260,7 @@ def read_card(path: Path) -> dict[str, Any]:
 
 
 def summary(values: dict[str, Any]) -> str:
-    """Return what the command prints of a finished release."""
+    """Return the command's output for a finished release."""
     privacy, name = values["privacy"], values["setting"]["name"]
     if values["guarantee"] == UNPROTECTED:
         return f"{name}: trained without differential privacy; its card says what that means"

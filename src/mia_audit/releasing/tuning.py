@@ -1,8 +1,8 @@
 """`mia-audit tune`: the best of a random number of private trainings, under one budget (Papernot and Steinke 2022).
 
-How many trainings there are is drawn from a truncated negative binomial distribution, what each is trained with is drawn
-uniformly from the candidates, and the one whose model does best on the public records is released. The guarantee is that of
-the whole selection, and holds as long as nobody learns how many trainings there were or what the others were.
+The number of trainings is drawn from a truncated negative binomial distribution, and each one's candidate uniformly.
+The model with the best accuracy on the public records is released. The guarantee covers the whole selection, and holds
+as long as nobody learns the number of trainings or the other models.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ if TYPE_CHECKING:
     from mia_audit.learners import TrainedModel
 
 TUNING = "tuning"
-"""What the ledger calls it."""
+"""Its name in the ledger."""
 
 NARROW = 1e-3
-"""Share of the budget that the calibration may leave."""
+"""Largest share of the budget that the calibration may leave unused."""
 
 HALVINGS = 20
 
@@ -50,7 +50,7 @@ LARGEST = 2.0**12
 
 @dataclass(frozen=True)
 class Search:
-    """What is tried: learning rates, batches and clipping norms (the setting's own where none are listed), and how often.
+    """The search space: learning rates, batches and clipping norms (the setting's own if none are listed), and the number of trainings.
 
     The number of trainings has the given mean, and the shape η of its distribution; 0 is the logarithmic one, 1 the geometric.
     """
@@ -62,7 +62,7 @@ class Search:
     shape: float = 1.0
 
     def candidates(self, recipe: Recipe) -> list[Recipe]:
-        """Return a recipe for every combination; UserError for what does not go with the setting."""
+        """Return a recipe for every combination; UserError for values that do not fit the setting."""
         spec = recipe.spec
         if self.clip_norms and spec.mechanism.model_dump().get("clipping") != "flat":
             raise UserError(
@@ -92,10 +92,10 @@ def at(candidate: Recipe, epsilon: float) -> Recipe:
 
 
 def calibrated(search: Search, candidates: Sequence[Recipe], epsilon: float, delta: float) -> list[Recipe]:
-    """Return the candidates with as little noise as lets the whole selection be (ε, δ)-DP, to a thousandth of the budget.
+    """Return the candidates with the least noise for which the whole selection is (ε, δ)-DP, to a thousandth of the budget.
 
-    The noise multipliers have the ratios that equal ε of the trainings would give them. Raises UserError where no noise is enough:
-    the selection itself costs more than the budget.
+    The noise multipliers have the same ratios as for trainings with equal ε. Raises UserError if no noise is enough
+    because the selection itself costs more than the budget.
     """
     apart = [_steps(at(one, max(1.0, epsilon / 4))) for one in candidates]
 
@@ -126,7 +126,7 @@ def calibrated(search: Search, candidates: Sequence[Recipe], epsilon: float, del
 
 def _steps(recipe: Recipe) -> PoissonGaussian:
     charge = recipe.charge
-    assert isinstance(charge, PoissonGaussian)  # what is protected by the built-in loop
+    assert isinstance(charge, PoissonGaussian)  # settings protected by the built-in loop
     return charge
 
 
@@ -135,8 +135,8 @@ def tune(
 ) -> dict[str, Any]:
     """Write the release of the best candidate, whose card states ε of the whole selection; return the card.
 
-    The budget is the setting's ε and δ. Raises UserError, and charges nothing, where the setting cannot be tuned, there are no
-    public records to score models on, or the ledger refuses. A kill charges for the whole selection again.
+    The budget is the setting's ε and δ. Raises UserError, and charges nothing, if the setting cannot be tuned, there
+    are no public records to score models on, or the ledger refuses. After a kill the whole selection is charged again.
     """
     if out.exists():
         raise UserError(f"{out}: exists already; a release gets a folder of its own")
@@ -194,6 +194,6 @@ def _tried(recipe: Recipe, spec: TrainingSpec, training: Training, mechanism: Me
 
 
 def _accuracy(model: TrainedModel, public: Records) -> float:
-    """Return the share of public records that a model classifies correctly; 0 where its outputs are not finite."""
+    """Return the share of public records that a model classifies correctly; 0 if its outputs are not finite."""
     logits = model.logits(public)
     return float(np.mean(logits.argmax(axis=1) == public.labels)) if np.isfinite(logits).all() else 0.0

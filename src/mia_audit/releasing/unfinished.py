@@ -1,7 +1,7 @@
-"""A release that is not finished: its random id, what was charged for it, and the state after its last epoch, in a folder of its own.
+"""An unfinished release in its working folder: its random id, its charges, and the state after its last epoch.
 
-The folder is beside that of the release, hidden and for this user alone: it may hold records, which no folder of a release may.
-It goes when the release is finished. Nothing in it is the state of a random generator.
+The folder is next to the release's, hidden and readable only by this user: it may hold records, which no folder of a
+release may. It is removed when the release is finished. It never contains the state of a random generator.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ STATE, LOCK = "release.json", "lock"
 
 @dataclass
 class Unfinished:
-    """A release's folder for what a kill must not lose, and what its state says."""
+    """A release's working folder, which survives a kill, and its state."""
 
     folder: Path
     key: str
     id: str
     charged: list[dict[str, Any]] = field(default_factory=list)
-    """The terms of all that was charged for it, as entries of a ledger have them."""
+    """The terms of all its charges, in the form of ledger entries."""
     begun: list[str] = field(default_factory=list)
-    """The parts that were begun after they were charged: constants, model."""
+    """The parts that were started after their charge: constants, model."""
     constants: bool = False
     """Whether the constants of the columns are released and kept."""
 
     def begin(self, parts: Sequence[str], terms: Sequence[Mapping[str, Any]]) -> None:
-        """Note that parts were charged and may begin; when this has returned, a kill is noticed by the next start."""
+        """Note that parts were charged and may start; after this has returned, the next start notices a kill."""
         self.begun += [part for part in parts if part not in self.begun]
         self.charged += [dict(one) for one in terms]
         self.write()
@@ -82,7 +82,7 @@ def unfinished(out: Path, depends_on: Mapping[str, Any]) -> Iterator[Unfinished]
         try:
             yield state
         except UserError:
-            if not state.begun:  # refused before anything was charged
+            if not state.begun:  # refused before any charge
                 shutil.rmtree(folder)
             raise
         shutil.rmtree(folder)
@@ -94,7 +94,7 @@ def _read(folder: Path, out: Path, key: str) -> Unfinished:
     path = folder / STATE
     if not path.exists():
         begun = Unfinished(folder, key, secrets.token_hex(16))
-        begun.write()  # so that what is charged next is known as this release's
+        begun.write()  # so that the next charges are recognised as this release's
         return begun
     try:
         values = json.loads(path.read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""Files and Parquet tables: written atomically, with a digest that is checked when they are read."""
+"""Files and Parquet tables: written atomically, with a digest that is checked on reading."""
 
 from mia_audit.storage.atomic import atomic_folder, atomic_write, create_once, write_json, write_text
 from mia_audit.storage.digests import sha256

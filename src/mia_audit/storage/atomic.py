@@ -29,8 +29,8 @@ FULL_SIGNS = ("No space left", "os error 28", "File too large", "os error 27", "
 def atomic_write(path: Path) -> Iterator[Path]:
     """Yield a temporary path beside `path` and rename it to `path` on success, so that a reader never sees a partial file.
 
-    Temporary files that killed processes left for this path are removed, before and after: an orphaned worker may be the
-    last process to write it. Raises UserError, naming the file, where the disk is full or the folder cannot be written to.
+    Temporary files that killed processes left for this path are removed before and after, because an orphaned worker
+    may write it last. Raises UserError, naming the file, if the disk is full or the folder cannot be written to.
     """
     with _naming_full_disk(path), _reserved(path) as folder:
         partial = folder / path.name
@@ -53,7 +53,7 @@ def create_once(path: Path, mode: int = 0o666) -> Iterator[Path]:
 
 @contextmanager
 def atomic_folder(path: Path) -> Iterator[Path]:
-    """Yield a temporary folder beside `path` that replaces it on success; the counterpart of `atomic_write` for folders."""
+    """Yield a temporary folder next to `path` that replaces it on success; the counterpart of `atomic_write` for folders."""
     with _naming_full_disk(path), _reserved(path) as folder:
         partial = folder / path.name
         partial.mkdir()
@@ -83,7 +83,7 @@ def _reserved(path: Path) -> Iterator[Path]:
 def _hold(folder: Path) -> int | None:
     """Lock a temporary folder for the life of this process; return None where another process removed it first.
 
-    On a file system without flock, no folder is ever taken for stale. (filelock locks files only.)
+    On a file system without flock, no folder is ever considered stale. (filelock locks only files.)
     """
     try:
         descriptor = os.open(folder, os.O_RDONLY)
@@ -110,7 +110,7 @@ def _clear(path: Path) -> None:
 
 
 def _swap(partial: Path, path: Path) -> None:
-    """Replace a folder by another one, and try again where another process did so in between.
+    """Replace a folder by another one, and try again if another process did so in between.
 
     The old folder is renamed before it is removed, so that no reader sees it with some of its files missing.
     """
@@ -149,7 +149,7 @@ def _naming_full_disk(path: Path) -> Iterator[None]:
 def _naming_place(path: Path) -> Iterator[None]:
     """Turn the errors of a folder that cannot be created or written to into a UserError that names the file.
 
-    A folder that existed and is gone was removed by another process: that error is not the user's, and is raised as it is.
+    If an existing folder has disappeared, another process removed it: that error is not the user's, and is raised unchanged.
     """
     try:
         yield

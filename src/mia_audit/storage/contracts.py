@@ -1,4 +1,4 @@
-"""What a table made by another tool must hold to be read as one of the audit's own: its columns and what they are made of."""
+"""Requirements on a table from another tool to be read like the audit's own: its columns and their types."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ OPTIONAL: dict[str, dict[str, Test]] = {
     "signals": {"person": ID},
     "scores": {"person": ID, "unit": TEXT, "aggregate": TEXT},
 }
-"""Columns that a table of the kind may have, beside those that it must have."""
+"""Optional columns by kind of table."""
 
 OTHERS = {"signals": NUMBER}
-"""What all other columns of a table are made of, where that matters."""
+"""Types of all other columns of a table, where they matter."""
 
 
 def check_columns(path: Path, schema: pa.Schema, kind: str) -> None:
-    """Raise a UserError that names the first column of a table that is missing, or holds something else than its kind asks for."""
+    """Raise a UserError that names the first column of a table that is missing or has the wrong type for its kind."""
     contract = CONTRACTS[kind]
     for name, (words, holds) in contract.items():
         if name not in schema.names:

@@ -1,4 +1,4 @@
-"""The random id of an audit: it names the results without saying anything of them, as a digest would."""
+"""The random id of an audit: it names the results without revealing anything about them, unlike a digest."""
 
 import re
 import secrets
@@ -8,11 +8,11 @@ from mia_audit.errors import UserError
 from mia_audit.storage.atomic import create_once
 
 IDENTIFIER = ".audit-id"
-"""The file of it in results, hidden, so that SHA256SUMS of results that are finished stays as it is."""
+"""Its file in the results, hidden so that SHA256SUMS of finished results does not change."""
 
 
 def audit_id(results: Path) -> str:
-    """Return the random id of an audit, 32 hexadecimal digits; it is drawn when it is first asked for."""
+    """Return the random id of an audit, 32 hexadecimal digits; it is drawn on first use."""
     path = results / IDENTIFIER
     if not path.exists():
         with create_once(path) as partial:

@@ -1,6 +1,6 @@
-"""The list of an audit's files with their SHA-256, and what differs from it.
+"""The list of an audit's files with their SHA-256, and comparison with it.
 
-It is `SHA256SUMS` as sha256sum writes it, so that `sha256sum --check` reads it; its own SHA-256 is the audit's root hash.
+It is `SHA256SUMS` in the format of sha256sum, so that `sha256sum --check` reads it; its own SHA-256 is the audit's root hash.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from mia_audit.storage.atomic import write_text
 MANIFEST = "SHA256SUMS"
 SIGNATURE = "SHA256SUMS.minisig"
 LOCAL = ("logs", "benchmarks", "specs")
-"""Folders of results that tell of the machine, its paths and when an audit ran: they are not handed on, and not listed."""
+"""Folders of results that reveal the machine, its paths and the time of an audit: they are neither passed on nor listed."""
 _LINE = re.compile(r"([0-9a-f]{64})  ([^\n\r\\]+)")
 
 
 def files_of(root: Path, only: Collection[str] = ()) -> Iterator[Path]:
     """Yield the files of results that are handed on, sorted; UserError for links and anything else that is not a file.
 
-    `only`: the names at the top that are meant, of a folder that may hold other things.
+    `only`: the top-level names to include, for a folder that may contain other files.
     """
     tops = [root / name for name in only if (root / name).exists()] if only else [root]
     for path in sorted(path for top in tops for path in (top.rglob("*") if top.is_dir() else [top])):
@@ -76,7 +76,7 @@ def provenance_differences(root: Path) -> Iterator[str]:
     except FileNotFoundError:
         return
     except (OSError, ValueError, TypeError, KeyError):
-        yield f"{path}: damaged; expected where the report's numbers come from"
+        yield f"{path}: damaged; expected the provenance of a report"
         return
     for name, digest in digests.items():
         if not isinstance(name, str) or Path(name).is_absolute() or ".." in Path(name).parts:
@@ -88,7 +88,7 @@ def provenance_differences(root: Path) -> Iterator[str]:
 
 
 def read_manifest(path: Path) -> dict[str, str]:
-    """Return the digest of every file that SHA256SUMS lists; UserError where it is missing or damaged."""
+    """Return the digest of every file that SHA256SUMS lists; UserError if it is missing or damaged."""
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except FileNotFoundError:
@@ -105,7 +105,7 @@ def read_manifest(path: Path) -> dict[str, str]:
 
 
 def _is_file(path: Path) -> bool:
-    """Return whether a path that a file of others names is a file; it may be longer than any name can be."""
+    """Return whether a path named in a foreign file is a file; it may be longer than the system allows."""
     try:
         return path.is_file()
     except OSError:

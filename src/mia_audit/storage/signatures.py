@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def new_key(path: Path, password: str) -> Path:
-    """Write a new secret key, encrypted where there is a password, and its public key beside it (`.pub`), which is returned."""
+    """Write a new secret key, encrypted if there is a password, and next to it its public key (`.pub`), which is returned."""
     from minisign import KeyPair
 
     public = path.with_name(f"{path.name}.pub")
@@ -39,7 +39,7 @@ def new_key(path: Path, password: str) -> Path:
 def sign(root: Path, key: Path, password: str) -> str:
     """Write the signature of results' SHA256SUMS beside it, and return its trusted comment.
 
-    Raises UserError for a key that cannot be read, and for one that needs another password.
+    Raises UserError for a key that cannot be read or needs another password.
     """
     from minisign import Error, SecretKey
 
@@ -60,7 +60,7 @@ def sign(root: Path, key: Path, password: str) -> str:
 
 
 def check_signature(root: Path, key: str) -> str:
-    """Return the trusted comment of results' signature; UserError unless it is this public key's, over SHA256SUMS as it is.
+    """Return the trusted comment of results' signature; UserError unless it is valid for this public key and the current SHA256SUMS.
 
     The key is minisign's: a file, or its line in base64.
     """

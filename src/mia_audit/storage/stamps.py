@@ -1,7 +1,7 @@
 """Stamps: a small file for every job that trained or explained shadow models, which the workflow waits for.
 
-What is computed belongs to a shadow model and is named by it; jobs only group the models, and may group them differently when
-there are more of them. A stamp is named first-last, in a hidden folder beside the results of its job, and holds the key
+Every result belongs to a shadow model and is named after it; jobs only group the models, and may group them differently
+when models are added. A stamp is named first-last, in a hidden folder beside the results of its job, and holds the key
 of every model: the digest of all that the model's result depends on. No model is in two stamps, so an existing stamp
 always describes existing results.
 """
@@ -18,7 +18,7 @@ STAMPS = ".jobs"
 
 
 def parse_range(text: str, where: str) -> range:
-    """Read the numbers of a job's models, first-last; UserError where it is anything else."""
+    """Read the numbers of a job's models, first-last; UserError for anything else."""
     first, _, last = text.partition("-")
     if not (first.isdecimal() and last.isdecimal() and int(first) <= int(last)):
         raise UserError(f"{where}: first-last was expected, such as 0-8, not '{text}'")
@@ -35,5 +35,5 @@ def clear_stamps(folder: Path, shadows: range) -> None:
 
 
 def write_stamp(path: Path, keys: Mapping[int, str]) -> None:
-    """Write the stamp of a job that has answered for these models."""
+    """Write the stamp of a job that has finished these models."""
     write_json(path, {str(shadow): key for shadow, key in keys.items()})

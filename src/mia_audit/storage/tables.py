@@ -37,8 +37,8 @@ def write_table(
 ) -> None:
     """Write a Parquet table of the given kind (`signals`, `scores` …), one row group per table of the iterator.
 
-    `metadata` is stored in the file beside the kind and the schema's version; `encoding` goes to Parquet's writer. Raises
-    ValueError, and writes nothing, where the number of rows is not `rows`.
+    `metadata` is stored in the file with the kind and the schema's version; `encoding` is passed to Parquet's writer.
+    Raises ValueError, and writes nothing, if the number of rows is not `rows`.
     """
     parts = iter([tables]) if isinstance(tables, pa.Table) else tables
     table = next(parts)
@@ -65,7 +65,7 @@ def write_table(
 def open_table(path: Path, kind: str, columns: Sequence[str] = ()) -> pq.ParquetFile:
     """Open a Parquet table and check its digest, kind and columns; raise a UserError that names a wrong or damaged file.
 
-    A table without our metadata is accepted where its kind may come from elsewhere and its columns are the kind's.
+    A table without our metadata is accepted if its kind may come from other tools and it has the kind's columns.
     """
     if not path.exists():
         raise UserError(f"{path}: no such file; expected a {kind} table in Parquet")
@@ -108,7 +108,7 @@ def read_frame(path: Path, kind: str) -> "pl.DataFrame":
 
     table = read_table(path, kind)
     with naming_damage(path, kind):
-        table.validate(full=True)  # polars takes text for valid
+        table.validate(full=True)  # polars assumes that text is valid
     return pl.DataFrame(pl.from_arrow(without_metadata(table)))
 
 
@@ -129,7 +129,7 @@ def _damaged(path: Path, reason: str, kind: str, further: str = "") -> UserError
 
 
 def table_metadata(path: Path, kind: str) -> dict[str, Any]:
-    """Return the metadata that a table was written with; none of a table made elsewhere that has none."""
+    """Return the metadata of a table; empty for a table from another tool without any."""
     stored = open_table(path, kind).schema_arrow.metadata or {}
     try:
         return parse_object(stored.get(b"mia_audit.metadata", b"{}"))
@@ -138,5 +138,5 @@ def table_metadata(path: Path, kind: str) -> dict[str, Any]:
 
 
 def given_digest(path: Path) -> dict[str, str]:
-    """Return the SHA-256 of a table that no audit wrote, by its file name; empty for the audit's own, which carry theirs."""
+    """Return the SHA-256 of a table that no audit wrote, by its file name; empty for the audit's own tables, which contain it."""
     return {path.name: digests.sha256(path)} if digests.state(path) == "absent" else {}

@@ -1,4 +1,4 @@
-"""How large a compressed file is once it is read: taken from its headers, before anything is unpacked."""
+"""The unpacked size of a compressed file, taken from its headers before anything is unpacked."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
 NOT_NUMPY = (ValueError, OSError, EOFError, TypeError, KeyError, OverflowError, SyntaxError, TokenError)
-"""What NumPy raises for files that are not arrays, because it parses their header as Python."""
+"""NumPy's exceptions for files that are not arrays, because it parses their header as Python."""
 DEFLATED = 1100
 """One deflated byte unpacks to at most about 1,032 bytes."""
 CGROUP = Path("/sys/fs/cgroup")
 
 
 def available_memory() -> int:
-    """Return the bytes that this process may still take, by the machine, its control group and its limits."""
+    """Return the bytes that this process may still allocate, by the machine, its control group and its limits."""
     import psutil
 
     free = [int(psutil.virtual_memory().available)]
@@ -41,7 +41,7 @@ def available_memory() -> int:
 
 
 def check_memory(where: str, needed: int, what: str) -> None:
-    """Raise UserError where reading a file takes more memory than there is."""
+    """Raise UserError if reading a file needs more memory than available."""
     if needed > (free := available_memory()):
         raise UserError(
             f"{where}: {what} takes {needed / 1e9:,.2g} GB in memory, and {free / 1e9:,.2g} GB are available; expected a smaller"
@@ -50,7 +50,7 @@ def check_memory(where: str, needed: int, what: str) -> None:
 
 
 def check_parquet(file: pq.ParquetFile, where: str, columns: int | None = None) -> None:
-    """Raise UserError where so many columns of a Parquet file (all when left out) do not fit in memory."""
+    """Raise UserError if this number of columns of a Parquet file (all when left out) does not fit in memory."""
     rows, width = file.metadata.num_rows, file.metadata.num_columns
     stated = sum(file.metadata.row_group(group).total_byte_size for group in range(file.metadata.num_row_groups))
     columns = width if columns is None else columns
@@ -59,7 +59,7 @@ def check_parquet(file: pq.ParquetFile, where: str, columns: int | None = None) 
 
 
 def read_foreign(path: Path) -> pl.DataFrame:
-    """Read a Parquet file of any origin; UserError where it does not fit in memory, else Arrow's and polars' errors.
+    """Read a Parquet file of any origin; UserError if it does not fit in memory; Arrow's and polars' errors are passed on.
 
     Arrow reads and checks it: polars' own reader ends the process for a file that does not fit, and panics for damaged ones.
     """
@@ -81,10 +81,10 @@ def without_metadata(table: pa.Table) -> pa.Table:
 
 
 class Npz:
-    """The arrays of an .npz file: their shapes and types from the headers, and each read when asked for; nothing is unpickled."""
+    """The arrays of an .npz file: shapes and types come from the headers, and each array is read on request; nothing is unpickled."""
 
     def __init__(self, path: Path) -> None:
-        """Read the headers; raises what zipfile and NumPy raise, and ValueError for headers that do not fit the archive."""
+        """Read the headers; raises the errors of zipfile and NumPy, and ValueError for headers that do not fit the archive."""
         self.path = path
         self.headers: dict[str, tuple[tuple[int, ...], np.dtype]] = {}
         with zipfile.ZipFile(path) as archive:
@@ -93,7 +93,7 @@ class Npz:
                     self.headers[info.filename.removesuffix(".npy")] = _header(archive, info)
 
     def read(self, name: str) -> np.ndarray:
-        """Return an array; UserError where it does not fit in memory."""
+        """Return an array; UserError if it does not fit in memory."""
         import numpy as np
 
         shape, dtype = self.headers[name]

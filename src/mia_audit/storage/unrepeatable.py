@@ -1,4 +1,4 @@
-"""Models whose training, repeated with the same seed, gave something else: training tables list them in their metadata."""
+"""Models whose repeated training with the same seed had another outcome: training tables list them in their metadata."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -16,5 +16,5 @@ def unrepeatable_metadata(models: Iterable[int]) -> dict[str, Any]:
 
 
 def unrepeatable_models(path: Path) -> list[int]:
-    """Return the numbers of the models of a training table that gave something else when they were trained again."""
+    """Return the numbers of a training table's models that had another outcome when trained again."""
     return [int(number) for number in table_metadata(path, "training").get(UNREPEATABLE, [])]

@@ -1,1 +1,1 @@
-"""This package's own mechanisms, as the tester takes them."""
+"""This package's own mechanisms, as targets of the tester."""

@@ -1,4 +1,4 @@
-"""`fadp`: one record decides which channels look important, while the noise may depend on public records only."""
+"""`fadp`: one record decides which channels look important, but the noise may depend only on public records."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ DEPTH = 2
 
 @targets.register("fadp")
 def fadp(options: Options) -> Sequence[Mechanism]:
-    """Return trainings with importance from public records, at the start and renewed, and from past noisy gradients; and groups."""
+    """Return trainings with importance from public records (at the start, and renewed) and from past noisy gradients, and with groups."""
     from mia_audit.proving.canaries import channel_scene
     from mia_audit.proving.training import Scene
 

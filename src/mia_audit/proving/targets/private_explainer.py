@@ -23,23 +23,23 @@ RECORDS = 8
 NEAR = np.array([1.001 * (np.sqrt(4 + 2 * C) - 2) / 2, 0.0])
 """The record with the longest gradient: just outside the radius of equal weights, where 2αd(d + 2) = c and d is close to 0."""
 FAR = (9e5, 1e8)
-"""Where companions are: within the domain, and outside."""
+"""Positions of companions: within the domain, and outside."""
 
 
 def explanation_set(record: Any, label: float = 1.0) -> dict[str, Any]:
-    """Return records at the query, whose terms are zero, but for one; and the values of the black box on them."""
+    """Return records at the query, whose terms are zero, except one; and the values of the black box on them."""
     points, values = np.zeros((RECORDS, 2)), -np.ones(RECORDS)
     points[0], values[0] = record, label
     return {"points": points, "values": values}
 
 
 WITHOUT = explanation_set(np.zeros(2), -1.0)
-"""No record has a term: each is the query, with its value."""
+"""All terms are zero: each record is the query, with its value."""
 
 
 @targets.register("private-explainer")
 def private_explainer(options: Options) -> Sequence[Mechanism]:
-    """Return the service with one query, with several, adaptively, and beside far companions."""
+    """Return the service with one query, with several adaptive ones, and with far companions."""
     claim = options.claim("zero-out").gaussian()
     one = Terms(claim.epsilon, claim.delta, claim.epsilon, steps=1, c=C)
     several = replace(one, epsilon=claim.epsilon / 3, steps=4)
