@@ -1,1 +1,1 @@
-"""Reproduction: the published numbers of papers beside those of their score matrices, and beside those of finished audits."""
+"""Reproduction: the published numbers of papers beside numbers from their score matrices and from finished audits."""

@@ -1,4 +1,4 @@
-"""What finished audits have found of what a paper printed: the paper's procedure repeated, its scores read exactly, and ours."""
+"""Results of finished audits for a paper's printed numbers: by the paper's procedure, by exact metrics of its scores, and by our attacks."""
 
 from __future__ import annotations
 
@@ -39,26 +39,26 @@ if TYPE_CHECKING:
     Place = tuple[str, str, str, float]
 
 SUMMARIES = {"var-lrt": "variance", "l1-lrt": "l1", "l2-lrt": "l2", "threshold": "variance"}
-"""What the papers' attacks on explanations read."""
+"""Signals of the papers' attacks on explanations."""
 
 OUTPUTS = {"loss-lira": "loss", "shadow-classifier": "confidence"}
-"""What their attacks on outputs read."""
+"""Signals of their attacks on outputs."""
 
 SECONDS, EXPLAINED = "seconds", 200
-"""The metric of a table of times, and how many records are explained in so many seconds."""
+"""The metric of a table of times, and the number of records explained in that time."""
 MINUTES = "minutes"
-"""The metric that is read from the times of steps."""
+"""The metric that is computed from the times of steps."""
 
 PLAIN = ("threshold", "shadow-classifier")
-"""Attacks that are the papers' and ours alike, without a likelihood, and are read exactly."""
+"""Attacks without a likelihood that are the same in the papers and here, with exact metrics."""
 
 
 @dataclass(frozen=True)
 class Found:
-    """What is known of a printed cell, every part empty where it is not: values of one metric, one a target or model.
+    """The results for a printed cell, each part empty if unknown: values of one metric, one per target or model.
 
-    `alike` comes of the paper's own procedure: its score, and for likelihood ratios its read-out. `exact` are the same
-    scores read exactly, `ours` the attack of this package on the same signal.
+    `alike` follows the paper's procedure: its score and, for likelihood ratios, its read-out. `exact` are exact metrics
+    of the same scores, `ours` those of this package's attack on the same signal.
     """
 
     alike: Values = field(default_factory=lambda: np.empty(0))
@@ -68,10 +68,10 @@ class Found:
 
 
 class Measured:
-    """The settings of finished audits by what a paper calls them."""
+    """The settings of finished audits, by their names in a paper."""
 
     def __init__(self, audits: Sequence[Results]) -> None:
-        """Later audits replace earlier ones where both have a setting."""
+        """If two audits have the same setting, the later one is used."""
         self._settings: dict[Place, tuple[Results, int]] = {}
         self._read: dict[tuple[Place, str], Float[np.ndarray, "3 K"]] = {}
         for results in audits:
@@ -80,7 +80,7 @@ class Measured:
                     self._settings[place_of(setting)] = (results, index)
 
     def found(self, key: Key) -> Found:
-        """Return what is known of a cell."""
+        """Return the results for a cell."""
         place = place_of(key)
         if place not in self._settings:
             return Found()
@@ -102,7 +102,7 @@ class Measured:
         return Found(alike, exact, ours, f"{key.attack} ({results.spec.likelihood})" if len(ours) else "")
 
     def scored(self, place: Place, signal: str, attack: str) -> Scored | None:
-        """Return the scores of an attack without likelihoods on a signal; None where there are none."""
+        """Return the scores of an attack without likelihoods on a signal; None if there are none."""
         if place not in self._settings or not len(self._metric(place, attack, signal, "auc", "none")):
             return None
         results, index = self._settings[place]
@@ -111,7 +111,7 @@ class Measured:
     def with_fewer(
         self, place: Place, signal: str, numbers: Sequence[int]
     ) -> Iterator[tuple[int, Float[np.ndarray, "n k"], Bool[np.ndarray, "n k"]]]:
-        """Yield each number of other models that there are, the paper's scores of all targets from so many, and the members.
+        """Yield each available number of other models, the paper's scores of all targets from that many, and the members.
 
         They are computed from the audit's signals; the targets are the same for every number.
         """
@@ -129,10 +129,9 @@ class Measured:
                 yield others, scores, file.member
 
     def seconds(self, place: Place, explainer: str, records: int) -> Values:
-        """Return the seconds that jobs of signals recorded for explaining so many records by one model, one value a job.
+        """Return the recorded seconds for explaining this many records by one model, one value per job of signals.
 
-        Explainers of one family are computed together, and the outputs with the gradients. A job that runs again states
-        what little is left to do.
+        Explainers of one family are computed together, and the outputs with the gradients. A job that runs again records only the remaining work.
         """
         if place not in self._settings:
             return np.empty(0)
@@ -151,9 +150,9 @@ class Measured:
         return np.array(spent)
 
     def over_threshold(self, key: Key) -> tuple[OverTargets | None, OverTargets | None]:
-        """Return a metric less the threshold's on the same signal over the same targets: of the paper's score, and of ours.
+        """Return a metric minus the threshold attack's on the same signal and targets: for the paper's score, and for ours.
 
-        Both are read exactly; None where either is not known.
+        Both are exact; None if either is unknown.
         """
         place, signal = place_of(key), signal_of(key)
         if place not in self._settings:
@@ -190,7 +189,7 @@ class Measured:
         )
 
     def _as_read(self, place: Place, signal: str) -> Float[np.ndarray, "3 K"]:
-        """Return the metrics of `READ` of every target, as the authors' code reads them off their score's curve."""
+        """Return the metrics of `READ` of every target, by the read-out of the authors' code on their score."""
         if (place, signal) not in self._read:
             results, index = self._settings[place]
             scored = results.scored(results.spec.settings[index], AUTHORS, signal, "none")
@@ -199,7 +198,7 @@ class Measured:
         return self._read[place, signal]
 
     def _similar(self, place: Place, key: Key) -> Values:
-        """Return the similarity of explanations to the unprotected model's with the same training set, one a model."""
+        """Return the similarity of explanations to those of the unprotected model with the same training set, one value per model."""
         results, index = self._settings[place]
         setting = results.spec.settings[index]
         path = results.root.joinpath(*setting.group, "explanation_metrics.parquet")
@@ -211,7 +210,7 @@ class Measured:
         return np.array(list(values.values()), dtype=np.float64)
 
     def _minutes(self, place: Place) -> Values:
-        """Return the minutes that the steps of every model take, by the median of its setting's steps."""
+        """Return the minutes of every model's steps, from the median step time of its setting."""
         results, index = self._settings[place]
         setting, path = results.spec.settings[index], results.root / "benchmarks" / "step_times.csv"
         if not path.exists():
@@ -236,16 +235,17 @@ def signal_of(key: Key) -> str:
 
 
 def place_of(one: Key | Setting) -> Place:
-    """Return the setting that a cell or the results of one are of."""
+    """Return the setting of a cell or of its results."""
     return one.dataset, one.architecture, one.mechanism, budget(one.epsilon)
 
 
 def difference(values: Values, printed: Printed, confidence: float = 0.95) -> tuple[float, float, float]:
-    """Return the mean of the values less the printed mean, and its interval; NaN where either, or a spread, is unknown.
+    """Return the mean of the values minus the printed mean, and its interval; NaN if either, or a spread, is unknown.
 
-    The models are not the paper's, so nothing is paired. Targets share their shadow models: the variance of a mean over K of
-    them is 2 (K − 1)/(K − 2) times that of independent ones, which holds where nothing leaks and is a rule of thumb elsewhere
-    (docs/data.md); of accuracies it is that of independent models. t has the degrees of freedom of the fewer models.
+    The models are not the paper's, so nothing is paired. Targets share their shadow models: the variance of a mean over
+    K of them is 2 (K − 1)/(K − 2) times that of independent ones, which holds if nothing leaks and is otherwise a rule
+    of thumb (docs/data.md). For accuracies it is that of independent models. t has the degrees of freedom of the
+    smaller number of models.
     """
     from scipy.special import stdtrit
 

@@ -24,7 +24,7 @@ METRICS = ("auc", "tpr_at_fpr_0.001", "tpr_at_fpr_0.01")
 
 
 def measure(published: Published, seed: int = 0) -> pl.DataFrame:
-    """Return means and standard deviations over targets, each audited in a random group of models, and the share of records scored.
+    """Return means and standard deviations over targets, each audited in a random group of models, and the share of scored records.
 
     Records without a score count as 0, a likelihood ratio of 1, so that all likelihoods are compared on the same records.
     """
@@ -52,7 +52,7 @@ def measure(published: Published, seed: int = 0) -> pl.DataFrame:
 
 
 def _ratio(ratio: Ratio, signal: Cells, models: Int[np.ndarray, " n"], member: Member) -> Cells:
-    """Return the scores of some of the models, judged by one another."""
+    """Return the scores of some of the models, with one another as shadow models."""
     return ratio(np.asfortranarray(signal[:, models]), member)
 
 

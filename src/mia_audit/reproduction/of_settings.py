@@ -1,4 +1,4 @@
-"""What a paper prints of single models, for every setting of finished audits: confusion matrices and membership probabilities."""
+"""A paper's results on single models, for every setting of finished audits: confusion matrices and membership probabilities."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ATTACK, SIGNAL = "shadow-classifier", "confidence"
 """The attack whose probabilities are drawn."""
 
 DRAWN = 400
-"""Members, and non-members, of the target that are drawn: the first ones of the pool."""
+"""Number of the target's members, and of its non-members, that are drawn: the first ones of the pool."""
 
 CAPTION = (
     "Probability of membership by the shadow classifier on the confidence: records of one target, a cell each, members left of the "
@@ -32,8 +32,8 @@ CAPTION = (
 def confusion(audits: Sequence[Results]) -> pl.DataFrame:
     """Return confusion matrices over the records that a model was not trained on, a row per true and predicted class.
 
-    `share` is that of the class's records, the mean over models, with its standard deviation; settings without signals, whose
-    predictions are not known, have no rows.
+    `share` is the share of the class's records, as mean and standard deviation over models; settings without signals,
+    and so without predictions, have no rows.
     """
     place = ("dataset", "architecture", "mechanism", "epsilon", "label", "predicted")
     schema: dict[str, Any] = dict.fromkeys(place[:4], pl.String) | dict.fromkeys((*place[4:], "models"), pl.Int32)
@@ -57,7 +57,7 @@ def _confusion(path: Any) -> pl.DataFrame | None:
     signals = read_frame(path, "signals").select("shadow", "member", "label", "predicted").filter(~pl.col("member"))
     counted = signals.group_by("shadow", "label", "predicted").len()
     counted = counted.with_columns(share=pl.col("len") / pl.col("len").sum().over("shadow", "label"))
-    models = signals.group_by("label").agg(models=pl.col("shadow").n_unique())  # that were tested on the class
+    models = signals.group_by("label").agg(models=pl.col("shadow").n_unique())  # models tested on the class
     shares = counted.group_by("label", "predicted").agg("share").join(models, on="label").sort("label", "predicted")
     padded = [
         np.array([*row["share"], *[0.0] * (row["models"] - len(row["share"]))])  # a mistake that a model never made
@@ -72,7 +72,7 @@ def _confusion(path: Any) -> pl.DataFrame | None:
 
 
 def membership_maps(results: Results) -> Iterator[tuple[str, Figure]]:
-    """Yield a figure per data set and architecture of an audit that the attack was run on, a panel per setting, with its name."""
+    """Yield a figure, with its name, for every attacked data set and architecture of an audit, with a panel per setting."""
     known = [setting for setting in results.spec.settings if _auc(results, setting) is not None]
     for group in dict.fromkeys(setting.group for setting in known):
         yield "_".join(group), _figure(results, [setting for setting in known if setting.group == group])

@@ -28,7 +28,7 @@ CAPTION = (
 
 
 def roc_panels(paper: Paper, panels: Sequence[Panel], measured: Measured, printed: Sequence[Printed]) -> Figure | None:
-    """Draw a figure's panels, those without any results as the config that trains them; None where none has any."""
+    """Draw a figure's panels; a panel without results names the config that trains it. None if no panel has results."""
     figure, cells = panel_grid(1, len(panels), height=2.2)
     drawn = [_draw(axes, panel, measured, printed) for axes, panel in zip(cells[0], panels, strict=True)]
     for axes, panel, known in zip(cells[0], panels, drawn, strict=True):
@@ -64,7 +64,7 @@ def _draw(axes: Axes, panel: Panel, measured: Measured, printed: Sequence[Printe
 
 
 def _scores(panel: Panel, measured: Measured) -> Iterator[tuple[str, np.ndarray, np.ndarray, tuple[str, ...]]]:
-    """Yield the curves of a panel that there are results for: label, scores and members [N, K], and what they are of."""
+    """Yield the curves of a panel that have results: label, scores and members [N, K], and their key."""
     attack = "threshold" if panel.attack == "threshold" else AUTHORS
     for label, place in panel.curves.items():
         dataset, architecture, mechanism, epsilon, explainer = place

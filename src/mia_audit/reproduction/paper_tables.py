@@ -1,4 +1,4 @@
-"""A paper's tables in its own layout: every printed number beside what audits found."""
+"""A paper's tables in its own layout: every printed number beside the results of audits."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ WORDS = {
     "fashion_mnist": "Fashion-MNIST",
     "photos": "cats and dogs",
 }
-"""Parts of keys as the paper writes them."""
+"""The paper's words for parts of keys."""
 
 TITLES = {
     "dataset": "Data set",
@@ -60,7 +60,7 @@ NOTE = (
 
 @dataclass(frozen=True)
 class Row:
-    """A printed cell, what is known of it, and the command that trains what it needs."""
+    """A printed cell, its results, and the command that trains the models for it."""
 
     printed: Printed
     found: Found
@@ -68,17 +68,17 @@ class Row:
 
 
 def rows(paper: Paper, printed: Sequence[Printed], measured: Measured) -> list[Row]:
-    """Return every printed cell with what is known of it."""
+    """Return every printed cell with its results."""
     return [Row(cell, measured.found(cell.key), command(paper, cell.key.dataset)) for cell in printed]
 
 
 def command(paper: Paper, dataset: str) -> str:
-    """Return the command that trains and attacks what a data set's cells need."""
+    """Return the command that trains and attacks the models for a data set's cells."""
     return f"snakemake --cores all --configfile {paper.configs[dataset]}"
 
 
 def frame(rows: Sequence[Row]) -> pl.DataFrame:
-    """Return a row per printed cell; `difference` is alike less printed, with its interval, and `command` fills what is missing."""
+    """Return a row per printed cell; `difference` is `alike` minus the printed number, with its interval, and `command` computes missing results."""
     lines = []
     for row in rows:
         gap, low, high = difference(row.found.alike, row.printed)
@@ -98,7 +98,7 @@ def frame(rows: Sequence[Row]) -> pl.DataFrame:
 
 
 def layout(shape: Shape, rows: Sequence[Row]) -> Layout:
-    """Lay a table out as the paper does; a cell that the paper leaves empty, or that no audit fills, is a dash."""
+    """Return a table in the paper's layout; a cell that is empty in the paper, or has no results, is a dash."""
     across = list(dict.fromkeys(_parts(row.printed.key, shape.columns) for row in rows))
     down = list(dict.fromkeys(_parts(row.printed.key, shape.rows) for row in rows))
     known = {(_parts(row.printed.key, shape.rows), _parts(row.printed.key, shape.columns)): row for row in rows}

@@ -1,4 +1,4 @@
-"""A paper's tests of one attack against another, beside paired tests that count the shadow models that targets share."""
+"""A paper's tests of one attack against another, beside paired tests that account for the shadow models that targets share."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from mia_audit.evaluation.intervals import OverTargets
 
 ATTACK = "var-lrt"
-"""The attack that the paper tests against the threshold."""
+"""The attack that the paper compares with the threshold attack."""
 
 NOTE = (
     "Printed: t and p of two-sample tests, which take targets for independent. Here: differences over the same targets, both read "
@@ -53,7 +53,7 @@ def printed_tests(name: str) -> list[PrintedTest]:
 
 
 def frame(paper: Paper, tests: Sequence[PrintedTest], measured: Measured, confidence: float = 0.95) -> pl.DataFrame:
-    """Return a row per printed test: `exact` is of the paper's score, `ours` of our attack, each less the threshold."""
+    """Return a row per printed test: `exact` is for the paper's score, `ours` for our attack, each minus the threshold attack."""
     lines = []
     for test in tests:
         key = test.key
@@ -73,7 +73,7 @@ def frame(paper: Paper, tests: Sequence[PrintedTest], measured: Measured, confid
 
 
 def layout(table: pl.DataFrame) -> Layout:
-    """Lay the tests out, a row each."""
+    """Return a table with a row per test."""
     columns = text("Explanation", "Metric", "Data set", "printed t", "printed p", "exact", "p", "ours", "p")
     rows: list[list[Cell | str]] = [
         [

@@ -1,4 +1,4 @@
-"""Papers whose printed numbers the package holds: cell by cell, with the table and the section that they are printed in."""
+"""Papers whose printed numbers the package contains, cell by cell, with the table and the section where they are printed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mia_audit.errors import UserError, suggest
 
 @dataclass(frozen=True)
 class Key:
-    """What a number is of; `epsilon` is `inf` without privacy, `explainer` and `attack` are empty where they do not apply."""
+    """The key of a number; `epsilon` is `inf` without privacy, `explainer` and `attack` are empty if they do not apply."""
 
     dataset: str
     architecture: str
@@ -25,7 +25,7 @@ class Key:
 
 @dataclass(frozen=True)
 class Printed:
-    """A printed number: mean and standard deviation over so many models, None where the paper prints none."""
+    """A printed number: mean, standard deviation and number of models, None if the paper prints none."""
 
     table: str
     where: str
@@ -37,7 +37,7 @@ class Printed:
 
 @dataclass(frozen=True)
 class Shape:
-    """How a table is laid out: what it shows, and the parts of a key that its rows and its columns are."""
+    """The layout of a table: its title, and the parts of a key in its rows and its columns."""
 
     title: str
     rows: Sequence[str]
@@ -47,32 +47,32 @@ class Shape:
 
 @dataclass(frozen=True)
 class Panel:
-    """A panel of ROC curves: its title, its attack, and what each curve is of by its label."""
+    """A panel of ROC curves: its title, its attack, and the key of each curve by label."""
 
     title: str
     attack: str
     curves: Mapping[str, tuple[str, str, str, str, str]]
     """Data set, architecture, mechanism, ε and explainer of every curve."""
     config: str = ""
-    """The config that trains them, where it is not the data set's."""
+    """The config that trains them, if it differs from the data set's."""
     others: Sequence[int] = ()
-    """Where each curve is drawn once for so many shadow models beside the target, with the same targets."""
+    """Numbers of shadow models for each of which every curve is drawn, with the same targets."""
 
 
 @dataclass(frozen=True)
 class Paper:
-    """A paper: its citation, its tables and figures, and the config that trains what a data set's cells need."""
+    """A paper: its citation, its tables and figures, and the configs that train the models for each data set's cells."""
 
     citation: str
     shapes: Mapping[str, Shape]
     figures: Mapping[str, Sequence[Panel]]
     configs: Mapping[str, str]
     elsewhere: Mapping[str, str]
-    """Tables and figures that are not written here, and where they are, or why there are none."""
+    """Tables and figures that are not written here, with their location or the reason for their absence."""
     studies: Mapping[str, str] = field(default_factory=dict)
     """Titles of the tables of a paper of private explanations, which are written from finished studies instead."""
     of_settings: str = ""
-    """The figure that prints probabilities of membership, of a paper that measures confusion matrices beside it."""
+    """The figure of membership probabilities, for a paper that also measures confusion matrices."""
     tests: str = ""
     """The table that prints tests of one attack against another."""
 
@@ -90,7 +90,7 @@ VIT, RELPOS, RELPOS_BASE = (
 BEIT, BEIT_2 = "beit_base_patch16_224.in22k_ft_in22k_in1k", "beitv2_base_patch16_224.in1k_ft_in22k_in1k"
 
 CHOSEN = {"cifar10": VIT, "cifar100": BEIT, "food101": VIT, "svhn": VIT, "gtsrb": VIT}
-"""The architecture of a data set's cells where the paper names none."""
+"""The architecture of a data set's cells, if the paper names none."""
 
 BUDGETS = ("0.5", "1", "2", "8", "inf")
 
@@ -275,7 +275,7 @@ PATEL = Paper(
 )
 
 PAPERS = {"huang2024": HUANG, "harder2020": HARDER, "fadp": FADP, "patel2020": PATEL}
-"""The papers by the name that the command line uses."""
+"""The papers by their name on the command line."""
 
 
 def paper(name: str) -> Paper:

@@ -1,4 +1,4 @@
-"""Printed numbers of a paper of private explanations, and what finished studies of stand-ins for its data sets have measured."""
+"""Printed numbers of a paper on private explanations, and measurements of finished studies on substitutes for its data sets."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class StandIn:
-    """What stands in for a paper's data set: the data set and black box of a config; no config where there is none."""
+    """The substitute for a paper's data set: the data set and black box of a config; no config if there is none."""
 
     dataset: str = ""
     black_box: str = ""
@@ -50,12 +50,12 @@ STAND_INS: Mapping[str, StandIn] = {
     "Text": StandIn(why=NO_TEXT),
     "Text models": StandIn(why=NO_TEXT),
 }
-"""What is studied here in the place of the data sets of Patel et al. 2020, which cannot be had."""
+"""Substitutes for the data sets of Patel et al. 2020, which are not available."""
 
 
 @dataclass(frozen=True)
 class PrintedNumber:
-    """A number of the paper: its table (`text`: none), the place, what it is of, and the variance that stands beside it."""
+    """A number of the paper: its table (`text`: none), its place, its key, and the variance printed with it."""
 
     table: str
     where: str
@@ -79,7 +79,7 @@ def printed_numbers(name: str) -> list[PrintedNumber]:
 
 
 def finished_study(root: Path) -> Results:
-    """Open the results of a finished audit that has a study; UserError where they are none."""
+    """Open the results of a finished audit with a study; UserError if they have none."""
     sources = read_provenance(root)
     config = sources.get("config")
     if not isinstance(config, dict) or not config.get("private_explanations"):
@@ -89,22 +89,22 @@ def finished_study(root: Path) -> Results:
 
 
 class Studies:
-    """Black boxes of finished studies by what the paper calls their data sets."""
+    """Black boxes of finished studies, by the paper's names of their data sets."""
 
     def __init__(self, audits: Sequence[Results]) -> None:
         self.audits = audits
 
     def results(self, dataset: str) -> Results | None:
-        """Return the audit that has the stand-in of one of the paper's data sets; None where none does."""
+        """Return the audit with the substitute for one of the paper's data sets; None if there is none."""
         return next((results for results in reversed(self.audits) if self._own(results, STAND_INS[dataset])), None)
 
     def boxes(self, dataset: str) -> list[Studied]:
-        """Return the stand-in's black box, or its models; empty where it was not studied."""
+        """Return the substitute's black box, or its models; empty if it was not studied."""
         results = self.results(dataset)
         return self._own(results, STAND_INS[dataset]) if results is not None else []
 
     def number(self, printed: PrintedNumber) -> dict[str, Estimate]:
-        """Return what was measured of a printed number: `alike` by the published noise, `exact` by exactly calibrated noise."""
+        """Return the measurements for a printed number: `alike` with the published noise, `exact` with exactly calibrated noise."""
         measure = QUANTITIES.get(printed.quantity)
         results, boxes = self.results(printed.dataset), self.boxes(printed.dataset)
         if printed.quantity == "test_accuracy" and results is not None:
@@ -130,7 +130,7 @@ def _steps(protocol: str) -> Callable[[Studied, str], dict[str, Estimate]]:
 
 
 def _least_steps(one: Studied, epsilon: str) -> dict[str, Estimate]:
-    """Of queries with a start of their own: the fewest steps, which the noise asks for."""
+    """The fewest steps of queries with their own start, as required by the noise."""
     started = [again.protocol("adaptive").filter(source="warm-start")["steps"] for again in one.repetitions]
     return {"exact": estimate([float(np.min(steps.to_numpy())) for steps in started], one.confidence)}
 
@@ -158,4 +158,4 @@ QUANTITIES: Mapping[str, Callable[[Studied, str], dict[str, Estimate]]] = {
     "share_of_all_steps": _all_steps,
     "share_of_all_steps_overfitted_region": _all_steps,
 }
-"""What is measured of a printed number of this name; of others nothing is."""
+"""Measurements by the name of the printed number; numbers with other names are not measured."""

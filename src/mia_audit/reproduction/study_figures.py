@@ -1,4 +1,4 @@
-"""Figures 1 to 9 of Patel et al. 2020 in the paper's panels, from finished studies of what stands in for its data sets."""
+"""Figures 1 to 9 of Patel et al. 2020 in the paper's panels, from finished studies on substitutes for its data sets."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def _models(studies: Studies, dataset: str) -> Figure | None:
 
 
 def _panels(studies: Studies, panels: Sequence[Panel]) -> Figure | None:
-    """Draw panels, those without results as the command that makes them; None where none has any."""
+    """Draw panels; a panel without results names the command that computes them. None if no panel has results."""
     figure, cells = panel_grid(1, len(panels), height=2.2)
     drawn = False
     for axes, (dataset, title, draw) in zip(cells[0], panels, strict=True):

@@ -22,7 +22,7 @@ NAMES = {
     "share_of_all_steps_overfitted_region": "share of queries that take all steps, section 6.5",
     "test_accuracy": "test accuracy of the model",
 }
-"""Quantities as a table says them."""
+"""Names of quantities in a table."""
 
 NOTE = (
     "The paper's data sets cannot be had: `alike` is Algorithm 1 with its own noise, `exact` with exactly calibrated noise, on what "
@@ -32,7 +32,7 @@ NOTE = (
 
 
 def frame(printed: Sequence[PrintedNumber], studies: Studies) -> pl.DataFrame:
-    """Return a row per printed number: the number, ours with intervals over repetitions, and the command where there is none."""
+    """Return a row per printed number: the number, ours with intervals over repetitions, or the command if ours is missing."""
     lines = []
     for number in printed:
         known, stand_in = studies.number(number), STAND_INS[number.dataset]
@@ -49,7 +49,7 @@ def frame(printed: Sequence[PrintedNumber], studies: Studies) -> pl.DataFrame:
 
 
 def layout(title: str, printed: Sequence[PrintedNumber], studies: Studies) -> Layout:
-    """Lay out a table with a row per data set and quantity and a column per ε, as Table 3 has."""
+    """Return a table with a row per data set and quantity and a column per ε, like Table 3."""
     across = list(dict.fromkeys(number.epsilon for number in printed))
     down = list(dict.fromkeys((number.dataset, number.quantity) for number in printed))
     known = {(number.dataset, number.quantity, number.epsilon): number for number in printed}

@@ -45,7 +45,7 @@ JOINT = {
 
 @dataclass(frozen=True)
 class Row:
-    """One line: the paper's name of the attack, the method used here, its signal, and its scores [N, K] where it has any."""
+    """One line: the paper's name of the attack, the method used here, its signal, and its scores [N, K], if any."""
 
     attack: str
     method: str

@@ -1,1 +1,1 @@
-"""What a process needs of its machine: GPUs, memory, precision, determinism, locks, clocks, SLURM, progress."""
+"""Interfaces to the machine: GPUs, memory, precision, determinism, locks, clocks, SLURM, progress."""

@@ -21,8 +21,8 @@ def make_deterministic() -> None:
     """
     os.environ.setdefault(WORKSPACE, ":4096:8")
     switches: Any = torch.utils.deterministic
-    switches.fill_uninitialized_memory = False  # it only costs time: nothing here reads uninitialised memory
-    # the backward pass of fused attention respects nothing weaker than "error"
+    switches.fill_uninitialized_memory = False  # filling only costs time: nothing here reads uninitialised memory
+    # the backward pass of fused attention respects only "error"
     torch.set_deterministic_debug_mode("error")
 
 

@@ -10,7 +10,7 @@ def device_for(threads: int, wanted: str = "auto") -> str:
     """Set this process's number of threads and return its torch device, `cpu` or a deterministic `cuda`.
 
     `wanted` is the config's `compute.device`. A numbered GPU has been made the only visible one by `acquire_gpu`, so its
-    name is `cuda` too. Raises UserError where a GPU is asked for and torch has none.
+    name is `cuda` too. Raises UserError if a GPU is requested and torch has none.
     """
     torch.set_num_threads(threads)
     available = torch.cuda.is_available()

@@ -1,4 +1,4 @@
-"""One GPU per process, by file locks that the kernel releases however the process ends; nothing here imports torch."""
+"""One GPU per process, through file locks, which the kernel releases however the process ends; nothing here imports torch."""
 
 import os
 import subprocess
@@ -18,11 +18,11 @@ VISIBLE = "CUDA_VISIBLE_DEVICES"
 SECONDS_BETWEEN_ATTEMPTS = 0.5
 
 _held: list[FileLock] = []
-"""Locks of this process's GPUs; a lock would be released when its object is collected."""
+"""Locks of this process's GPUs, kept because a lock is released when its object is garbage-collected."""
 
 
 def installed_gpus() -> list[str]:
-    """List the indices of the GPUs that the driver knows; none where there is no driver."""
+    """List the indices of the driver's GPUs; empty without a driver."""
     try:
         result = subprocess.run(
             ["nvidia-smi", "--query-gpu=index", "--format=csv,noheader"], capture_output=True, text=True, timeout=30
@@ -59,10 +59,10 @@ def acquire_gpu(
 ) -> str | None:
     """Lock a free GPU for the life of this process and make it the only visible one, before torch is imported.
 
-    `wanted` is the config's `compute.device`. Returns the GPU's index, or None where no lock is needed: on the CPU, without
-    a GPU, and under SLURM, which assigns GPUs itself, unless its allocation gave several to a whole workflow. Waits while
-    all GPUs are taken. Chooses only among those that CUDA_VISIBLE_DEVICES leaves visible. Raises UserError for a GPU that
-    does not exist, and where the folder of locks is not this user's alone.
+    `wanted` is the config's `compute.device`. Returns the GPU's index, or None if no lock is needed: on the CPU,
+    without a GPU, and under SLURM, which assigns GPUs itself, unless its allocation gave several to a whole workflow.
+    Waits while all GPUs are taken. Chooses only among those that CUDA_VISIBLE_DEVICES leaves visible. Raises UserError
+    for a GPU that does not exist, and if others can write to the folder of locks.
     """
     if wanted == "cpu":
         environment[VISIBLE] = ""
@@ -105,6 +105,6 @@ def acquire_gpu(
 
 
 def _runtime_folder(environment: Mapping[str, str]) -> Path:
-    """Return the folder of this user's short-lived files: XDG_RUNTIME_DIR, which nobody else can write to, or that for all."""
+    """Return the folder of this user's short-lived files: XDG_RUNTIME_DIR, which nobody else can write to, or the common one."""
     given = environment.get("XDG_RUNTIME_DIR") or f"/run/user/{os.getuid()}"
     return Path(given) if os.access(given, os.W_OK) else Path(tempfile.gettempdir())

@@ -16,8 +16,8 @@ _held: list[int] = []
 def release_stale_lock(folder: Path) -> bool:
     """Remove the Snakemake lock in `folder` that a killed orchestrator left; return whether there was one.
 
-    Every orchestrator of this workflow, also one that only plans, holds a shared kernel lock (flock) on a file as long as
-    it lives; the kernel releases it however the process ends. A process that gets the exclusive lock knows that no other
+    Every orchestrator of this workflow, even one that only plans, holds a shared kernel lock (flock) on a file while it
+    lives; the kernel releases it however the process ends. A process that gets the exclusive lock knows that no other
     orchestrator runs here, so Snakemake's lock files are stale. A process that does not get it, or that runs on another
     host than the last orchestrator (a shared file system may keep flocks per host), leaves them alone; Snakemake then
     refuses to start and says how to unlock. Raises UserError for links at these places.
@@ -39,7 +39,7 @@ def release_stale_lock(folder: Path) -> bool:
         released = False
     else:
         released = _release(descriptor, state / "locks")
-    with suppress(OSError):  # on a file system without flock, Snakemake's lock is never taken for stale
+    with suppress(OSError):  # on a file system without flock, Snakemake's lock is never considered stale
         fcntl.flock(descriptor, fcntl.LOCK_SH)
     return released
 

@@ -10,7 +10,7 @@ from mia_audit.errors import UserError
 from mia_audit.runtime.determinism import allow_nondeterminism, lacks_deterministic_kernel
 
 SHARE = 0.8
-"""Share of a GPU's free memory that the activations of a batch may take."""
+"""Largest share of a GPU's free memory for the activations of a batch."""
 
 Result = TypeVar("Result")
 
@@ -24,8 +24,9 @@ class AdaptiveBatchSize:
     def __call__(self, attempt: Callable[[int], Result]) -> Result:
         """Return `attempt(size)`; start it again at half the size when memory runs out.
 
-        Sums over smaller batches differ by rounding only. An attempt that needs an operation without a deterministic kernel
-        is started again at the same size, nondeterminism allowed. Raises UserError where a single record does not fit.
+        Sums over smaller batches differ only by rounding. An attempt that needs an operation without a deterministic
+        kernel is repeated at the same size with nondeterminism allowed. Raises UserError if a single record does not
+        fit.
         """
         while True:
             try:

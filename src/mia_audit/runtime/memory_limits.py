@@ -1,4 +1,4 @@
-"""How much memory a job can have at most: that of this machine, or of the largest node that SLURM has for it."""
+"""The largest memory of a job: that of this machine, or of the largest node that SLURM has for it."""
 
 import re
 import subprocess
@@ -6,11 +6,11 @@ from pathlib import Path
 
 CGROUP = Path("/sys/fs/cgroup/memory.max")
 TIMEOUT = 30.0
-"""Seconds that SLURM's controller may take to answer."""
+"""Time limit for SLURM's controller to answer, in seconds."""
 
 
 def machine_memory() -> int:
-    """Return the megabytes of this machine, or of the control group that this process may not leave."""
+    """Return the megabytes of this machine, or of the control group of this process."""
     import psutil
 
     total = int(psutil.virtual_memory().total)
@@ -22,7 +22,7 @@ def machine_memory() -> int:
 
 
 def node_memory() -> int | None:
-    """Return the megabytes of SLURM's largest node; None where it does not say."""
+    """Return the megabytes of SLURM's largest node; None if unknown."""
     words = ["sinfo", "--noheader", "--exact", "--format=%m"]
     try:
         said = subprocess.run(words, capture_output=True, text=True, timeout=TIMEOUT, check=True).stdout

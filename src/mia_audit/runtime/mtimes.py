@@ -6,7 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 
 TOLERANCE = 2.0
-"""Seconds that a file server's clock may be ahead of this machine's."""
+"""Tolerated lead of a file server's clock over this machine's, in seconds."""
 
 
 def clamp_future_mtimes(folder: Path) -> int:

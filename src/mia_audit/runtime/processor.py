@@ -1,4 +1,4 @@
-"""Which kind of processor computes: another one rounds differently."""
+"""The kind of processor of this process: another kind rounds differently."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ PROCESSORS = Path("/proc/cpuinfo")
 
 
 def processor_names() -> list[str]:
-    """Return the kind of the CPU, and that of the GPU where this process computes on one."""
+    """Return the kind of the CPU, and of the GPU if this process computes on one."""
     try:
         match = re.search(r"^model name\s*:\s*(.+)$", PROCESSORS.read_text(), re.MULTILINE)
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""Let the commands that jobs start be found, however Snakemake itself was started."""
+"""Make the commands of jobs available on PATH, however Snakemake itself was started."""
 
 import os
 import sys

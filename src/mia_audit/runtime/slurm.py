@@ -1,4 +1,4 @@
-"""What the workflow does on the machine it is started on when its jobs run on SLURM."""
+"""Functions for the machine where the workflow is started, when its jobs run on SLURM."""
 
 import re
 import shutil
@@ -9,7 +9,7 @@ from mia_audit.runtime.search_path import prepend
 
 
 def put_first_on_path(folder: Path) -> bool:
-    """Put `folder` first on this process's PATH where SLURM is installed; return whether it is.
+    """Put `folder` first on this process's PATH if SLURM is installed; return whether it is.
 
     The wrappers in workflow/profiles/slurm/bin call SLURM's own programs: `sacct` reports a cancelled job in the form that
     Snakemake's plugin understands, and `sbatch` waits while the controller cannot be reached.
@@ -23,7 +23,7 @@ def put_first_on_path(folder: Path) -> bool:
 EXECUTOR = "slurm"
 """The name of Snakemake's executor plugin for SLURM."""
 TIMEOUT = 30.0
-"""Seconds that SLURM's controller may take to answer."""
+"""Time limit for SLURM's controller to answer, in seconds."""
 
 
 def partition_has_gpus(partition: str = "") -> bool:
@@ -49,11 +49,11 @@ RUN_ID = re.compile(
     r"^SLURM run ID: ((?:[\w.-]+_)?[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})$",
     re.MULTILINE | re.ASCII,
 )
-"""What that plugin says as it starts, and before it anything of a job is said: a UUID, perhaps behind a prefix."""
+"""Pattern of the plugin's first message, printed before any message on a job: a UUID, perhaps with a prefix."""
 
 
 def cancel_jobs_of(log: Path, executor: str) -> None:
-    """Cancel the jobs that the run with this Snakemake log and executor still has in SLURM's queue, if it used SLURM.
+    """Cancel the jobs in SLURM's queue of the run with this Snakemake log and executor, if it used SLURM.
 
     When a run is interrupted, Snakemake's plugin cancels the jobs on its list of active ones. That list is empty while the
     plugin asks SLURM for their states, and jobs that are just being submitted are not on it yet.

@@ -43,7 +43,7 @@ def guard() -> torch.library.Library | None:
 
 
 class _BeforeTorchvision(MetaPathFinder):
-    """Finds nothing, but calls `guard` before torchvision is first imported."""
+    """An import finder that finds no module, but calls `guard` before the first import of torchvision."""
 
     def find_spec(self, name: str, path: Sequence[str] | None, target: object = None) -> ModuleSpec | None:
         if name == "torchvision" and self in sys.meta_path:
@@ -53,14 +53,14 @@ class _BeforeTorchvision(MetaPathFinder):
 
 
 def guard_imports() -> None:
-    """Guard an import of torchvision by code that does not know of this, such as a user's or a library's."""
+    """Guard imports of torchvision by other code, such as a user's or a library's."""
     if not any(isinstance(finder, _BeforeTorchvision) for finder in sys.meta_path):
         sys.meta_path.insert(0, _BeforeTorchvision())
 
 
 def _extension() -> Path | None:
-    """Find torchvision's compiled extension without importing torchvision; None where torchvision is not installed."""
-    spec = PathFinder.find_spec("torchvision")  # past the other finders, one of which calls this
+    """Find torchvision's compiled extension without importing torchvision; None if torchvision is not installed."""
+    spec = PathFinder.find_spec("torchvision")  # bypassing the other finders, one of which calls this function
     if spec is None:
         return None
     folders = [Path(folder) for folder in spec.submodule_search_locations or ()]

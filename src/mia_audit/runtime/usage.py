@@ -1,4 +1,4 @@
-"""What a stage used: seconds, CPU seconds, and the largest memory of its process and of its GPU."""
+"""Resources used by a stage: seconds, CPU seconds, and the peak memory of its process and of its GPU."""
 
 import resource
 import sys
@@ -7,10 +7,10 @@ from pathlib import Path
 
 
 def write_usage(path: Path, seconds: float) -> None:
-    """Write what this process has used in these seconds as a table of one row; megabytes are 10⁶ bytes.
+    """Write the resources that this process used in these seconds as a table with one row; megabytes are 10⁶ bytes.
 
-    The kernel keeps the peak itself: nothing falls between two samples, however short the stage is. Memory of a GPU is what
-    PyTorch's allocator has held at most, 0 where none was used.
+    The kernel records the peak itself, so that even a short stage is measured. Memory of a GPU is the peak of PyTorch's
+    allocator, 0 if no GPU was used.
     """
     from mia_audit.storage.atomic import write_text  # the workflow reads tables without pyarrow
 
@@ -26,13 +26,13 @@ def write_usage(path: Path, seconds: float) -> None:
 
 
 def read_usage(path: Path) -> dict[str, float]:
-    """Return the numbers that a table of `write_usage` states, by column."""
+    """Return the numbers in a table of `write_usage`, by column."""
     names, values = (line.split("\t") for line in path.read_text(encoding="utf-8").splitlines())
     return dict(zip(names, map(float, values), strict=True))
 
 
 def peak_of(path: Path) -> float:
-    """Return the megabytes at the peak that a table of `write_usage` states."""
+    """Return the peak megabytes in a table of `write_usage`."""
     return read_usage(path)["peak_mb"]
 
 

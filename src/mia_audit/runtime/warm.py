@@ -41,8 +41,7 @@ KILLED = 128 + signal.SIGKILL
 def start(threads: int, pytorch: bool) -> "subprocess.Popen[bytes] | None":
     """Start a worker for the jobs that this process starts from now on; it serves those with this many threads.
 
-    `pytorch` tells that the jobs which train and ask models need PyTorch. Where one has been started already, or is turned
-    off, none is started.
+    `pytorch` states that the jobs that train and query models need PyTorch. No worker is started if there is one already, or if it is turned off.
     """
     if sys.platform != "linux" or os.environ.get(ADDRESS):
         return None
@@ -51,7 +50,7 @@ def start(threads: int, pytorch: bool) -> "subprocess.Popen[bytes] | None":
     listener.bind(f"\0{name}")
     listener.listen(256)
     environment = os.environ | dict.fromkeys(NUMBERS_OF_THREADS, str(threads))
-    worker = subprocess.Popen(  # its standard input stays open as long as this process lives
+    worker = subprocess.Popen(  # its standard input stays open while this process lives
         [sys.executable, "-c", PROGRAM, str(listener.fileno()), str(int(pytorch))],
         stdin=subprocess.PIPE,
         pass_fds=[listener.fileno()],
@@ -63,7 +62,7 @@ def start(threads: int, pytorch: bool) -> "subprocess.Popen[bytes] | None":
 
 
 def turn_off() -> None:
-    """Let the jobs that this process starts from now on run in processes of their own, wherever they are."""
+    """Let the jobs that this process starts from now on run in separate processes."""
     os.environ[ADDRESS] = "off"
 
 
@@ -75,7 +74,7 @@ def _end(worker: "subprocess.Popen[bytes]") -> None:
 
 
 def run_warm(arguments: Sequence[str]) -> int | None:
-    """Run a stage in a child of the worker and return its exit code; None where there is no worker that can."""
+    """Run a stage in a child of the worker and return its exit code; None if no worker can run it."""
     name = os.environ.get(ADDRESS)
     if sys.platform != "linux" or not name or name == "off":
         return None
@@ -101,7 +100,7 @@ def run_warm(arguments: Sequence[str]) -> int | None:
             child = _receive(connection)
         except OSError:
             return None
-        if not child:  # the worker has gone, or is of another environment: nothing has begun
+        if not child:  # the worker has ended, or has another environment: nothing was started
             return None
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, lambda number, _: _forward(child, number))
@@ -110,9 +109,9 @@ def run_warm(arguments: Sequence[str]) -> int | None:
 
 
 def serve(listener_descriptor: int, main: Main, pytorch: bool) -> None:
-    """Fork a child that runs `main` for every job that asks, until standard input ends with the process that holds it."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in a terminal is for the jobs
-    identity = _identity()  # before anything is imported: PyTorch sets variables of its own
+    """Fork a child that runs `main` for every requesting job, until standard input ends with the process that holds it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in a terminal is meant for the jobs
+    identity = _identity()  # before anything is imported, because PyTorch sets environment variables
     with socket.socket(fileno=listener_descriptor) as listener:
         while True:
             ready, _, _ = select.select([listener, sys.stdin], [], [])
@@ -152,7 +151,7 @@ def _answer(
         if os.fork() == 0:
             listener.close()
             _become(request, connection, descriptors, main)
-    except Exception:  # the job then runs in its own process, and says there what is wrong
+    except Exception:  # the job then runs in its own process, and reports the error there
         return
     finally:
         for descriptor in descriptors:
@@ -160,7 +159,7 @@ def _answer(
 
 
 def _become(request: dict[str, Any], connection: socket.socket, descriptors: list[int], main: Main) -> None:
-    """Do the work of a job in the forked child, and end the child whatever happens."""
+    """Do the work of a job in the forked child, and end the child in any case."""
     code = 1
     try:
         for target, descriptor in enumerate(descriptors):
@@ -169,7 +168,7 @@ def _become(request: dict[str, Any], connection: socket.socket, descriptors: lis
         os.environ.clear()
         os.environ.update(request["environment"])
         os.environ.pop(ADDRESS, None)
-        tempfile.tempdir = None  # found anew, by the job's TMPDIR
+        tempfile.tempdir = None  # determined again from the job's TMPDIR
         os.umask(request["umask"])
         os.chdir(request["folder"])
         connection.sendall(LENGTH.pack(os.getpid()))
@@ -190,7 +189,7 @@ def _become(request: dict[str, Any], connection: socket.socket, descriptors: lis
 
 
 def _end_with(connection: socket.socket) -> None:
-    """End this process when the command that asked for it has ended, as a kill of that command should."""
+    """End this process when the command that requested it has ended, for example by a kill."""
     connection.recv(1)
     os.kill(os.getpid(), signal.SIGKILL)
 
@@ -203,7 +202,7 @@ def _forward(child: int, number: int) -> None:
 
 
 def _receive(connection: socket.socket) -> int | None:
-    """Return the next number that the other side sends; None where it has gone."""
+    """Return the next number that the other side sends; None if it has closed the connection."""
     try:
         (number,) = LENGTH.unpack(_exactly(connection, LENGTH.size))
     except (OSError, struct.error):
@@ -247,11 +246,11 @@ def _identity() -> dict[str, Any]:
 
 
 def _preload(stage: str, pytorch: bool) -> None:
-    """Import what a stage's children need, the first time that one is asked for."""
+    """Import the packages for a stage's children, at the first request for one."""
     import_module(f"mia_audit.commands.{stage.replace('-', '_')}")
     if pytorch and stage in COMPUTING:
         from mia_audit.runtime.torchvision_guard import guard
 
         guard()
-        for module in ("torch._dynamo", "timm"):  # optimizers import the first when they are made
+        for module in ("torch._dynamo", "timm"):  # optimizers import the first one when they are created
             import_module(module)
