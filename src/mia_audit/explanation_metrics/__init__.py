@@ -1,4 +1,4 @@
-"""Explanation metrics: how similar two models' explanations are, and how faithful, stable and sparse those of one model are."""
+"""Explanation metrics: the similarity of two models' explanations, and the faithfulness, stability and sparsity of one model's."""
 
 from mia_audit.explanation_metrics.catalogue import OTHER, REFERENCE, measures
 

@@ -16,20 +16,21 @@ if TYPE_CHECKING:
     Values = Callable[..., Float[np.ndarray, "n ..."]]
 
 REFERENCE, OTHER = "reference", "other model"
-"""What a model's explanations are compared with: those of the reference setting's model with the same training set, or of
-another model of its own setting, trained on other records, which shows how similar explanations are at all."""
+"""What a model's explanations are compared with: those of the reference setting's model with the same training set, or
+those of another model of its own setting, trained on other records, as a baseline of similarity.
+"""
 
 
 @dataclass(frozen=True)
 class Measure:
     """A number per record for explanations of n records by one model, or by two models: `function` returns [n], NaN where undefined.
 
-    That of a `curve` returns its heights at equal steps, [n, steps + 1], and the number is the area below it (`below`).
+    The function of a `curve` returns heights at equal steps, [n, steps + 1], and the number is the area below it (`below`).
 
-    `reads` are the names of the function's parameters, which determine its arguments: `maps` and `other`, the maps of the
-    model and of the one that it is compared with ([n, H, W] of images, [n, d] of tables, float64); `labels` [n];
+    `reads` are the names of the function's parameters, which determine its arguments: `maps` and `other`, the maps of
+    the model and of the one that it is compared with ([n, H, W] for images, [n, d] for tables, float64); `labels` [n];
     `probe`, the model itself; and the keys of the config's `explanation_metrics` section that it depends on. `images`
-    marks what is not defined for tables.
+    marks measures that are not defined for tables.
     """
 
     function: Values
@@ -53,7 +54,7 @@ class Measure:
         return tuple(name for name in self.reads if name not in GIVEN)
 
     def of(self, given: dict[str, Any]) -> Float[np.ndarray, "n ..."]:
-        """Return the measure's values, or the heights of its curve, given at least what it reads."""
+        """Return the measure's values, or the heights of its curve, given at least the arguments that it reads."""
         return self.function(**{name: given[name] for name in self.reads})
 
 

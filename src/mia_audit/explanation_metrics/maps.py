@@ -9,10 +9,10 @@ from torch import Tensor
 
 
 def at_inputs(attributions: Float[Tensor, "n ..."], shape: tuple[int, ...]) -> Float[Tensor, "n ..."]:
-    """Bring attributions of another shape to the shape of the inputs.
+    """Convert attributions of another shape to the shape of the inputs.
 
-    A layer's [n, c, h, w], or several maps side by side, are summed over channels, interpolated bilinearly to the size of
-    the input, as an overlay shows them, and divided equally among the input's channels; several rows per record of a table,
+    A layer's [n, c, h, w], or several maps side by side, are summed over channels, interpolated bilinearly to the size
+    of the input, like an overlay, and divided equally among the input's channels; several rows per record of a table,
     [n, t, d], are summed. Raises ValueError for attributions that do not correspond to positions of the input.
     """
     if attributions.shape[1:] == shape:

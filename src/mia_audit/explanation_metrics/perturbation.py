@@ -17,7 +17,7 @@ from mia_audit.seeds import generator
 
 @dataclass(frozen=True)
 class Probe:
-    """Explanations of n records by one torch module, and what measures need to test them.
+    """Explanations of n records by one torch module, and functions for measures that test them.
 
     `attributions` have the shape of `inputs`; they are in units of the quantity explained if they are
     `multiplied` (as input × gradient is), otherwise in units of its gradient. `explain` gives the attributions of the same classes at
@@ -55,7 +55,7 @@ class Probe:
         return [list(range(start, min(start + size, len(self.inputs)))) for start in range(0, len(self.inputs), size)]
 
     def draws(self, purpose: str, rows: Sequence[int], times: int) -> Float[Tensor, "b ..."]:
-        """Draw uniformly from [0, 1), `times` points for each record in turn, keyed by the record and by nothing else."""
+        """Draw `times` points uniformly from [0, 1) for each record in turn, keyed only by the record."""
         shape = (times, *self.inputs.shape[1:])
         drawn = [
             generator(self.seed, DRAWS, purpose, self.records[row]).random(shape, dtype=np.float32) for row in rows

@@ -31,9 +31,9 @@ from mia_audit.seeds import generator
 
 @dataclass(frozen=True)
 class Task:
-    """What is measured: explainers by name with their options (those of `signals.families`), measures by name with theirs.
+    """The request of a study: explainers by name with their options (those of `signals.families`), and measures by name with theirs.
 
-    `shape` is that of a model's inputs, [C, H, W] or [d], which attributions are brought to.
+    `shape` is that of a model's inputs, [C, H, W] or [d], to which attributions are converted.
     """
 
     explainers: Sequence[str]
@@ -44,12 +44,12 @@ class Task:
     batch: int
     shape: tuple[int, ...]
     model: int | None = None
-    """The model's number, which random draws of explainers are keyed by."""
+    """The model's number, which keys random draws of explainers."""
 
 
 @dataclass(frozen=True)
 class Explained:
-    """One model's explanations of the sample by one explainer: the classes explained, the maps, and the measures of `probes`."""
+    """One model's explanations of the sample by one explainer: the explained classes, the maps, and the measures of `probes`."""
 
     classes: Int[np.ndarray, " n"]
     maps: Float[np.ndarray, "n ..."]
@@ -74,7 +74,7 @@ def shown_rows(labels: Int[np.ndarray, " n"], wanted: int) -> list[int]:
 
 
 def explained(model: TrainedModel, sample: Records, task: Task) -> dict[Attribution, Explained]:
-    """Explain the sample by one model, and measure what only the model itself can answer.
+    """Explain the sample by one model, and compute the measures that query the model.
 
     Raises UserError for a model without attributions, for attributions that do not match the coordinates of a record,
     and for a measure that needs a torch module where the model is not one.
@@ -142,7 +142,7 @@ def _probe(
 
 
 def alone(one: Explained, labels: Int[np.ndarray, " n"], task: Task) -> dict[str, Float[np.ndarray, " n"]]:
-    """Measure one model's explanations by themselves."""
+    """Measure one model's explanations without comparison."""
     given = {"maps": one.maps, "labels": labels, **task.measuring}
     own = [name for name in task.measures if not measures[name].compares and not measures[name].probes]
     areas = {name: below(heights) for name, heights in one.curves.items()}
@@ -161,5 +161,5 @@ def beside(one: Explained, other: Explained, task: Task) -> dict[str, Float[np.n
 
 
 def defined(names: Sequence[str], shape: tuple[int, ...]) -> list[str]:
-    """Return the names without measures of images where records of this shape are rows of a table."""
+    """Return the names, without measures for images if records of this shape are rows of a table."""
     return [name for name in names if len(shape) == 3 or not measures[name].images]

@@ -33,8 +33,9 @@ COLUMNS = pa.schema(
         pa.field("value", pa.float64()),
     ]
 )
-"""`against` and `same_class` (whether both models explain the same class) are null where no two models are compared,
-`value` where a measure is not defined."""
+"""`against` and `same_class` (whether both models explain the same class) are null if no two models are compared,
+`value` is null if a measure is not defined.
+"""
 
 
 def explain_settings(
@@ -55,7 +56,7 @@ def explain_settings(
 def measure_tables(
     explanations: Iterator[tuple[int, Explanations]], reference: Setting | None, sample: Records, task: Task
 ) -> Iterator[pa.Table]:
-    """Yield the measures of every shadow: alone, against the reference's model, and of every second one against the one before it.
+    """Yield the measures of every shadow: of the model, in comparison with the reference's model and, for every second shadow, with the previous one.
 
     Pairs of neighbours are disjoint, so that their values are independent.
     """
@@ -96,7 +97,7 @@ def _table(
     against: str | None = None,
     same_class: np.ndarray | None = None,
 ) -> pa.Table:
-    """Return one model's rows: all records of one measure, then of the next."""
+    """Return one model's rows, measure by measure."""
     count, times = len(sample.numbers), len(values)
     rows = count * times
     same = np.tile(same_class, times) if same_class is not None else None
@@ -144,7 +145,7 @@ CURVES = pa.schema(
         ("value", pa.float64()),
     ]
 )
-"""`share` of the coordinates has been removed, or put back; `value` is the class's probability, the mean over the records."""
+"""`share` of the coordinates has been removed or inserted; `value` is the mean of the class's probability over the records."""
 
 
 def _repeated(value: str | int | None, rows: int) -> pa.Array:
@@ -182,4 +183,4 @@ MAPS = pa.schema(
         ("map", pa.list_(pa.float32())),
     ]
 )
-"""`class` is the one explained; `map` is what the attributions sum to over channels, [height · width]."""
+"""`class` is the explained one; `map` is the sum of the attributions over channels, [height · width]."""

@@ -15,7 +15,7 @@ from mia_audit.serving.keys import Keys
 from mia_audit.serving.queries import largest_body, record_of, schema
 
 PATIENCE = 30.0
-"""Seconds in which the body of a request has to arrive."""
+"""Time limit for the body of a request, in seconds."""
 POLICY = {"Content-Security-Policy": "default-src 'none'", "X-Content-Type-Options": "nosniff"}
 ERRORS = {
     400: "not JSON",
@@ -92,7 +92,7 @@ def create_app(desk: Desk, keys: Keys) -> FastAPI:
 
 
 async def body_of(request: Request, largest: int) -> bytes:
-    """Return the body of a request; Refused where it is larger or does not arrive in time."""
+    """Return the body of a request; Refused if it is too large or does not arrive in time."""
     content = bytearray()
     try:
         async with asyncio.timeout(PATIENCE):
@@ -108,7 +108,7 @@ async def body_of(request: Request, largest: int) -> bytes:
 
 
 def described(facts: dict[str, Any]) -> str:
-    """Return what is promised, in a sentence or two."""
+    """Return the guarantee in a sentence or two."""
     card = facts["black_box"]
     trained = (
         ""

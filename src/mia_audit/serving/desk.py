@@ -1,4 +1,4 @@
-"""Who is answered when: what costs nothing at once, what reads the records one after the other, and what is left of every budget."""
+"""Scheduling of answers: free answers at once, answers from the records one after the other; and the remaining budgets."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 
 ACCOUNTANT = "Gaussian DP filter (Smith and Thakurta 2022)"
 PENDING, WAITING = 8, 64
-"""Queries that may wait at once: of one caller, and of all for the records."""
+"""Largest number of waiting queries: of one caller, and of all callers for the records."""
 
 
 class Refused(Exception):
-    """A query that gets no answer: an HTTP status, one line that says why, and what is left where a budget is exhausted."""
+    """A query without an answer: an HTTP status, one line with the reason, and the remaining budgets if one is exhausted."""
 
     def __init__(self, status: int, reason: str, left: Mapping[str, Any] | None = None) -> None:
         super().__init__(reason)
@@ -39,10 +39,11 @@ class Refused(Exception):
 
 
 class Desk:
-    """Answers queries of callers, who may each spend an ε of their own, from one explainer.
+    """Answers queries of callers, each with their own ε, from one explainer.
 
-    One thread asks the black box and one reads the records, in the order in which queries came. What costs nothing waits for the
-    first alone, and a query that was charged for before for neither. When the ledger fails, nothing more is answered.
+    One thread queries the black box and one reads the records, in the order of arrival. A free answer waits only for
+    the first thread, and a query that was charged before for neither. When the ledger fails, no more queries are
+    answered.
     """
 
     def __init__(
@@ -53,16 +54,16 @@ class Desk:
         self.accounts = {name: Account(name, limit_for(budget, terms.delta)) for name, budget in callers.items()}
         self.budgets = dict(callers)
         self.failure = ""
-        """Why nothing is answered any more; empty while all is well."""
+        """The reason why no more queries are answered; empty during normal operation."""
         self.failed = failed
-        """Called once when nothing is answered any more."""
+        """Called once when the service stops answering."""
         self._asking = ThreadPoolExecutor(1, "black-box")
         self._private = ThreadPoolExecutor(1, "private")
         self._pending: Counter[str] = Counter()
         self._waiting = 0
 
     async def explain(self, record: Num[np.ndarray, " ..."], caller: str) -> dict[str, Any]:
-        """Answer one query: a record as the explanation set has them. Raises Refused."""
+        """Answer one query, a record in the form of the explanation set's. Raises Refused."""
         self.refuse_failed()
         query, account = record[None], self.accounts[caller]
         try:
@@ -95,7 +96,7 @@ class Desk:
             return values, self._checked(partial(self.explainer.recall, query, values, account), account.name)
 
         def compute() -> Answers:
-            free = self.explainer.recall(query, values, account)  # others were answered meanwhile
+            free = self.explainer.recall(query, values, account)  # other queries were answered meanwhile
             return free or self.explainer.answer(query, values, account)
 
         values: np.ndarray
@@ -128,7 +129,7 @@ class Desk:
             raise Refused(422, "the black box has no value in [−1, 1] at this query; nothing was spent") from None
 
     def _checked(self, task: Callable[[], Any], caller: str) -> Any:
-        """Return what a task of the explainer returns; an exhausted budget, and a ledger that fails, are Refused."""
+        """Return the result of a task of the explainer; Refused for an exhausted budget or a failed ledger."""
         self.refuse_failed()
         try:
             return task()
@@ -139,21 +140,21 @@ class Desk:
                 " it could be answered from; nothing was spent",
                 self.left(caller),
             ) from None
-        except UserError as error:  # queries and values were checked before: this is the ledger
+        except UserError as error:  # queries and values were checked before, so the error is the ledger's
             if not self.failure:
                 self.failure = str(error)
                 self.failed()
             self.refuse_failed()
 
     def refuse_failed(self) -> None:
-        """Raise Refused where the ledger has failed."""
+        """Raise Refused if the ledger has failed."""
         if self.failure:
             raise Refused(503, "the ledger takes no more: nothing is answered until the service is started again")
 
     def left(self, caller: str) -> dict[str, Any]:
-        """Return what is spent and left of the total and of a caller's own budget; Refused where that may not be in the ledger."""
+        """Return the spent and remaining part of the total and of a caller's own budget; Refused if the ledger may lack charges."""
         history, terms = self.explainer.ledger.history, self.explainer.terms
-        self._checked(self.explainer.ledger.refuse_closed, caller)  # after the history is read, as when it answers
+        self._checked(self.explainer.ledger.refuse_closed, caller)  # after reading the history, as in `answer`
         account = self.accounts[caller]
 
         def part(budget: float, limit: float, spent: float) -> dict[str, Any]:
@@ -172,7 +173,7 @@ class Desk:
         }
 
     def facts(self) -> dict[str, Any]:
-        """Return what is public of the service: whom it protects, between which neighbours, its terms, and what a query is."""
+        """Return the public metadata of the service: its unit and adjacency, its terms, and the form of a query."""
         explained, terms, pool = self.explainer.explained, self.explainer.terms, self.subject.pool
         return {
             "epsilon": terms.budget,
@@ -192,7 +193,7 @@ class Desk:
         }
 
     def close(self) -> None:
-        """Wait for what is being computed, drop what still waits, and let go of the ledger."""
+        """Wait for running computations, drop waiting queries, and close the ledger."""
         for thread in (self._asking, self._private):
             thread.shutdown(wait=True, cancel_futures=True)
         self.explainer.ledger.close()

@@ -1,4 +1,4 @@
-"""Callers' keys: random, shown once when they are made, kept as their SHA-256 in a file of the owner's alone, and never logged."""
+"""Callers' keys: random, shown once on creation, stored as SHA-256 in a file that only its owner can read, and never logged."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mia_audit.regular_files import open_regular
 
 LINE = re.compile(r"(?P<name>\S+) (?P<digest>[0-9a-f]{64})")
 LARGEST = 1 << 20
-"""Bytes of a file of keys at most."""
+"""Largest size of a file of keys, in bytes."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Keys:
     digests: tuple[tuple[str, bytes], ...] = field(repr=False)
 
     def caller_of(self, key: str) -> str | None:
-        """Return whose key this is, or None; all digests are compared, each in constant time."""
+        """Return the caller of this key, or None; all digests are compared, each in constant time."""
         given = hashlib.sha256(key.encode("utf-8", "surrogateescape")).digest()
         caller = None
         for name, digest in self.digests:
@@ -36,7 +36,7 @@ class Keys:
 
 
 def new_key(path: Path, name: str) -> str:
-    """Make a caller's key, add its digest to the file, and return it; UserError where the caller has one."""
+    """Make a caller's key, add its digest to the file, and return it; UserError if the caller has one."""
     if name in (known for known, _ in _lines(path, missing_ok=True)):
         raise UserError(
             f"{path}: '{name}' has a key already; take its line out to withdraw that key, then make another"
@@ -51,7 +51,7 @@ def new_key(path: Path, name: str) -> str:
 
 
 def read_keys(path: Path, callers: Iterable[str]) -> Keys:
-    """Read the file of keys; UserError where it is open to others, a line is none, or a caller has no key or two."""
+    """Read the file of keys; UserError if others can read it, a line is malformed, or a caller does not have exactly one key."""
     known = _lines(path, missing_ok=True)
     names = [name for name, _ in known]
     named = set(callers)
@@ -77,7 +77,7 @@ def _lines(path: Path, missing_ok: bool) -> list[tuple[str, str]]:
     known = []
     for number, line in enumerate(content.decode("utf-8", "replace").splitlines(), 1):
         match = LINE.fullmatch(line)
-        if match is None:  # the line itself is not shown: it may be a key
+        if match is None:  # the line itself is not shown because it may be a key
             raise UserError(
                 f"{path}, line {number}: expected a name and the SHA-256 of a key; make it with --new-key NAME"
             )

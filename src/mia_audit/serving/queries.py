@@ -1,4 +1,4 @@
-"""A query as a caller sends it: JSON of bounded size that becomes one record of the explanation set's shape."""
+"""A caller's query: JSON of bounded size, converted to one record of the explanation set's shape."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ if TYPE_CHECKING:
     from jaxtyping import Num
 
 FIXED, EACH = 1024, 32
-"""Bytes that a body may have: so many, and so many for every feature."""
+"""Largest size of a body in bytes: a constant, and a number per feature."""
 KEY = "query"
 
 
 def largest_body(shape: Sequence[int]) -> int:
-    """Return how many bytes the body of a query may have."""
+    """Return the largest size of a query's body in bytes."""
     return FIXED + EACH * math.prod(shape)
 
 
 def record_of(body: bytes, shape: Sequence[int], dtype: np.dtype[Any]) -> Num[np.ndarray, " ..."]:
-    """Return the record that a body holds; Refused where it is none: not JSON (400), or not numbers of that shape (422)."""
+    """Return the record in a body; Refused if it is not JSON (400), or not numbers of that shape (422)."""
     try:
         value = parse_object(body)
     except ValueError:
@@ -38,7 +38,7 @@ def record_of(body: bytes, shape: Sequence[int], dtype: np.dtype[Any]) -> Num[np
     except OverflowError:
         raise Refused(422, f"{KEY}: a whole number beyond what a float64 holds") from None
     with np.errstate(over="ignore"):
-        return record.astype(dtype)  # what becomes infinite is outside the explainer's domain
+        return record.astype(dtype)  # infinite values are outside the explainer's domain
 
 
 def _check(value: Any, shape: Sequence[int], where: str, dtype: np.dtype[Any]) -> None:

@@ -1,4 +1,4 @@
-"""The file that says what is served: records, black box, terms, callers and where the spending is kept."""
+"""The config file of a service: records, black box, terms, callers and ledger."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ Budget = Annotated[float, Field(gt=0, lt=math.inf)]
 
 
 class Served(Section):
-    """What `mia-audit serve-explanations` serves."""
+    """The config of `mia-audit serve-explanations`."""
 
     pool: FilePath
     """Folder of the pool whose records are the explanation set."""
     black_box: str = ""
     """`file.py:function` from records [q, …] to values in [−1, 1] [q, C]."""
     model: FilePath = ""
-    """Folder of a finished model, such as a release, in place of `black_box`."""
+    """Folder of a finished model, such as a release, instead of `black_box`."""
     architecture: FilePath = ""
     """The architecture.json of that model."""
     quantity: Literal["probability", "margin"] = "probability"
-    """What of the model is explained."""
+    """The quantity of the model that is explained."""
     ledger: FilePath
-    """The ledger of the service: begun where there is none, taken up again where there is."""
+    """The ledger of the service: created if missing, otherwise continued."""
     data_ledger: FilePath = ""
     """The ledger of the data set, charged once with the whole budget: for a black box that was trained on these records."""
     keys: FilePath
@@ -49,13 +49,13 @@ class Served(Section):
     callers: dict[Name, Budget] = Field(min_length=1)
     """The callers, and the ε at δ that each may spend."""
     budget: Budget
-    """ε of everything that is ever answered."""
+    """ε of all answers together, over the life of the service."""
     epsilon: Budget
     """ε of an explanation computed from scratch."""
     delta: Probability
     """δ of every ε."""
     protocol: Annotated[str, AfterValidator(_protocol)] = "adaptive"
-    """What is made of past explanations."""
+    """The protocol: how past explanations are used."""
     steps: PositiveInt = 100
     """Noisy steps T of an explanation computed from scratch."""
     c: Budget = 1.0
@@ -63,7 +63,7 @@ class Served(Section):
     kernel: KernelName = "stable"
     """Registered kernel of the weights."""
     adjacency: Literal["zero-out", "replacement"] = "zero-out"
-    """What is kept private: that a record is there, the number of records being public, or which one it is."""
+    """The protected fact: that a record is present, with a public number of records, or which record it is."""
     scale: Budget | None = None
     """Unit of distance, set without looking at the records; √n for n features (255√n for pixels) when left out."""
 
@@ -84,7 +84,7 @@ class Served(Section):
 
 
 def read_served(path: Path) -> Served:
-    """Read the file of a service; a mistake in it is a UserError that names file and key, and how to fix it."""
+    """Read the file of a service; UserError for a mistake in it, with file, key and how to fix it."""
     if not path.is_file():
         raise UserError(f"{path}: no such file; a service is one YAML file, see docs/private_explanations.md")
     return parse(Served, read_plain(path), str(path))

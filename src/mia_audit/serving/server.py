@@ -1,4 +1,4 @@
-"""The server: one process, one event loop, and an end that loses nothing."""
+"""The server: one process, one event loop, and a shutdown without losses."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 CONNECTIONS = 256
 """Connections at once; further ones get status 503."""
 TO_END = 60
-"""Seconds that requests in flight have to be finished in."""
+"""Time limit for requests in flight at shutdown, in seconds."""
 SWITCH = 0.0005
-"""Seconds after which a thread that computes lets another one run: the default of 5 ms is several answers from the history."""
+"""Seconds after which a computing thread lets another one run: the default of 5 ms is as long as several answers from the history."""
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Return a socket that listens, on a free port where `port` is 0; UserError where that cannot be."""
+    """Return a listening socket, on a free port if `port` is 0; UserError if that fails."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         return socket.create_server((host, port), family=family, backlog=CONNECTIONS)
@@ -36,9 +36,9 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def serve(app: FastAPI, desk: Desk, listener: socket.socket) -> None:
-    """Answer until SIGTERM or SIGINT; then finish what is in flight, close the ledger, and return.
+    """Answer until SIGTERM or SIGINT; then finish requests in flight, close the ledger, and return.
 
-    Raises UserError where the ledger has failed, after which nothing may be answered.
+    Raises UserError if the ledger has failed, after which no query may be answered.
     """
     config = uvicorn.Config(
         app,
@@ -56,7 +56,7 @@ def serve(app: FastAPI, desk: Desk, listener: socket.socket) -> None:
         server.should_exit = True
 
     desk.failed = stop
-    # uvicorn raises the signal again when it has ended: by then it means nothing more
+    # uvicorn raises the signal again after it has ended, when it must be ignored
     before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
     interval = sys.getswitchinterval()
     sys.setswitchinterval(SWITCH)

@@ -1,4 +1,4 @@
-"""What is served, opened: the pool, the black box, the explainer with its ledger, and what is known of a released model."""
+"""Opening of a service: the pool, the black box, the explainer with its ledger, and a released model's metadata."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
     BlackBox = Callable[[Num[np.ndarray, "q ..."]], Float[np.ndarray, "q C"]]
 
 FACTS = ("epsilon", "delta", "unit", "adjacency", "accountant")
-"""What of a released model's card is served."""
+"""Keys of a released model's card that are served."""
 
 
 @dataclass(frozen=True)
 class Subject:
-    """An explainer, what its pool says of records, and what a released model's card promises of its training, if there is one."""
+    """An explainer, the pool's metadata on records, and the guarantee of a released model's training from its card, if there is one."""
 
     explainer: PrivateExplainer
     black_box: BlackBox
@@ -46,7 +46,7 @@ class Subject:
 
 
 def open_subject(served: Served, threads: int = 1) -> Subject:
-    """Open all that is served; what is released is not seeded. Raises UserError for files that are not as they should be."""
+    """Open the pool, black box and explainer of a service; its answers are not seeded. Raises UserError for invalid files."""
     stored = read_records(Path(served.pool))
     card = _card(Path(served.model)) if served.model else None
     function, identity = _function(served) if served.black_box else _model(served, stored, threads)
@@ -64,7 +64,7 @@ def open_subject(served: Served, threads: int = 1) -> Subject:
 
 
 def _function(served: Served) -> tuple[BlackBox, str]:
-    """Return the user's own function, and the digests of its file and of those beside it that it imports."""
+    """Return the user's own function, and the digests of its file and of the neighbouring files that it imports."""
     file, _, name = served.black_box.rpartition(":")
     function = getattr(load_file(Path(file), "black_box"), name, None)
     if not callable(function):
@@ -86,7 +86,7 @@ def _model(served: Served, stored: StoredRecords, threads: int) -> tuple[BlackBo
     model = learner.load(folder)
 
     def values(records: Num[np.ndarray, "q ..."]) -> Float[np.ndarray, "q C"]:
-        # a learner's records have labels and numbers, which no output depends on
+        # a learner's records have labels and numbers, on which no output depends
         numbers = np.arange(len(records))
         return of_logits(
             model.logits(Records(records, np.zeros(len(records), dtype=np.int64), stored.metadata, numbers)),
@@ -98,7 +98,7 @@ def _model(served: Served, stored: StoredRecords, threads: int) -> tuple[BlackBo
 
 
 def _card(folder: Path) -> dict[str, Any] | None:
-    """Return what the card of a released model promises of its training; None for a model without a card."""
+    """Return the guarantee of a released model's training from its card; None for a model without a card."""
     path = folder / CARD
     if not path.exists():
         return None

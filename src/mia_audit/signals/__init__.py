@@ -1,6 +1,6 @@
 """A few scalars per model and record: their names, how they are computed and merged.
 
-The package can be called, since `import mia_audit as mia; mia.signals(model, records, labels)` names a function like this package.
+The package is callable, because in `import mia_audit as mia; mia.signals(model, records, labels)` a function has the package's name.
 """
 
 import sys
@@ -9,7 +9,7 @@ from typing import Any
 
 
 class _Callable(ModuleType):
-    """A package that is called as its function `of_model.signals`."""
+    """A package that, when called, calls its function `of_model.signals`."""
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
         from mia_audit.signals.of_model import signals

@@ -31,14 +31,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Task:
-    """One family's signals: its options (those of `signals.families`), the audit's seed, and the records held at once."""
+    """A request for one family's signals: its options (those of `signals.families`), the audit's seed, and the records held at once."""
 
     family: str
     options: Mapping[str, Any]
     seed: int
     batch: int = 256
     model: int | None = None
-    """The model's number, which random draws are keyed by."""
+    """The model's number, which keys random draws."""
 
 
 def model_signals(
@@ -46,9 +46,9 @@ def model_signals(
 ) -> dict[str, np.ndarray]:
     """Return a family's columns for one model, [N] each: label and predicted int32, the others float32.
 
-    Explainers that are fitted to training records need to know what the model was `trained_on`. A model without attributions
-    of its own has only signals of its outputs. Raises UserError where an output is not finite, or where no explainer of
-    another family than that of the outputs can explain the model.
+    Explainers that are fitted to training records need the model's training set in `trained_on`. A model that computes
+    no attributions has only signals of its outputs. Raises UserError if an output is not finite, or if no explainer of
+    a family other than the outputs' can explain the model.
     """
     answered = explainers_of(model, task)
     request = ExplanationRequest(answered, task.options, task.seed, trained_on, task.model)
@@ -83,7 +83,7 @@ def summaries_of(
 ) -> Summaries:
     """Return summaries of attributions, a batch of records at a time, and, if asked for, of outputs.
 
-    Outputs are asked for all at once: a model bounds its own memory, and for some every question has a price.
+    Outputs are requested all at once: a model bounds its own memory, and for some models every query is expensive.
     """
     scalars = _outputs(model, records, request.options) if with_outputs else {}
     parts: list[dict[tuple[Attribution, str], np.ndarray]] = []
@@ -124,7 +124,7 @@ def _explanations(
 
 
 def summarise(attributions: Float[np.ndarray, "n ..."]) -> dict[str, Float[np.ndarray, " n"]]:
-    """Reduce every record's attributions to variance, L1, L2 and L∞, in float64, as `explain.summaries` does on a device."""
+    """Reduce every record's attributions to variance, L1, L2 and L∞, in float64, like `explain.summaries` on a device."""
     flat = attributions.reshape(len(attributions), -1).astype(np.float64)
     sizes = np.abs(flat)
     return {

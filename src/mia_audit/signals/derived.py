@@ -1,4 +1,4 @@
-"""Signals that follow from others: loss and confidence from one another, and both from the probability of the label."""
+"""Signals derived from others: loss and confidence from one another, and both from the probability of the label."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 
 def loss_from_probability(probability: Float[np.ndarray, "N K"]) -> Float[np.ndarray, "N K"]:
-    """Return −log p; a probability of 0 counts as the smallest positive one there is."""
+    """Return −log p; a probability of 0 is replaced by the smallest positive one."""
     loss: Float[np.ndarray, "N K"] = -np.log(_within(probability)[0])
     return loss
 
 
 def confidence_from_probability(probability: Float[np.ndarray, "N K"]) -> Float[np.ndarray, "N K"]:
-    """Return log p − log(1 − p); 0 and 1 count as the closest other probabilities there are."""
+    """Return log p − log(1 − p); 0 and 1 are replaced by the closest other probabilities."""
     inside, complement = _within(probability)
     confidence: Float[np.ndarray, "N K"] = np.log(inside) - np.log(complement)
     return confidence
@@ -38,7 +38,7 @@ def _within(probability: Float[np.ndarray, "N K"]) -> tuple[np.ndarray, np.ndarr
 
 
 def confidence_from_loss(loss: Float[np.ndarray, "N K"]) -> Float[np.ndarray, "N K"]:
-    """Return log p − log(1 − p) for p = exp(−loss); a loss of 0 counts as the smallest positive one there is."""
+    """Return log p − log(1 − p) for p = exp(−loss); a loss of 0 is replaced by the smallest positive one."""
     least = loss.min(where=loss > 0, initial=np.inf)
     loss = np.maximum(loss, least if np.isfinite(least) else 1.0)
     confidence: Float[np.ndarray, "N K"] = np.negative(loss, dtype=np.float64)
@@ -58,25 +58,25 @@ SOURCES: dict[str, dict[str, Callable[[Cells], Cells]]] = {
     "confidence": {"loss": confidence_from_loss, PROBABILITY: confidence_from_probability},
     "loss": {"confidence": loss_from_confidence, PROBABILITY: loss_from_probability},
 }
-"""What loss and confidence are derived from where they are not given, the best first."""
+"""Sources of loss and confidence if they are not given, the best first."""
 
 
 def with_derived(given: Sequence[Signal]) -> list[Signal]:
-    """Return what attacks read where these signals are given: those that follow from them come last, and the probability is left out."""
+    """Return the signals that attacks can read: the given ones without the probability, then those derived from them."""
     read = [signal for signal in given if signal.name != PROBABILITY]
     names = {signal.name for signal in given}
     return [*read, *map(read_signal, derived_from(names))]
 
 
 def source_of(name: str, given: Collection[str]) -> str:
-    """Return the signal that another one is derived from; empty where it is given, or does not follow from any."""
+    """Return the source of a derived signal; empty if the signal is given, or cannot be derived."""
     if name in given:
         return ""
     return next((source for source in SOURCES.get(name, {}) if source in given), "")
 
 
 def derived_from(given: Collection[str]) -> dict[str, str]:
-    """Return the signals that follow from those given, each with what it is derived from."""
+    """Return the signals that can be derived from the given ones, each with its source."""
     return {name: source for name in SOURCES if (source := source_of(name, given))}
 
 

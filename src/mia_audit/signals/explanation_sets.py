@@ -1,7 +1,7 @@
 """Signals from explanations of one fixed black box, for attacks on who is in the explanation set.
 
-A record's own explanation does not depend on whether the record is in the set: its term vanishes where x = z. So the attacker asks
-for the explanation of the record's nearest neighbour, and measures how well that fits the record.
+A record's own explanation does not depend on whether the record is in the set, because its term vanishes at x = z. So
+the attacker queries the explanation of the record's nearest neighbour, and measures how well it fits the record.
 """
 
 from __future__ import annotations
@@ -47,8 +47,9 @@ def membership_signals(
 ) -> dict[str, Float[np.ndarray, " N"]]:
     """Explain record `asked[i]` only from the members, for every record i, and return the signals of each.
 
-    `fit_error` is |φᵀ(x_i − z) − (f(x_i) − f(z))|: what the explanation misses at record i. The summaries are those of other
-    explanations. Not `noisy`: the exact minimum; else each explanation has noise of its own, keyed by `key` and its record.
+    `fit_error` is |φᵀ(x_i − z) − (f(x_i) − f(z))|: the error of the explanation at record i. The summaries are those of
+    other explanations. Without `noisy` the exact minimum is computed; with it each explanation has independent noise,
+    keyed by `key` and its record.
     """
     inside = explained.among(member)
     queries, which = np.unique(asked, return_inverse=True)
@@ -59,7 +60,7 @@ def membership_signals(
     problems = list(inside.problems(points[queries], values[queries, kinds], kinds, terms))
     if noisy:
         deviation, features = terms.multiplier * terms.sensitivity / inside.units, inside.features
-        # other terms, or another explanation set, have other noise: equal noise could be subtracted
+        # other terms or explanation sets get other noise, because equal noise could be subtracted
         own = (*key, repr(terms), hashlib.sha256(member.tobytes() + inside.whose).hexdigest())
         noise = [generator(*own, int(query)).standard_normal((terms.steps, features)) for query in queries]
         rate = learning_rate(terms.c, deviation, features)

@@ -1,4 +1,4 @@
-"""Families of signals: what one job computes, which options it depends on and how its columns are called."""
+"""Families of signals: the unit of a job, with its options and the names of its columns."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 
 def families(section: Explainers, model: str, learner: str = BUILT_IN) -> dict[str, dict[str, Any]]:
-    """Return every family of explainers of a model that the config asks for, with the options that it depends on and no others.
+    """Return every family of explainers that the config requests for a model, with exactly the options that it depends on.
 
-    `gradient` comes first and is always there: it has the outputs, and input × gradient and saliency come from the same
-    pass. Explainers that do not explain the model are left out. Names are safe as file names.
+    `gradient` always comes first: it has the outputs, and input × gradient and saliency use the same pass. Explainers
+    that do not explain the model are left out. Names are safe as file names.
     """
     of_family: dict[str, list[str]] = {
         GRADIENT: [name for name in shared() if explainers[name].explains(model, learner)]
@@ -35,14 +35,14 @@ def families(section: Explainers, model: str, learner: str = BUILT_IN) -> dict[s
 
 
 def family_of(name: str) -> str:
-    """Return the family of signals that an explainer's are computed with."""
+    """Return the family of an explainer's signals."""
     return explainers[name].family or _safe(name)
 
 
 def methods_of(section: Explainers, model: str, learner: str = BUILT_IN) -> list[str]:
-    """Return which of the section's explainers explain a model that some learner trains.
+    """Return the explainers of the section that can explain a learner's model.
 
-    Where the config names none, a script's models, which may be no torch modules, are explained by none.
+    If the config names no explainers, a script's models get none, because they may not be torch modules.
     """
     named = "methods" in section.model_fields_set
     return [

@@ -1,4 +1,4 @@
-"""Signals: what their names mean and how they are formed, and their values as attacks read them."""
+"""Signals: the grammar of their names, and their values in the form for attacks."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ OUTPUTS = ("loss", "confidence")
 """Signals that are computed only from the model's outputs."""
 
 PROBABILITY = "probability"
-"""The softmax probability of the label, which loss and confidence are derived from; attacks do not read it."""
+"""The softmax probability of the label, from which loss and confidence are derived; attacks do not read it."""
 
 DIAGNOSTIC = "completeness"
 """Suffix of the names of columns that say how exact an attribution is, and are not signals."""
 
 FIT_ERROR = "fit_error"
-"""How badly the explanation of a record's neighbour fits the record."""
+"""The error at a record of its neighbour's explanation."""
 
 TEMPERED = re.compile(r"loss_t(?P<temperature>\d+(\.\d+)?)")
 """The loss of the softmax of logits that are divided by a temperature."""
 
 NAMED = 3
-"""Signals of a joint reading that are named one by one."""
+"""Largest number of signals of a joint reading that are named individually."""
 
 ATTRIBUTION = re.compile(
     rf"(?P<explainer>.+?)(?P<probability>_probability)?(?P<true>_true)?_(?P<summary>{'|'.join(SUMMARIES)})"
@@ -54,8 +54,8 @@ ATTRIBUTION = re.compile(
 class Signal:
     """A signal: its name, its scale and whether members have the high or the low values.
 
-    Its name says the rest: explainer, quantity and class explained, and summary, each None where it is no summary of an
-    attribution. Names joined by + are of signals that are read together.
+    The name encodes explainer, explained quantity and class, and summary; each is None if the signal is not a summary
+    of an attribution. Names joined by + belong to signals that are read together.
     """
 
     name: str
@@ -64,7 +64,7 @@ class Signal:
 
     @property
     def explainer(self) -> str | None:
-        """The explainer, as columns write its name."""
+        """The explainer's name in columns."""
         return self._part("explainer")
 
     @property
@@ -84,7 +84,7 @@ class Signal:
 
     @property
     def channel(self) -> str:
-        """What is read: `outputs`, `explanations`, `both` or `other`."""
+        """The channel of the signal: `outputs`, `explanations`, `both` or `other`."""
         parts = [Signal(part.strip()) for part in self.name.split("+")]
         if len(parts) > 1:
             channels = {part.channel for part in parts}
@@ -115,7 +115,7 @@ class Signal:
 
     @property
     def _joined_label(self) -> str:
-        """The signals of a joint reading: all of a few, the number of many."""
+        """The label of a joint reading: the names of a few signals, or the number of many."""
         parts = [read_signal(part.strip()) for part in self.name.split("+")]
         if len(parts) <= NAMED:
             return " + ".join(part.label for part in parts)
@@ -124,7 +124,7 @@ class Signal:
 
     @property
     def explainer_label(self) -> str:
-        """The explainer in words; one without words of its own is named as the config does."""
+        """The explainer's label, or its name in the config if it has no label."""
         return explainer_label(self.explainer or "")
 
     @cached_property
@@ -143,7 +143,7 @@ def read_signal(name: str) -> Signal:
 
 
 def stem(explainer: str, quantity: str, explained_class: str) -> str:
-    """Return what stands before the summary in a column's name: `ixg`, `ixg_probability`, `ixg_probability_true`."""
+    """Return the part of a column's name before the summary: `ixg`, `ixg_probability`, `ixg_probability_true`."""
     quantity_word = "" if quantity == "logit" else f"_{quantity}"
     class_word = "" if explained_class == "predicted" else f"_{explained_class}"
     return f"{explainer.replace('+', '-')}{quantity_word}{class_word}"
@@ -174,7 +174,7 @@ class Reading:
     def scaled(self) -> Cells:
         """The mean over queries on the scale on which the signal is closest to a Gaussian: the logarithm of a positive one.
 
-        The mean is all that a Gaussian ratio needs of queries that are alike (exchangeable).
+        A Gaussian ratio needs only the mean of exchangeable queries.
         """
         values: Cells = self.prepared(as_is)
         return values
@@ -216,7 +216,7 @@ def named(name: str) -> Reads:
 
 
 def every(summary: str) -> Reads:
-    """Read the summary of every explanation there is."""
+    """Read this summary of every explanation."""
     return lambda signals: [(signal,) for signal in signals if signal.summary == summary]
 
 
@@ -228,7 +228,7 @@ def all_but(name: str) -> Reads:
 
 
 def losses(signals: Sequence[Signal]) -> list[tuple[Signal, ...]]:
-    """Read the loss, and the loss at every temperature that there is."""
+    """Read the loss, and the loss at every available temperature."""
     return [(signal,) for signal in signals if signal.is_loss]
 
 
@@ -238,7 +238,7 @@ def others(signals: Sequence[Signal]) -> list[tuple[Signal, ...]]:
 
 
 def logarithm(signal: Signal, values: Cells) -> Scale:
-    """Return what takes the logarithm of a positive signal, in float64; zeros count as the smallest positive value there is.
+    """Return a function that takes the logarithm of a positive signal, in float64; zeros are replaced by the smallest positive value.
 
     Raises UserError on a negative value.
     """

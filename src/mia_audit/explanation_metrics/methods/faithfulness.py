@@ -1,7 +1,7 @@
-"""Whether explanations reflect what the model computes: each measure evaluates the model at changed records.
+"""Faithfulness of explanations to the model: each measure evaluates the model at changed records.
 
-Removed coordinates are set to 0 of the model's input space, the baseline of integrated gradients; of an image all
-channels of a pixel go together. Random changes are keyed by the record, the same for every model.
+Removed coordinates are set to 0 in the model's input space, the baseline of integrated gradients; for an image all
+channels of a pixel are removed together. Random changes are keyed by the record, the same for every model.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def _sensitivity(probe: Probe, rows: list[int], times: int, radius: float) -> Te
         return points + shifts
 
     def explain(points: Tensor | tuple[Tensor]) -> tuple[Tensor]:
-        if isinstance(points, tuple):  # captum passes a tuple for the records, but a tensor for the changed ones
+        if isinstance(points, tuple):  # captum passes a tuple for the records, but a tensor for the changed records
             (points,) = points
         return (probe.explain(points, [row for row in rows for _ in range(len(points) // len(rows))]),)
 
@@ -82,7 +82,7 @@ def _sensitivity(probe: Probe, rows: list[int], times: int, radius: float) -> Te
 
 @measure("deletion", label="deletion area", curve=True)
 def deletion(probe: Probe, maps: Float[np.ndarray, "n ..."], curve_steps: int) -> Float[np.ndarray, "n steps"]:
-    """The class's probability while the record's coordinates are removed, the most important first; a low area is good.
+    """The class's probability while the record's coordinates are removed, the most important first; a small area is good.
 
     Petsiuk et al. (2018). Importance is the map's value, signs kept; heights are at 0, 1, …, `curve_steps` equal
     shares of the coordinates.
@@ -92,7 +92,7 @@ def deletion(probe: Probe, maps: Float[np.ndarray, "n ..."], curve_steps: int) -
 
 @measure("insertion", label="insertion area", curve=True)
 def insertion(probe: Probe, maps: Float[np.ndarray, "n ..."], curve_steps: int) -> Float[np.ndarray, "n steps"]:
-    """The class's probability while coordinates are put back into an empty record, the most important first; a high area is good.
+    """The class's probability while coordinates are inserted into an empty record, the most important first; a large area is good.
 
     Petsiuk et al. (2018); otherwise as `deletion`.
     """

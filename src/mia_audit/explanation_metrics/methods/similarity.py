@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from jaxtyping import Float
 
 WINDOW = 7
-"""Side of SSIM's square window, scikit-image's default; the largest odd one that fits where the maps are smaller."""
+"""Side of SSIM's square window, scikit-image's default; smaller maps use the largest odd side that fits."""
 K1, K2 = 0.01, 0.03
 
 
@@ -19,9 +19,10 @@ K1, K2 = 0.01, 0.03
 def ssim(maps: Float[np.ndarray, "n H W"], other: Float[np.ndarray, "n H W"]) -> Float[np.ndarray, " n"]:
     """Structural similarity (Wang et al. 2004, eq. 13) of maps that are each divided by their largest absolute value.
 
-    As scikit-image's `structural_similarity` computes it by default (uniform window, sample covariances, mean over the
-    windows inside the map), for all records at once. The data range is 2, the width of [−1, 1], or 1 where no map of
-    either model has a negative value. A map that is 0 everywhere stays so. Raises ValueError for maps under 3 × 3.
+    It equals scikit-image's `structural_similarity` with default arguments (uniform window, sample covariances, mean
+    over the windows inside the map), for all records at once. The data range is 2, the width of [−1, 1], or 1 if no map
+    of either model has a negative value. A map that is 0 everywhere is not changed. Raises ValueError for maps under 3
+    × 3.
     """
     import numpy as np
     from scipy.ndimage import uniform_filter
@@ -75,10 +76,11 @@ def cosine(maps: Float[np.ndarray, "n ..."], other: Float[np.ndarray, "n ..."]) 
 def top_overlap(
     maps: Float[np.ndarray, "n ..."], other: Float[np.ndarray, "n ..."], top_share: float
 ) -> Float[np.ndarray, " n"]:
-    """Share of the coordinates with the largest absolute values that the two maps have in common.
+    """Overlap of the two maps' coordinates with the largest absolute values.
 
-    A map's top are its max(1, round(top_share · d)) largest coordinates, the first of equal ones first, without those
-    that are 0; the share is of the longer top. Unrelated maps overlap by about `top_share`. NaN where both tops are empty.
+    A map's top are its max(1, round(top_share · d)) largest coordinates, in order in case of ties, without those that
+    are 0; the overlap is a share of the longer top. Unrelated maps overlap by about `top_share`. NaN if both tops are
+    empty.
     """
     import numpy as np
 

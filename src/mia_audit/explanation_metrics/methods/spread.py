@@ -1,4 +1,4 @@
-"""How one model's explanations spread: over the coordinates of a record, and over the records of a class."""
+"""The spread of one model's explanations over the coordinates of a record, and over the records of a class."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @measure("gini", label="sparsity (Gini)")
 def gini(maps: Float[np.ndarray, "n ..."]) -> Float[np.ndarray, " n"]:
-    """Gini index of the absolute values (Hurley and Rickard 2009): 0 where all are equal, 1 − 1/d where one holds everything.
+    """Gini index of the absolute values (Hurley and Rickard 2009): 0 if all are equal, 1 − 1/d if only one is not 0.
 
     The sparsity of explanations of Chalasani et al. (2020). NaN for a map that is 0 everywhere.
     """
@@ -30,8 +30,8 @@ def gini(maps: Float[np.ndarray, "n ..."]) -> Float[np.ndarray, " n"]:
 def class_variability(maps: Float[np.ndarray, "n ..."], labels: Int[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
     """One minus the mean cosine between a record's map and those of the other records with its label.
 
-    0 where a model's explanations of all records of a class are equal up to scale, 1 where they are unrelated. NaN for a
-    record that is the only one of its class, and for maps that are 0 everywhere, which nothing is compared with.
+    It is 0 if a model's explanations of all records of a class are equal up to scale, 1 if they are unrelated. NaN for
+    the only record of a class, and for maps that are 0 everywhere, which are left out of all comparisons.
     """
     import numpy as np
 
