@@ -70,7 +70,7 @@ def test_images_and_arrays() -> None:
     [
         (
             ["people.csv"],
-            "column 'patient_id' looks like an identifier, by a different value in every row: say --drop patient_id, --person patient_id",
+            "column 'patient_id' looks like an identifier, by a different value in every row: give --drop patient_id, --person patient_id",
         ),
         (["people.csv", "--label", "diagnose"], "--label: no column 'diagnose': did you mean 'diagnosis'"),
         (["people.csv", "--drop", "patient"], "no column 'patient'; it has age, weight"),
