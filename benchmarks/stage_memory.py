@@ -5,6 +5,7 @@
 Every stage is the command that the workflow runs, as a process of its own, for 60,000 records × 257 models and 4 signals
 unless given otherwise (3 GB of disk in the temporary folder). What is printed is the largest resident size of each,
 its CPU seconds and its bytes per cell (record × model): no stage holds more than one signal, or one attack's scores.
+Attacks have the hierarchical likelihood; evaluating scores them again from the signals, as the workflow does.
 """
 
 import json
