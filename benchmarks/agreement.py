@@ -1,10 +1,10 @@
-"""Where other tools compute the same number: theirs, ours, the difference and why; writes docs/agreement.md.
+"""Compare our numbers with those of other tools, with the reasons for differences; writes docs/agreement.md.
 
     python benchmarks/agreement.py             (writes the page; seconds)
     python benchmarks/agreement.py --check     (exit code 1 where the page is not what it would write)
 
-Theirs were computed by running their code, of the commits named here, on the data of `data`; ours are computed now. Code of
-other tools is neither copied nor needed.
+The other tools' numbers come from running their code, at the commits named here, on the data of `data`; ours are computed
+now. The other tools' code is neither copied nor needed.
 """
 
 import argparse
@@ -41,7 +41,7 @@ SOURCES = {
 
 
 class Data(NamedTuple):
-    """Confidences of ten models in complementary pairs, [N, K], of which the first is the target, and of a population."""
+    """Confidences of ten models in complementary pairs, [N, K], the first of which is the target, and of a population."""
 
     member: np.ndarray
     confidence: np.ndarray
@@ -49,12 +49,12 @@ class Data(NamedTuple):
 
     @property
     def others(self) -> np.ndarray:
-        """The models that everybody attacks the target with: all but the target and its partner."""
+        """The shadow models of every attack: all but the target and its partner."""
         return np.arange(2, MODELS)
 
 
 def data() -> Data:
-    """Draw them."""
+    """Draw the data."""
     random = np.random.default_rng(20)
     first = np.stack([random.permutation(RECORDS) < RECORDS // 2 for _ in range(MODELS // 2)], axis=1)
     member = np.stack([first, ~first], axis=2).reshape(RECORDS, MODELS)
@@ -64,7 +64,7 @@ def data() -> Data:
 
 
 def score(attack: str, likelihood: str = "none", **options: object) -> np.ndarray:
-    """Return our scores of the target."""
+    """Return our scores for the target."""
     drawn = data()
     values = {"confidence": drawn.confidence, "loss": np.logaddexp(0, -drawn.confidence)}
     name = "confidence" if attack.startswith("loss-lira") else "loss"
@@ -86,7 +86,7 @@ def tpr(attack: str, likelihood: str, fpr: float) -> Callable[[], float]:
 
 
 class Case(NamedTuple):
-    """A number that a peer computes too; `why` is empty where both are to agree to 10⁻⁶."""
+    """A number that another tool computes too; `why` is empty if both must agree to 10⁻⁶."""
 
     peer: str
     what: str

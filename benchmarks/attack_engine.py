@@ -1,12 +1,12 @@
-"""The leave-one-out engine against the loop over targets that it replaces, on random signals, in one run.
+"""Compare the leave-one-out engine with the loop over targets that it replaces, on random signals.
 
     python benchmarks/attack_engine.py [RECORDS MODELS]
 
-Both sides compute the pooled and the per-record likelihood ratio of one signal in float64 on one thread. There are two
-loops, and two ratios, which must not be taken for one another:
+Both sides compute the pooled and the per-record likelihood ratio of one signal in float64 on one thread. There are two loops,
+and so two ratios of times, which differ widely:
 
 - `loop over records`: for every target, record by record, numpy's mean and standard deviation of the few values on each
-  side, as published attack code is written (some 80 µs a record and target). A claim of hundreds of times speaks of it.
+  side, as in published attack code (some 80 µs per record and target). Speed-ups of hundreds of times refer to this loop.
 - `vectorised loop`: for every target, all records at once by masked reductions, the best that a loop over targets does.
 
 The loops are measured on TARGETS targets, and on RECORDS records of one target, and scaled up. CPU seconds; the scores
@@ -54,7 +54,7 @@ def by_record(signal: np.ndarray, member: np.ndarray, target: int) -> list[float
 
 
 def main(records: int, models: int) -> None:
-    """Print a line per likelihood."""
+    """Print one line per likelihood."""
     rng = np.random.default_rng(0)
     member = np.asfortranarray(rng.random((records, models)) < 0.5)
     signal = np.asfortranarray(rng.normal(size=(records, 1)) + rng.normal(size=(records, models)) + 0.5 * member)

@@ -1,11 +1,10 @@
-"""What `mia-audit audit` takes with its default attacks, from matrix files to the report, start-up included.
+"""Measure `mia-audit audit` with its default attacks, from matrix files to the report, including start-up.
 
     python benchmarks/audit.py [RECORDS MODELS SIGNALS [THREADS]]
 
-Random matrices (20,000 × 33 × 16 unless told otherwise) are written to the temporary folder, then the command runs on
-them as a process of its own: 16 signals are loss, confidence and the summaries of four explainers. At 60,000 × 257 × 16
-that is 2 GB of matrices and 3 GB of scores. CPU seconds, wall-clock seconds and the largest resident size, with the report
-and without.
+Random matrices (by default 20,000 × 33 × 16) are written to the temporary folder, then the command runs on them in a separate
+process. The 16 signals are loss, confidence and the summaries of four explainers. 60,000 × 257 × 16 give 2 GB of matrices and
+3 GB of scores. Prints CPU seconds, wall-clock seconds and the peak resident size, with and without the report.
 """
 
 import os
@@ -44,7 +43,7 @@ def write(folder: Path, records: int, models: int, names: list[str]) -> list[str
 
 
 def main(records: int, models: int, signals: int, *threads: int) -> None:
-    """Print what the audit took."""
+    """Print the time and memory of the audit."""
     with tempfile.TemporaryDirectory() as folder:
         arguments = write(Path(folder), records, models, NAMES[:signals])
         arguments += [word for number in threads for word in ("--threads", str(number))]

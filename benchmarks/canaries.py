@@ -2,8 +2,8 @@
 
     python benchmarks/canaries.py [SEEDS]       (1 seed: three minutes of one core; prints the table of docs/canaries.md)
 
-A network of 128 hidden units learns the digits that no canary is made of, and the canaries whose coin came up. It is then
-asked about all canaries (outputs); or an observer saw every step of the training; or its first and last parameters alone.
+A network of 128 hidden units learns the digits from which no canary is made, and the canaries with coin 1. The adversary sees
+the model's outputs on all canaries, or every step of the training, or only its first and last parameters.
 """
 
 import sys
@@ -38,7 +38,7 @@ def inputs(records: np.ndarray) -> torch.Tensor:
 
 
 def trained(folder: Path, private: bool, seed: int) -> dict[str, np.ndarray]:
-    """Train once, and return the scores of canaries by what the adversary sees."""
+    """Train once, and return the scores of canaries by the adversary's view."""
     from opacus import PrivacyEngine
 
     torch.manual_seed(seed)

@@ -1,9 +1,9 @@
-"""Compare the numbers of two results folders of one audit to the last bit, such as those of two commits.
+"""Compare two results folders of one audit to the last bit, for example of two commits.
 
     python benchmarks/compare_results.py results/before results/after --renamed variance=likelihood
 
-Every value of every metrics.parquet and training.parquet is compared; columns that only one side has, and seconds, which
-differ from run to run, are named. `--only none` compares the settings of one mechanism. Exits with 1 where a value differs.
+Every value of every metrics.parquet and training.parquet is compared, except seconds, which differ between runs, and columns of
+only one side, which are listed. `--only none` compares the settings of one mechanism. Exits with 1 if a value differs.
 """
 
 import argparse
@@ -18,7 +18,7 @@ CLOCKED = ("seconds", "records_per_second")
 
 
 def compare(before: Path, after: Path, renamed: dict[str, str]) -> str:
-    """Return what two tables differ in, empty where nothing differs."""
+    """Return the differences between two tables; empty if there are none."""
     one, two = (pl.read_parquet(path) for path in (before, after))
     one = one.rename({old: new for old, new in renamed.items() if old in one.columns})
     shared = [name for name in one.columns if name in two.columns and name not in CLOCKED]

@@ -1,4 +1,4 @@
-"""What has to hold on every device that trains and explains: functions of a device that yield rows of a table.
+"""Checks that must hold on every device that trains and explains: functions of a device that yield rows of a table.
 
 benchmarks/gpu_check.py runs them on a GPU, tests/runtime/test_gpu_check.py on the CPU, tests/runtime/on_a_fake_gpu.py on a fake
 GPU. Records, weights and draws are random, with fixed seeds.
@@ -46,7 +46,7 @@ SMALL = {"ig_nodes": 2, "gradient_shap_samples": 2, "smoothgrad_samples": 2, "lo
 MEASURES = {"perturbations": 2, "removed_share": 0.2, "radius": 0.1, "curve_steps": 2}
 ACKNOWLEDGED = {"fadp-literal": {"acknowledge_no_guarantee": True}}
 RTOL, ATOL = 1e-3, 1e-5
-"""How far numbers of two devices may differ."""
+"""Tolerated difference between numbers of two devices."""
 
 Arrays = dict[str, np.ndarray]
 
@@ -82,11 +82,11 @@ def sections() -> list[dict[str, Any]]:
 
 
 def trained(device: str, section: Mapping[str, Any], precision: str = "float32", killed_at: int = 0) -> Arrays:
-    """Train a model for four epochs of one step, interrupted at a step where `killed_at` says so; return its weights."""
+    """Train a model for four epochs of one step, killed at step `killed_at` if it is set; return its weights."""
     private = {} if section["mechanism"] == "none" else {"delta": 1e-3, "accountant": "rdp"}
     mechanism = Mechanism(**private, **section)
     epsilon = float("inf") if mechanism.mechanism == "none" else 8.0
-    # Adam divides gradients of rounding errors alone, such as an attention's key bias has, by themselves
+    # not Adam, which normalises gradients that are only rounding errors, such as those of an attention's key bias
     training = Training(epochs=4, batch=8, optimizer="sgd", learning_rate=0.1, precision=precision)  # type: ignore[arg-type]
     data, labels = records(device), torch.tensor(LABELS, device=device)
     recipe = Recipe(architecture(VIT), None, mechanism, training, epsilon, 4, (0, "gpu"), (data, labels))
@@ -145,7 +145,7 @@ def measures(device: str) -> Arrays:
 
 
 def apart(one: Arrays, other: Arrays) -> float:
-    """Return how far two sets of arrays are apart, in units of what two devices may differ by."""
+    """Return the largest difference between two sets of arrays, in units of the tolerance."""
     assert list(one) == list(other)
     return max(
         float(np.nan_to_num(np.abs(other[name] - values) / (ATOL + RTOL * np.abs(values)), nan=0.0).max(initial=0.0))
@@ -168,7 +168,7 @@ def same(check: str, one: Arrays, other: Arrays) -> Row:
 
 
 def training(device: str) -> Iterator[Row]:
-    """Every mechanism trains as on the CPU, and a training that was killed ends in the bytes of one that was not."""
+    """Check that every mechanism trains as on the CPU, and that a killed and resumed training gives the same bytes."""
     for section in sections():
         weights = trained(device, section)
         yield near(f"training, {called(section)}", trained("cpu", section), weights)
@@ -176,7 +176,7 @@ def training(device: str) -> Iterator[Row]:
 
 
 def explaining(device: str) -> Iterator[Row]:
-    """Every explainer explains and every metric measures as on the CPU."""
+    """Check that every explainer and every metric gives the same results as on the CPU."""
     for model in MODELS:
         sides = (signals(where, model, methods_for(model)) for where in ("cpu", device))
         yield near(f"explainers of {model}", *sides)
@@ -184,7 +184,7 @@ def explaining(device: str) -> Iterator[Row]:
 
 
 def determinism(device: str) -> Iterator[Row]:
-    """Twice the same bytes, and every operation has a deterministic kernel."""
+    """Check that two runs give the same bytes, and that every operation has a deterministic kernel."""
     with redirect_stderr(io.StringIO()) as log:
         for section in sections():
             yield same(f"twice, {called(section)}", trained(device, section), trained(device, section))
@@ -196,7 +196,7 @@ def determinism(device: str) -> Iterator[Row]:
 
 
 def precision(device: str) -> Iterator[Row]:
-    """L1 norms of attributions in lower precision move by little, and training is finite in it."""
+    """Check that lower precision changes L1 norms of attributions little, and that training in it stays finite."""
     exact = signals("cpu", VIT, ["ixg", "ig"])
     for name, most in (("tf32", 0.01), ("bf16", 0.05)):
         rough = signals(device, VIT, ["ixg", "ig"], name)
@@ -210,7 +210,7 @@ def precision(device: str) -> Iterator[Row]:
 
 
 WHOLE, RESIDENT, MAPPED = (2**60, 1.0), (0, 1.0), (0, 0.0)
-"""Bytes up to which a pool is converted whole, and the share of a GPU's memory that it may take as it is stored."""
+"""Size in bytes up to which a pool is converted once, and the share of a GPU's memory that it may take in its stored type."""
 
 
 def pool_of(folder: str, count: int) -> np.ndarray:
@@ -222,13 +222,13 @@ def pool_of(folder: str, count: int) -> np.ndarray:
 
 
 def placed(stored: np.ndarray, device: str, ready: int, share: float) -> Inputs:
-    """Return a pool as inputs of 16 × 16 pixels, kept in one of the three ways."""
+    """Return a pool as inputs of 16 × 16 pixels, stored in one of the three ways."""
     with mock.patch.multiple(inputs, READY=ready, SHARE=share):
         return Inputs(stored, {"kind": "image"}, (3, 16, 16), device)
 
 
 def residency(device: str) -> Iterator[Row]:
-    """Records are the same converted whole, resident as they are stored, and read from their memory map."""
+    """Check that records are equal if converted once, resident in their stored type, or read from the memory map."""
     with tempfile.TemporaryDirectory() as folder:
         stored = pool_of(folder, 200)
         order = torch.randperm(200, generator=torch.Generator().manual_seed(0))[:100]
@@ -243,7 +243,7 @@ def residency(device: str) -> Iterator[Row]:
 
 
 def per_record(device: str) -> Iterator[Row]:
-    """The clipped sum of per-record gradients is that of a loop over records on the CPU."""
+    """Check that the clipped sum of per-record gradients equals that of a loop over records on the CPU."""
     model = construct(architecture(VIT), seed=1)
     values, labels = records("cpu")[0:RECORDS], torch.tensor(LABELS)
     clipping, parameters = automatic(1.0), list(model.parameters())
@@ -270,4 +270,4 @@ ON_ANY: tuple[Callable[[str], Iterator[Row]], ...] = (
     residency,
     per_record,
 )
-"""Checks with a meaning on every device."""
+"""Checks that apply to every device."""

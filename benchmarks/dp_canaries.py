@@ -1,11 +1,11 @@
-"""How near a white-box audit comes to the ε that the accountant promises, and by how much it catches broken mechanisms.
+"""Compare the lower bound on ε of a white-box audit with the accountant's ε.
 
     python benchmarks/dp_canaries.py                          one step and five, both clippings, three budgets (about five minutes)
     python benchmarks/dp_canaries.py --trials 1000            a rougher look
 
-Every trial takes real training steps with the canary in or out of the training set; the bound holds at 99 % confidence. Without
-subsampling the mechanism is Gaussian, and the audit should come near; with Poisson sampling the bound for any mechanism
-shows that nothing is broken, and is far from tight.
+Every trial takes real training steps with or without the canary; the bound holds at 99 % confidence. Without subsampling the
+mechanism is Gaussian, and the bound should be close to ε. With Poisson sampling only the bound for any mechanism applies,
+which detects errors but is far from tight.
 """
 
 import argparse
@@ -22,7 +22,7 @@ SECTIONS = {
 
 
 def main() -> None:
-    """Print a line a game."""
+    """Print one line per game."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--trials", type=int, default=4000)
     parser.add_argument("--steps", type=int, nargs="+", default=[1, 5])

@@ -1,12 +1,12 @@
-"""What a private training step costs, beside a plain one and beside Opacus's ways; all sides in one run, on one thread.
+"""Measure a private training step against a plain one and against Opacus's implementations, in one run on one thread.
 
     python benchmarks/dp_step.py                      four models, every side, time and memory (about three minutes)
     python benchmarks/dp_step.py --models vit         one model
 
-A step is gradients, clipping (flat, at 1), noise and optimizer. Time is this process's CPU time, the sides taking turns.
-Memory is what steps add to the peak of a process of their own, for this project's private step also at sixteen times the batch.
-The noise's share is that of this project's private step which draws the noise and adds it to the clipped sum; it takes turns
-with the steps. A side that cannot train a model says why.
+A step consists of gradients, clipping (flat, at 1), noise and optimizer. Time is CPU time, with the sides taking turns. Memory
+is what steps add to the peak of a separate process; this project's private step is also measured at sixteen times the batch.
+The noise's share is the part of this project's private step that draws noise and adds it to the clipped sum. A side that
+cannot train a model prints the reason.
 """
 
 import argparse
@@ -44,7 +44,7 @@ Step = Callable[[Tensor, Tensor], None]
 
 
 def ours(mechanism: str, part: str = "all", way: PerRecord | None = None) -> Callable[[nn.Module, int], Step]:
-    """A step of this project's loop, training all parameters or a part of them, with per-record gradients taken in a way."""
+    """Return a step of this project's loop, for all or part of the parameters, with one method of per-record gradients."""
 
     def make(model: nn.Module, batch: int) -> Step:
         PARTS[part](model)
@@ -65,7 +65,7 @@ def ours(mechanism: str, part: str = "all", way: PerRecord | None = None) -> Cal
 
 
 def opacus(mode: str) -> Callable[[nn.Module, int], Step]:
-    """A step of Opacus: `hooks`, `functorch`, or `ghost` (two passes, no per-record gradients held)."""
+    """Return a step of Opacus: `hooks`, `functorch`, or `ghost` (two passes, without storing per-record gradients)."""
 
     def make(model: nn.Module, batch: int) -> Step:
         from opacus.grad_sample import wrap_model
@@ -104,13 +104,13 @@ SIDES: dict[str, Callable[[nn.Module, int], Step]] = {
 
 
 def data(shape: tuple[int, ...], batch: int) -> tuple[Tensor, Tensor]:
-    """Random records and labels."""
+    """Return random records and labels."""
     generator = torch.Generator().manual_seed(0)
     return torch.randn(batch, *shape, generator=generator), torch.randint(CLASSES, (batch,), generator=generator)
 
 
 def step_for(name: str, side: str, batch: int) -> Callable[[], None]:
-    """One step of a side on its own copy of the model."""
+    """Return one step of a side on its own copy of the model."""
     model, parameters, shape, _ = MODELS[name]
     step = SIDES[side](build(model, parameters, shape, CLASSES, 0).train(), batch)
     inputs, labels = data(shape, batch)
@@ -118,7 +118,7 @@ def step_for(name: str, side: str, batch: int) -> Callable[[], None]:
 
 
 def noise_for(name: str, side: str) -> Callable[[], None] | None:
-    """The noise of one private step of this project, for as many parameters as the side trains; None for the other sides."""
+    """Return the noise of this project's private step for the side's number of parameters; None for other sides."""
     if not side.startswith("dp-sgd"):
         return None
     architecture, parameters, shape, _ = MODELS[name]
@@ -154,7 +154,7 @@ def added_memory(name: str, side: str, batch: int, steps: int) -> float:
 
 
 def memory(name: str, side: str) -> str:
-    """Say what a side adds at the model's batch, and for the private side at sixteen times the batch."""
+    """Describe the memory that a side adds at the model's batch and, for private sides, at sixteen times the batch."""
     batch = MODELS[name][3]
     text = f"{added_memory(name, side, batch, 2):7.0f} MB"
     return text + (
@@ -180,7 +180,7 @@ def measure(name: str, sides: list[str], repeats: int, added: dict[str, str]) ->
             step = step_for(name, side, batch)
             step()
             steps[side] = step
-        except Exception as error:  # what a library cannot train is part of the answer
+        except Exception as error:  # a library's failure to train is part of the result
             print(f"{name:<19}{side:<22}cannot: {str(error).splitlines()[0][:90]}", flush=True)
     noises = {side: noise for side in steps if (noise := noise_for(name, side))}
     times: dict[str, list[float]] = {side: [] for side in steps}

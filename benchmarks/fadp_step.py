@@ -1,11 +1,11 @@
-"""What noise by feature importance adds to a private step; all sides in one run, on one thread.
+"""Measure what noise by feature importance adds to a private step, in one run on one thread.
 
     python benchmarks/fadp_step.py                       three models (about two minutes)
     python benchmarks/fadp_step.py --models mobilenet-8px --repeats 50
 
-A step is gradients, clipping (flat, at 1), noise and optimizer (Adam), in CPU time, the sides taking turns; the ratio is the
-median over turns of a side's time to that of dp-sgd. `fadp` computes its mask once (public records) or once an epoch (past
-gradients), which is timed apart; `fadp-literal` computes one a step.
+A step consists of gradients, clipping (flat, at 1), noise and optimizer (Adam). Time is CPU time, with the sides taking turns;
+the ratio is the median over turns of a side's time divided by that of dp-sgd. `fadp` computes its mask once (public records)
+or once per epoch (past gradients), which is timed separately; `fadp-literal` computes one per step.
 """
 
 import argparse
@@ -44,13 +44,13 @@ BATCH = 64
 
 
 def data(shape: tuple[int, ...], seed: int) -> tuple[Tensor, Tensor]:
-    """Random records and labels."""
+    """Return random records and labels."""
     generator = torch.Generator().manual_seed(seed)
     return torch.randn(BATCH, *shape, generator=generator), torch.randint(CLASSES, (BATCH,), generator=generator)
 
 
 def step_of(model: str, side: str) -> Callable[[], None]:
-    """One step of a side on its own copy of the model."""
+    """Return one step of a side on its own copy of the model."""
     name, parameters, shape = MODELS[model]
     built = build(name, parameters, shape, CLASSES, 0).train()
     mechanism = side.partition(",")[0]
@@ -69,7 +69,7 @@ def step_of(model: str, side: str) -> Callable[[], None]:
 
 
 def measure(model: str, repeats: int) -> None:
-    """Print a line a side."""
+    """Print one line per side."""
     steps = {side: step_of(model, side) for side in SIDES}
     times: dict[str, list[float]] = {side: [] for side in steps}
     for turn in range(repeats + 1):

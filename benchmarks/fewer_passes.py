@@ -1,12 +1,12 @@
-"""Do fewer passes, or coarser numbers, change what an attack on explanations finds? Paired over the same targets.
+"""Measure how fewer passes or lower precision change attacks on explanations, paired over the same targets.
 
     snakemake --cores all --configfile config/digits.yaml --until train membership
     python benchmarks/fewer_passes.py results/digits/digits/vit/none-epsinf        (ten minutes on one core)
     python benchmarks/fewer_passes.py SETTING --nodes 25 --precision bf16          (minutes)
 
-Integrated gradients are recomputed on a setting's trained models with fewer Gauss–Legendre nodes or adaptive ones, and every explainer in
-another precision; the likelihood ratio on the logarithm of their L1 norms is run on each, every model once as the target.
-The reference is the first line of a block; differences to it come with 95 % intervals over the targets (Student-t).
+Integrated gradients are recomputed on a setting's trained models with fewer or adaptive Gauss–Legendre nodes, and every
+explainer in another precision. The likelihood ratio on the logarithm of the L1 norms runs on each, with every model as the
+target once. The first line of a block is the reference; differences have 95 % intervals over the targets (Student-t).
 """
 
 import argparse
@@ -36,7 +36,7 @@ FPRS = (0.01, 0.1)
 
 @dataclass
 class Matrices:
-    """Signals in memory, as attacks read them."""
+    """Signals in memory with the interface that attacks read."""
 
     values: dict[str, np.ndarray]
     member: np.ndarray
@@ -69,7 +69,7 @@ def attacked(values: dict[str, np.ndarray], member: np.ndarray) -> dict[str, dic
 
 
 def trained(setting: Path) -> tuple[list[TorchModel], Any, np.ndarray]:
-    """Return a setting's models in order, its records and who is a member of which model."""
+    """Return a setting's models in order, its records and the membership matrix."""
     pool = setting.parents[2] / "pools" / setting.parents[1].name
     architecture = read_architecture(setting.parent / "architecture.json")
     records, member = read_records(pool), read_membership(pool / "membership.parquet")

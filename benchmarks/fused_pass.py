@@ -1,4 +1,4 @@
-"""One pass for all signals of the gradient family, against plain captum loops, and its share of the machine's GEMM; all in one run.
+"""Compare one pass for all signals of the gradient family with plain captum loops and with the machine's GEMM, in one run.
 
     python benchmarks/fused_pass.py                                          a small transformer, 8×8 pixels (seconds)
     python benchmarks/fused_pass.py --model vit_small_patch16_224 --records 8 --batch 4 --repeats 3      224×224 (minutes)
@@ -41,7 +41,7 @@ Signals = dict[str, np.ndarray]
 
 
 def plain(model: nn.Module, records: np.ndarray, labels: np.ndarray, task: Task) -> Signals:
-    """The same columns by one captum call per explainer and quantity."""
+    """Return the same columns from one captum call per explainer and quantity."""
     forwards: dict[str, Any] = {"logit": model, "probability": lambda inputs: model(inputs).softmax(dim=1)}
     parts: list[dict[str, Tensor]] = []
     for start in range(0, len(records), task.batch):
@@ -61,7 +61,7 @@ def plain(model: nn.Module, records: np.ndarray, labels: np.ndarray, task: Task)
 
 
 def seconds(sides: dict[str, Callable[[], object]], repeats: int) -> dict[str, float]:
-    """Return each side's best, the sides taking turns after one unmeasured round."""
+    """Return each side's best time; the sides take turns after one unmeasured round."""
     times: dict[str, list[float]] = {name: [] for name in sides}
     for _ in range(repeats + 1):
         for name, side in sides.items():

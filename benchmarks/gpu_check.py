@@ -1,9 +1,9 @@
-"""Everything that has only met a CPU and pretended GPUs, on a real one: a table to paste into docs/performance.md.
+"""Check on a real GPU what the tests check only on a CPU and on simulated GPUs; prints a table for docs/performance.md.
 
     make gpu-check                        (python benchmarks/gpu_check.py; at most eight minutes)
 
-The exit code is 0 where all rows are as expected, 1 where one is not, and 2 without a GPU. What has a meaning on every device
-is in benchmarks/device_checks.py.
+The exit code is 0 if all rows are as expected, 1 if one is not, and 2 without a GPU. Checks for every device are in
+benchmarks/device_checks.py.
 """
 
 import io
@@ -39,7 +39,7 @@ sys.stdin.read()
 
 
 def locks(gpus: Sequence[str]) -> Iterator[Row]:
-    """As many processes as GPUs hold one each; one more waits, and has that of one that is killed."""
+    """Check that as many processes as GPUs lock one each, and that a further one waits and gets that of a killed process."""
     with tempfile.TemporaryDirectory() as folder:
         hidden = {"CUDA_VISIBLE_DEVICES", "SLURM_JOB_ID"}
         environment = {name: value for name, value in os.environ.items() if name not in hidden}
@@ -68,7 +68,7 @@ def locks(gpus: Sequence[str]) -> Iterator[Row]:
 
 
 def resident_memory(device: str) -> Iterator[Row]:
-    """A resident pool takes its bytes of a GPU's memory, a memory-mapped one none."""
+    """Check that a resident pool takes its size in GPU memory, and a memory-mapped one nothing."""
     with tempfile.TemporaryDirectory() as folder:
         stored = pool_of(folder, 500_000)
         for name, how, expected in (("resident", RESIDENT, 1.0), ("memory-mapped", MAPPED, 0.0)):
@@ -81,7 +81,7 @@ def resident_memory(device: str) -> Iterator[Row]:
 
 
 def halving(device: str) -> Iterator[Row]:
-    """Where memory runs out, fewer records at once give the same signals, and the same private gradient."""
+    """Check that smaller batches, after memory runs out, give the same signals and the same private gradient."""
     name, shape, classes = LARGE
     described = describe("large", name, {}, shape, classes)
     pixels = np.random.default_rng(0).integers(0, 256, (64, *shape), dtype=np.uint8)
@@ -118,7 +118,7 @@ def halving(device: str) -> Iterator[Row]:
 
 
 def speed(device: str) -> Iterator[Row]:
-    """Records a second at the paper's shapes, beside what a third of the data sheet's peak gives."""
+    """Compare records per second at the paper's shapes with a third of the data sheet's peak."""
     from paper_scale import PUBLISHED, Bench, measure, name_of
 
     peaks = next((known for gpu, known in PUBLISHED.items() if gpu in name_of(device)), {})

@@ -1,9 +1,9 @@
-"""Coverage of the intervals over targets, simulated: how often they hold the mean over many audits of the same records.
+"""Simulate the coverage of intervals over targets: how often they contain the mean over many audits of the same records.
 
     python benchmarks/interval_coverage.py [--audits N] [--designs …] [--leaks …]     (300 audits of everything: a quarter of an hour)
 
-Signals are Gaussian, members shifted by an amount that differs between records; every audit draws memberships and signals
-anew. Beside the intervals of `evaluation.intervals`, Student's t over targets as if they shared nothing.
+Signals are Gaussian, with a shift of members that differs between records; every audit draws new memberships and signals. The
+intervals of `evaluation.intervals` are compared with Student's t over targets, which assumes independent targets.
 """
 
 import argparse

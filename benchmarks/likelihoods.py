@@ -1,4 +1,4 @@
-"""Joint ratios with 4 to 32 other models: the default, types alone and the hierarchical ratio, on the same models.
+"""Compare joint ratios with 4 to 32 other models: the default, only types, and the hierarchical ratio, on the same models.
 
     python benchmarks/likelihoods.py NAME=SIGNALS[:RECORDS] … [--signals confidence,ixg_l1] [--null PERMUTATIONS]
 

@@ -1,4 +1,4 @@
-"""Private steps of locally linear maps: the clipped sum in closed form against generic per-record gradients, in one run.
+"""Compare private steps of locally linear maps: the clipped sum in closed form, and generic per-record gradients.
 
     python benchmarks/locally_linear_maps.py
 
@@ -24,7 +24,7 @@ CASES: list[tuple[str, dict[str, int | str], tuple[int, ...], int]] = [
 
 
 def main() -> None:
-    """Print milliseconds of CPU a batch for both ways, and their ratio."""
+    """Print CPU milliseconds per batch for both methods, and their ratio."""
     torch.set_num_threads(1)
     for name, parameters, shape, batch in CASES:
         model = build("locally-linear-maps", parameters, shape, 10, seed=0)

@@ -1,10 +1,9 @@
-"""What a job on models asks for, beside its peak: training, with and without privacy, and explaining one batch on a CPU.
+"""Compare a job's memory request with its peak: training with and without privacy, and explaining one batch, on a CPU.
 
     python benchmarks/model_memory.py [MODEL [SIDE [BATCH]]]
 
-Each is a process of its own, for a ViT-S/16 at 224 pixels and 16 records at once unless given otherwise (two minutes).
-Printed are `mem_mb` as the rules compute it (`planning.requests`), the largest resident size, and their ratio, which is to lie
-between 1 and 2.
+Each runs in a separate process, by default for a ViT-S/16 at 224 pixels with batches of 16 records (two minutes). Prints
+`mem_mb` of the rules (`planning.requests`), the peak resident size, and their ratio, which should lie between 1 and 2.
 """
 
 import json
@@ -44,7 +43,7 @@ def audit_of(batch: int) -> Audit:
 
 
 def work(stage: str, described: Path, batch: int) -> None:
-    """Do a stage's work on one batch of random records, and print the process's peak in megabytes."""
+    """Run a stage on one batch of random records, and print the process's peak in megabytes."""
     torch.set_num_threads(1)
     architecture, audit = json.loads(described.read_text()), audit_of(batch)
     model = construct(architecture, seed=0)
@@ -68,7 +67,7 @@ def work(stage: str, described: Path, batch: int) -> None:
 
 
 def main(model: str = "vit_small_patch16_224", side: int = 224, batch: int = 16) -> None:
-    """Ask, work, compare."""
+    """Print the request, the peak and their ratio for every stage."""
     audit = audit_of(batch)
     with tempfile.TemporaryDirectory() as name:
         described = Path(name) / "architecture.json"

@@ -1,4 +1,4 @@
-"""Is guessing told as guessing? The mean AUC of every attack on signals that know nothing, under every design of membership.
+"""Check that attacks on pure noise have AUC ½: the mean AUC of every attack under every membership design.
 
     python benchmarks/null_grid.py [MATRICES [MODELS …]]        (200 matrices, 4 to 64 models: two hours)
 

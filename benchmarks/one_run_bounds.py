@@ -1,4 +1,4 @@
-"""How much of a Gaussian mechanism's ε a bound from one run can find, and what it costs to take canaries for independent.
+"""Measure how close bounds from one run come to a Gaussian mechanism's ε, and the error of assuming independent canaries.
 
     python benchmarks/one_run_bounds.py [RUNS]       (200 runs: two minutes of one core; prints the table of docs/canaries.md)
 
@@ -32,7 +32,7 @@ def threshold(mu: float, share: float) -> float:
 
 
 def right(mu: float, share: float) -> float:
-    """Return how often the sign is right among the share of observations that are farthest from the middle."""
+    """Return how often the sign is right among the given share of observations, those farthest from the middle."""
     c = threshold(mu, share)
     return float(norm.sf(c - mu / 2) / (norm.sf(c - mu / 2) + norm.sf(c + mu / 2)))
 
@@ -53,7 +53,7 @@ def observations(mu: float, regimes: bool, random: np.random.Generator) -> np.nd
 
 
 def both(values: np.ndarray, guesses: int) -> tuple[float, float]:
-    """Return the two bounds that the surest guesses give."""
+    """Return the two bounds from the most confident guesses."""
     surest = np.argsort(-np.abs(values))[:guesses]
     correct = int((values[surest] > 0).sum())
     return f_dp_epsilon(CANARIES, guesses, correct, ALPHA, DELTA), independent_epsilon(guesses, correct)

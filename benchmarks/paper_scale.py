@@ -1,7 +1,7 @@
-"""Speed at the paper's exact shapes, with random pixels and random weights: records a second, share of the peak, hours of a column.
+"""Measure speed at the paper's shapes with random pixels and weights: records per second, share of the peak, hours of a column.
 
     python benchmarks/paper_scale.py --quick                                       on one core of a CPU (five minutes)
-    python benchmarks/paper_scale.py --device cuda --precision float32 tf32 bf16   on a card (a few minutes)
+    python benchmarks/paper_scale.py --device cuda --precision float32 tf32 bf16   on a GPU (a few minutes)
 
 Work and shapes are those of Huang et al. 2024: CIFAR-10's 32 × 32 pixels stored as bytes and resized on the device to 224,
 ViT-S/16, 20,000 records, 33 models, half of the records in a training set, 30 epochs; the code is the audit's own. A GEMM of
@@ -56,12 +56,12 @@ PUBLISHED = {
     "A10": {"float32": 31.2, "tf32": 62.5, "bf16": 125},
     "L4": {"float32": 30.3, "tf32": 60, "bf16": 121},
 }
-"""Dense peaks of cards by their makers' data sheets, TFLOP/s."""
+"""Dense peaks of GPUs from their data sheets, in TFLOP/s."""
 
 
 @dataclass
 class Bench:
-    """Where and how much is measured: records of a run of a pass, and of the longer ones."""
+    """What is measured: the device, and the records in a run of one pass and in longer runs."""
 
     device: str
     batch: int
@@ -85,7 +85,7 @@ class Bench:
         return Inputs(pixels, FACTS, SHAPE, self.device), random.integers(0, CLASSES, count)
 
     def peak(self, precision: str) -> Callable[[], float]:
-        """A product of square matrices in a precision: TFLOP/s of one run."""
+        """Return a function that multiplies square matrices in a precision and returns TFLOP/s."""
         side = 1024 if self.device == "cpu" else 4096
         kind = torch.bfloat16 if precision == "bf16" else torch.float32
         left, right = (torch.randn(side, side, device=self.device, dtype=kind) for _ in range(2))
@@ -101,7 +101,7 @@ class Bench:
         return run
 
     def explaining(self, name: str, precision: str) -> tuple[Callable[[], float], float]:
-        """A family of signals: records/s of one run, and GFLOP a record."""
+        """Return a function that computes a family of signals and returns records/s, and the GFLOP per record."""
         family, choices, both, forward = EXPLAINED[name]
         model = build(MODEL, {}, SHAPE, CLASSES, seed=0).to(self.device).eval().requires_grad_(False)
         count = self.records if family == "gradient" else max(4, self.records // 8)
@@ -114,7 +114,7 @@ class Bench:
         return lambda: count / self.seconds(lambda: model_signals(asked, records, task)), each
 
     def training(self, mechanism: str, precision: str) -> tuple[Callable[[], float], float]:
-        """An epoch of one step: records/s of one run, and GFLOP a record of a plain step."""
+        """Return a function that trains an epoch of one step and returns records/s, and a plain step's GFLOP per record."""
         model = build(MODEL, {}, SHAPE, CLASSES, seed=0).to(self.device)
         inputs, numbers = self.inputs(self.records)
         labels = torch.tensor(numbers, device=self.device)

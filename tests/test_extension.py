@@ -184,8 +184,8 @@ def test_a_config_takes_the_keys_that_members_in_files_declare(folder: Path) -> 
         ({"mechanisms": {"shrunk": {"mechanism": "mechanism.py:Shrunk", "shrinkage": "x"}}}, "shrunk.shrinkage: input"),
         ({"attacks": {"methods": ["threshold"], "offset": 3}}, "attacks.offset: unknown key"),
         ({"attacks": {"methods": ["attack.py:positive"]}}, "attack.py has no 'positive': known: negative"),
-        ({"attacks": {"methods": ["attack.py:undecorated"]}}, "attack.py, line 17: 'undecorated' is not registered"),
-        ({"attacks": {"methods": ["missing.py:f"]}}, "no such file: missing.py, looked for in"),
+        ({"attacks": {"methods": ["attack.py:undecorated"]}}, "attack.py, line 17: 'undecorated' is not declared"),
+        ({"attacks": {"methods": ["missing.py:f"]}}, "no such file: missing.py in"),
         (
             {"datasets": {"spiral": {"source": "missing.py:f"}}},
             "datasets.spiral.source: source 'missing.py:f': no such",

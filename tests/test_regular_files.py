@@ -24,7 +24,7 @@ def test_a_link_is_neither_followed_nor_created_through(tmp_path):
 def test_a_hard_link_is_not_truncated(tmp_path):
     (tmp_path / "victim").write_text("precious")
     (tmp_path / "other").hardlink_to(tmp_path / "victim")
-    with pytest.raises(UserError, match="has other names"):
+    with pytest.raises(UserError, match="has other hard links"):
         open_regular(tmp_path / "other", os.O_RDWR | os.O_TRUNC, single=True)
     assert (tmp_path / "victim").read_text() == "precious"
 
@@ -52,7 +52,7 @@ def test_a_folder_is_this_users_alone(tmp_path, monkeypatch):
     (tmp_path / "open").mkdir()
     (tmp_path / "open").chmod(0o777)
     for name in ("link", "open"):
-        with pytest.raises(UserError, match="expected a folder of your own"):
+        with pytest.raises(UserError, match="expected a folder that only you can write to"):
             own_folder(tmp_path / name)
     monkeypatch.setattr(regular_files, "os", SimpleNamespace(geteuid=lambda: 12345))
     with pytest.raises(UserError, match="XDG_RUNTIME_DIR"):

@@ -1,6 +1,6 @@
-"""Audits what classifiers, and the explanations shipped with them, leak about who was in their training set.
+"""Audit what classifiers and their explanations leak about membership in the training set.
 
-The names of `__all__` are the Python interface (docs/python.md); they are imported when they are first used.
+The names in `__all__` are the Python interface (docs/python.md); each is imported on first use.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -13,7 +13,7 @@ __all__ = ["Audit", "UserError", "audit", "observe_canaries", "run", "signals"]
 
 
 def __getattr__(name: str) -> Any:
-    """Import a name of the interface; `signals` is the package itself, which can be called."""
+    """Import a name of the interface; `signals` is the callable package of that name."""
     from importlib import import_module
 
     if name == "signals":

@@ -1,4 +1,4 @@
-"""The few names of `import mia_audit as mia` (docs/python.md): audits of matrices and configs, signals of a model, canaries of a training."""
+"""The Python interface (docs/python.md): audits of matrices and configs, signals of a model, canaries in a training."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ if TYPE_CHECKING:
 __all__ = ["Audit", "audit", "observe_canaries", "run", "signals"]
 
 METHODS = ("threshold", "loss-lira", "var-lrt", "l1-lrt", "l2-lrt", "linf-lrt", "lrt")
-"""Attacks that are run where none are named."""
+"""The default attacks."""
 
 
 class Audit:
     """A finished audit of score matrices."""
 
     def __init__(self, request: Request, folder: TemporaryDirectory[str]) -> None:
-        """Open what an audit wrote into a folder that lives as long as this object."""
+        """Open the results of an audit in a folder that exists as long as this object."""
         self._request = request
         self._folder = folder
 
     @cached_property
     def metrics(self) -> pl.DataFrame:
-        """A row an attack, signal, likelihood and target: AUC, TPR at the FPRs, intervals (docs/data.md)."""
+        """One row per attack, signal, likelihood and target: AUC, TPR at the FPRs, intervals (docs/data.md)."""
         from mia_audit.evaluation.files import flat
         from mia_audit.storage import read_frame
 
@@ -46,28 +46,28 @@ class Audit:
 
     @cached_property
     def summary(self) -> pl.DataFrame:
-        """A row an attack, signal and likelihood: means over targets, with intervals."""
+        """One row per attack, signal and likelihood: means over targets, with intervals."""
         return self._table("summary")
 
     @cached_property
     def exposure(self) -> pl.DataFrame:
-        """A row a record, the most exposed first, by the strongest attack."""
+        """One row per record, sorted from most to least exposed under the strongest attack."""
         return self._table("exposure")
 
     @cached_property
     def epsilon(self) -> pl.DataFrame:
-        """A row an attack, signal, likelihood and method: the lower bound on ε that it gives."""
+        """One row per attack, signal, likelihood and method: the lower bound on ε."""
         return self._table("epsilon")
 
     @cached_property
     def scores(self) -> pl.DataFrame:
-        """A row an attack, target and record: the membership score, higher meaning member."""
+        """One row per attack, target and record: the membership score, higher for members."""
         from mia_audit.storage import read_frame
 
         return read_frame(self._request.out / "scores.parquet", "scores")
 
     def figure(self, name: str = "roc") -> Figure:
-        """Return a figure of the report, such as `roc`; UserError for an unknown name, or where there is nothing to draw."""
+        """Return a figure of the report, such as `roc`. Raises UserError for an unknown name, or a figure without data."""
         from mia_audit.report.figures.catalogue import figures
         from mia_audit.report.figures.style import paper_style
 
@@ -127,11 +127,11 @@ def audit(
     exposed: int = 8,
     threads: int = 1,
 ) -> Audit:
-    """Audit score matrices: attack every model with the help of the others.
+    """Audit score matrices: attack every model, with the other models as shadow models.
 
     `membership` is boolean [records, models]. `signals` are matrices [records, models], or [records, models, queries], by name:
-    `loss`, `confidence`, `probability`, summaries of attributions such as `ixg_l1`, and `NAME:positive|real:low|high` for any
-    other. The other arguments are those of `mia-audit audit`. Raises UserError for matrices that do not go together.
+    `loss`, `confidence`, `probability`, summaries of attributions such as `ixg_l1`, or `NAME:positive|real:low|high` for any
+    other signal. The other arguments are those of `mia-audit audit`. Raises UserError for matrices that do not match.
     """
     from mia_audit.attacks.section import Attacks
     from mia_audit.config.load import parse
@@ -183,10 +183,10 @@ def audit(
 
 
 def run(config: str | Path, cores: int = 1, *options: str, checkout: str | Path = ".") -> Path:
-    """Run the workflow on a config and return the folder of its results; `options` are further ones of snakemake's.
+    """Run the workflow on a config and return the folder of its results; `options` are further options of snakemake.
 
-    `checkout` is the folder that holds the Snakefile; results are written below the working directory. Raises UserError for a config
-    that is refused, and where the workflow fails.
+    `checkout` is the folder with the Snakefile; results are written below the working directory. Raises UserError for an invalid
+    config, or if the workflow fails.
     """
     from mia_audit.commands.run import start
     from mia_audit.config.load import load_audit
@@ -194,18 +194,18 @@ def run(config: str | Path, cores: int = 1, *options: str, checkout: str | Path 
     known = load_audit(Path(config))
     code = start(Path(config), cores, list(options), Path(checkout))
     if code:
-        raise UserError(f"{config}: the workflow failed; what failed, and its log, are named above")
+        raise UserError(f"{config}: the workflow failed; the output above names the failed job and its log")
     return Path("results", known.audit)
 
 
 def observe_canaries(
     folder: str | Path, model: Any, loss: Any, inputs: Any = None, every_step: bool = True
 ) -> Observer:
-    """Observe the canaries of a folder at every step of a training in torch (docs/canaries.md); returns the observer.
+    """Observe the canaries in a folder at every step of a training in torch (docs/canaries.md); return the observer.
 
-    `loss` takes logits and labels and returns their mean; `inputs` turns records as they are stored into what the model takes.
-    `observer.attach(optimizer)` before training, `observer.write(path)` after it. With `every_step` off only the first and
-    the last model are compared.
+    `loss` maps logits and labels to the mean loss; `inputs` converts stored records to the model's inputs. Call
+    `observer.attach(optimizer)` before training and `observer.write(path)` after it. With `every_step` off, only the first
+    and the last model are compared.
     """
     from mia_audit.canaries.observe import observe_canaries as observe
 

@@ -1,4 +1,4 @@
-"""The command line: a few subcommands for people, and one for every stage of the workflow."""
+"""The command line: subcommands for people, and one for every stage of the workflow."""
 
 import argparse
 import importlib
@@ -14,64 +14,64 @@ from mia_audit.errors import UserError, first_line
 from mia_audit.sanitise import safe_streams, visible
 
 LONGEST = 10_000
-"""Maximum length of a message in characters: it may quote a file written by others."""
+"""Largest length of a message in characters, since it may quote a file written by others."""
 
 FOR_PEOPLE = {
     "init": "look at your data and write a config that runs",
     "run": "check a config and run the workflow on it",
     "plan": "estimate what an audit takes: models, jobs, hours, disk, memory",
-    "ladder": "run an audit with few models, and add more until its intervals are as narrow as asked",
-    "extend": "say what more models, or another setting, would train in an audit that is there",
-    "check": "look at a config without running anything that it says",
+    "ladder": "run an audit with few models, and add more until its intervals are narrow enough",
+    "extend": "estimate what more models, or another setting, would add to an existing audit",
+    "check": "validate a config without running any code that it names",
     "doctor": "check this machine before an audit runs on it",
-    "verify": "check that every file of an audit is still as it was written, and who signed it",
+    "verify": "check that no file of an audit has changed, and who signed it",
     "sign": "sign finished results, or make a key to sign with",
     "answer": "print the answer of a finished audit's report",
-    "gate": "hold a finished audit to a policy: pass (exit code 0), fail (3) or cannot tell (4)",
+    "gate": "check a finished audit against a policy: pass (exit code 0), fail (3) or inconclusive (4)",
     "dossier": "pack report, tables, config and answers to assessors' questions into one RO-Crate",
     "audit": "audit your own score matrices: attacks, metrics, figures and report in one step",
-    "draw-membership": "draw which records each of your own models is to be trained on",
+    "draw-membership": "draw the records that each of your own models should be trained on",
     "import": "convert published score files to a signals.parquet",
     "compare": "compare two attacks on the same targets",
-    "release": "train one model on the whole pool to be given away, with its card",
-    "tune": "release the best of several private trainings, chosen under the same budget",
+    "release": "train one model on the whole pool for release, with its model card",
+    "tune": "release the best of several private trainings, selected under the same budget",
     "serve-explanations": "answer callers with private explanations over HTTP, within their budgets",
-    "ledger": "print what was released of a data set, or add to it",
+    "ledger": "print the releases from a data set, or add one",
     "epsilon": "compute the ε of a noise multiplier, or the noise multiplier of an ε",
     "epsilon-bound": "compute lower bounds on ε from membership scores",
-    "canaries": "audit one real training by canaries that a fair coin puts into its training set",
-    "prove": "try to refute a claim of differential privacy, of a mechanism here or of your own",
+    "canaries": "audit one real training with canaries, each in its training set with probability ½",
+    "prove": "try to refute the differential privacy claim of a built-in mechanism or of your own",
     "reproduce": "compare the paper's Table 3 with its published score matrices",
-    "paper": "write a paper's tables and figures, printed numbers beside those of your audits",
-    "sample-images": "write synthetic images to try an audit of images on",
+    "paper": "write a paper's tables and figures with its printed numbers beside those of your audits",
+    "sample-images": "write synthetic images for trying an audit of images",
     "schema": "write config/schema.json and the key table of config/README.md",
 }
 
 STAGES = {
     "pool": "load a data set, drop duplicates, set public records aside",
-    "groups": "say which groups the records of a pool belong to",
+    "groups": "assign the records of a pool to groups",
     "membership": "draw every shadow model's training set",
     "architecture": "check that a model fits its pool and its mechanisms",
-    "weights": "fetch or read published weights for shadow models to start from",
+    "weights": "download or read published initial weights of shadow models",
     "pretrain": "train the public model that shadow models start from",
-    "train": "train the shadow models of a job that are not there yet",
+    "train": "train the missing shadow models of a job",
     "canary-draw": "draw the canaries of a data set for one training",
-    "canary-bounds": "train once on canaries, without a seed, and bound ε by them",
-    "discard": "delete the weights of shadow models whose signals are made",
+    "canary-bounds": "train once on canaries, without a seed, and compute lower bounds on ε",
+    "discard": "delete the weights of shadow models whose signals are computed",
     "step-times": "write how long a training step takes under every mechanism",
     "signals": "compute the signals of some shadow models",
-    "target": "take a finished model over, which is attacked with shadow models of its recipe",
+    "target": "import a finished model, to attack it with shadow models of the same recipe",
     "merge": "join the tables of all shadow models of a setting",
-    "explanation-metrics": "measure explanations, and what privacy does to them",
+    "explanation-metrics": "measure explanations and the effect of privacy on them",
     "black-box": "record a black box's outputs on a pool",
     "explain-privately": "explain a black box privately, and measure cost and error",
     "explanation-signals": "compute signals of membership in the explanation set of a black box",
     "attack": "turn signals into membership scores",
     "evaluate": "compute ROC metrics of membership scores",
-    "evaluate-groups": "compute the same metrics of every group of records",
+    "evaluate-groups": "compute the same metrics for every group of records",
     "tables": "write the tables of an audit (CSV, Parquet, LaTeX)",
     "figures": "draw the figures of an audit (PDF, SVG, PNG)",
-    "side-by-side": "draw the same records' explanations by several architectures",
+    "side-by-side": "draw explanations of the same records for several architectures",
     "filters": "draw the filters of locally linear maps",
     "private-report": "write tables and figures of private explanations",
     "report": "write the self-contained HTML report",
@@ -82,13 +82,13 @@ COMMANDS = FOR_PEOPLE | STAGES
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one subcommand and return its exit code; a user's mistake is one line on stderr and exit code 2.
+    """Run one subcommand and return its exit code; a user's mistake gives one line on stderr and exit code 2.
 
-    Without `argv` the process's own arguments are run, a stage's by the workflow's warm worker where there is one.
+    Without `argv` the process's own arguments are run; the workflow's warm worker, if there is one, then runs stages.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     if argv is None and arguments and arguments[0] in STAGES:
-        from mia_audit.runtime.warm import run_warm  # people's commands need none of its imports
+        from mia_audit.runtime.warm import run_warm  # commands for people do not need its imports
 
         code = run_warm(arguments)
         if code is not None:
@@ -97,7 +97,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def serve(listener: int, pytorch: bool) -> None:
-    """Be the warm worker that runs stages for the jobs of a workflow."""
+    """Run the warm worker, which runs stages for the jobs of a workflow."""
     from mia_audit.runtime import warm
 
     warm.serve(listener, _run, pytorch)
@@ -119,7 +119,7 @@ def _run(arguments: Sequence[str]) -> int:
     )
     for command, line in COMMANDS.items():
         subparser = subparsers.add_parser(command, description=f"{line[0].upper()}{line[1:]}.")
-        if command == name:  # the others' arguments, and what they import, are not needed
+        if command == name:  # other commands' arguments and imports are not needed
             _module(command).add_arguments(subparser)
             if command in STAGES:
                 subparser.add_argument(
@@ -155,7 +155,7 @@ def _listed(commands: Mapping[str, str]) -> Iterator[str]:
 
 
 def _module(command: str) -> ModuleType:
-    """Import a subcommand's module; its file name ends in an underscore where it would be a Python keyword."""
+    """Import a subcommand's module, whose file name ends in an underscore if it would be a Python keyword."""
     return importlib.import_module(f"mia_audit.commands.{command.replace('-', '_')}{'_' * iskeyword(command)}")
 
 

@@ -1,11 +1,11 @@
-"""JSON that others may have written."""
+"""Parse JSON from untrusted files."""
 
 import json
 from typing import Any
 
 
 def parse_json(text: str | bytes) -> Any:
-    """Parse JSON; whatever is wrong with it, nesting that exhausts the stack included, is a ValueError."""
+    """Parse JSON. Raises ValueError for any error, including nesting that exhausts the stack."""
     try:
         return json.loads(text)
     except RecursionError:
@@ -13,7 +13,7 @@ def parse_json(text: str | bytes) -> Any:
 
 
 def parse_object(text: str | bytes) -> dict[str, Any]:
-    """Parse a JSON object; anything else is a ValueError."""
+    """Parse a JSON object. Raises ValueError for anything else."""
     value = parse_json(text)
     if not isinstance(value, dict):
         raise ValueError("not an object with keys")

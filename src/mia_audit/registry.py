@@ -1,4 +1,4 @@
-"""A registry: the members of one kind (source, architecture, mechanism, explainer, attack …), by the names that configs use."""
+"""Registries: the members of one kind (source, architecture, mechanism, explainer, attack …) by their names in configs."""
 
 import ast
 import hashlib
@@ -21,26 +21,25 @@ from mia_audit.errors import UserError, first_line, suggest
 Member = TypeVar("Member")
 
 IN_FILE = re.compile(r"(?P<path>[^:]+\.py):(?P<function>\w+)")
-"""A member in a file of the user's own: `file.py:function`, relative to where the audit is started."""
+"""A member in the user's own file: `file.py:function`, relative to the working folder of the audit."""
 
 FILE = re.compile(r"(?P<path>[^:\s]+\.py)")
-"""A file of the user's own."""
+"""The user's own file."""
 
 SCRIPT = re.compile(r"(?<!\S)[^\s:{}'\"]+\.(?:py|R|jl|sh|js|rb|pl|m)(?!\S)")
-"""A word of a command line that may name a script."""
+"""A word in a command line that may name a script."""
 
 MODULE = "mia_audit_file_"
-"""Prefix of the names of the modules that such files are loaded as."""
+"""Prefix of the module names under which users' files are loaded."""
 
 
 class Registry(Generic[Member]):
-    """Members of `kind`, found by name in `package`, or in a file of the user's own by `file.py:function`.
+    """Members of `kind`, looked up by name in `package`, or in the user's own file by `file.py:function`.
 
-    A member lives in the file that carries its name (`gradient_shap.py` holds `gradient_shap`, `dp_sgd.py` holds
-    `dp-sgd`) and registers itself there under that name. So the names are known without importing anything heavy, and
-    looking one member up imports that member alone. `separator` stands in names where the file's name has an underscore.
-    An `eager` registry imports all its files to know its names, so that one file may register several: for members that
-    are cheap to import.
+    A member registers itself in the file of its name (`gradient_shap` in `gradient_shap.py`, `dp-sgd` in `dp_sgd.py`), so the
+    names are known without heavy imports, and looking up a member imports only that member. `separator` replaces the
+    underscores of the file's name. An `eager` registry imports all its files to know its names, so that a file may register
+    several members; they should be cheap to import.
     """
 
     def __init__(self, kind: str, package: str, separator: str, eager: bool = False) -> None:
@@ -64,10 +63,10 @@ class Registry(Generic[Member]):
         return dict.fromkeys(self._members, "")
 
     def register(self, name: str, function: object = None) -> Callable[[Member], Member]:
-        """Register a member under the name that configs use.
+        """Register a member under its name in configs.
 
-        `function` is what the member's file defines, where that is not the member itself. In a file of the user's own
-        the name counts for nothing: such members are called `file.py:function`.
+        `function` is the object that the member's file defines, if it is not the member itself. In the user's own file the
+        name is ignored: such members are named `file.py:function`.
         """
 
         def decorate(member: Member) -> Member:
@@ -83,21 +82,21 @@ class Registry(Generic[Member]):
         return decorate
 
     def register_pattern(self, pattern: str, member: Callable[[re.Match[str]], Member | None], example: str) -> None:
-        """Register all members whose names match a pattern: `member` makes one of a match, or None where it is not a name."""
+        """Register all members whose names match a pattern; `member` constructs one from a match, or returns None."""
         self._patterns.append((re.compile(pattern), member))
         self._examples.append(example)
 
     def examples(self) -> list[str]:
-        """List an example of the names of every pattern."""
+        """List an example of a name for every pattern."""
         _ = self._files
         return sorted(self._examples)
 
     def names(self) -> list[str]:
-        """List the known names, without importing any member; members by pattern and in files have none."""
+        """List the known names without importing members; excludes members by pattern and in users' files."""
         return sorted(self)
 
     def check(self, name: str) -> None:
-        """Raise UserError unless there is a member of that name; a file that the name gives is loaded."""
+        """Raise UserError unless a member of that name exists; loads the file in a name `file.py:function`."""
         if IN_FILE.fullmatch(name):
             self._in_file(name)
         elif name not in self:
@@ -112,7 +111,7 @@ class Registry(Generic[Member]):
     def __getitem__(self, name: str) -> Member:
         """Return the member of that name, importing its file.
 
-        An unknown name is a UserError that lists the known ones; so is a file that cannot be loaded.
+        Raises UserError for an unknown name, listing the known ones, and for a file that cannot be loaded.
         """
         if IN_FILE.fullmatch(name):
             return self._in_file(name)
@@ -144,15 +143,15 @@ class Registry(Generic[Member]):
         line = getattr(getattr(target, "__code__", None), "co_firstlineno", None)
         at = f"{path}, line {line}" if line else str(path)
         raise UserError(
-            f"{where}: {at}: '{function}' is not registered as one; see CONTRIBUTING.md for how it is declared"
+            f"{where}: {at}: '{function}' is not declared as a {self.kind}; see CONTRIBUTING.md for the declaration"
         )
 
 
 def code_files(value: Any) -> list[str]:
-    """Return the files that names of members in a section, a mapping, a sequence or a string give, sorted.
+    """Return the code files that a section, a mapping, a sequence or a string names, sorted.
 
-    These are `file.py:function`, `file.py`, and scripts that a command line names (`python train.py --out …`), if they exist, and
-    the modules beside them that they import. What depends on the section depends on these files too.
+    They are named as `file.py:function`, `file.py`, or existing scripts in a command line (`python train.py --out …`); the local
+    modules that they import are included. Results that depend on the section depend on these files too.
     """
     if isinstance(value, str):
         match = re.match(rf"{IN_FILE.pattern}(?=:|$)", value) or FILE.fullmatch(value)
@@ -169,7 +168,7 @@ def code_files(value: Any) -> list[str]:
 
 
 def imported_beside(path: str) -> set[str]:
-    """Return the files beside a Python file that it imports, directly or not; empty for a file that is missing or not Python."""
+    """Return the local files that a Python file imports, directly or indirectly; empty if it is missing or not Python."""
     folder, files, left = Path(path).parent, set[str](), [path] if path.endswith(".py") else []
     while left:
         for name in _imports(Path(left.pop())):
@@ -183,7 +182,7 @@ def imported_beside(path: str) -> set[str]:
 
 
 def _imports(path: Path) -> set[str]:
-    """Return the modules that a file imports, and the packages that hold them, by their dotted names."""
+    """Return the dotted names of the modules that a file imports, and of their packages."""
     try:
         tree = ast.parse(path.read_bytes())
     except (OSError, SyntaxError, ValueError):
@@ -203,7 +202,7 @@ def _imports(path: Path) -> set[str]:
 
 
 def file_digest(path: str) -> str:
-    """Return the SHA-256 of a file, empty where there is none."""
+    """Return the SHA-256 of a file, or an empty string if it is missing."""
     if not Path(path).is_file():
         return ""
     stat = Path(path).stat()
@@ -212,19 +211,19 @@ def file_digest(path: str) -> str:
 
 @lru_cache
 def _digest(path: str, size: int, mtime: int) -> str:
-    """Return the SHA-256 of a file as it was at that time."""
+    """Return the SHA-256 of a file; size and time are part of the cache's key."""
     with Path(path).open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def load_file(path: Path, where: str) -> ModuleType:
-    """Load a Python file once per process, under a module name that its path determines.
+    """Load a Python file once per process, under a module name derived from its path.
 
-    Raises UserError, naming file and line, for a file that does not exist or that raises.
+    Raises UserError that names file and line if the file is missing or raises an exception.
     """
     if not path.is_file():
         raise UserError(
-            f"{where}: no such file: {path}, looked for in {Path.cwd()}; a path is relative to where the audit is started"
+            f"{where}: no such file: {path} in {Path.cwd()}; paths are relative to the working folder of the audit"
         )
     resolved = path.resolve()
     name = f"{MODULE}{hashlib.sha256(str(resolved).encode()).hexdigest()[:16]}"
@@ -237,7 +236,7 @@ def load_file(path: Path, where: str) -> ModuleType:
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
-    except Exception as error:  # whatever the user's file raises
+    except Exception as error:  # the user's file may raise any exception
         del sys.modules[name]
         raise UserError(
             f"{where}: {path}, line {line_in(error, resolved)}: {type(error).__name__}: {first_line(error)}"
@@ -246,7 +245,7 @@ def load_file(path: Path, where: str) -> ModuleType:
 
 
 def line_in(error: Exception, path: Path) -> int:
-    """Return the line of the file in which an error was raised: the innermost of its lines, or that of the syntax error."""
+    """Return the innermost line of the file that raised an error, or the line of a syntax error."""
     if isinstance(error, SyntaxError) and error.filename == str(path):
         return error.lineno or 0
     frames = traceback.extract_tb(error.__traceback__)

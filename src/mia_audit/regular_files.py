@@ -1,4 +1,4 @@
-"""Files on shared machines: opened only where they are regular files of this user, never through a link."""
+"""Open files safely on shared machines: only regular files of this user, never through a link."""
 
 import errno
 import os
@@ -9,14 +9,14 @@ from pathlib import Path
 from mia_audit.errors import UserError
 
 OWNER_ONLY = 0o600
-"""The mode of files that hold what is personal, or what a budget depends on."""
+"""The mode of files with personal data or privacy budgets."""
 
 
 def open_regular(path: Path, flags: int, mode: int = OWNER_ONLY, own: bool = True, single: bool = False) -> int:
-    """Open a regular file and return its descriptor; `own`: only one that belongs to this user, `single`: that has no other name.
+    """Open a regular file and return its descriptor; `own`: it must belong to this user, `single`: it must have no other hard links.
 
-    Links, FIFOs, devices and sockets at the path are refused with a UserError, and nothing is waited for, truncated or created
-    through them. Other errors, such as a missing file, are raised as they are.
+    Raises UserError for links, FIFOs, devices and sockets, without waiting for, truncating or creating anything through them.
+    Other errors, such as a missing file, are raised unchanged.
     """
     truncate = flags & os.O_TRUNC
     try:
@@ -31,7 +31,7 @@ def open_regular(path: Path, flags: int, mode: int = OWNER_ONLY, own: bool = Tru
         status = os.fstat(descriptor)
         _check(path, status, own)
         if single and status.st_nlink > 1:
-            raise UserError(f"{path}: has other names (hard links); expected a file of its own. Remove it")
+            raise UserError(f"{path}: has other hard links; expected a file with one name; move it away")
         if truncate:
             os.ftruncate(descriptor, 0)
     except BaseException:
@@ -48,9 +48,9 @@ def _check(path: Path, status: os.stat_result, own: bool) -> None:
 
 
 def private_folder(path: Path) -> None:
-    """Create a folder that only this user may enter; one that exists keeps its mode, since a group may share it.
+    """Create a folder that only this user can access; an existing folder keeps its mode, since a group may share it.
 
-    Where it cannot be created, what is written there says so.
+    If that fails, the error appears when a file is written there.
     """
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -58,12 +58,12 @@ def private_folder(path: Path) -> None:
 
 
 def own_folder(path: Path) -> Path:
-    """Create a folder that only this user may enter, or check that it is one; UserError where it is another's or a link."""
+    """Create a folder that only this user can access, or check an existing one. Raises UserError for others' folders and links."""
     path.mkdir(mode=0o700, exist_ok=True)
     status = path.lstat()
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o022:
         raise UserError(
-            f"{path}: expected a folder of your own that nobody else may write to, but it is a link, another user's, or open"
-            " to others. Move it away, or set XDG_RUNTIME_DIR to a folder of yours"
+            f"{path}: is a link, or belongs to or is open to other users; expected a folder that only you can write to. Move it"
+            " away, or set XDG_RUNTIME_DIR to a folder of yours"
         )
     return path

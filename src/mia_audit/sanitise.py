@@ -1,6 +1,6 @@
-"""What others wrote, made safe for where it goes: terminals and logs, TeX, CSV and HTML. Everything that writes text goes through here.
+"""Make untrusted text safe for its destination: terminals and logs, TeX, CSV and HTML. All written text passes through here.
 
-Names of classes and columns, paths, reasons of failures and titles come from configs, data and results of others.
+Names of classes and columns, paths, error messages and titles come from configs, data and results of others.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 HIDDEN = re.compile(
     "[\x00-\x1f\x7f-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff\U000e0000-\U000e007f]"
 )
-"""Characters that act instead of being displayed: control characters, line ends, direction marks, tags, lone surrogates."""
+"""Characters with an effect instead of a glyph: control characters, line breaks, direction marks, tags, lone surrogates."""
 _HIDDEN_IN_LINES = re.compile(HIDDEN.pattern.replace("\x00-\x1f", "\x00-\x08\x0b-\x1f"))
 
 TEX = str.maketrans(
@@ -55,12 +55,12 @@ FORMULA = tuple("=+-@\t\r\n＝＋－＠|%")
 
 
 def visible(text: str) -> str:
-    """Return text in one line, hidden characters written out as Python escapes them."""
+    """Return text as one line, with hidden characters as Python's escape sequences."""
     return HIDDEN.sub(_written_out, text)
 
 
 def visible_lines(text: str) -> str:
-    """Return text with its line ends and tabs, all other hidden characters written out."""
+    """Return text with line breaks and tabs unchanged, and all other hidden characters escaped."""
     return _HIDDEN_IN_LINES.sub(_written_out, text)
 
 
@@ -69,18 +69,18 @@ def _written_out(match: re.Match[str]) -> str:
 
 
 def tex(text: str) -> str:
-    """Return text as LaTeX prints it unchanged, in one line."""
+    """Return text escaped for LaTeX, as one line."""
     escaped = visible(text).translate(TEX)
     return re.sub("[⁻⁰¹²³⁴⁵⁶⁷⁸⁹]+", lambda match: f"$^{{{match[0].translate(_DIGITS)}}}$", escaped)
 
 
 def tex_comment(text: str) -> str:
-    """Return text as a comment of LaTeX, which no text can leave."""
+    """Return text as one line of LaTeX comment."""
     return f"% {visible(text)}"
 
 
 def csv(frame: pl.DataFrame) -> str:
-    """Return a table as CSV that a spreadsheet reads as text and numbers: an apostrophe is put before the start of a formula."""
+    """Return a table as CSV in which an apostrophe before each formula makes a spreadsheet read it as text."""
     import polars as pl
 
     texts = [name for name, kind in frame.schema.items() if kind in (pl.String, pl.Categorical) or kind == pl.Enum]
@@ -89,7 +89,7 @@ def csv(frame: pl.DataFrame) -> str:
 
 
 def csv_cell(text: str) -> str:
-    """Return the text of a cell; numbers stay as they are."""
+    """Return the text of a cell; numbers are unchanged."""
     shown = visible(text)
     return f"'{shown}" if text.lstrip(" ").startswith(FORMULA) and not _is_number(text) else shown
 
@@ -103,29 +103,29 @@ def _is_number(text: str) -> bool:
 
 
 def html(value: Any) -> Any:
-    """Return what a template may escape and show: text without hidden characters, all else as it is. jinja2's `finalize`."""
+    """Return text without hidden characters, and other values unchanged; for jinja2's `finalize`."""
     return visible_lines(value) if type(value) is str else value
 
 
 def html_json(value: Any) -> str:
-    """Return JSON that may stand in a script element of a page: nothing in it ends that element."""
+    """Return JSON for a script element of a page, escaped so that it cannot end the element."""
     text = json.dumps(value, separators=(",", ":"), ensure_ascii=False)
     return HIDDEN.sub(lambda match: json.dumps(match[0])[1:-1], text).replace("<", "\\u003c")
 
 
 class _Safe:
-    """A text stream that writes out hidden characters other than line ends and tabs."""
+    """A text stream that escapes hidden characters other than line breaks and tabs."""
 
     def __init__(self, stream: TextIO) -> None:
         self.stream = stream
 
     def write(self, text: str) -> int:
-        """Write text; return its length, as streams do."""
+        """Write text and return its length."""
         self.stream.write(visible_lines(text))
         return len(text)
 
     def writelines(self, lines: Any) -> None:
-        """Write every one of some lines."""
+        """Write several lines."""
         for line in lines:
             self.write(line)
 
@@ -135,7 +135,7 @@ class _Safe:
 
 @contextmanager
 def safe_streams() -> Iterator[None]:
-    """Let nothing that is printed meanwhile move the cursor, colour or reorder text, on a terminal or in a log."""
+    """Escape all output in this context, so that it cannot move the cursor, or colour or reorder text."""
     before = sys.stdout, sys.stderr
     sys.stdout, sys.stderr = _Safe(before[0]), _Safe(before[1])  # type: ignore[assignment]
     try:
@@ -145,7 +145,7 @@ def safe_streams() -> Iterator[None]:
 
 
 def console(stream: TextIO, **options: Any) -> Console:
-    """Return a rich console for a stream: its own control codes are passed through, those in its text are not."""
+    """Return a rich console for a stream that passes its own control codes but escapes those in its text."""
     from rich.console import Console
     from rich.segment import Segment
 

@@ -1,4 +1,4 @@
-"""The sections of a config: the base of their pydantic models, keys that registered members declare, and common types."""
+"""Base classes for a config's sections: pydantic models, keys declared by registered members, and common types."""
 
 from __future__ import annotations
 
@@ -21,39 +21,39 @@ if TYPE_CHECKING:
 
 
 class Section(BaseModel):
-    """A mapping of the config; unknown keys are errors."""
+    """A mapping in the config; unknown keys are errors."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
 
 def is_unset(value: object) -> bool:
-    """Whether an optional key was left out: a newer key that is unset is not written, since sections key a training's randomness."""
+    """Return whether an optional key is unset; new unset keys are not written, since sections key a training's randomness."""
     return value is None
 
 
 Options = tuple[type[Section], ...]
-"""The keys that a member of a registry reads, each group of them as a model whose fields have defaults and docstrings."""
+"""The keys that a registry's member reads, as models whose fields have defaults and docstrings."""
 
 Declared = TypeVar("Declared", bound=Section)
 
 
 class OpenSection(Section):
-    """A section that has, beside its own keys, those that members of a registry declare.
+    """A section with its own keys and those that members of a registry declare.
 
-    Declared keys are stored as pydantic's extra fields: those of the members that the section names with their
-    defaults, so that what depends on the section depends on them, and on no other member's.
+    Declared keys are stored as pydantic's extra fields. Those of the members that the section names are stored with their
+    defaults, so that results depend on them and on no other member's keys.
     """
 
     model_config = ConfigDict(extra="allow")
 
     @classmethod
     def members(cls) -> Mapping[str, Options]:
-        """Return the options of every registered member, by its name."""
+        """Return the options of every registered member, by name."""
         raise NotImplementedError
 
     @classmethod
     def declared(cls) -> dict[str, tuple[FieldInfo, list[str]]]:
-        """Return every key that registered members declare: its field, and the names of the members that read it."""
+        """Return every key that registered members declare, with its field and the names of the members that read it."""
         fields: dict[str, tuple[FieldInfo, list[str]]] = {}
         for name, models in cls.members().items():
             for key, field in fields_of(models).items():
@@ -69,19 +69,18 @@ class OpenSection(Section):
         return schema
 
     def read(self, options: type[Declared]) -> Declared:
-        """Return the keys that a model declares, with their defaults for those that the section leaves out."""
+        """Return the keys that a model declares, with defaults for missing ones."""
         given = self.model_extra or {}
         return options.model_validate({key: given[key] for key in options.model_fields if key in given})
 
     def options(self, models: Options) -> dict[str, Any]:
-        """Return the keys that the models declare and their values, as JSON has them."""
+        """Return the keys that the models declare with their values in JSON types."""
         return {key: value for model in models for key, value in self.read(model).model_dump(mode="json").items()}
 
     def _resolve(self, reader: str, chosen: Options, others: Options = ()) -> None:
-        """Check the keys beside the section's own, and fill in the defaults of those that the `chosen` models declare.
+        """Check the keys that are not the section's own, and add the defaults of those that the `chosen` models declare.
 
-        Keys that only `others` declare are checked and kept. Raises ValidationError for any other key, which `reader`
-        does not read.
+        Keys that only `others` declare are checked and kept. Raises ValidationError, naming `reader`, for all other keys.
         """
         given = self.model_extra if self.model_extra is not None else {}
         own, foreign = fields_of(chosen), fields_of(others)
@@ -113,7 +112,7 @@ def fields_of(models: Options) -> dict[str, FieldInfo]:
 
 
 def known(registry: Registry[Any], name: str) -> str:
-    """Return the name of a registered member, or of one in a file; ValueError says what is wrong with any other."""
+    """Return the name of a member, registered or in a file. Raises ValueError for other names."""
     try:
         registry.check(name)
     except UserError as error:
@@ -122,7 +121,7 @@ def known(registry: Registry[Any], name: str) -> str:
 
 
 def known_all(registry: Registry[Any]) -> AfterValidator:
-    """Validate a tuple of names of members of a registry."""
+    """Return a validator for a tuple of names of a registry's members."""
 
     def check(names: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(known(registry, name) for name in names)
@@ -131,28 +130,28 @@ def known_all(registry: Registry[Any]) -> AfterValidator:
 
 
 def _epsilon(value: object) -> str:
-    """Keep ε as the text that the user wrote."""
+    """Return ε as the text that the user wrote."""
     text = str(value).strip().lower()
     try:
         number = math.nan if isinstance(value, bool) else float(text)
     except ValueError:
         number = math.nan
     if not number > 0:
-        raise ValueError(f"an ε is a positive number or inf, got '{value}'")
+        raise ValueError(f"expected a positive number or inf as ε, got '{value}'")
     return "inf" if math.isinf(number) else text
 
 
 STATED = "z"
-"""Prefix of what replaces ε in the names of a setting whose noise multiplier is stated: `z1.3`. Its ε is computed in training."""
+"""Prefix of the noise multiplier that replaces ε in the name of a setting without a stated ε, such as `z1.3`."""
 
 
 def stated_noise(multiplier: float) -> str:
-    """Return what stands for ε in the names of a setting with a stated noise multiplier."""
+    """Return the replacement of ε in the name of a setting with a stated noise multiplier."""
     return f"{STATED}{multiplier!r}"
 
 
 def budget(epsilon: str) -> float:
-    """Return the budget that a setting is named by; inf where its noise multiplier is stated, so that nothing limits its ε."""
+    """Return the budget in a setting's name; inf if it states a noise multiplier, which leaves ε unlimited."""
     return math.inf if epsilon.startswith(STATED) else float(epsilon)
 
 
@@ -168,26 +167,26 @@ def _setting_epsilon(value: object) -> str:
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 LONGEST_NAME = 100
-"""Characters of a name at most: files are named after several of them, and file systems take 255."""
+"""Largest length of a name in characters: file names combine several names, and file systems allow 255."""
 
 
 def folder_name(value: str) -> str:
-    """Return a name that folders can have; ValueError for any other."""
+    """Return a name that is valid for a folder. Raises ValueError for others."""
     if not NAME.fullmatch(value):
         raise ValueError(
-            f"'{value}' names a folder: use letters, digits, '.', '_' and '-' and begin with a letter or digit"
+            f"'{value}' becomes the name of a folder: use letters, digits, '.', '_' and '-', and begin with a letter or digit"
         )
     if len(value) > LONGEST_NAME:
         raise ValueError(
-            f"'{value[:20]}…' names a folder: expected at most {LONGEST_NAME} characters, got {len(value)}"
+            f"'{value[:20]}…' becomes the name of a folder: expected at most {LONGEST_NAME} characters, got {len(value)}"
         )
     return value
 
 
 def file_path(value: str) -> str:
-    """Return the path of a file; ValueError where Snakemake would read part of it as a wildcard."""
+    """Return the path of a file. Raises ValueError if Snakemake would read part of it as a wildcard."""
     if odd := sorted(set(value) & set("{}\0\n\r")):
-        raise ValueError(f"{odd[0]!r} cannot be part of a path here: rename the file or folder")
+        raise ValueError(f"{odd[0]!r} is not allowed in a path: rename the file or folder")
     return value
 
 
@@ -201,11 +200,11 @@ Epsilon = Annotated[
 
 
 SettingEpsilon = Annotated[str, BeforeValidator(_setting_epsilon)]
-"""What a setting is named by: ε, inf, or the noise multiplier that is stated instead."""
+"""The budget in a setting's name: ε, inf, or the stated noise multiplier."""
 
 
 def one_or_more(value: object) -> object:
-    """Take a single number, or text, for a list of one."""
+    """Convert a single number or text to a list of one."""
     return (value,) if isinstance(value, int | float | str) and not isinstance(value, bool) else value
 
 
@@ -215,6 +214,6 @@ Epsilons = Annotated[
     BeforeValidator(one_or_more),
     WithJsonSchema({"anyOf": [*_EPSILON["anyOf"], {"type": "array", "items": _EPSILON}]}),
 ]
-"""Privacy budgets: a list, or one number."""
+"""Privacy budgets: a list or one number."""
 Precision = Literal["float32", "tf32", "bf16"]
 Probability = Annotated[float, Field(gt=0, lt=1)]

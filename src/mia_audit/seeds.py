@@ -1,6 +1,6 @@
-"""Randomness that protects nobody, keyed by what it is for: the same key gives the same stream, whatever ran before it.
+"""Reproducible randomness, not for privacy: the same key always gives the same stream, independent of earlier draws.
 
-What a promise of privacy rests on comes from `mia_audit.privacy.noise` instead.
+Randomness for privacy guarantees comes from `mia_audit.privacy.noise`.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ import hashlib
 import numpy as np
 
 AUDIT_ONLY = "for audit only: whoever knows the seed can recompute the noise and the batches of training"
-"""The notice in the file of every model that an audit trains, and in what is reported about it."""
+"""The notice in every model file of an audit and in its report."""
 
 
 def seed_for(*key: int | str) -> int:
     """Derive a 63-bit seed from a key such as `(audit_seed, "membership", dataset)`; distinct keys give unrelated seeds.
 
-    For random numbers that need not be secret only: 63 bits can be searched, and torch's generator on the CPU reads 32 of them.
+    Only for random numbers that need not be secret: 63 bits can be searched, and torch's generator on the CPU reads 32 of them.
     """
     text = "\x1f".join(f"{type(part).__name__}:{part}" for part in key)
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") >> 1

@@ -111,6 +111,6 @@ def test_a_table_in_a_file_becomes_canaries(tmp_path: Path, capsys: pytest.Captu
     assert "keep this secret from those who train" in capsys.readouterr().out
     assert len(read_asked(tmp_path / "out").labels) == 40
     assert main(words) == 2  # coins are tossed once
-    assert "coins are tossed once" in capsys.readouterr().err
+    assert "coins are tossed only once" in capsys.readouterr().err
     assert main([*words[:-1], str(tmp_path / "new"), "--kinds", "nosie"]) == 2
     assert "unknown kind of canaries 'nosie': did you mean 'noise'?" in capsys.readouterr().err

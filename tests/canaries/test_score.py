@@ -40,7 +40,7 @@ def test_scores_are_ranks_within_a_kind() -> None:
     assert table["score"].to_list() == [0.75, 0.25, 0.25, 0.75]
     assert table["member"].to_list() == [1, 0, 0, 1]
     assert scored(np.zeros(4), coins, ["b"])["canary"].to_list() == [1, 3]
-    with pytest.raises(UserError, match="no canary is of that kind"):
+    with pytest.raises(UserError, match="no canary of that kind"):
         scored(np.zeros(4), coins, ["c"])
 
 
@@ -67,11 +67,11 @@ def test_scores_of_ones_own_are_joined_with_the_coins(made: tuple[Path, Canaries
 
 
 GIVEN = {
-    "canary,score\n0,1\n": "1 rows; some name no canary, name one twice or are missing",
+    "canary,score\n0,1\n": "1 rows, with missing, repeated or unknown canaries",
     "canary,skore\n0,1\n": "no column 'score': did you mean 'skore'?",
     "canary,score\n" + "".join(f"{k},x\n" for k in range(80)): "column 'score' holds text",
     "canary,score\n" + "".join(f"{k},inf\n" for k in range(80)): "a score is not finite",
-    "": "no CSV file",
+    "": "not a CSV file",
 }
 
 
@@ -91,7 +91,7 @@ def test_outputs_that_are_not_of_the_canaries_are_one_line(
 ) -> None:
     np.save(tmp_path / "outputs.npy", np.zeros((79, 3)))
     assert score(made[0], tmp_path, "--outputs", str(tmp_path / "outputs.npy")) == 2
-    assert "expected a row for each of the 80 canaries" in capsys.readouterr().err
+    assert "expected one row for each of the 80 canaries" in capsys.readouterr().err
     assert score(made[0], tmp_path, "--model", str(tmp_path)) == 2
     assert "add --architecture" in capsys.readouterr().err
     assert score(tmp_path, tmp_path, "--outputs", str(tmp_path / "outputs.npy")) == 2
@@ -101,7 +101,7 @@ def test_outputs_that_are_not_of_the_canaries_are_one_line(
 def test_coins_of_other_canaries_are_refused(made: tuple[Path, Canaries], tmp_path: Path) -> None:
     asked = read_asked(made[0])
     write_records(tmp_path / "ask", np.asarray(asked.data)[::-1], asked.labels, asked.metadata)
-    with pytest.raises(UserError, match="not the canaries that the auditor's"):
+    with pytest.raises(UserError, match="does not match the auditor's"):
         read_asked(tmp_path, read_coins(made[0]))
 
 

@@ -45,7 +45,7 @@ CONFIGS = {
     "a share of another design": ("membership: {share: 0.8}", "share: belongs to design split, but design is half"),
     "dp-sgd without ε": ("mechanisms: {dp-sgd: {}}", "mechanisms.dp-sgd.epsilon: missing; list the privacy budgets"),
     "ε of training without privacy": ("mechanisms: {none: {epsilon: 8}}", "training without privacy has no budget"),
-    "ε of 0": ("mechanisms: {dp-sgd: {epsilon: 0}}", "an ε is a positive number or inf, got '0'"),
+    "ε of 0": ("mechanisms: {dp-sgd: {epsilon: 0}}", "expected a positive number or inf as ε, got '0'"),
     "a tiny ε": ("mechanisms: {dp-sgd: {epsilon: 1.0e-7}}", "mechanisms.dp-sgd.epsilon: 1e-07 is below 0.001"),
     "an infinite ε": (
         "mechanisms: {dp-sgd: {epsilon: .inf}}",
@@ -90,7 +90,7 @@ CONFIGS = {
         "attacks.likelihoods.0: input should be 'blend'",
     ),
     "an FPR in percent": ("evaluation: {fprs: [1]}", "FPRs are fractions, 1 % is written 0.01"),
-    "a name with a space": ("audit: my audit", "'my audit' names a folder: use letters, digits"),
+    "a name with a space": ("audit: my audit", "'my audit' becomes the name of a folder: use letters, digits"),
     "weights of another format": (
         "architectures: {resnet18: {pretrained: weights.h5}}",
         "a file that ends in .safetensors or .pth was expected",

@@ -41,10 +41,13 @@ REFUSED = {
     "sweep": (AUDIT.replace("mlp: {}", f"mlp: {{sweep: {SWEPT}}}"), "mlp.sweep: 10,000,000 combinations"),
     "braces": (
         AUDIT.replace("digits: {}", "d: {source: table, path: '{x}.csv'}"),
-        "datasets.d.path: '{' cannot be part",
+        "datasets.d.path: '{' is not allowed in a path",
     ),
     "long": (AUDIT + "#" * MOST_BYTES, "bytes; a config has at most"),
-    "name": (AUDIT.replace("audit: a", "audit: " + "a" * 300), "audit: 'aaa.*' names a folder: expected at most 100"),
+    "name": (
+        AUDIT.replace("audit: a", "audit: " + "a" * 300),
+        "audit: 'aaa.*' becomes the name of a folder: expected at most 100",
+    ),
     "infinity": (AUDIT + "training: {learning_rate: 1e400}\n", "training.learning_rate: .*finite"),
     "boolean tag": (AUDIT + "seed: !!bool x\n", "not YAML: a tag such as !!bool"),
     "date tag": (AUDIT + "seed: !!timestamp x\n", "not YAML: a tag such as !!bool"),

@@ -17,8 +17,7 @@ class Attacks(OpenSection):
     set: Literal["as-published"] | None = None
     """A further set of attacks to run: `as-published` runs those of Huang et al. 2024 as in their code and in their
     text, and adds the table as_published, which also has our attacks and both the authors' read-out of the ROC curve
-    and the exact one.
-    the authors' read-out of the ROC curve beside the exact one and our attacks in the table as_published."""
+    and the exact one."""
 
     methods: tuple[str, ...] = ("threshold", "loss-lira", "var-lrt", "l1-lrt", "l2-lrt", "linf-lrt")
     """Attacks by name, or `file.py:function`; `attack:signal` or `attack:signal+signal` names the signals that it reads."""

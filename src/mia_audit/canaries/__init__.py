@@ -1,1 +1,1 @@
-"""The audit of one real training: canaries that a fair coin puts into its training set or leaves out."""
+"""Audit one real training with canaries, each in its training set with probability one half."""

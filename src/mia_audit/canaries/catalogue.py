@@ -11,12 +11,12 @@ from jaxtyping import Int, Num
 from mia_audit.registry import Registry
 
 Drawn = tuple[np.ndarray, np.ndarray]
-"""Records [m, …] of the data's type, and labels [m]."""
+"""Records [m, …] of the data set's type, and labels [m]."""
 
 
 @dataclass(frozen=True)
 class HeldOut:
-    """Records that were taken out of the data set to make canaries of, [m, …] and [m], and how many classes there are."""
+    """Records [m, …] and labels [m] removed from the data set to make canaries from them, and the number of classes."""
 
     records: Num[np.ndarray, "m ..."]
     labels: Int[np.ndarray, " m"]
@@ -24,7 +24,7 @@ class HeldOut:
 
     @property
     def images(self) -> bool:
-        """Whether records are images, uint8, and not rows of a table."""
+        """Whether records are images (uint8) instead of rows of a table."""
         return self.records.dtype == np.uint8
 
 
@@ -33,6 +33,6 @@ kinds: Registry[Kind] = Registry("kind of canaries", "mia_audit.canaries.kinds",
 
 
 def other_labels(labels: np.ndarray, classes: int, random: np.random.Generator) -> np.ndarray:
-    """Return labels that differ from the given ones, each of the others being as likely."""
+    """Return labels that differ from the given ones, drawn uniformly from the other classes."""
     others: np.ndarray = (labels + random.integers(1, classes, len(labels))) % classes
     return others.astype(labels.dtype)

@@ -1,4 +1,4 @@
-"""The three folders of an audit by canaries: what is trained on, what the model is asked, and what the auditor keeps."""
+"""The three folders of an audit by canaries: the training set, the queries to the model, and the auditor's secrets."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ASKED = "asked_sha256"
 
 @dataclass(frozen=True)
 class Coins:
-    """What only the auditor knows of the m canaries, in the order in which a model is asked: their kinds, and the coins."""
+    """The auditor's secrets: kinds and coins of the m canaries, in the order of the queries to a model."""
 
     kind: np.ndarray
     member: np.ndarray
@@ -31,7 +31,7 @@ class Coins:
 
 
 def write_records(folder: Path, records: np.ndarray, labels: np.ndarray, metadata: Mapping[str, Any]) -> str:
-    """Write records.npy, records.parquet as a pool has them, and records.npz for other programs; return the array's SHA-256."""
+    """Write records.npy and records.parquet as in a pool, and records.npz for other programs; return the array's SHA-256."""
     private_folder(folder)
     with atomic_write(folder / "records.npy") as partial, partial.open("wb") as file:
         np.save(file, np.ascontiguousarray(records))
@@ -44,14 +44,14 @@ def write_records(folder: Path, records: np.ndarray, labels: np.ndarray, metadat
 
 
 def write_coins(folder: Path, coins: Coins) -> None:
-    """Write what the auditor keeps, into a folder of this user alone."""
+    """Write the auditor's secrets into a folder that only this user can access."""
     private_folder(folder)
     columns = {"canary": np.arange(len(coins.kind), dtype=np.int32), "kind": coins.kind, "member": coins.member}
     write_table(folder / COINS, pa.table(columns), "coins", len(coins.kind), {ASKED: coins.asked})
 
 
 def read_coins(folder: Path) -> Coins:
-    """Return what the auditor keeps; UserError where it is missing or damaged."""
+    """Return the auditor's secrets. Raises UserError if they are missing or damaged."""
     path = folder / AUDITOR / COINS if (folder / AUDITOR).is_dir() else folder / COINS
     table = read_table(path, "coins", ["kind", "member"])
     asked = str(table_metadata(path, "coins")[ASKED])
@@ -59,10 +59,12 @@ def read_coins(folder: Path) -> Coins:
 
 
 def read_asked(folder: Path, coins: Coins | None = None) -> StoredRecords:
-    """Return the canaries that a model is asked; UserError where there are none, or the auditor's `coins` are of others."""
+    """Return the canaries to query a model with. Raises UserError if they are missing, or do not match `coins`."""
     path = folder / ASK if (folder / ASK).is_dir() else folder
     if not (path / "records.npy").exists():
-        raise UserError(f"{path}: no canaries there; expected a folder that `mia-audit canaries make` wrote")
+        raise UserError(f"{path}: has no canaries; expected a folder that `mia-audit canaries make` wrote")
     if coins and coins.asked != sha256(path / "records.npy"):
-        raise UserError(f"{path / 'records.npy'}: not the canaries that the auditor's {COINS} is about")
+        raise UserError(
+            f"{path / 'records.npy'}: does not match the auditor's {COINS}; expected the canaries of the same `canaries make`"
+        )
     return read_records(path)

@@ -1,4 +1,4 @@
-"""Draw canaries, and write the training set that has some of them in it."""
+"""Draw canaries, and write a training set that contains about half of them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from mia_audit.errors import UserError
 
 @dataclass(frozen=True)
 class Canaries:
-    """Canaries [m, …] with labels, kinds and coins, and the records of the data set that none was made of."""
+    """Canaries [m, …] with labels, kinds and coins, and the remaining records of the data set."""
 
     records: np.ndarray
     labels: np.ndarray
@@ -28,7 +28,7 @@ class Canaries:
     other_labels: np.ndarray
 
     def training_set(self, random: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-        """Return the records and labels to train on, in random order: the others, and the canaries whose coin came up."""
+        """Return the records and labels to train on in random order: the remaining records and the canaries with coin 1."""
         records = np.concatenate([self.others, self.records[self.member]])
         labels = np.concatenate([self.other_labels, self.labels[self.member]])
         order = random.permutation(len(labels))
@@ -38,18 +38,18 @@ class Canaries:
 def draw(
     records: np.ndarray, labels: np.ndarray, classes: int, names: Sequence[str], count: int, random: np.random.Generator
 ) -> Canaries:
-    """Hold out `count` records, make canaries of them, as many of each kind, and toss a fair coin for each.
+    """Hold out `count` records, make canaries from them in equal numbers of each kind, and toss a fair coin for each.
 
-    Held-out records are in no training set but as canaries. Raises UserError where the data set has too few.
+    Held-out records enter a training set only as canaries. Raises UserError if the data set has too few records.
     """
     if count < FEWEST:
         raise UserError(f"--count {count}: expected at least {FEWEST} canaries; 1000 is a usual number")
     if count >= len(labels):
         raise UserError(
-            f"--count {count}: the data set has {len(labels)} records, and each canary is made of one of them"
+            f"--count {count}: the data set has {len(labels)} records, and each canary replaces one of them"
         )
     if classes < 2:
-        raise UserError(f"the data set has {classes} class; canaries need at least two")
+        raise UserError(f"the data set has {classes} class; canaries need at least two classes")
     order = random.permutation(len(labels))
     held, rest = order[:count], order[count:]
     parts = np.array_split(held, len(names))
@@ -78,9 +78,9 @@ def make(
     out: Path,
     seed: int | None = None,
 ) -> Canaries:
-    """Write train/, ask/ and auditor/ below `out`; without a seed everything is drawn from the system's entropy."""
+    """Write train/, ask/ and auditor/ below `out`; without a seed all randomness comes from the system's entropy."""
     if out.exists() and any(out.iterdir()):
-        raise UserError(f"{out}: is there already, and coins are tossed once; name another folder")
+        raise UserError(f"{out}: exists already, and coins are tossed only once; name another folder")
     for name in names:
         kinds.check(name)
     random = np.random.default_rng(secrets.randbits(256) if seed is None else seed)
@@ -93,4 +93,4 @@ def make(
 
 
 KEPT = ("name", "kind", "shape", "classes", "features", "mean", "std")
-"""Metadata of a pool that hold for the training set and the canaries too."""
+"""Metadata of a pool that also apply to the training set and the canaries."""

@@ -1,6 +1,6 @@
-"""Observe every step of a training in torch: how far each released update goes along the gradient of each canary.
+"""Observe every step of a training in torch: the component of each released update along the gradient of each canary.
 
-Three lines around a training of one's own:
+Add three lines to a training:
 
     observer = observe_canaries("canaries", model, torch.nn.functional.cross_entropy)
     observer.attach(optimizer)  # before training
@@ -30,16 +30,16 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 Convert = Callable[[np.ndarray], Tensor]
 
 CELLS = 1 << 24
-"""Numbers of per-canary gradients in memory at once."""
+"""Largest number of gradient entries of canaries in memory at once."""
 
 
 def observe_canaries(
     folder: str | Path, model: nn.Module, loss: Loss, inputs: Convert | None = None, every_step: bool = True
 ) -> Observer:
-    """Return an observer of the canaries in the folder `ask` below `folder`, or in `folder` itself.
+    """Return an observer of the canaries in `folder`/ask, or in `folder` itself.
 
-    `loss` takes logits [B, C] and labels [B] and returns their mean, as in training. `inputs` turns records as they are
-    stored into what the model takes; float32 as they are when left out.
+    `loss` maps logits [B, C] and labels [B] to the mean loss, as in training. `inputs` converts stored records to the model's
+    inputs; by default they are only cast to float32.
     """
     asked = read_asked(Path(folder))
     convert = inputs or (lambda records: torch.as_tensor(np.array(records, dtype=np.float32)))
@@ -49,11 +49,11 @@ def observe_canaries(
 
 
 class Observer:
-    """Adds up −⟨g, Δ⟩/‖g‖ over steps: g is a canary's gradient before a step, Δ what the step changes (Nasr et al. 2023, section 5).
+    """Sums −⟨g, Δ⟩/‖g‖ over steps: g is a canary's gradient before a step, Δ the step's update (Nasr et al. 2023, section 5).
 
-    With `every_step` off only the first and the last model are compared, which is what an adversary has who sees nothing
-    in between (Cebere et al. 2024). Only the released parameters are read, and no coin: scores hold against an adversary
-    who knows the canaries and the model at every step, or at two.
+    With `every_step` off, only the first and the last model are compared: the adversary sees no model in between (Cebere et
+    al. 2024). The scores use only the canaries and the parameters, never the coins, so the adversary needs to know only the
+    canaries and the model at every step (or the first and the last one).
     """
 
     def __init__(
@@ -69,15 +69,15 @@ class Observer:
         self._before = self._parameters()
         self._scores = torch.zeros(len(labels), dtype=torch.float64)
         self.steps = 0
-        """Steps that were seen."""
+        """Number of observed steps."""
 
     def attach(self, optimizer: Any) -> None:
-        """Observe every step of an optimizer; of one that Opacus has wrapped, the one inside takes the steps."""
+        """Observe every step of an optimizer, or of the inner optimizer if Opacus has wrapped it."""
         inner = getattr(optimizer, "original_optimizer", optimizer)
         inner.register_step_post_hook(lambda *_: self.step())
 
     def step(self) -> None:
-        """Take note of a step that has just changed the parameters."""
+        """Record a step that has just changed the parameters."""
         self.steps += 1
         if self._every_step:
             self._observe()
@@ -91,7 +91,7 @@ class Observer:
         return values
 
     def write(self, path: str | Path) -> None:
-        """Write the scores as `mia-audit canaries score --scores` reads them: columns canary and score."""
+        """Write the scores for `mia-audit canaries score --scores`: columns canary and score."""
         scores = self.scores()
         write_text(Path(path), csv(pl.DataFrame({"canary": np.arange(len(scores)), "score": scores})))
 
@@ -106,7 +106,7 @@ class Observer:
         chunk = max(1, CELLS // max(size, 1))
         model = getattr(
             self._model, "_module", self._model
-        )  # Opacus wraps it, and its hooks count per-record gradients
+        )  # Opacus wraps the model, and its hooks compute per-record gradients
         hooked, was_training = _without_hooks(model), model.training
         model.eval()
         buffers = {name: value.detach() for name, value in model.named_buffers()}
@@ -134,7 +134,7 @@ class Observer:
 
 
 def _without_hooks(model: nn.Module) -> list[tuple[Any, Any]]:
-    """Take the hooks of all modules away, and return them: those of a library that computes per-record gradients itself."""
+    """Remove and return the hooks of all modules, which a library of per-record gradients may have added."""
     taken = []
     for module in model.modules():
         for hooks in (

@@ -1,4 +1,4 @@
-"""Membership scores of canaries, from a model that is asked or from what somebody brings."""
+"""Compute membership scores of canaries, from a stored model, or from given outputs or scores."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from mia_audit.training.task import Records
 
 
 def ask(architecture: Path, model: Path, asked: StoredRecords, compute: Compute) -> np.ndarray:
-    """Return the confidence in the label that a stored model has of every canary, [m]: the built-in, an estimator's or a script's."""
+    """Return the confidence of a stored model (built-in, estimator or script) in the label of every canary, [m]."""
     _, learner = open_learner(architecture, compute)
     logits = learner.load(model).logits(Records.of(asked))
     return confidence(np.asarray(logits), asked.labels, str(model))
 
 
 def confidence(outputs: np.ndarray, labels: np.ndarray, where: str) -> np.ndarray:
-    """Return z_y − logsumexp of the other logits, [m], of logits [m, C]; rows that sum to 1 are taken to be probabilities."""
+    """Return z_y − logsumexp of the other logits, [m], from logits or probabilities [m, C] (rows that sum to 1)."""
     if outputs.ndim != 2 or len(outputs) != len(labels):
         raise UserError(
-            f"{where}: outputs of shape {list(outputs.shape)}; expected a row for each of the {len(labels)} canaries"
+            f"{where}: outputs of shape {list(outputs.shape)}; expected one row for each of the {len(labels)} canaries"
         )
     values = outputs.astype(np.float64)
     if (values >= 0).all() and np.allclose(values.sum(axis=1), 1, atol=1e-3):
@@ -48,21 +48,21 @@ def read_outputs(path: Path, labels: np.ndarray) -> np.ndarray:
     except FileNotFoundError:
         raise UserError(f"{path}: no such file; expected logits or probabilities, .npy [canaries, classes]") from None
     except (OSError, ValueError, EOFError) as error:
-        raise UserError(f"{path}: no NumPy array ({first_line(error)}); expected .npy [canaries, classes]") from None
+        raise UserError(f"{path}: not a NumPy array ({first_line(error)}); expected .npy [canaries, classes]") from None
     if outputs.dtype.kind not in "fiu":
         raise UserError(f"{path}: holds {outputs.dtype}, not numbers")
     return confidence(outputs, labels, str(path))
 
 
 def read_given(path: Path, canaries: int) -> np.ndarray:
-    """Return the scores [m] of a CSV file with the columns `canary` (from 0, in the order of ask/) and `score`; higher is a member."""
-    expected = f"expected the columns `canary` (0 to {canaries - 1}) and `score`, a row for each canary"
+    """Return the scores [m] in a CSV file with columns `canary` (from 0, in the order of ask/) and `score` (high for members)."""
+    expected = f"expected the columns `canary` (0 to {canaries - 1}) and `score`, one row for each canary"
     try:
         frame = pl.read_csv(path)
     except FileNotFoundError:
         raise UserError(f"{path}: no such file; {expected}") from None
     except (OSError, pl.exceptions.PolarsError) as error:
-        raise UserError(f"{path}: no CSV file ({first_line(error)[:120]}); {expected}") from None
+        raise UserError(f"{path}: not a CSV file ({first_line(error)[:120]}); {expected}") from None
     for name in ("canary", "score"):
         if name not in frame.columns:
             raise UserError(f"{path}: no column '{name}': {suggest(name, frame.columns)}; {expected}")
@@ -70,7 +70,7 @@ def read_given(path: Path, canaries: int) -> np.ndarray:
             raise UserError(f"{path}: column '{name}' holds text or empty cells; {expected}")
     frame = frame.sort("canary")
     if frame["canary"].to_list() != list(range(canaries)):
-        raise UserError(f"{path}: {len(frame)} rows; some name no canary, name one twice or are missing; {expected}")
+        raise UserError(f"{path}: {len(frame)} rows, with missing, repeated or unknown canaries; {expected}")
     scores: np.ndarray = frame["score"].cast(pl.Float64).to_numpy()
     if not np.isfinite(scores).all():
         raise UserError(f"{path}: a score is not finite; {expected}")
@@ -78,15 +78,15 @@ def read_given(path: Path, canaries: int) -> np.ndarray:
 
 
 def scored(scores: np.ndarray, coins: Coins, chosen: Sequence[str] = ()) -> pl.DataFrame:
-    """Return columns canary, kind, member and score, as `mia-audit epsilon-bound` reads them.
+    """Return the columns canary, kind, member and score, for `mia-audit epsilon-bound`.
 
-    A score is its rank within its kind, in (0, 1): a model is surer of some kinds than of others, whoever is a member. Ranks
-    do not look at coins, so that bounds stay valid. `chosen` kinds, all when left out, must be chosen before scores are seen.
+    Each score is replaced by its rank within its kind, in (0, 1), since confidence differs between kinds regardless of
+    membership. Ranks do not use coins, so bounds stay valid. Choose the kinds in `chosen` (default all) before seeing scores.
     """
     known = list(dict.fromkeys(coins.kind.tolist()))
     for name in chosen:
         if name not in known:
-            raise UserError(f"--kinds {name}: no canary is of that kind: {suggest(name, known)}")
+            raise UserError(f"--kinds {name}: no canary of that kind: {suggest(name, known)}")
     ranks = np.empty(len(scores))
     for name in known:
         inside = np.flatnonzero(coins.kind == name)
@@ -102,7 +102,7 @@ def scored(scores: np.ndarray, coins: Coins, chosen: Sequence[str] = ()) -> pl.D
 
 
 def bounds(table: pl.DataFrame, delta: float, confidence: float) -> pl.DataFrame:
-    """Return a row per method: the lower bound on `epsilon` at `delta` and `confidence` from scored canaries."""
+    """Return one row per method with the lower bound on `epsilon` at `delta` and `confidence` from scored canaries."""
     key = ("canaries", "confidence", "none", False)
     member, score = (table[name].to_numpy()[:, None] for name in ("member", "score"))
     one = Scored(key, np.zeros(1, dtype=np.int32), table["canary"].to_numpy(), member == 1, score)

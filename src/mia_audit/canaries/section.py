@@ -10,15 +10,15 @@ from mia_audit.sections import Section, known_all
 Kinds = Annotated[tuple[str, ...], known_all(kinds)]
 
 FEWEST = 20
-"""Fewer canaries prove nothing at any usual confidence."""
+"""Smallest number of canaries; fewer give no bound at any usual confidence."""
 
 
 class Canaries(Section):
-    """Canaries in one training each of some settings, as a release trains them; bounds on ε come from that one training."""
+    """Canaries in one training run of each chosen setting, trained as for a release; bounds on ε come from that run."""
 
     settings: tuple[str, ...] = ()
-    """Settings that are trained once on canaries, as DATASET/ARCHITECTURE/MECHANISM-epsE; none when left out."""
+    """Settings to train once on canaries, as DATASET/ARCHITECTURE/MECHANISM-epsE; default none."""
     count: int = Field(1000, ge=FEWEST)
-    """Canaries of every data set."""
+    """Number of canaries per data set."""
     kinds: Kinds = ("mislabelled",)
     """Kinds of canaries: `natural`, `mislabelled`, `rare`, `noise`."""

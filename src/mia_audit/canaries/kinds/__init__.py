@@ -1,1 +1,1 @@
-"""Kinds of canaries, a file each."""
+"""Kinds of canaries, one file each."""

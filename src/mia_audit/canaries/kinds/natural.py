@@ -1,4 +1,4 @@
-"""Records of the data set as they are."""
+"""Unchanged records of the data set."""
 
 import numpy as np
 
@@ -7,5 +7,5 @@ from mia_audit.canaries.catalogue import Drawn, HeldOut, kinds
 
 @kinds.register("natural")
 def natural(held_out: HeldOut, random: np.random.Generator) -> Drawn:
-    """Return the records: what a typical record leaks, which is least."""
+    """Return the records unchanged; they measure the leakage of typical records, the weakest of all kinds."""
     return held_out.records, held_out.labels

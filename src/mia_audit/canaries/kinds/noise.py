@@ -1,4 +1,4 @@
-"""Noise with a random label: canaries that contain nobody's data."""
+"""Noise with a random label: canaries without real data."""
 
 import numpy as np
 
@@ -7,7 +7,7 @@ from mia_audit.canaries.catalogue import Drawn, HeldOut, kinds
 
 @kinds.register("noise")
 def noise(held_out: HeldOut, random: np.random.Generator) -> Drawn:
-    """Return uniform noise for images, and for tables values that every column has, each drawn independently."""
+    """Return uniform noise for images; for tables, draw each value independently from its column."""
     shape, dtype = held_out.records.shape, held_out.records.dtype
     labels = random.integers(0, held_out.classes, len(held_out.labels)).astype(held_out.labels.dtype)
     if held_out.images:

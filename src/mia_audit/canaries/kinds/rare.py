@@ -1,16 +1,16 @@
-"""Records unlike all others, with a wrong label: no other record of the training set counteracts memorising them."""
+"""Outliers with a wrong label, whose memorisation no other record of the training set counteracts."""
 
 import numpy as np
 
 from mia_audit.canaries.catalogue import Drawn, HeldOut, kinds, other_labels
 
 TAIL = 0.01
-"""The quantiles that the values of a rare row are: each column's lowest or highest such share."""
+"""Quantile of the extreme values in a rare row, at either end of each column."""
 
 
 @kinds.register("rare")
 def rare(held_out: HeldOut, random: np.random.Generator) -> Drawn:
-    """Return images with a quarter of black and white noise, or rows all of whose values are extreme, and wrong labels."""
+    """Return images with a patch of black and white noise, or rows with only extreme values, and wrong labels."""
     labels = other_labels(held_out.labels, held_out.classes, random)
     if held_out.images:
         return _patched(held_out.records, random), labels
@@ -20,7 +20,7 @@ def rare(held_out: HeldOut, random: np.random.Generator) -> Drawn:
 
 
 def _patched(images: np.ndarray, random: np.random.Generator) -> np.ndarray:
-    """Return copies of images [m, C, H, W], each with a patch of half their height and width at a place of its own."""
+    """Return copies of images [m, C, H, W], each with a patch of half its height and width at a random position."""
     patched = images.copy()
     height, width = (max(1, side // 2) for side in images.shape[-2:])
     tops = random.integers(0, images.shape[-2] - height + 1, len(images))
