@@ -404,7 +404,7 @@ def test_settings_in_a_file_are_read_beside_it(folder, capsys, monkeypatch):
         (["none"], "--setting 'none': expected NAME: KEY=VALUE …"),
         (["none: loss"], "--setting 'none: loss': 'loss': expected KEY=VALUE"),
         (["none: loss={0}/loss.npy", "none: loss={0}/loss.npy"], "--setting none: given twice"),
-        (["a b: loss={0}/loss.npy"], "'a b' names a folder"),
+        (["a b: loss={0}/loss.npy"], "'a b' becomes the name of a folder"),
         (["dp: loss={0}/loss.npy epsilon=8"], "an ε goes with a δ: give both epsilon and delta"),
         (["dp: epsilon=8 delta=1e-5"], "a setting has signals, or a table: give one of them"),
         (["none: loss={0}/loss.npy accuracy=90"], "accuracy: 90 is not between 0 and 1"),

@@ -130,7 +130,7 @@ def test_what_is_waited_for_is_said_once(tmp_path: Path, capsys: pytest.CaptureF
 def test_locks_are_in_a_folder_that_others_cannot_have_made(tmp_path: Path) -> None:
     (tmp_path / "victim").mkdir()
     (tmp_path / f"mia-audit-gpus-{os.getuid()}").symlink_to(tmp_path / "victim")
-    with pytest.raises(UserError, match="expected a folder of your own"):
+    with pytest.raises(UserError, match="expected a folder that only you can write to"):
         acquire_gpu("auto", lambda: ["0"], {"XDG_RUNTIME_DIR": str(tmp_path)}, None, do_not_wait)
     assert list((tmp_path / "victim").iterdir()) == []
 

@@ -68,7 +68,7 @@ def test_a_second_run_has_nothing_to_do(
         ({"explaners": {}}, "tiny.yaml: unknown key 'explaners': did you mean 'explainers'?"),
         (
             {"mechanisms": {"dp-sgd": {"epsilon": [0]}}},
-            "mechanisms.dp-sgd.epsilon.0: an ε is a positive number or inf, got '0'",
+            "mechanisms.dp-sgd.epsilon.0: expected a positive number or inf as ε, got '0'",
         ),
     ],
 )

@@ -47,7 +47,7 @@ class Options:
     def claim(self, adjacency: str) -> Claim:
         """Return the claim of one of this package's mechanisms, whose adjacency is known."""
         if self.adjacency not in (None, adjacency):
-            raise UserError(f"--adjacency: this target has {adjacency}")
+            raise UserError(f"--adjacency: the adjacency of this target is {adjacency}")
         epsilon, delta = self.epsilon or EPSILON, self.delta or DELTA
         check_privacy(epsilon, delta)
         return Claim(epsilon, delta, adjacency)
