@@ -40,7 +40,7 @@ def joined(parts: Parts) -> np.ndarray:
 
 
 def filled(parts: Parts, rows: int, dtype: type) -> np.ndarray:
-    """Return the values of all parts, so many, as this type."""
+    """Return the values of all parts, `rows` in number, as an array of this type."""
     values: np.ndarray = np.empty(rows, dtype=dtype)
     start = 0
     for part in parts:

@@ -6,9 +6,9 @@ the spread T(r) of shifts between records. Both functions are learned from all r
 target's values.
 
 Leaving out one of the n values of a side, at distance y from their mean, changes only that side: its mean by −y/(n − 1),
-its sum of squares by −y² n/(n − 1). So what a cell needs takes one value per record where the target is in and one where it is out, and
-its sums over records are products of a few weights per record with the matrices 1, y and y², and with those matrices on
-the in side.
+its sum of squares by −y² n/(n − 1). So what a cell needs takes one value per record where the target is in and one where
+it is out, and its sums over records are products of a few weights per record with the matrices 1, y and y², and with
+those matrices on the in side.
 """
 
 from __future__ import annotations
