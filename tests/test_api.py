@@ -90,7 +90,7 @@ def test_an_audit_of_matrices(matrices: tuple[np.ndarray, np.ndarray], tmp_path:
     ("change", "message"),
     [
         ({"signals": {}}, "audit: no signals"),
-        ({"signals": {"loss": np.ones((3, 3))}}, "expected records × models alike"),
+        ({"signals": {"loss": np.ones((3, 3))}}, "expected the same records × models"),
         ({"signals": {"other": np.ones((120, 6))}}, "give its scale and where members lie"),
         ({"design": "full"}, "expected half or bernoulli"),
         ({"attacks": ["lra"]}, "unknown attack 'lra'"),

@@ -27,12 +27,14 @@ class Attack:
     `reads` chooses the signals to read from those of a setting: one tuple for each run of the attack.
     `score(readings, member, likelihood)` turns the readings of one tuple, the membership [N records, K targets] and the
     name of a likelihood into scores [N, K], higher meaning member and NaN meaning no score; the keys that the models of
-    `options` declare are further arguments, by name. `likelihoods` are those it supports, its default first; attacks
-    without any are given `none`. An attack that `learns` depends on the membership of the other models, and so has a
-    null control. `several`: it can read more than one signal at once. An attack that is not `repeatable` takes too long to be
-    repeated with single models left out: unless it is `pairwise`, its intervals assume that targets share nothing but noise. With
-    the likelihoods of `pairwise` its score function takes `pairs` of models (`design.Pairs`) too, and returns scores [N, P] of
-    each pair's target without the second model, from one pass over the records; other attacks are repeated without each model.
+    `options` declare are further arguments, by name. `likelihoods` are those that the attack supports, its default first;
+    an attack without any is given `none`. An attack that `learns` depends on the membership of the other models, and so
+    has a null control. `several` says that the attack can read more than one signal at once.
+
+    Intervals over targets need scores with single models left out. With the likelihoods listed in `pairwise`, `score` also
+    takes `pairs` of models (`design.Pairs`) and returns scores [N, P], each pair's target scored without the second model,
+    from one pass over the records. Other attacks are run again without each model. An attack for which that takes too long
+    is not `repeatable`: its intervals assume the covariance that targets have without a leak.
     """
 
     reads: Reads
@@ -46,11 +48,11 @@ class Attack:
 
 
 attacks: Registry[Attack] = Registry("attack", "mia_audit.attacks.methods", "-", eager=True)
-"""Attacks by name; cheap to import, so a file may register a family of them."""
+"""Attacks by name; their files are cheap to import, so all are imported, and one file may register several attacks."""
 
 
 AUTHORS = "authors-lrt"
-"""The attack that is the published score of Huang et al. 2024."""
+"""The name of the attack that computes the published score of Huang et al. 2024."""
 
 METHOD = re.compile(r"(?P<attack>[^:]+\.py:\w+|[^:]+)(?::(?P<signals>.*))?")
 

@@ -1,10 +1,10 @@
 """Membership designs in which the other models' members reveal the target's, and the models to leave out to prevent that.
 
-Where every record is in the same number of models (Carlini's `num_experiments`, LeakPro's assignments), the number of its
-other models that contain it reveals whether the target does; where models come in complementary pairs (Privacy Meter), the
-partner reveals it. Leaving out one further model, which contains the record if and only if the target does not, makes
-the remaining models independent of the target's membership: their counts are the same under both hypotheses.
-For pairs that model is the partner; else it is drawn uniformly, record by record.
+Where every record is in the same number of models (Carlini's `num_experiments`, LeakPro's assignments), the number of
+other models that contain a record reveals whether the target does; where models come in complementary pairs (Privacy
+Meter), the target's partner reveals it. Leaving out one further model, which contains the record if and only if the target
+does not, makes the remaining models independent of the target's membership: as many of them contain the record under
+either hypothesis. For pairs the further model is the partner; else it is drawn uniformly, record by record.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     Leaving: TypeAlias = "Partners | Pairs | None"
 
 CHANCE = 1e-9
-"""A design is recognised if independent models would look like it with less than this probability."""
+"""A design is recognised only if independent memberships would match it with less than this probability."""
 
 GLANCE = 64
-"""Records that are checked first: nearly every independent membership differs from all other designs within this many."""
+"""Number of records that are checked first: they nearly always suffice to see that memberships are independent."""
 
 NONE = -1
 """Marks that no further model is left out."""
@@ -73,14 +73,14 @@ SENTENCES = {
         "attacks on a target leave out its partner."
     ),
 }
-"""One line of the report by the kind of design."""
+"""The report's sentence for each kind of design."""
 
 
 @dataclass(frozen=True)
 class Pairs:
-    """Columns of scores: each one's target, and the second model that is left out of its score, [P] each.
+    """Pairs of models, one for each column of scores: the target, and the second model left out of its score, [P] each.
 
-    They are used with independent memberships, which require no further model to be left out.
+    They are used only with independent memberships, whose design requires no further model to be left out.
     """
 
     target: Int[np.ndarray, " P"]
@@ -114,9 +114,9 @@ def recognise(member: Member) -> Design:
 
 
 def left_out(member: Member) -> Partners | None:
-    """Return which further model to leave out of every record's score of every target (NONE: no model); None if no score needs it.
+    """Return the further model to leave out of each target's score of each record (NONE: no model), or None if no score needs one.
 
-    The choice has its own fixed key, so that the same models are always left out for the same membership.
+    The random choice has a fixed key of its own, so that equal memberships always leave out the same models.
     """
     design = recognise(member)
     if design.independent:
@@ -136,7 +136,7 @@ def left_out(member: Member) -> Partners | None:
 
 
 def opposite_values(values: np.ndarray, partners: Partners) -> tuple[np.ndarray, np.ndarray]:
-    """Return the values of the further models that are left out, [B, K], and 1 where a model is left out; 0 elsewhere."""
+    """Return the values of the left-out further models, and 1 where there is one, [B, K] each; both are 0 elsewhere."""
     exists = (partners != NONE).astype(np.float64)
     return np.take_along_axis(values, np.maximum(partners, 0), axis=1) * exists, exists
 
@@ -148,7 +148,7 @@ def _adjacent(member: Member) -> bool:
 
 
 def _balanced(member: Member) -> bool:
-    """Whether that is so, and unlikely to happen by chance with independent memberships."""
+    """Whether `_adjacent` holds, and would be unlikely to hold by chance for independent memberships."""
     from scipy.stats import binom
 
     count = member.sum(axis=1)

@@ -1,6 +1,6 @@
 """Aggregation of records' scores to scores of persons, applied after scoring to any attack.
 
-All of a person's records are members of a model, or none is, so an attack on a person combines all of their records. Given
+A model trains on all of a person's records or on none, so an attack on a person combines all of their records. Given
 the membership, records are assumed to be independent: the log likelihood ratio of a person is the sum over their records
 (METHODS section 12). The maximum and the mean are reported too.
 """
@@ -22,7 +22,7 @@ RECORD, PERSON = "record", "person"
 """The units of a score."""
 
 NONE = "none"
-"""The aggregate of records' own scores."""
+"""The name of the aggregate where scores are those of single records."""
 
 
 def _sum(values: np.ndarray, starts: np.ndarray, counts: np.ndarray) -> np.ndarray:
@@ -45,7 +45,7 @@ AGGREGATES: dict[str, Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
     "mean": _mean,
     "max": _largest,
 }
-"""A function from sorted scores, the start of every person's scores and their number to one score per person."""
+"""Aggregates by name: from sorted scores, the start of every person's scores and their number, to one score per person."""
 
 HEADLINE = next(iter(AGGREGATES))
 """The aggregate that is reported first: for log likelihood ratios, the ratio of all of a person's records together."""
@@ -54,7 +54,7 @@ HEADLINE = next(iter(AGGREGATES))
 def of_persons(scores: Float[np.ndarray, "N T"], persons: Persons, aggregate: str) -> Float[np.ndarray, "P T"]:
     """Aggregate the scores of each person's records, column by column; NaN for a person none of whose records has a score.
 
-    A person's scores are added in ascending order, so that the order of the rows changes no bit.
+    A person's scores are added in ascending order, so that the result does not depend on the order of rows.
     """
     starts = np.cumsum(persons.records) - persons.records
     aggregated = np.empty((len(persons), scores.shape[1]), dtype=scores.dtype)
@@ -67,7 +67,7 @@ def of_persons(scores: Float[np.ndarray, "N T"], persons: Persons, aggregate: st
 
 
 def in_unit(values: np.ndarray, persons: Persons | None, aggregate: str) -> np.ndarray:
-    """Return records' scores unchanged for `none`, and aggregated for persons otherwise."""
+    """Return records' scores unchanged if `aggregate` is `none`, else those of persons."""
     return values if persons is None or aggregate == NONE else of_persons(values, persons, aggregate)
 
 

@@ -40,9 +40,9 @@ class Run:
 def plan(methods: Sequence[str], signals: Sequence[Signal], likelihoods: Sequence[str]) -> list[Run]:
     """List the runs of the attacks on the available signals, grouped by signals so that each is read once.
 
-    A method may name its signals, as in `joint-lrt:confidence+ixg_l1`. Attacks with likelihoods run once for each one
-    that they support for that number of signals (with their default where they support none); the first is the
-    headline. What is asked for twice runs once: a second row per target would count as a second target.
+    A method may name its signals, as in `joint-lrt:confidence+ixg_l1`. An attack with likelihoods runs once with each of
+    those asked for that it supports for its number of signals, or with its default if it supports none of them; the first
+    is the headline. A run that is asked for twice is done once: a second row per target would count as a second target.
     """
     runs = []
     for name, groups in (_resolve(method, signals) for method in methods):
@@ -108,15 +108,15 @@ def scores_of(
 
 
 class Held:
-    """The readings of signals, kept while what is scored next reads them too."""
+    """The readings of signals; a reading is kept as long as the next run reads it too."""
 
     def __init__(self, read: Callable[[Signal], Sequence[Cells]]) -> None:
-        """Read by a function that gives the values of a signal, [N, K] for every query."""
+        """Take the function that reads a signal's values, [N, K] for every query."""
         self._read = read
         self._held: dict[Signal, Reading] = {}
 
     def of(self, signals: Sequence[Signal], after: Sequence[Signal]) -> list[Reading]:
-        """Return the readings of signals, and keep those that are read `after`; others are gone before any is read."""
+        """Return the readings of signals, and keep those that are also read `after`; free those not needed before reading others."""
         self._held = {signal: self._held[signal] for signal in signals if signal in self._held}
         readings = [self._held.get(signal) or Reading(signal, self._read(signal)) for signal in signals]
         self._held = {reading.signal: reading for reading in readings if reading.signal in after}
@@ -156,8 +156,8 @@ def _check_scored(run: Run, scores: Cells, member: Member) -> None:
 def permuted_membership(member: Member, seed: int, dataset: str, persons: Persons | None = None) -> Member:
     """Return a membership of the same design that is independent of all signals, for the null control.
 
-    The records of every model are permuted independently, or in the same way for all models where their memberships
-    depend on each other. With `persons`, persons are permuted, and their records follow.
+    Records are permuted independently for each model, or in the same way for all models if their memberships depend on each
+    other. With `persons`, persons are permuted, and their records with them.
     """
     if persons is not None:
         of_persons = persons.gathered(member, "membership")

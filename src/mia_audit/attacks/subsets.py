@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from mia_audit.signals.name import Cells, Member
 
 FEWEST = 4
-"""Other models of the smallest groups."""
+"""Number of other models in the smallest groups."""
 
 
 def counts(models: int) -> list[int]:
@@ -29,9 +29,9 @@ def counts(models: int) -> list[int]:
 
 
 def groups(models: int, others: int, *key: int | str) -> Iterator[tuple[Int[np.ndarray, " n"], int]]:
-    """Yield random groups of `others` + 1 models, with the number of leading models that are targets; every model is a target once.
+    """Yield random groups of `others` + 1 models, each with the number of its first models that are targets.
 
-    The last group is filled up with models that are targets in other groups.
+    Every model is a target once. The last group is filled up with models that are targets in other groups.
     """
     order = generator(*key, "groups of models", models, others).permutation(models)
     for start in range(0, models, others + 1):

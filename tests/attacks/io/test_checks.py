@@ -17,7 +17,7 @@ def test_probabilities_are_no_losses(sharp):
     member = halves(400, 8)
     loss = np.random.default_rng(1).exponential(1 / sharp, member.shape) * (1 - 0.4 * member)
     check_loss(loss, member, "loss.npy")
-    with pytest.raises(UserError, match="softmax probability of the label, not its loss; give it as probability=FILE"):
+    with pytest.raises(UserError, match="softmax probability, not its loss; give them as probability=FILE"):
         check_loss(np.exp(-loss), member, "loss.npy")
 
 

@@ -218,7 +218,7 @@ def test_what_does_not_fit_is_named(tmp_path):
     np.save(tmp_path / "logits.npy", drawn.logits[:, :, 0])
     np.save(tmp_path / "member.npy", drawn.member[:-1])
     np.save(tmp_path / "labels.npy", drawn.labels)
-    with pytest.raises(UserError, match="expected records × models alike"):
+    with pytest.raises(UserError, match="expected the same records × models"):
         from_logits(tmp_path / "logits.npy", tmp_path / "labels.npy", tmp_path / "member.npy")
     np.save(tmp_path / "member.npy", drawn.member)
     np.save(tmp_path / "labels.npy", drawn.labels + 1)

@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 
 
 def authors_ratio(signal: Cells, member: Member, pairs: Pairs | None = None) -> Cells:
-    """Score by a Gaussian log ratio around a record's in and out means, with one variance: that of all these means.
+    """Score by a Gaussian log ratio around a record's in and out means, with a single variance per target.
+
+    The variance is that of the in and out means of all records.
 
     `signal` and `member` are [N records, K models]; so are the scores, or with `pairs` [N, P], a column for every pair.
     NaN where no other model is on one side.

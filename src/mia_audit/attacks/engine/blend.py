@@ -1,8 +1,8 @@
-"""A blend of the ratio by types with the hierarchical one: types win on large pools, shrunk Gaussians on small ones.
+"""A weighted sum of two log ratios, by types and hierarchical: the first is better on large pools, the second on small ones.
 
 The weights are those of a logistic regression of membership on both scores, with shadow models as pseudo-targets. For
-every fold of targets the pseudo-targets are models of other folds, scored without that fold. So the choice between the
-two likelihoods depends on no target's membership, and needs no threshold on the size of the pool.
+every fold of targets the pseudo-targets are models of other folds, scored without that fold. So the weights of a target
+do not depend on its membership, and no threshold on the size of the pool is needed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     Features = Float[np.ndarray, "n F"]
 
 ENOUGH_CELLS, MOST_CELLS = 4_000, 100_000
-"""Scores of pseudo-targets from which the weights are learned: folds are added up to the first, and cut at the second."""
+"""Numbers of scores from which weights are learned: folds are added until there are the first, and each gives at most the second."""
 
 LARGEST = 5.0
 """Log ratios are clipped at this value when the weights are learned: a model trained differently from the rest has many large, wrong ones."""
@@ -35,14 +35,14 @@ STEPS = 15
 """Newton's steps of the regression."""
 
 RIDGE = 1.0
-"""Its penalty on the squares of its coefficients, in scores."""
+"""The regression's penalty on squared coefficients, beside a log likelihood that is a sum over scores."""
 
 
 def blended_ratio(signals: Sequence[Cells], member: Member, pairs: Pairs | None = None, *, other: Other) -> Cells:
     """Score records by a weighted sum of two log ratios, by types and by `other`, [N records, K models].
 
-    `other` scores all targets from signals and membership, without reading a target's own. With `pairs` the scores are
-    [N, P], a column for every pair, with the weights of its target.
+    `other` scores all targets from signals and membership, without reading a target's own membership. With `pairs` the
+    scores are [N, P], a column for every pair, with the weights of its target.
     """
     evidence = Evidence(signals, member)
     targets, left = columns_of(member, pairs)
@@ -68,7 +68,7 @@ def _learned_weights(
     learned: dict[tuple[int, ...], Types],
     other: Other,
 ) -> Float[np.ndarray, " F"]:
-    """Return the weights for the targets of one fold; types without two folds are kept in `learned`."""
+    """Return the weights for the targets of one fold; `learned` caches the types learned without two folds, for both of them."""
     folds = evidence.folds
     unseen = folds[place]
     rest = np.setdiff1d(np.arange(member.shape[1]), unseen)
@@ -90,9 +90,9 @@ def _features(by_types: Cells, by_other: Cells) -> Features:
 
 
 def _pseudo_targets(folds: Sequence[Fold], place: int, records: int) -> Iterator[tuple[int, Fold]]:
-    """Yield other folds with the models of each that are pseudo-targets, until there are enough cells.
+    """Yield the places of other folds, each with its models that are pseudo-targets, until there are enough scores.
 
-    The fold half-way round comes first: two folds then need the same types, those learned without both.
+    The fold half-way round comes first, so that two folds choose each other and share the types learned without both.
     """
     number, cells = len(folds), 0
     for step in sorted(range(1, number), key=lambda step: (abs(2 * step - number), step)):

@@ -6,9 +6,9 @@ the spread T(r) of shifts between records. Both functions are learned from all r
 target's values.
 
 Leaving out one of the n values of a side, at distance y from their mean, changes only that side: its mean by −y/(n − 1),
-its sum of squares by −y² n/(n − 1). So what a cell needs takes one value per record where the target is in and one where
-it is out, and its sums over records are products of a few weights per record with the matrices 1, y and y², and with
-those matrices on the in side.
+its sum of squares by −y² n/(n − 1). So the factors that a cell needs have only two values per record, one for targets that
+are in and one for targets that are out, and the sums over records are products of a few weights per record with the
+matrices 1, y and y², over all cells and over those that are in.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ LEAST = 1e-150
 
 
 def hierarchical_ratio(signal: Ordered, member: Member) -> Cells:
-    """Score records by log p(x | in) − log p(x | out) with a shrunk shift; a record without models on one side has a score too.
+    """Score records by log p(x | in) − log p(x | out) with a shrunk shift; a record has a score even if one side has no models.
 
     `member` is [N records, K models], and so are the scores, in float32 and in the original order of the records.
     """
@@ -54,13 +54,13 @@ def hierarchical_ratio(signal: Ordered, member: Member) -> Cells:
 
 
 class Ordered:
-    """A signal's records sorted by their mean, so that bins are slices; each model's median over records is subtracted from slices.
+    """A signal's records sorted by their mean, so that bins are slices.
 
-    The signal itself is held as it came: in float32 if it did, and slices of it are float64.
+    The signal is held in its own precision; slices of it are float64, less each model's median over records.
     """
 
     def __init__(self, signal: Cells, scale: Scale | None = None) -> None:
-        """Sort the records of a signal, put on a scale if one is given."""
+        """Sort the records of a signal, after transforming it by `scale` if that is given."""
         cells = signal if scale is None else scale(signal)
         self._order = np.argsort(cells.mean(axis=1, dtype=np.float64), kind="stable")
         self._cells = _reordered(cells, self._order, in_place=scale is not None)
@@ -89,7 +89,7 @@ class Ordered:
 
 
 class Records:
-    """A block of centred records, and what is needed to leave each target out of its own side (in or out): arrays [B, K], or [B, 1]."""
+    """A block of centred records, with the sums needed to leave each target out of its own side (in or out): [B, K] or [B, 1]."""
 
     def __init__(self, rows: slice, signal: Ordered, member: Member) -> None:
         """Centre the records: large offsets cancel catastrophically otherwise."""
@@ -104,23 +104,23 @@ class Records:
         total = np.einsum("ij,ij->i", self.values, self.here)[:, None]
         mean_out = -total / np.maximum(self.outside, 1)  # centred values sum to zero
         self.shift: Column = total / np.maximum(self.inside, 1) - mean_out
-        """The mean of all in models minus that of all out models."""
+        """The mean over all in models minus the mean over all out models."""
         own = self.here * -self.shift
         own += self.values
         own -= mean_out
         self.own: Cells = own
-        """The target's value minus the mean of its side, itself included."""
+        """The target's value minus the mean of its side, which includes the target."""
         self.squares: Cells = own * own
         self.squares_in: Cells = self.squares * self.here
         self.sum_in: Column = self.squares_in.sum(axis=1, keepdims=True)
         self.sum_out: Column = np.maximum(self.squares.sum(axis=1, keepdims=True) - self.sum_in, 0)
         self.others_in, self.others_out = np.maximum(self.inside - 1, 1), np.maximum(self.outside - 1, 1)
-        """The number of other models on the target's side, where it is in and where it is out; at least 1."""
+        """The number of other models on the target's side, for a target that is in and for one that is out; at least 1."""
         self.known_in, self.known_out = (
             np.multiply(own_side > 1, other_side > 0, dtype=np.float64)
             for own_side, other_side in ((self.inside, self.outside), (self.outside, self.inside))
         )
-        """1 where both sides have other models, where the target is in and where it is out."""
+        """1 for records with other models on both sides, for a target that is in and for one that is out."""
 
     def by_side(self, inside: np.ndarray, outside: np.ndarray) -> Cells:
         """Select between two arrays [B, 1]: the first for targets that are in, the second for those that are out."""
@@ -138,7 +138,7 @@ class Shifts:
         self.pools, self._prior = _prior(signal, self._member)
 
     def deviations(self) -> Iterator[tuple[Records, Cells, Cells]]:
-        """Yield, block by block in sorted order, the targets' deviations from the in and the out mean that the shrunk shift implies."""
+        """Yield blocks of the sorted records, each with the targets' deviations from the in and out means that the shrunk shifts imply."""
         models = self._member.shape[1]
         pools = np.maximum(self.pools, LEAST).T
         for records in _blocks(self._signal, self._member):
@@ -168,7 +168,7 @@ class Shifts:
 def _reordered(matrix: np.ndarray, order: np.ndarray, in_place: bool = False) -> np.ndarray:
     """Return a matrix [N, K] with its records in another order, copied model by model so that a column stays in the cache.
 
-    The result is contiguous by model; `in_place` overwrites a matrix that is.
+    The result is contiguous by model; with `in_place` it overwrites the matrix, if that is contiguous by model too.
     """
     in_place &= matrix.flags.f_contiguous
     made = matrix.T if in_place else np.empty((matrix.shape[1], len(order)), dtype=matrix.dtype)
@@ -191,7 +191,7 @@ def _blocks(signal: Ordered, member: Member, start: int = 0, stop: int | None = 
 
 
 def _slices(start: int, stop: int, models: int) -> Iterator[slice]:
-    """Yield slices of similar size, blocks of which stay in the processor's cache."""
+    """Yield slices of similar size, small enough that a block of records stays in the processor's cache."""
     parts = -(-(stop - start) // max(BLOCK_RECORDS, BLOCK_CELLS // models))
     yield from (slice(*edges) for edges in pairwise(np.linspace(start, stop, parts + 1).astype(int).tolist()))
 
@@ -234,10 +234,10 @@ def _log_ratio(records: Records, from_in: Cells, from_out: Cells, pools: np.ndar
 
 
 class Curves:
-    """Functions of r, one per target: linear between points, and tabulated on an even grid because there are many cells."""
+    """Functions of r, for every target: piecewise linear, and tabulated on an even grid because many cells look them up."""
 
     def __init__(self, means: np.ndarray, points: np.ndarray, known: np.ndarray, *functions: np.ndarray) -> None:
-        """Interpolate each function between its values at `points`, [bins, K], where they are `known`; `means` give the range of r."""
+        """Tabulate each function by interpolating its `known` values at `points`, [bins, K]; `means` give the range of r."""
         low, high = np.quantile(means, [0.005, 0.995])
         self._low, self._width = low, (high - low) / STEPS or 1.0
         self._models = known.shape[1]
@@ -249,7 +249,7 @@ class Curves:
                 table[target] = np.interp(grid, points[here], values[here, target])
 
     def __call__(self, records: Records) -> list[Cells]:
-        """Return every function at the mean over the other models, for every record and target, [B, K]."""
+        """Return every function at r, a record's mean over the models other than the target, [B, K] each."""
         span, slope = records.span, -1 / (self._models - 1) / self._width
         start = (span.mean - self._low) / self._width
         place = records.values * slope
@@ -259,7 +259,7 @@ class Curves:
         return self._tabulated(place)
 
     def at(self, means: Cells) -> list[Cells]:
-        """Return the value of every function at the given means over the other models, each [B, K]."""
+        """Return every function at the given means r over the other models, [B, K] each."""
         return self._tabulated(np.clip((means - self._low) / self._width, 0, STEPS - 1))
 
     def _tabulated(self, place: Cells) -> list[Cells]:
@@ -293,7 +293,7 @@ def bins_of(signal: Ordered) -> list[slice]:
 def prior_of(
     signal: Ordered, bins: Sequence[slice], moments: np.ndarray, squares: np.ndarray, freedom: np.ndarray
 ) -> tuple[np.ndarray, Curves]:
-    """Return the pooled variances in and out, [2, K], and D and T, from the sums of `tally`: moments per bin, [5, bins, K]."""
+    """Return the pooled variances in and out, [2, K], and D and T, from the sums of `tally`; `moments` are per bin, [5, bins, K]."""
     count, shift, square, over_in, over_out = moments
     means = signal.span.mean[:, 0]
     pools = np.maximum(squares, 0) / np.maximum(freedom, 1)
@@ -306,10 +306,10 @@ def prior_of(
 
 
 def tally(records: Records) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return sums over some records for every target, over all other models.
+    """Return three arrays of sums over the block's records for every target, from all other models.
 
-    [5, K] over records with other models on both sides: their number, Σd, Σd², Σ1/n_in, Σ1/n_out. [2, K]: the sums of
-    squares in and out, and [2, K]: their degrees of freedom.
+    [5, K], over records with other models on both sides: their number, Σd, Σd², Σ1/n_in, Σ1/n_out; [2, K]: the sums of
+    squared deviations in and out; [2, K]: the degrees of freedom of these.
     """
     shift, known_in, known_out = records.shift, records.known_in, records.known_out
     step_in, step_out = known_in / records.others_in, -(known_out / records.others_out)  # d is shift − step · own
@@ -341,9 +341,10 @@ def tally(records: Records) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def _summed(values: np.ndarray, inside: Cells, *weights: tuple[Column, Column]) -> np.ndarray:
-    """Return, for every pair of weights, the sums over records of weight × value, [weights, K].
+    """Return, for every pair of weights, the sums over records of weight × value, [pairs, K].
 
-    The first of a pair weighs the targets that are in; `inside` equals `values` for these and 0 elsewhere.
+    The first weight of a pair applies where the target is in, the second where it is out; `inside` equals `values` where
+    the target is in, and 0 elsewhere.
     """
     of_in, of_out = (np.hstack(side).T for side in zip(*weights, strict=True))
     sums: np.ndarray = (of_in - of_out) @ inside + of_out @ values

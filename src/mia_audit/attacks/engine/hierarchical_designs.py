@@ -1,7 +1,7 @@
 """The hierarchical ratio with a further model left out of every score, as some designs (`attacks.design`) and intervals require.
 
-The shifts and densities are those of `hierarchical`, but two models are missing instead of one, record by record: the
-sums over records are no longer products of matrices, and are added up cell by cell.
+The shifts and densities are those of `hierarchical`, but each score leaves out two models, and the second one may differ
+from record to record: sums over records are no longer products of matrices, and are added up cell by cell.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 
 def ratio(signal: Ordered, member: Member, pairs: Pairs | None = None) -> Cells:
-    """Score records by log p(x | in) − log p(x | out) with a shrunk shift, whatever the membership's design.
+    """Score records by log p(x | in) − log p(x | out) with a shrunk shift, under any design of the membership.
 
-    [N, K], or with `pairs` [N, P], a column for every pair.
+    The scores are [N, K], or with `pairs` [N, P], a column for every pair.
     """
     leaving = pairs or left_out(member)
     if leaving is None:
@@ -58,13 +58,13 @@ class DesignShifts:
             for side, one in enumerate((block.inside, block.outside)):
                 squares[side] += one.squares.sum(axis=0)
                 freedom[side] += np.maximum(one.count - 1, 0).sum(axis=0)
-        # Where no record has two other models on a side, the variance over all models takes its place: it knows no membership.
+        # Where no record has two other models on a side, use the variance over all models, which does not depend on membership.
         none = freedom == 0
         squares[none], freedom[none] = whole, len(member) * (models - 1)
         self.pools, self._prior = prior_of(signal, bins, moments, squares, freedom)
 
     def deviations(self) -> Iterator[tuple[Block, Cells, Cells]]:
-        """Yield, block by sorted block, the targets' deviations from the in and the out mean that the shrunk shift implies."""
+        """Yield blocks of the sorted records, each with the targets' deviations from the in and out means that the shrunk shifts imply."""
         pools = np.maximum(self.pools, LEAST)
         for block in self._blocks():
             inside, outside = block.inside, block.outside
@@ -90,9 +90,9 @@ def _known(block: Block) -> np.ndarray:
 
 
 def _moments(block: Block, place: np.ndarray) -> np.ndarray:
-    """Return sums over the records of each bin with other models on both sides: their number, Σd, Σd², Σ1/n_in and Σ1/n_out.
+    """Return sums over those records of each bin that have other models on both sides, [5, bins, columns].
 
-    [5, bins, columns]; `place` is the bin of every record, in order.
+    The sums are the number of these records, Σd, Σd², Σ1/n_in and Σ1/n_out; `place` is the bin of every record, ascending.
     """
     known = _known(block).astype(np.float64)
     shift = (block.outside.deviation - block.inside.deviation) * known

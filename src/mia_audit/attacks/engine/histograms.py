@@ -1,7 +1,7 @@
 """Histograms of one signal, or of two jointly, on an even grid: the positions of values, and counts of models per record and position.
 
-A value between grid points counts at the points around it, by its distance to each. The grid and the positions of the
-values on it do not depend on membership.
+A value between grid points is divided among the points around it by linear interpolation. The grid and the positions of
+the values on it do not depend on membership.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ BINS = {1: (48,), 2: (24, 12)}
 """Grid points of each signal, by the number of signals."""
 
 BY_VALUE = 0.7
-"""Grid points are even in 0.7 value + 0.3 rank: the grid is fine where values are dense, and still resolves the tails."""
+"""Grid points are evenly spaced in 0.7 value + 0.3 rank: the grid is finer where values are dense, and still resolves the tails."""
 
 TAIL = 0.0005
-"""The share of values beyond either end of the grid; they count at its ends."""
+"""The share of values beyond either end of the grid; these count at its end points."""
 
 SAMPLE = 1 << 18
 """Maximum number of values from which the grid is computed."""
@@ -111,9 +111,9 @@ def smooth(histograms: np.ndarray, axes: Iterable[int]) -> np.ndarray:
 
 
 def chunked(keys: Int[np.ndarray, " n"], least: int, most: int) -> tuple[bool, Iterator[Int[np.ndarray, " m"]]]:
-    """Return whether the keys in every chunk are equal, and the chunks: positions of keys, at most `most` in each.
+    """Return whether every chunk holds a single key, and the chunks: positions of keys, at most `most` in each.
 
-    They are equal where a key occurs `least` times on average.
+    Chunks hold a single key if keys occur `least` times or more on average.
     """
     order = np.argsort(keys, kind="stable")
     ends = np.flatnonzero(np.diff(keys[order], append=-1)) + 1

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 LEAST = 1e-9
-"""Eigenvalue below which a direction of the signals' correlation matrix is taken to be rounding."""
+"""A direction of the signals' correlation matrix with a smaller eigenvalue is taken to be rounding."""
 
 
 def joint_ratio(signals: Sequence[Cells], member: Member, pairs: Pairs | None = None) -> Cells:
@@ -48,7 +48,7 @@ def joint_ratio(signals: Sequence[Cells], member: Member, pairs: Pairs | None = 
 
 
 def hierarchical_joint_ratio(signals: Sequence[Cells], member: Member, pairs: Pairs | None = None) -> Cells:
-    """Score records likewise, around means whose shift is shrunk, signal by signal, towards that of similar records.
+    """Score records as `joint_ratio` does, around means whose shift is shrunk, signal by signal, towards that of similar records.
 
     The vectors are Student-t with the pooled covariances and the degrees of freedom of the prior. Every record has a score.
     """
@@ -83,9 +83,9 @@ def _sides(together: Sequence[Block]) -> Iterator[list[Side]]:
 
 
 def _covariances(signals: Sequence[Cells], member: Member, leaving: Leaving) -> np.ndarray:
-    """Return the pooled covariances in and out of every target, [2, S, S, columns], without the target.
+    """Return each target's covariances in and out, pooled over records and estimated without the target, [2, S, S, columns].
 
-    Where no record has two other models on a side, the covariance over all models takes their place.
+    Where no record has two other models on a side, this is the covariance over all models.
     """
     size, models = len(signals), member.shape[1]
     columns = len(leaving) if isinstance(leaving, Pairs) else models

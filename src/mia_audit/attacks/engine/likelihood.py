@@ -3,9 +3,9 @@
 With n values of mean m and sum of squared deviations SS on one side (in or out) of a record, leaving out a value x
 of that side gives mean m − (x − m)/(n − 1), sum of squares SS − (x − m)² n/(n − 1), and puts x at a distance of
 (x − m) n/(n − 1) from the new mean. So one pass over the cells scores every target, with no loop over targets. Records
-are centred first, and processed in blocks that stay in the processor's cache. Where the membership's design asks for it
-(`attacks.design`), a further model is left out of the other side, with its own x; intervals over targets also need
-scores without a second model of either side (`PairSide`).
+are centred first, and processed in blocks that stay in the processor's cache. Some membership designs (`attacks.design`)
+require that a further model is left out of the other side, in the same way; intervals over targets need scores without a
+second model, on either side (`PairSide`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ BLOCK_CELLS, BLOCK_RECORDS = 1 << 15, 1 << 8
 """Cells processed at a time, and the smallest number of records processed at a time."""
 
 PAIR_CELLS = 1 << 14
-"""Cells of pairs of models processed at a time: there are more arrays of them."""
+"""Cells processed at a time when columns are pairs of models, which take more arrays."""
 
 PRIOR = 20.0
 """Degrees of freedom ν of the prior of `shrunk`."""
@@ -42,7 +42,8 @@ class Side:
     def __init__(self, values: Cells, here: Cells, further: tuple[Cells, Cells] | None = None) -> None:
         """Leave each target out of its own side, which `here` marks with 1; `values` are centred.
 
-        `further` are the values of the further models that are left out of the other side, and 1 where there is one.
+        `further` has the values of the further models that are left out of the side opposite to the target's, and 1 where
+        there is one.
         """
         self.models = values.shape[1]
         self._total = here.sum(axis=1, keepdims=True)
@@ -51,7 +52,7 @@ class Side:
         self.deviation: Cells = values - mean
         """The target's value minus the mean of the other models."""
         self._every = self.deviation * here
-        """The deviations from the mean of all models on the side; 0 for the others."""
+        """The deviations of the side's models from their mean; 0 for models of the other side."""
         if further is None:
             self._gone, self._left = here, self._every
         else:
@@ -62,7 +63,7 @@ class Side:
         step = self._left / np.maximum(self._total - 1, 1)
         self.deviation += step
         self._apart = self.deviation if further is None else self._left + step
-        """The distance of the value that is left out, if any, from the mean of the others."""
+        """The distance of the left-out value, if any, from the mean of the remaining ones."""
 
     @property
     def squares(self) -> Cells:
@@ -77,7 +78,7 @@ class Side:
         return products
 
     def by_count(self, table: np.ndarray) -> Cells:
-        """Return a function of the count of models, tabulated from 0 on; a record has two counts, with the left-out model and without it."""
+        """Look up a function of the number of models, tabulated from 0; a record has two numbers, with a model left out and without."""
         number = self._total.astype(np.intp)
         every, without = table[number], table[np.maximum(number - 1, 0)]
         values: Cells = every + self._gone * (without - every)
@@ -85,7 +86,7 @@ class Side:
 
 
 class PairSide(Side):
-    """Statistics of a record over the models on one side without the target and a second model, for every pair: arrays [B, P]."""
+    """Statistics of a record over one side's models except both models of a pair, for every pair: arrays [B, P]."""
 
     def __init__(self, values: Cells, here: Cells, pairs: Pairs) -> None:
         """Take both models of every pair out of the side whose models `here` marks with 1; `values` are centred."""
@@ -111,13 +112,13 @@ class PairSide(Side):
         return products
 
     def by_count(self, table: np.ndarray) -> Cells:
-        """Return a function of the count, tabulated from 0 on."""
+        """Look up a function of the number of models, tabulated from 0."""
         values: Cells = table.take(self.count.astype(np.intp))
         return values
 
 
 class Span(NamedTuple):
-    """The range of records' values over models: their mean, and the lowest and the highest value minus the mean, [B, 1] each."""
+    """The range of each record's values over models: the mean, and the lowest and highest value minus the mean, [B, 1] each."""
 
     mean: np.ndarray
     low: np.ndarray
@@ -141,7 +142,7 @@ class Span(NamedTuple):
 
     @property
     def floor(self) -> np.ndarray:
-        """The least variance, [B, 1], that rounding leaves meaningful: of the values themselves, and of removing one of them."""
+        """The variance, [B, 1], below which rounding dominates, be it of the values or of the removal of one of them."""
         farthest = np.maximum(self.high, -self.low)
         rounding = np.maximum((RESOLUTION * (np.abs(self.mean) + farthest)) ** 2, 16 * RESOLUTION * farthest**2)
         floor: np.ndarray = np.maximum(rounding, np.finfo(np.float64).tiny)
@@ -149,7 +150,7 @@ class Span(NamedTuple):
 
 
 class Rows(Protocol):
-    """A matrix [N, K], or what returns slices of its records as one."""
+    """A matrix [N, K], or an object whose slices of records are such matrices."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -186,7 +187,7 @@ class Block:
 
 
 class Scale(NamedTuple):
-    """The width of a side's predictive density: Gaussian, or Student-t with the degrees of freedom of `freedoms`."""
+    """The scale of a side's predictive density, which is Gaussian, or Student-t with the degrees of freedom of `freedoms`."""
 
     variance: np.ndarray
     student: bool
@@ -255,9 +256,9 @@ def offline_ratio(
 ) -> Cells:
     """Score records by how unlikely the target's value is among the other models that did not train on them.
 
-    `low`, `high`: −log of the tail probability on the side where members lie, which ranks as the log cdf of Carlini et
-    al. 2022 and keeps its resolution in the tail. `either`: −log p(x | out), as in their code. Shapes and NaN as in
-    `likelihood_ratio`.
+    `members` says where members lie. With `low` or `high` the score is −log of the tail probability on that side, which
+    ranks like the log cdf of Carlini et al. 2022 and keeps its resolution in the tail; with `either` it is −log p(x | out),
+    as in their code. Shapes and NaN are as in `likelihood_ratio`.
     """
     estimate, least = LIKELIHOODS[likelihood]
     leaving = pairs or left_out(member)
@@ -279,7 +280,7 @@ def offline_ratio(
 
 
 def _log_tail(distance: Cells, side: Side, scale: Scale) -> Cells:
-    """Return the log probability of more than the distance, in units of the scale."""
+    """Return the log probability of a larger distance than this, which is in units of the scale."""
     from scipy.special import log_ndtr, stdtr
 
     if not scale.student:
@@ -293,7 +294,7 @@ def _log_tail(distance: Cells, side: Side, scale: Scale) -> Cells:
 def pooled_variances(over: Iterable[Block], columns: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the pooled variances in and out, [1, columns]: for every target, ΣSS/Σ(n − 1) over records, without the target.
 
-    Where no record has two other models on a side, the variance over all models takes its place: it knows no membership.
+    Where no record has two other models on a side, this is the variance over all models, which does not depend on membership.
     """
     squares, freedom = np.zeros((2, columns)), np.zeros((2, columns))
     whole = np.zeros(2)
@@ -316,7 +317,7 @@ def blocks(signal: Rows, member: Member, leaving: Leaving = None) -> Iterator[Bl
 
 
 def log_density(side: Side, scale: Scale, floor: np.ndarray) -> Cells:
-    """Return the log density of the targets' values on that side, [B, K]; variances are raised to at least `floor`."""
+    """Return the log density of the targets' values under this side's model, [B, K], with a variance of at least `floor`."""
     variance = np.maximum(scale.variance, floor)
     if not scale.student:
         density: Cells = -0.5 * (side.deviation**2 / variance + np.log(variance) + math.log(2 * math.pi))

@@ -22,7 +22,7 @@ class Ratio(NamedTuple):
     """A score from a signal and the membership, [N records, K models], computed in two steps."""
 
     prepare: Callable[..., Any]
-    """The first step, on the signal and its scale only (`Reading.prepared`), without the membership."""
+    """The first step, from the signal and its scale alone, without the membership (`Reading.prepared`)."""
     score: Callable[..., Cells]
     pairwise: bool = False
     """Whether `score` takes `pairs` of models too (`catalogue.Attack`)."""
@@ -54,7 +54,7 @@ RATIOS = {
     "types": Ratio(as_is, types, pairwise=True),
     **{name: Ratio(as_is, partial(likelihood_ratio, likelihood=name), pairwise=True) for name in LIKELIHOODS},
 }
-"""The best first."""
+"""The ratios by name, the best first."""
 
 PAIRWISE = tuple(name for name, one in RATIOS.items() if one.pairwise)
 """The likelihoods that score pairs of models."""

@@ -1,7 +1,7 @@
 """The leave-one-out likelihood ratio by types of records, under every design of the membership.
 
-Types are learned once per fold of models, from the models of the other folds. Only a record's weights γ are computed
-for each target, from all of the target's shadow models. So a target's membership never enters its own scores.
+Types are learned once per fold of models, from the models of the other folds. For each single target only a record's
+weights γ are computed, from all of the target's shadow models. So a target's membership never enters its own scores.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ if TYPE_CHECKING:
     Fold = Int[np.ndarray, " F"]
 
 FOLDS = 4
-"""Folds of models; 33 of them give the same AUC on the published scores."""
+"""Number of folds of models; 33 folds give the same AUC on the published scores."""
 
 MOST_SIGNALS = 2
-"""Signals that can be read together: a histogram of three would be empty."""
+"""Number of signals that can be read together: most bins of a joint histogram of three would be empty."""
 
 
 class Evidence:
     """One or two signals of all models, with the membership: the data that types are learned from and applied to."""
 
     def __init__(self, signals: Sequence[Cells], member: Member) -> None:
-        """Subtract each model's median, and compute the values' positions on a grid; all are [N, K]."""
+        """Subtract each model's median from signals, [N, K], and compute the values' positions on a grid."""
         centred = [signal - np.median(signal, axis=0) for signal in signals]
         self._leading, self._member = centred[0], member
         self._design, self._partners = recognise(member), left_out(member)
@@ -58,8 +58,8 @@ class Evidence:
     def without(self, models: Fold, strictly: bool = True) -> Types:
         """Return the types learned from the other models.
 
-        Where every record is in the same number of models, `strictly` leaves out enough of the others for every record
-        that the rest carry no information on the membership in `models`.
+        Where every record is in the same number of models, `strictly` leaves out some of the other models, record by
+        record, so that the rest carry no information on the membership in `models`.
         """
         rest = np.setdiff1d(np.arange(self._member.shape[1]), models)
         member = self._member[:, rest]
@@ -73,9 +73,9 @@ class Evidence:
     def scores(
         self, types: Types, targets: Fold, left: Int[np.ndarray, " F"] | None = None
     ) -> Float[np.ndarray, "N F"]:
-        """Score targets whose membership did not enter the types, with all other models as shadow models except those `left` out.
+        """Score targets whose membership did not enter the types, with all other models except those `left` out as shadow models.
 
-        A model is left out of γ only: its small influence on the types remains.
+        Models are `left` out of γ only; their small influence on the types remains.
         """
         without = None if self._partners is None else self._partners[:, targets]
         if left is not None:
@@ -91,7 +91,8 @@ class Evidence:
         """
         counts = self._counts - self._grid.counts(self._side, unseen)
         without = None
-        if self._design.kind == "pairs" and self._partners is not None:  # one model of a balanced record may be unseen
+        # The further model of a pseudo-target is always seen if models come in pairs; in a balanced design it may be unseen.
+        if self._design.kind == "pairs" and self._partners is not None:
             without = self._partners[:, pseudo]
         return score(types, self._grid, self._side, counts, pseudo, without)
 
@@ -115,16 +116,16 @@ def types_ratio(signals: Sequence[Cells], member: Member, pairs: Pairs | None = 
 
 
 def columns_of(member: Member, pairs: Pairs | None) -> tuple[Fold, Fold | None]:
-    """Return the target of every column of scores, and the model that it is scored without, if any is."""
+    """Return the target of every column of scores, and with `pairs` the model that it is scored without."""
     return (np.arange(member.shape[1]), None) if pairs is None else (pairs.target, pairs.left)
 
 
 def equalised(member: Member, fold: Fold) -> Member:
-    """Return which cells of a balanced membership to count, so that they carry no information on the membership in a fold, [N, K].
+    """Return which cells of a balanced membership to count so that they carry no information on the membership in a fold, [N, K].
 
-    A record with s members among the fold's F models is in m − s of the other models, with the same m for all records.
-    Leaving out F − s of these and s of the models without the record, drawn uniformly, leaves m − F members for every
-    s. With one model in the fold this equals `design.left_out` for a target.
+    A record in s of the fold's F models is in m − s of the other models, with the same m for all records. Leaving out
+    F − s of these and s of the models without the record, drawn uniformly, leaves it in m − F models whatever s is. With
+    one model in the fold this does what `design.left_out` does for a target.
     """
     random = generator("counted in a balanced design", *member.shape, *fold.tolist())
     counted = np.ones(member.shape, dtype=bool)

@@ -14,17 +14,17 @@ if TYPE_CHECKING:
     from mia_audit.signals.name import Cells, Member
 
 LEVELS, SHIFTS = 20, 8
-"""Cells of the out mean, and of the shift within each."""
+"""Number of quantile cells of the out mean, and of the shift within each of them."""
 
 CELLS_PER_TYPE = 100
-"""Smallest number of values (of records in shadow models) per type; with fewer values there are fewer types."""
+"""Smallest number of values (one per record and shadow model) per type; with fewer values there are fewer types."""
 
 LEAST_SPREAD = 1e-6
 """Lower limit of the spread of the shift."""
 
 
 def first_types(values: Cells, member: Member, counted: Member | None = None) -> Int[np.ndarray, " N"]:
-    """Return every record's first type, from shadow models only, [N records, S models].
+    """Return every record's initial type from the values of shadow models, [N records, S models].
 
     Cells where `counted` is false are left out.
     """

@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     Counts = Float[np.ndarray, "N B"]
 
 ITERATIONS = 12
-"""Steps of EM; more make no measurable difference."""
+"""Number of EM steps; more make no measurable difference."""
 
 LAST, FEW = 2, 5000
-"""Only the last `LAST` steps read all records; those before read about `FEW` evenly chosen ones, in a fifth of the time."""
+"""Only the last `LAST` steps read all records; earlier steps read about `FEW` evenly spaced ones, in a fifth of the time."""
 
 TEMPER = 0.7
 """τ: the weight of one model's value of a record."""
@@ -36,7 +36,7 @@ POOL = 2.0
 """Pseudo-counts with which the whole pool's histogram enters that of every type."""
 
 PRODUCT = 20.0
-"""Pseudo-counts of the product of a type's own marginals in its joint histogram."""
+"""Pseudo-counts with which the product of a type's own marginals enters its joint histogram."""
 
 EMPTY = 0.01
 """Total pseudo-count added to the pool's histogram, so that no bin has probability 0."""
@@ -50,7 +50,7 @@ ALIKE = 2500
 
 @dataclass(frozen=True)
 class Types:
-    """The parameters learned from shadow models: π, [G], and every type's histograms, first out, then in, [B, G], with their logarithms."""
+    """The parameters learned from shadow models: π, [G]; every type's histograms, out bins before in bins, [B, G]; their logarithms."""
 
     share: Float[np.ndarray, " G"]
     histogram: Float[np.ndarray, "B G"]
@@ -89,7 +89,7 @@ def _pool(grid: Grid, counts: Counts) -> np.ndarray:
 
 
 def _maximised(grid: Grid, counts: Counts, weights: Float[np.ndarray, "N G"], pool: np.ndarray) -> Types:
-    """Return the types given the records' weights (the M step)."""
+    """Return the types that maximise the likelihood given the records' weights (the M step)."""
     axes = _axes(grid)
     masses = (weights.T @ counts).astype(np.float64).reshape(-1, 2, *grid.shape)
     masses = smooth(masses, axes)
@@ -124,9 +124,8 @@ def score(
 ) -> Float[np.ndarray, "N T"]:
     """Score records by the posterior predictive log ratio for some targets, [N, T].
 
-    `side` is true where a record was in, [K, N]. `counts` are over the targets and their shadow models; a target's own
-    value is removed from γ again, and so is that of the further model `left` out of each record (`design.NONE`: no
-    model).
+    `side` is true where a record was in, [K, N]. `counts` include the targets and their shadow models; each target's own
+    value is then removed from γ, and so is the value of the further model `left` out (`design.NONE`: no model).
     """
     posterior = types.posterior(counts)
     records = len(posterior)
@@ -151,7 +150,7 @@ def score(
 
 
 def _interpolated(weights: Float[np.ndarray, "n C"], points: Float[np.ndarray, "m C G"]) -> Float[np.ndarray, "n G"]:
-    """Interpolate every type at the cells' values from the grid points around them, one set of weights for all types or one each."""
+    """Interpolate every type at the cells' values from the surrounding grid points, which are one set for all cells or one each."""
     density: Float[np.ndarray, "n G"]
     density = weights @ points[0] if len(points) == 1 else np.einsum("nc,ncg->ng", weights, points)
     return density
@@ -160,7 +159,7 @@ def _interpolated(weights: Float[np.ndarray, "n C"], points: Float[np.ndarray, "
 def _averaged(
     gamma: Float[np.ndarray, "n G"], weights: Float[np.ndarray, "n C"], points: Float[np.ndarray, "m C G"]
 ) -> Float[np.ndarray, " n"]:
-    """Return the mean over types of their histograms at the cells' values, up to a factor."""
+    """Return the types' histograms at the cells' values, averaged over types with weights γ, up to a factor."""
     at_points = gamma @ points[0].T if len(points) == 1 else np.einsum("ng,ncg->nc", gamma, points)
     averages: Float[np.ndarray, " n"] = np.einsum("nc,nc->n", weights, at_points)
     return averages

@@ -1,4 +1,4 @@
-"""Checks for mistakes that leave every number in range: probabilities given as losses, swapped axes, halves called coins."""
+"""Checks for mistakes that leave every number in range: probabilities given as losses, swapped axes, exact halves given as coins."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ if TYPE_CHECKING:
     from mia_audit.signals.name import Cells, Member
 
 SURE = 5.0
-"""Values are not a loss where the members' mean exceeds the others' by more than this many standard errors."""
+"""Values are not taken to be a loss if the members' mean exceeds the others' by more than this many standard errors."""
 
 NEAR_ONE, PILED = 0.99, 0.25
-"""Values up to 1 of which more than the share `PILED` exceed `NEAR_ONE` are softmax probabilities rather than losses."""
+"""Values within [0, 1] are taken to be softmax probabilities if more than the share `PILED` of them exceed `NEAR_ONE`."""
 
 FEW = 100
-"""From this many records on, exact halves are not a coincidence."""
+"""With this many records or more, exact halves are not a coincidence."""
 
 
 def check_loss(loss: Cells, member: Member, where: str) -> None:
-    """Raise UserError for a loss that looks like the softmax probability of the label: within [0, 1], and high in members or near 1."""
+    """Raise UserError for a loss that looks like the label's softmax probability: within [0, 1], and higher in members or mostly near 1."""
     if loss.max() > 1 or loss.min() < 0:
         return
     inside, outside = (loss[side].astype(np.float64) for side in (member, ~member))
@@ -34,8 +34,8 @@ def check_loss(loss: Cells, member: Member, where: str) -> None:
     higher = inside.mean() - outside.mean() > SURE * error > 0
     if higher or (loss > NEAR_ONE).mean() > PILED:
         raise UserError(
-            f"{where}: within [0, 1] and {'higher in members' if higher else 'mostly near 1'}: that is the softmax probability "
-            "of the label, not its loss; give it as probability=FILE, or −log of it as loss"
+            f"{where}: values are within [0, 1] and {'higher in members' if higher else 'mostly near 1'}: they are the label's "
+            "softmax probability, not its loss; give them as probability=FILE, or their −log as loss"
         )
 
 
@@ -47,9 +47,9 @@ def check_probability(values: Cells, where: str) -> None:
 
 
 def check_orientation(member: Member, where: str) -> None:
-    """Raise UserError for a membership that is models × records, recognised by an equal number of members in every row but not in every column.
+    """Raise UserError for a membership that is models × records: every row has as many members, but not every column.
 
-    Otherwise, with more models than records, warn on stderr.
+    Only memberships with more columns than rows are checked; where this does not settle it, warn on stderr.
     """
     records, models = member.shape
     if models <= records:
@@ -64,7 +64,7 @@ def check_orientation(member: Member, where: str) -> None:
 
 
 def check_coins(member: Member, where: str) -> None:
-    """Raise UserError for a membership that is declared as fair coins although every model has exactly half of the records."""
+    """Raise UserError for a membership declared as fair coins if models have exactly half of the records or depend on each other."""
     records = len(member)
     if records >= FEW and (member.sum(axis=0) == records // 2).all():
         raise UserError(

@@ -34,7 +34,7 @@ def per_model_csv(root: Path, where: Mapping[str, str], labels: Path | None) -> 
 
 
 def carlini(root: Path, where: Mapping[str, str], labels: Path | None) -> Published:
-    """Read Carlini et al. 2022's: `experiment-*/keep.npy` with `scores/*.npy` (the last epoch), or `logits/*.npy` and y_train.npy.
+    """Read the layout of Carlini et al. 2022: `experiment-*/keep.npy` with the last of `scores/*.npy`, or of `logits/*.npy` and y_train.npy.
 
     Scores are the confidence, [N, queries]. Logits are [N, C], [N, queries, C] or [N, shifts, queries, C]; probabilities are
     averaged over shifts, as their score.py does.
@@ -57,10 +57,10 @@ def carlini(root: Path, where: Mapping[str, str], labels: Path | None) -> Publis
 
 
 def privacy_meter(root: Path, where: Mapping[str, str], labels: Path | None) -> Published:
-    """Read Privacy Meter's: `models/memberships.npy` (models × records) and `signals/{algorithm}_signals.npy`.
+    """Read Privacy Meter's layout: `models/memberships.npy` (models × records) and `signals/{algorithm}_signals.npy`.
 
-    RMIA's signals are probabilities of the label, LOSS's are losses. `*_pop.npy` gives the same signals for its
-    population z: records that no model was trained on.
+    Signals for RMIA are probabilities of the label, those for LOSS are losses. `*_pop.npy` holds the same signals of a
+    population: records that no model was trained on.
     """
     places = [root / "memberships.npy", root / "models" / "memberships.npy"]
     file = next((place for place in places if place.is_file()), None)
@@ -97,14 +97,14 @@ def _population(path: Path, kind: str, models: int) -> np.ndarray:
 
 
 METER = {"rmia": "probability", "softmax": "probability", "loss": "loss"}
-"""What Privacy Meter's files hold, by the beginning of their names."""
+"""The kind of signal in Privacy Meter's files, by the beginning of their names."""
 
 
 def leakpro(root: Path, where: Mapping[str, str], labels: Path | None) -> Published:
-    """Read LeakPro's: `attack_cache/{target,sm_*}_logits.npy` and the `train_indices` of every model's metadata.
+    """Read LeakPro's layout: `attack_cache/{target,sm_*}_logits.npy` and the `train_indices` of every model's metadata.
 
     Rows are the target's `train_indices`, then its `test_indices`, from a `*metadata*.pkl` that has both. These pickles
-    are parsed, not executed. `labels` are those of all records, by index.
+    are parsed, not executed. `labels` is a file with the labels of all records, by index.
     """
     caches = sorted(root.rglob("*_logits.npy"), key=lambda path: _natural(path.name))
     stored = {path: read_objects(path) for path in sorted(root.rglob("*metadata*.pkl"))}
@@ -134,9 +134,10 @@ def leakpro(root: Path, where: Mapping[str, str], labels: Path | None) -> Publis
 
 
 def privacyguard(root: Path, where: Mapping[str, str], labels: Path | None) -> Published:
-    """Read PrivacyGuard's frames of RMIA, as CSV or Parquet: `df_train_merge` and `df_test_merge`.
+    """Read PrivacyGuard's frames for RMIA, as CSV or Parquet: `df_train_merge` and `df_test_merge`.
 
-    Columns `score_orig` of the target and `score_ref_{i}`, `member_ref_{i}` of the references; scores are probabilities.
+    Their columns are the target's `score_orig`, and `score_ref_{i}` and `member_ref_{i}` of the reference models; scores are
+    probabilities.
     """
     frames = [_frame(root, name) for name in ("df_train_merge", "df_test_merge")]
     numbers = sorted(int(match[1]) for name in frames[0].columns if (match := re.fullmatch(r"score_ref_(\d+)", name)))
@@ -158,24 +159,24 @@ LAYOUTS: dict[str, Layout] = {
     "leakpro": leakpro,
     "privacyguard": privacyguard,
 }
-"""Readers of layouts by the name that the command line uses: from the folder, values of --where, and a file of labels."""
+"""Readers of layouts, by the name on the command line; they take the folder, the values of --where and a file of labels."""
 
 
 def from_logits(logits: Path, labels: Path, membership: Path, temperatures: Sequence[float] = ()) -> Published:
     """Return loss and confidence of logits, records × models (× queries) × classes or models × records × …, in float64.
 
-    For every temperature T there is `loss_tT` besides, the loss of the softmax of logits / T.
+    Every temperature T adds a signal `loss_tT`, the loss of the softmax of logits / T.
     """
     member, values = _array(membership), _array(logits)
     if values.ndim not in (3, 4) or member.ndim != 2:
         raise UserError(
-            f"{logits}: {values.ndim} axes; expected records × models (× queries) × classes, and a membership of two"
+            f"{logits}: {values.ndim} axes; expected records × models (× queries) × classes, and a membership with two axes"
         )
     if values.shape[:2] == member.shape[::-1] != member.shape:
         values = np.swapaxes(values, 0, 1)
     if values.shape[:2] != member.shape:
         raise UserError(
-            f"{logits}: {values.shape[:2]} where {membership} has {member.shape}; expected records × models alike"
+            f"{logits}: {values.shape[:2]} where {membership} has {member.shape}; expected the same records × models"
         )
     truth = _array(labels)
     if len(truth.ravel()) != len(member) and truth.size == member.shape[1]:
@@ -222,7 +223,7 @@ def _by_query(name: str, values: Float[np.ndarray, "N K Q"]) -> dict[str, np.nda
 
 
 def _derived(member: np.ndarray, kind: str, values: Float[np.ndarray, "N K"], where: Path) -> Published:
-    """Return loss and confidence, computed from one of them or from probabilities."""
+    """Return loss and confidence, computed from the loss or from probabilities."""
     check_membership(member, str(where))
     if not np.isfinite(values).all() or (kind == "probability" and not ((values >= 0) & (values <= 1)).all()):
         raise UserError(
@@ -254,7 +255,7 @@ def _confidence(logits: np.ndarray, labels: np.ndarray, where: str) -> np.ndarra
 
 
 def _stacked(values: list[np.ndarray], files: list[Path]) -> np.ndarray:
-    """Return the matrices of all models as one, [N, K, queries]."""
+    """Stack the matrices of all models, [N, K, queries]; UserError for shapes that differ."""
     for one, file in zip(values, files, strict=True):
         if one.shape != values[0].shape:
             raise UserError(f"{file}: {one.shape} records × queries where {files[0]} has {values[0].shape}")

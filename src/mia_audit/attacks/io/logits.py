@@ -17,7 +17,7 @@ def confidence_of(logits: Float[np.ndarray, "... N Q C"], labels: Int[np.ndarray
     classes = logits.shape[-1]
     if classes < 2:
         raise UserError(
-            f"{where}: {classes} logit a record; expected one for each of at least two classes, in the last axis"
+            f"{where}: {classes} logit per record; expected one for each of at least two classes, in the last axis"
         )
     if labels.min() < 0 or labels.max() >= classes:
         wrong = int(labels[(labels < 0) | (labels >= classes)][0])

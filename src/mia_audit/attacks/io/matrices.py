@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     Check = Callable[["Shape"], None]
 
 MOST_MODELS = 10_000
-"""More columns than this are not models: the matrix is something else, or transposed."""
+"""With more columns than this, a matrix is transposed or does not hold models."""
 
 INDEX = ("record", "", "__index_level_0__")
 """Names of a column that identifies the record of each row; pandas writes the last two."""
@@ -43,7 +43,7 @@ class Given:
 
 
 def parse_given(text: str) -> Given:
-    """Read `NAME=FILE`; a NAME whose scale is not known is written `NAME:positive:low`, `NAME:real:high` and so on."""
+    """Read `NAME=FILE`; a NAME without a known scale is written `NAME:positive:low`, `NAME:real:high` and so on."""
     words, equals, file = text.partition("=")
     name, *rest = words.split(":")
     if not equals or not name or not file:
@@ -94,11 +94,11 @@ class MatrixFiles:
 
     @property
     def derived(self) -> dict[str, str]:
-        """The sources of signals that were derived, not read from a file."""
+        """The source of every signal that was derived, not read from a file."""
         return derived_from(self._files)
 
     def read(self, signal: Signal) -> list[Float[np.ndarray, "N K"]]:
-        """Return one matrix [N, K] per query of a signal; UserError where its shape is not the membership's or a cell is not a number."""
+        """Return one matrix [N, K] per query of a signal; UserError for records or a shape unlike the membership's, or invalid values."""
         if source := source_of(signal.name, self._files):
             return derive(signal.name, source, self.read)
         file = self._files[signal.name]
@@ -122,7 +122,7 @@ class MatrixFiles:
 
 
 def read_membership(file: str) -> Read:
-    """Read which records each model was trained on, as booleans; UserError unless every cell is 0 or 1 and every model has some of each."""
+    """Read which records each model was trained on; UserError unless cells are 0 or 1 and every model has members and non-members."""
     matrix, index = read_matrix(file)
     if matrix.ndim != 2:
         raise UserError(f"{file}: {_shape(matrix)}; expected records × models")
@@ -154,14 +154,13 @@ Shape = tuple[int, ...]
 def read_matrix(file: str, expected: Expected | None = None) -> Read:
     """Read a matrix of numbers, records × models (× queries), by the file's ending; UserError that names the file for anything else.
 
-    The type and shape of a file's array are taken from its headers, and compared with what is expected, before it is
-    read.
+    Where a file states the type and shape of its array in a header, they are checked before the array is read.
     """
 
     def check(shape: Shape) -> None:
         if expected and shape[:2] != expected.shape:
             raise UserError(
-                f"{file}: {_sizes(shape)} where {expected.file} has {_sizes(expected.shape)}; expected records × models alike"
+                f"{file}: {_sizes(shape)} where {expected.file} has {_sizes(expected.shape)}; expected the same records × models"
             )
         if len(shape) > 1 and shape[1] > MOST_MODELS:
             raise UserError(
@@ -172,7 +171,9 @@ def read_matrix(file: str, expected: Expected | None = None) -> Read:
     path = Path(f"{name}.npz" if key else file)
     reader = READERS.get(path.suffix.lower())
     if reader is None:
-        raise UserError(f"{file}: unknown kind of file; expected {', '.join(READERS)} (in .npz: FILE.npz:KEY)")
+        raise UserError(
+            f"{file}: unknown kind of file; expected {', '.join(READERS)} (or FILE.npz:KEY for an array in .npz)"
+        )
     if not path.is_file():
         raise UserError(f"{path}: no such file")
     try:
@@ -193,7 +194,7 @@ def read_matrix(file: str, expected: Expected | None = None) -> Read:
 
 
 def read_column(file: str) -> Float[np.ndarray, " n"]:
-    """Read numbers, one a model, from a file that `read_matrix` reads or a .npy file of one axis; UserError for anything else."""
+    """Read one number per model, from a file that `read_matrix` reads or a .npy file with one axis; UserError for anything else."""
     if file.endswith(".npy"):
         try:
             values = np.load(file, allow_pickle=False)
@@ -271,7 +272,7 @@ def _read_csv(path: Path, key: str, check: Check) -> Read:
 def _is_header(names: list[str], indexed: bool) -> bool:
     """Return whether these cells of the first line name models, by words or by consecutive numbers.
 
-    After an index column, any distinct whole numbers do. A line that mixes words and numbers is a damaged record.
+    After an index column, any distinct whole numbers name models. A line that mixes words and numbers is a damaged record.
     """
     numbers = [_number(name) for name in names if _is_number(name)]
     if len(numbers) < max(len(names), 2):
@@ -319,7 +320,7 @@ def _read_parquet(path: Path, key: str, check: Check) -> Read:
 
 
 TEXT = "utf-8-sig"
-"""How text is read: some spreadsheets begin it with a mark, which is not part of the first cell."""
+"""The encoding of text files, without the byte-order mark with which some spreadsheets begin them."""
 
 READERS = {".npy": _read_npy, ".npz": _read_npz, ".csv": _read_csv, ".parquet": _read_parquet}
-"""Readers by the file's ending; the key is the part after the file's name, for .npz."""
+"""Readers by the file's ending; their argument `key` names an array in a .npz file."""

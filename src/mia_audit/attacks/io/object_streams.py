@@ -1,6 +1,7 @@
-"""Arrays and lists in pickled metadata, read without executing anything: instructions of the stream only move values on a stack.
+"""Arrays and lists in pickled metadata, read without executing anything: the pickle's instructions only move values on a stack.
 
-Objects become `Made`, a name and its arguments; no class is looked up, nothing is imported or called.
+An object becomes a `Made`, which has the name of its class and the arguments; no class is looked up, nothing is imported
+or called.
 """
 
 from __future__ import annotations
@@ -15,12 +16,12 @@ import numpy as np
 from mia_audit.errors import UserError
 
 MOST_BYTES = 1 << 30
-"""Larger files are not metadata."""
+"""The size from which a file is taken not to be metadata."""
 
 
 @dataclass
 class Made:
-    """An object that the stream would create: its class or function by name, the arguments, and its state."""
+    """An object that the pickle would create: its class or function by name, the arguments, and its state."""
 
     name: str
     arguments: Any = None
@@ -29,7 +30,7 @@ class Made:
 
 @dataclass(frozen=True)
 class StoredObject:
-    """All attributes in a stored object at any depth, by name; of equal names the outermost."""
+    """All attributes of a stored object and of the objects inside it, by name; of equal names the outermost."""
 
     path: Path
     names: dict[str, Any] = field(default_factory=dict)
@@ -54,7 +55,7 @@ class StoredObject:
 
 
 def read_objects(path: Path) -> StoredObject:
-    """Return the attributes of a pickled object; UserError for a file that is not one, or that needs more than a stack."""
+    """Return the attributes of a pickled object; UserError for a file that is not one, or that cannot be read without executing it."""
     if path.stat().st_size > MOST_BYTES:
         raise UserError(f"{path}: too large for metadata ({path.stat().st_size} bytes)")
     try:

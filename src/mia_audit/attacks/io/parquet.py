@@ -1,4 +1,4 @@
-"""signals.parquet in, scores.parquet out: one signal in memory at a time, one row group per run."""
+"""Reading signals.parquet, one signal in memory at a time, and writing scores.parquet, one row group per run and aggregate."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int
 
 LEAST_MODELS = 4
-"""Shadow models below which no leave-one-out attack makes sense."""
+"""The smallest number of shadow models with which a leave-one-out attack makes sense."""
 
 KEYS = ("shadow", "record", "member", "label", "predicted")
 """Columns of signals.parquet that are not signals."""
@@ -40,11 +40,11 @@ ENCODING: dict[str, Any] = {
     "data_page_size": 1 << 23,
     "write_batch_size": 1 << 16,
 }
-"""Writer options of scores.parquet, with a quarter of the time and half the size of the defaults.
+"""Writer options of scores.parquet, which take a quarter of the defaults' time and half of their size.
 
 Scores and membership look like noise to a compressor: zstd, which restarts on every page, takes a tenth of the total
-time and compresses no better than lz4. Statistics would add half as much again; the metadata `ROW_GROUPS` describes the
-row groups instead.
+time and compresses no better than lz4. Statistics would take half as much time again; the metadata `ROW_GROUPS` describes
+the row groups instead.
 """
 
 NAME = pa.dictionary(pa.int32(), pa.string())
@@ -52,7 +52,7 @@ NAMES = ("attack", "signal", "likelihood", "unit", "aggregate")
 
 
 def score_schema(persons: Persons | None = None) -> pa.Schema:
-    """Return the columns of scores.parquet; with `persons`, the person of every row, and rows of persons have no record."""
+    """Return the schema of scores.parquet; with `persons` it has a column `person`, and `record` is null in rows of persons."""
     kinds: dict[str, pa.DataType] = {
         **dict.fromkeys(NAMES, NAME),
         "null_control": pa.bool_(),
@@ -67,32 +67,32 @@ def score_schema(persons: Persons | None = None) -> pa.Schema:
 
 
 CHUNK_ROWS = 1 << 16
-"""Rows of scores.parquet handed to the writer at a time, at most: columns that repeat from target to target stay in the cache."""
+"""Most rows of scores.parquet given to the writer at a time: columns that repeat from target to target stay in the cache."""
 
 SMALLEST, LARGEST = 1e-60, 1e100
 """Limits between which the largest absolute value of a signal must lie."""
 
 GIVEN = "given_sha256"
-"""The metadata of scores.parquet and metrics.parquet with the SHA-256 of every file that no audit wrote, by its name."""
+"""The metadata key of scores.parquet and metrics.parquet for the SHA-256 of every file that no audit wrote, by file name."""
 
 TARGET = "target"
-"""The metadata of signals.parquet with the number of a finished model: only this model is a target, the others are its references."""
+"""The metadata key of signals.parquet for the number of a finished model: it is the only target, the others are its references."""
 
 UNREAD = "unread_attacks"
-"""The metadata of scores.parquet and metrics.parquet with the attacks that were asked for but had no signal to read."""
+"""The metadata key of scores.parquet and metrics.parquet for the attacks that were asked for but had no signal to read."""
 
 DERIVED = "derived_signals"
-"""The metadata of scores.parquet and metrics.parquet with the source of loss or confidence, if derived."""
+"""The metadata key of scores.parquet and metrics.parquet for the source of a derived loss or confidence."""
 
 OPTIONS = "attack_options"
-"""The metadata of scores.parquet with the keys of attacks that the config sets."""
+"""The metadata key of scores.parquet for the options of attacks that the config sets."""
 
 QUERY = "@"
 """Joins a signal's name and the number of a further query (augmentation) of the same records: `loss`, `loss@2`, `loss@3`."""
 
 
 def readings_metadata(asked: Sequence[str], signals: Sequence[Signal], derived: Mapping[str, str]) -> dict[str, Any]:
-    """Return metadata on what attacks read: derived signals, and the attacks asked for that read no signal, also named on stderr."""
+    """Return metadata on what attacks read: derived signals, and attacks without a signal to read, which also get a warning on stderr."""
     nothing = unread(asked, signals)
     if nothing:
         names = ", ".join(signal.name for signal in signals)
@@ -153,9 +153,8 @@ class SignalsFile:
     def read(self, signal: Signal) -> list[Float[np.ndarray, "N K"]]:
         """Return a signal's values for every query, as float32 if they are stored so, else as float64.
 
-        UserError that names the first cell that is not a finite number.
-
-        A loss or confidence that the table lacks is derived from the other one or from probabilities.
+        A loss or confidence that the table lacks is derived from the other one or from probabilities. Raise UserError that
+        names the first cell that is not a finite number.
         """
         if source := source_of(signal.name, self._queries):
             return derive(signal.name, source, self.read)
@@ -174,7 +173,7 @@ class SignalsFile:
 
     @property
     def derived(self) -> dict[str, str]:
-        """The sources of signals that are derived because the table lacks them."""
+        """The source of every signal that is derived because the table lacks it."""
         return derived_from(self._queries)
 
     def right(self) -> Bool[np.ndarray, "N K"] | None:
@@ -216,7 +215,7 @@ class SignalsFile:
         return filled(parts, self.models * self._records, kind).reshape(self.models, self._records).T
 
     def _parts(self, name: str) -> Iterator[np.ndarray]:
-        """Yield a column by model, then record: in one part where the table has another order."""
+        """Yield a column's values, ordered by model, then record; in one part if the table has another order."""
         with naming_damage(self._path, "signals"):
             parts = column_parts(self._file, name, str(self._path))
             if self._order is None:
@@ -226,7 +225,7 @@ class SignalsFile:
 
 
 def stated_order(file: pq.ParquetFile) -> bool:
-    """Whether the metadata state that an audit wrote the table, so that its rows have the usual order."""
+    """Whether the metadata state that an audit wrote the table, which implies the usual order of rows."""
     return digests.KEY.encode() in (file.schema_arrow.metadata or {})
 
 
@@ -250,9 +249,9 @@ def check_finite(values: Float[np.ndarray, "N K"], where: str) -> None:
 
 
 def check_values(values: Float[np.ndarray, "N K"], signal: Signal, where: str, remedy: str = "") -> None:
-    """Raise UserError for values that are not finite, have the wrong sign, or have squares out of range.
+    """Raise UserError for values that are not finite, that are negative in a positive signal, or whose squares are out of range.
 
-    `remedy` ends the line that names a negative value.
+    `remedy` ends the message on a negative value.
     """
     low, high = float(values.min()), float(values.max())
     if signal.scale == "positive" and low < 0:
@@ -313,13 +312,13 @@ def score_tables(
 
 
 class _Rows:
-    """Columns that all runs share, by target, then record or person: built once and kept once in memory."""
+    """The columns that all runs share, ordered by target, then record or person: built once and kept in memory once."""
 
     def __init__(self, own: dict[str, np.ndarray], target: Sequence[int] | np.ndarray) -> None:
         count = len(next(iter(own.values())))
         together = max(1, CHUNK_ROWS // max(count, 1))
         size = max(1, together * min(count, CHUNK_ROWS))
-        self._places: list[tuple[int, int]] = []  # of every chunk: its first row and its rows
+        self._places: list[tuple[int, int]] = []  # the first row of every chunk, and its number of rows
         targets: list[pa.Array] = []
         for first in range(0, len(target), together):
             some = np.asarray(target[first : first + together], np.int32)
@@ -335,7 +334,7 @@ class _Rows:
         self._members: dict[bool, pa.Array] = {}
 
     def _chunked(self, values: np.ndarray | pa.Array) -> pa.ChunkedArray:
-        """Return an array with as many rows as there are, whose chunks repeat the values: in memory once."""
+        """Return an array of all rows whose chunks repeat the values, which are in memory once."""
         values = pa.array(values)
         return pa.chunked_array([values[start % len(values) :][:length] for start, length in self._places], values.type)
 

@@ -1,4 +1,4 @@
-"""Populations that RMIA compares records with: losses of records that no model was trained on, read from matrix files."""
+"""The populations with which RMIA compares records: losses of records that no model was trained on, read from matrix files."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from mia_audit.signals.name import read_signal
 from mia_audit.storage import sha256
 
 KEY = "population"
-"""The key of `attacks` that holds the files, by loss."""
+"""The key of `attacks` for the files of populations, by loss."""
 
 
 def with_population(options: Mapping[str, Any] | None, models: int) -> dict[str, Any]:
-    """Return the options of attacks with every population read, [Z records, K models] float64; UserError for a file that does not fit."""
+    """Return the options of attacks with files of populations read, [Z records, K models] float64; UserError for one that does not fit."""
     given = dict(options or {})
     if files := given.get(KEY):
         given[KEY] = {name: _read(name, file, models) for name, file in files.items()}
@@ -27,7 +27,7 @@ def with_population(options: Mapping[str, Any] | None, models: int) -> dict[str,
 
 
 def population_files(options: Mapping[str, Any] | None) -> dict[str, str]:
-    """Return the SHA-256 of every file of a population, by its name."""
+    """Return the SHA-256 of every file of a population, by file name."""
     files = (Path(file) for file in ((options or {}).get(KEY) or {}).values())
     return {file.name: sha256(file) for file in files if file.is_file()}
 

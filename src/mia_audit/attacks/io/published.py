@@ -1,4 +1,4 @@
-"""Read score matrices, in the layouts in which they are published, into one table of signals."""
+"""Read published score matrices, in the layouts of their authors, into one table of signals."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from jaxtyping import Bool, Float
 
 PREFIXES = {"indices": "member", "losses": "loss", "variances": "variance", "norms_l1": "l1", "norms_l2": "l2"}
-"""The content of the per-model layout's folders, by the beginning of their name."""
+"""The content of the folders of the per-model layout, by the beginning of their names."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Published:
 def read_per_model_csv(root: Path, where: dict[str, str]) -> Published:
     """Read the layout of Huang et al. 2024: {kind}_{dataset}/{key=value_…}/{model}.csv, one column of records per model.
 
-    `where` keeps only folders with the given values (`dataset` is one of the keys). The remaining folders must be of
+    `where` keeps only folders with the given values (`dataset` is one of its keys). The remaining folders must belong to
     one setting, with one membership and one folder per signal; otherwise a UserError lists the settings.
     """
     folders_of: dict[str, list[tuple[dict[str, str], Path]]] = {}
@@ -77,7 +77,7 @@ def read_per_model_csv(root: Path, where: dict[str, str]) -> Published:
 
 
 def write_signals(path: Path, published: Published) -> None:
-    """Write signals.parquet: shadow, record, member and a float32 column per signal, one row group a model."""
+    """Write signals.parquet: shadow, record, member and a float32 column per signal, one row group per model."""
     records, models = published.member.shape
     order = pa.array(np.arange(records, dtype=np.int32))
 
@@ -123,7 +123,7 @@ def _models(folder: Path) -> list[int]:
 
 
 def _signal(name: str, folder: Path, models: list[int], records: int) -> Float[np.ndarray, "N K"]:
-    """Read a signal, which is kept in single precision."""
+    """Read a signal; UserError for values beyond single precision, in which signals are stored."""
     values = _matrix(folder, models, records)
     check_values(values, read_signal(name), str(folder))
     room, sizes = np.finfo(np.float32), np.abs(values)
@@ -137,14 +137,14 @@ def _signal(name: str, folder: Path, models: list[int], records: int) -> Float[n
 
 
 def _matrix(folder: Path, models: list[int], records: int | None = None) -> Float[np.ndarray, "N K"]:
-    """Read one file a model, each a header line and one number a record."""
+    """Read one file per model, each with a header line and one number per record."""
     columns = []
     for model in models:
         path = folder / f"{model}.csv"
         if not path.is_file():
             raise UserError(f"{path}: no such file, but indices have model {model}")
         try:
-            with warnings.catch_warnings(action="ignore"):  # of an empty file, which is an error below
+            with warnings.catch_warnings(action="ignore"):  # about an empty file, which is an error below
                 columns.append(np.loadtxt(path, skiprows=1, ndmin=1, encoding="utf-8"))
         except (ValueError, UnicodeDecodeError) as error:
             raise UserError(f"{path}: not a column of numbers: {' '.join(str(error).split())}") from None

@@ -1,4 +1,4 @@
-"""The attacks of Huang et al. 2024 as they were published: `authors-lrt` as in their code, `paper-lrt` as in their text."""
+"""The attacks of Huang et al. 2024 as published: `authors-lrt` follows their code, `paper-lrt` their text."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Likelihood ratios of one signal over in and out models: p(x | in) against p(x | out).
 
-LiRA on the confidence (Carlini et al. 2022), the same on an attribution's variance, L1 and L2 norm (Huang et al. 2024)
-and maximum norm, and `lrt` on any other signal. Positive signals are heavy-tailed, so their logarithm is used; the
-`-raw` forms use the raw signal, and `loss-lira-raw` the raw loss.
+The ratio of the confidence is LiRA (Carlini et al. 2022). The same ratio reads an attribution's variance, L1 and L2 norm
+(Huang et al. 2024) and maximum norm, and as `lrt` any other signal. Positive signals are heavy-tailed, so their logarithm
+is used; the `-raw` forms use the raw signal, and `loss-lira-raw` the raw loss.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 def on_every_signal(
     form: str, likelihoods: Iterable[str], pairwise: Iterable[str], outputs: str = "confidence"
 ) -> Callable[[Score], Score]:
-    """Register the decorated ratio once for each kind of signal, with the suffix `form`; `loss-lira` reads `outputs`."""
+    """Register the decorated ratio once for each kind of signal, under names that end in `form`; `loss-lira` reads `outputs`."""
     kinds = {
         "loss-lira": named(outputs),
         **{
@@ -58,7 +58,7 @@ def online(
 def raw(
     readings: Sequence[Reading], member: Bool[np.ndarray, "N K"], likelihood: str, pairs: Pairs | None = None
 ) -> Float[np.ndarray, "N K"]:
-    """Score by the same ratio on the raw signal."""
+    """Score by log p(x | in) − log p(x | out) of the raw signal."""
     (reading,) = readings
     ratio = RATIOS[likelihood]
     return ratio.scores(reading.prepared(ratio.prepare, scaled=False), member, pairs)

@@ -1,6 +1,6 @@
-"""Robust membership inference (Zarifzadeh et al. 2024): the likelihood of the record under the target, relative to the other models.
+"""Robust membership inference (Zarifzadeh et al. 2024): a record's likelihood under the target, relative to the other models.
 
-`base` is this ratio; `rmia` and `rmia-offline` compare it with the ratios of a population or, without one, of the
+`base` scores by this ratio; `rmia` and `rmia-offline` compare it with the ratios of a population or, without one, of the
 target's non-members (equations 2 to 4).
 """
 
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 
 GAMMA = 1.0
-"""The factor by which a record's ratio must exceed another's to count (γ); more than 1 only adds ties, since shares rank like ratios.
+"""γ, the factor by which a record's ratio must exceed another's to count; a larger γ only adds ties, since shares rank like ratios.
 
-It was chosen on the published scores, so results of rmia on these are not blind."""
+It was chosen on the published scores, so results of rmia on those scores are not blind."""
 
 SLOPE = 0.33
 """The offline correction's a: p̄_in is taken to be a p̄_out + 1 − a."""
@@ -45,7 +45,7 @@ class Compared(Section):
     """The keys of attacks that compare records with a population."""
 
     population: dict[str, str] = Field(default_factory=dict)
-    """By loss (`loss`, `loss_t2` …), a file of that loss, z × models, on records z that no model was trained on; if
+    """A file for each loss (`loss`, `loss_t2` …): its values, z × models, on records z that no model was trained on; if
     unset, z are a target's non-members.
     """
 
@@ -54,7 +54,7 @@ class Offline(Section):
     """The keys of `rmia-offline`."""
 
     offline_a: Annotated[float, Field(ge=0, le=1)] | Literal["tuned"] = SLOPE
-    """Offline RMIA's a in the estimate p̄_in = a p̄_out + 1 − a; `tuned`: for each target the best a on another model as pseudo-target."""
+    """Offline RMIA's a in the estimate p̄_in = a p̄_out + 1 − a; `tuned`: for each target the a that attacks another model best."""
 
 
 @attack("base", reads=losses, learns=False, pairwise=["none"])
@@ -97,7 +97,7 @@ def offline(
     population: Mapping[str, Cells] | None = None,
     pairs: Pairs | None = None,
 ) -> Cells:
-    """Score likewise with p̄ = ½[(1 + a) p̄_out + (1 − a)], from the other models that did not train on the record."""
+    """Score as `rmia` does, with p̄ = ½[(1 + a) p̄_out + (1 − a)], from the other models that did not train on the record."""
     (reading,) = readings
     log_p, partners = log_likelihood(reading), left_out(member)
     slope = tuned_slopes(log_p, member, partners) if offline_a == "tuned" else np.full(member.shape[1], offline_a)
@@ -118,14 +118,14 @@ def _population(population: Mapping[str, Cells] | None, reading: Reading) -> Cel
 
 
 def _partners_of(population: Cells, partners: Partners | None) -> Partners | None:
-    """Return the further models to leave out of a population's means: each target's partner, if it is the same for all records."""
+    """Return the further models to leave out of a population's means: the targets' partners, if they are the same for all records."""
     if partners is None or (partners != partners[:1]).any():
         return None
     return np.broadcast_to(partners[0], population.shape)
 
 
 def _dominated(log_ratio: Cells, member: Member, pairs: Pairs | None) -> Cells:
-    """Return `share_dominated`; for pairs the ratio itself, which with γ = 1 has the same ROC curve and needs no sort."""
+    """Return `share_dominated`, or for pairs the ratio itself, which has the same ROC curve with γ = 1 and needs no sort."""
     return share_dominated(log_ratio, member) if pairs is None else log_ratio
 
 
@@ -137,7 +137,7 @@ def log_likelihood(reading: Reading) -> Cells:
 
 
 def log_mean_of_others(likelihood: Cells, here: Member | None = None, leaving: Leaving = None) -> Cells:
-    """Return the log of the mean of exp(likelihood) over all models but the target (of those on the side `here`), [N, K].
+    """Return the log of the mean of exp(likelihood) over all models but the target, [N, K]; `here` restricts it to some models.
 
     `leaving` are further models to leave out, from `left_out`, or pairs, which give [N, P]. Without `leaving` the sums
     over the others are accumulated from both ends, as logarithms: subtracting the target from the total would cancel,
@@ -167,7 +167,7 @@ def _of_further(values: np.ndarray, leaving: Leaving) -> np.ndarray:
 
 
 def _log_sum_without(terms: Cells, leaving: Leaving) -> Cells:
-    """Return log Σ exp over all models but the target and its further model; sums that subtraction would cancel are added up anew."""
+    """Return log Σ exp over all models but the target and its further model; where subtraction would cancel, add up the others anew."""
     largest = terms.max(axis=1, keepdims=True)
     largest = np.where(np.isfinite(largest), largest, 0)
     sizes = np.exp(terms - largest)
@@ -194,7 +194,7 @@ def log_reference(
 ) -> Cells:
     """Return the log of p̄ = ½[(1 + a) p̄_out + (1 − a)], from the other models that did not train on the record, [N, K].
 
-    `slope` is a, one for all targets or one for each, [K]; with pairs, one for each of them.
+    `slope` is a: one number, or one for each target, [K], or for each pair, [P].
     """
     out = np.exp(log_mean_of_others(likelihood, ~member, leaving))
     return _log_of_reference(out, slope)
@@ -206,9 +206,9 @@ def _log_of_reference(out: np.ndarray, slope: float | np.ndarray) -> np.ndarray:
 
 
 def tuned_slopes(likelihood: Cells, member: Member, partners: Partners | None = None) -> np.ndarray:
-    """Return for every target the a of `SLOPES` with the largest AUC against the next model, [K].
+    """Return for every target the a of `SLOPES` with which an attack on the next model has the largest AUC, [K].
 
-    The next model is attacked with the out models among the others; the target's outputs and membership are not used.
+    That attack uses the out models among the remaining models; the target's outputs and membership are not used.
     """
     from scipy.stats import rankdata
 
@@ -239,13 +239,13 @@ def tuned_slopes(likelihood: Cells, member: Member, partners: Partners | None = 
 
 
 def share_dominated(log_ratio: Cells, member: Member, gamma: float = GAMMA, of_z: Cells | None = None) -> Cells:
-    """Return the share of each target's non-members z with r_x ≥ γ r_z, [N, K], by one sort per target; NaN where the ratio is.
+    """Return the share of each target's non-members z with r_x ≥ γ r_z, [N, K], by one sort per target; NaN where r_x is NaN.
 
-    With `of_z`, [Z, K], z are these log ratios of a population instead.
+    With `of_z`, [Z, K], the log ratios of a population, z are the records of that population instead.
 
-    Ties count ½, including the record itself where it is one of the z: with weight 1 a non-member would tie with the
-    members just above it, and with weight 0 it would rank above the members just below it. With γ = 1 the share has the
-    ratio's ROC curve.
+    Ties count ½, including the record itself where it is one of the z: if it counted 1, a non-member would tie with the
+    members just above it; if it counted 0, it would tie with those just below it. With γ = 1 the share has the ratio's
+    ROC curve.
     """
     scores = np.full(log_ratio.shape, np.nan, order="F")
     for target in range(log_ratio.shape[1]):

@@ -53,10 +53,10 @@ def shadow_classifier(
 def _of_pairs(
     classifier: LogisticRegression, features: Float[np.ndarray, "K N S"], labels: Bool[np.ndarray, "K N"], pairs: Pairs
 ) -> Float[np.ndarray, "N P"]:
-    """Score each pair's target without the second model, by a Newton step from the classifier fitted with it.
+    """Score each pair's target without the second model, by one Newton step from the classifier that was fitted to all other models.
 
-    At the optimum for all other models, the gradient without a model is minus that model's own contribution. The step
-    is exact up to the third derivatives of the loss, and saves a fit for every pair.
+    At that classifier's optimum, the gradient of the loss without the second model is minus the model's own contribution.
+    The step is exact up to the third derivatives of the loss, and saves a fit for every pair.
     """
     models, records, size = features.shape
     rows = np.concatenate([features, np.ones((models, records, 1))], axis=2)

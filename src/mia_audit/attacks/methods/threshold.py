@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from mia_audit.signals.name import Reading
 
 NARROW = 0.01
-"""If the spread of scores is a smaller share of the largest score, float32 loses too many of its digits."""
+"""If the scores' range is a smaller share of the largest score, float32 loses too many of their digits."""
 
 
 @attack(
@@ -37,7 +37,7 @@ def threshold(
 
 
 def _fits(scores: Float[np.ndarray, "N K"]) -> bool:
-    """Return whether float32, in which scores are stored, can represent the scores, of either sign, and their differences."""
+    """Return whether float32, in which scores are stored, represents these scores, of either sign, and their differences."""
     room, low, high = np.finfo(np.float32), float(scores.min()), float(scores.max())
     if low == high:
         return True
