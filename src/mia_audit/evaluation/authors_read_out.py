@@ -1,4 +1,4 @@
-"""The read-out of TPRs from a ROC curve in the published code of Huang et al. 2024: it is wrong, and kept only for comparison."""
+"""How the published code of Huang et al. 2024 reads TPRs from a ROC curve: wrongly, and kept here only for comparison."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FPRS = (0.001, 0.01)
 """The FPRs of their tables."""
 
 POINTS = 10_000
-"""Evenly spaced points to which their curve is interpolated."""
+"""Number of evenly spaced points to which their curve is interpolated."""
 
 
 def authors_read_out(
@@ -22,10 +22,10 @@ def authors_read_out(
 ) -> tuple[list[float], float]:
     """Return what their code calls the TPR at each of `fprs`, and the AUC, of one target's scores; NaN scores are left out.
 
-    Members are taken to have low scores and the curve's axes are swapped. This leaves the AUC unchanged but turns a TPR at
-    an FPR into the share of non-members recognised at a share of members missed. The curve is then interpolated to
-    `POINTS` even points, but indexed by the position of the FPR in the curve before interpolation. Needs a scored member
-    and a scored non-member.
+    Their code takes members to have low scores, and swaps the curve's axes. This leaves the AUC unchanged but turns the
+    TPR at an FPR into the share of non-members recognised at a share of members missed. It then interpolates the curve to
+    `POINTS` even points, but reads it at the FPR's position in the curve before interpolation. Needs a scored member and a
+    scored non-member.
     """
     from sklearn.metrics import roc_curve
 

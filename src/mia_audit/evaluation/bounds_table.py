@@ -1,9 +1,9 @@
 """The empirical ε of attacks on a setting, computed for each target from the number of members among its highest-scoring records.
 
-The records called members must not depend on the membership: for every target separately, they are a share of the
-highest-scoring records that is fixed here. A target's scores come from its own outputs and from the other models'
-membership. If nothing leaks, its own membership is therefore independent of the records called, and each target's bound
-exceeds 0 with probability at most its level. Bounds are combined over shares, targets and attacks by Bonferroni's
+The choice of the records called members must not depend on the membership: for each target they are those with the
+highest scores, a share of all records that is fixed here. A target's scores come from its own outputs and from the other
+models' membership. If nothing leaks, its own membership is therefore independent of the records called, and each target's
+bound exceeds 0 with probability at most its level. Bounds are combined over shares, targets and attacks by Bonferroni's
 correction, which allows any dependence: targets share their shadow models, and pooling their records as independent
 trials would claim leaks that do not exist.
 """
@@ -29,16 +29,16 @@ from mia_audit.evaluation.epsilon_bounds import (
 from mia_audit.evaluation.summary import KEYS, of_drawn_unit
 
 THRESHOLDS = (0.001, 0.01, 0.1, 0.5, 0.9, 0.99)
-"""Shares that are called members for bounds on errors, at one threshold each."""
+"""Shares of records that are called members, one threshold each, for bounds from error rates."""
 
 GUESSES = ((0.001, 0.0), (0.01, 0.0), (0.1, 0.0), (0.01, 0.01), (0.025, 0.025), (0.1, 0.1), (0.5, 0.5))
-"""Shares guessed to be members and non-members, for the one-run bounds; there is no guess for the remaining records."""
+"""Shares of records guessed to be members and to be non-members, for one-run bounds; no guess is made on the other records."""
 
 MOST = 0.75
-"""The part of the level that one of the guesses gets (`levels`); the others share the rest (`benchmarks/one_run_bounds.py`)."""
+"""The share of a target's level that goes to one of the `GUESSES`, chosen in `levels` (`benchmarks/one_run_bounds.py`)."""
 
 MANY = 5000
-"""From this many records on, guesses at 2.5 % of either end recover more of a Gaussian mechanism's ε than guesses at 10 %."""
+"""With this many records or more, guesses on 2.5 % at either end recover more of a Gaussian mechanism's ε than on 10 %."""
 
 PROMISING = 4
 """Number of (target, guess) pairs whose bounds from trade-off curves are computed; these take longer than closed forms."""
@@ -47,8 +47,8 @@ PROMISING = 4
 def lower_bounds(metrics: pl.DataFrame, delta: float, alpha: float, bernoulli: bool) -> dict[str, float]:
     """Return, per method, the largest lower bound on ε at δ over all attacks of a metrics table, jointly at level 1 − α.
 
-    The table has a row per attack and target. The methods of `ONE_RUN` are there for fair-coin (`bernoulli`) membership
-    only: with it a bound is a proof for any mechanism (`one-run`, `one-run-f-dp`), or for Gaussian ones
+    The table has a row per attack and target. The methods of `ONE_RUN` apply only to membership by fair coins
+    (`bernoulli`), with which their bounds are proofs: for any mechanism (`one-run`, `one-run-f-dp`) or for Gaussian ones
     (`one-run-gaussian`). `clopper-pearson`, and `gaussian` for Gaussian mechanisms, exceed 0 in at most α of the audits
     if nothing leaks; if something leaks, they assume that the records of a target are independent trials.
     """
@@ -61,7 +61,7 @@ def lower_bounds(metrics: pl.DataFrame, delta: float, alpha: float, bernoulli: b
 
 
 def bounds_table(metrics: pl.DataFrame, delta: float, confidence: float, bernoulli: bool) -> pl.DataFrame:
-    """Return a row per attack × signal × likelihood × null_control and method: its `epsilon` at `delta` and `confidence`.
+    """Return a row per attack × signal × likelihood × null_control and method, with its `epsilon` at `delta` and `confidence`.
 
     Where membership was drawn by person, the bounds are per person.
     """
@@ -76,7 +76,7 @@ def bounds_table(metrics: pl.DataFrame, delta: float, confidence: float, bernoul
 
 
 def _by_errors(bound: Callable[..., float]) -> Callable[[pl.DataFrame, float, float], float]:
-    """Wrap a bound on one target's errors at one threshold: return the largest over all targets and shares."""
+    """Return a function for the largest bound over all targets and shares, given one from a target's errors at a threshold."""
 
     def largest(metrics: pl.DataFrame, delta: float, alpha: float) -> float:
         members, non_members = (metrics[name].to_numpy()[:, None] for name in ("members", "non_members"))
@@ -90,7 +90,7 @@ def _by_errors(bound: Callable[..., float]) -> Callable[[pl.DataFrame, float, fl
 
 
 def _one_run(metrics: pl.DataFrame, delta: float, alpha: float) -> float:
-    """Return the largest one-run bound over all targets and guesses; the term for δ is computed only where it can matter."""
+    """Return the largest one-run bound over all targets and guesses, skipping those that cannot be the largest."""
     records, guesses, correct = _guessed(metrics)
     level = levels(records, alpha)
     ceiling = one_run_bound(guesses, correct, level)
@@ -104,9 +104,9 @@ def _one_run(metrics: pl.DataFrame, delta: float, alpha: float) -> float:
 
 
 def _by_curve(bound: Callable[[int, int, int, float, float], float]) -> Callable[[pl.DataFrame, float, float], float]:
-    """Wrap a one-run bound from a trade-off curve: return the largest over the most promising targets and guesses.
+    """Return a function for the largest bound over the most promising targets and guesses, given one from a trade-off curve.
 
-    All bounds hold jointly at the level, so those to compute may be chosen by their values.
+    All bounds hold jointly at the level, so the ones to compute may be chosen by their values.
     """
 
     def largest(metrics: pl.DataFrame, delta: float, alpha: float) -> float:
@@ -125,8 +125,9 @@ def _by_curve(bound: Callable[[int, int, int, float, float], float]) -> Callable
 def levels(records: np.ndarray, alpha: float) -> np.ndarray:
     """Return the level of every bound, [K, guesses] like `records`; the levels add up to α.
 
-    All targets get equal shares. Of a target's guesses, one gets `MOST`: the one at both ends that recovers most of a
-    Gaussian mechanism's ε. It is chosen by the number of records, which is known before any score.
+    All targets get equal shares of α. Of a target's share, the part `MOST` goes to the one of the `GUESSES` that recovers
+    most of a Gaussian mechanism's ε, and the others divide the rest equally. That one is chosen by the number of records,
+    which is known before any score.
     """
     first = np.where(records >= MANY, GUESSES.index((0.025, 0.025)), GUESSES.index((0.1, 0.1)))
     chosen = first == np.arange(len(GUESSES))
@@ -155,7 +156,7 @@ def _guessed(metrics: pl.DataFrame) -> tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
 GUESSED = {share for high, low in GUESSES for share in (high, 1 - low) if 0 < share < 1}
-"""Shares of `SHARES` that guesses are counted at."""
+"""The members of `SHARES` at which guesses are counted."""
 
 METHODS: dict[str, Callable[[pl.DataFrame, float, float], float]] = {
     "one-run": _one_run,
@@ -164,7 +165,7 @@ METHODS: dict[str, Callable[[pl.DataFrame, float, float], float]] = {
     "clopper-pearson": _by_errors(clopper_pearson_epsilon),
     "gaussian": _by_errors(gaussian_epsilon),
 }
-"""Functions from a metrics table, δ and α to the largest bound; those that are proofs come first."""
+"""By method, the function from a metrics table, δ and α to the largest bound; methods whose bounds are proofs come first."""
 
 ONE_RUN = ("one-run", "one-run-f-dp", "one-run-gaussian")
 """Methods that need membership by fair coins."""

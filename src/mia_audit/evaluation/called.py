@@ -1,4 +1,4 @@
-"""The shares of records called members for bounds on ε, fixed beforehand."""
+"""The shares of records that are called members for bounds on ε, fixed before any score is seen."""
 
 SHARES = (0.001, 0.01, 0.025, 0.1, 0.5, 0.9, 0.975, 0.99)
 """Shares of a target's scored records that are called members."""

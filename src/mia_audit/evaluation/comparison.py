@@ -1,4 +1,4 @@
-"""Is one attack better than another? Both were run on the same targets, so their difference on each target is tested."""
+"""Paired tests of whether one attack is better than another: of their differences on the targets that both attacked."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ def compare(
 ) -> pl.DataFrame:
     """Compare two attacks, each (attack, signal, likelihood), by a paired test over the targets that both have.
 
-    `aggregate` names how persons' scores are aggregated from records'; `none` compares attacks on records. If `against`
-    is given, the second attack's metrics are taken from it: the metrics of another setting. A row per metric:
-    `targets`, the mean `difference` first − second, its standard deviation, the interval `low`, `high` of
-    `OverTargets`, `t` and the two-sided `p`; with a `margin`, `p_equivalence` of `OverTargets.equivalence` within it.
-    Metrics that are null for a target leave it out; fewer than two targets are a UserError.
+    `aggregate` names how persons' scores are aggregated from records'; `none` compares attacks on records. `against` are
+    the metrics of another setting, from which the second attack's are then taken. Return a row per metric with the number
+    of `targets`, the mean `difference` first − second, its standard deviation, the interval `low`, `high` of
+    `OverTargets`, `t` and the two-sided `p`; with a `margin` also `p_equivalence` of `OverTargets.equivalence` within it.
+    A target for which a metric is null is left out of that metric; UserError for fewer than two targets.
     """
     metrics = of_aggregate(metrics, aggregate)
     others = metrics if against is None else of_aggregate(against, aggregate)

@@ -1,4 +1,4 @@
-"""Empirical ε: lower bounds on the leakage of a training, proved by an attack at a stated confidence.
+"""Empirical ε: lower bounds on what a training leaks, proved by an attack at a stated confidence.
 
 All bounds are one-sided at level 1 − α, and 0 where the attack proves nothing. Adjacency is add/remove of one record.
 """
@@ -30,7 +30,7 @@ def clopper_pearson_epsilon(
     """Bound ε from the errors at one threshold fixed beforehand (Nasr et al. 2021; Zanella-Béguelin et al. 2023).
 
     Both error rates are bounded above at 1 − α/2 each (Clopper and Pearson): any (ε, δ)-DP training has
-    1 − FNR ≤ e^ε FPR + δ, and likewise with the errors exchanged. For arrays of counts, return the largest bound, each at α.
+    1 − FNR ≤ e^ε FPR + δ, and likewise with the errors exchanged. For arrays of counts, return the largest bound; each is at α.
     """
     fnr, fpr = _error_bounds(true_positives, false_positives, members, non_members, alpha)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -44,7 +44,7 @@ def gaussian_epsilon(
     """Bound ε at δ from the errors at one threshold fixed beforehand, if the mechanism is Gaussian (Nasr et al. 2023).
 
     The errors bound μ of Gaussian DP, μ ≥ Φ⁻¹(1 − FPR) − Φ⁻¹(FNR); ε is the one that μ-GDP has at δ. Not valid for
-    training without noise, or with other noise. For arrays of counts, return the largest bound, each at α.
+    training without noise, or with other noise. For arrays of counts, return the largest bound; each is at α.
     """
     from scipy.special import ndtri
 
@@ -66,7 +66,7 @@ def one_run_epsilon(records: int, guesses: int, correct: int, alpha: float, delt
 def one_run_f_dp_epsilon(records: int, guesses: int, correct: int, alpha: float, delta: float) -> float:
     """Bound ε from one training run on fair coins by the trade-off curve of (ε, δ)-DP itself (Mahloujifar et al. 2024, algorithm 3).
 
-    It has the same assumptions as `one_run_epsilon`, but allows a larger δ, which there counts as a failure of every record.
+    It has the same assumptions as `one_run_epsilon` but allows a larger δ, which that bound multiplies by the number of records.
     """
 
     def curve(shown: np.ndarray, epsilon: np.ndarray) -> np.ndarray:
@@ -101,9 +101,9 @@ def _largest_refuted(
 ) -> float:
     """Return the largest parameter at which a claimed curve is refuted by `correct` right guesses, at level α.
 
-    `curve` is the inverse blow-up of the claim: the smallest probability, without the record, of an event that has
-    probability x with it. Grids of `GRID` parameters, each between the last refuted one and the next, take one walk
-    each.
+    `curve(x, parameter)` is the claim's inverse blow-up: the smallest probability that an event can have without the
+    record if it has probability x with it. The parameter is searched on grids of `GRID` values, each of which refines the
+    interval in which the previous one's refuted values end.
     """
     low, high = 0.0, largest
     while high - low > 1e-9 * max(1.0, low):
@@ -126,7 +126,7 @@ def _refuted(
     curve: Callable[[np.ndarray, np.ndarray], np.ndarray],
     parameters: np.ndarray,
 ) -> np.ndarray:
-    """Return which claims are refuted: those whose implied expected numbers of guesses exceed the number of guesses made.
+    """Return which claims are refuted: those that imply a larger expected number of guesses than were made.
 
     R and H bound, per record, the expected right and wrong guesses of runs with at least i right ones, from i = `correct` down.
     """
@@ -165,7 +165,7 @@ def _upper(errors: Count, trials: Count, alpha: float) -> np.ndarray:
 
 
 def _one_run_p_value(records: int, guesses: int, correct: int, epsilon: float, delta: float) -> float:
-    """Bound the probability of at least this many correct guesses under (ε, δ)-DP: a binomial tail, plus what δ may add to it."""
+    """Bound the probability of at least this many correct guesses under (ε, δ)-DP: a binomial tail, plus what δ can add to it."""
     from scipy.stats import binom
 
     accuracy = 1 / (1 + math.exp(-epsilon))
@@ -177,7 +177,7 @@ def _one_run_p_value(records: int, guesses: int, correct: int, epsilon: float, d
 
 
 def _largest(holds: Callable[[float], bool]) -> float:
-    """Return the largest ε up to which a property holds that holds at 0, to nine decimals."""
+    """Return the largest ε, to nine decimals, up to which a property holds; it has to hold at 0."""
     low, high = 0.0, RANGE
     if holds(high):
         return high

@@ -1,4 +1,4 @@
-"""scores.parquet in, metrics.parquet out: one row group, which is one attack on all targets, in memory at a time."""
+"""Reading scores.parquet one row group (one attack on all targets) at a time, and the rows of metrics.parquet."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 
 KEYS = ("attack", "signal", "likelihood", "null_control")
 UNIT = ("unit", "aggregate")
-"""Columns with the unit of the scores and the aggregate of a person's records; tables from other sources may lack them."""
+"""The columns for the unit of scores and for how persons' scores are aggregated; tables from other sources may lack them."""
 
 
 @dataclass(frozen=True)
 class Scored:
     """The scores of one attack: `key` is (attack, signal, likelihood, null_control); matrices are [N records, K targets].
 
-    Where `aggregate` is not `none` they are persons' scores: `record` then numbers the persons, whose ids are `person`.
+    If `aggregate` is not `none`, the scores are those of persons: `record` then numbers the persons.
     """
 
     key: tuple[str, str, str, bool]
@@ -44,13 +44,14 @@ class Scored:
     score: Float[np.ndarray, "N K"]
     aggregate: str = NONE
     person: Shaped[np.ndarray, " N"] | None = None
-    """The ids of the persons, of every record or person, where they are known."""
+    """The id of every row's person, where persons are known."""
 
 
 def read_scores(path: Path, *wanted: str, aggregate: str | None = None) -> Iterator[Scored]:
     """Yield every row group of a scores.parquet, or those of one attack, signal and likelihood on the true membership.
 
-    `aggregate` selects those of one aggregate. UserError for a row group that is not K targets × the same N records (persons), in order.
+    `aggregate` keeps only row groups with that aggregate. UserError for one without the same N records (or persons), in
+    order, for each of its K targets.
     """
     file = open_table(path, "scores", [*KEYS, "target", "record", "member", "score"])
     if not stated_order(file):
@@ -104,7 +105,7 @@ def read_scores(path: Path, *wanted: str, aggregate: str | None = None) -> Itera
 
 
 def _foreign_scores(path: Path, *wanted: str) -> Iterator[Scored]:
-    """Yield the attacks of a table from another source, with rows in any order: one attack in memory at a time."""
+    """Yield the scores of a table from another source, with rows in any order, one attack at a time."""
     whole = pl.scan_parquet(path).with_columns(
         *(pl.col(name).cast(pl.String) for name in KEYS[:3]),
         *(pl.col(name).cast(pl.Boolean) for name in ("null_control", "member")),
@@ -123,7 +124,9 @@ def _foreign_scores(path: Path, *wanted: str) -> Iterator[Scored]:
         rows = whole.filter(*same).select(columns).sort("target", order).collect()
         for name in columns:
             if empty := rows[name].null_count():
-                raise UserError(f"{path}: column '{name}' has {empty} empty cells; a score that is not known is NaN")
+                raise UserError(
+                    f"{path}: column '{name}' has {empty} empty cells; expected NaN for a score that is not known"
+                )
         if None in key:
             raise UserError(f"{path}: column '{KEYS[key.index(None)]}' has empty cells")
         target, record = rows["target"].unique(maintain_order=True).to_numpy(), rows[order].to_numpy()
@@ -153,7 +156,7 @@ def _repeats(record: np.ndarray) -> bool:
 
 
 def _aggregate(file: Any, index: int, row_groups: list[list[Any]] | None) -> str:
-    """Return how the scores of a row group were aggregated from records'; `none` for records' own, as in tables without persons."""
+    """Return how a row group's scores were aggregated from those of records; `none` for records, also in tables without persons."""
     if row_groups and len(row_groups[index]) > len(KEYS):
         return str(row_groups[index][-1])
     if "aggregate" not in file.schema_arrow.names:
@@ -170,7 +173,7 @@ def _values(file: Any, index: int, name: str) -> list[Any]:
 def metric_rows(
     scored: Scored, fprs: Sequence[float], confidence: float, without: Columns | None = None
 ) -> list[dict[str, Any]]:
-    """Return one attack's rows of metrics.parquet, one per target; `without` are its further scorings from `without_each`."""
+    """Return one attack's rows of metrics.parquet, one per target; `without` are the columns from `without_each`."""
     key: dict[str, Any] = dict(zip(KEYS, scored.key, strict=True))
     key |= {"unit": unit_of(scored.aggregate), "aggregate": scored.aggregate}
     names = [f"{name}{WITHOUT}" for name in ("auc", "balanced_accuracy", *(f"tpr_at_fpr_{fpr:g}" for fpr in fprs))]

@@ -1,4 +1,4 @@
-"""Attacks scored again from the signals of a setting, without some of the models, for its intervals."""
+"""Attacks on a setting scored again from its signals, each time without one model, from which intervals are computed."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 
 class FurtherScorings:
-    """A scorer that repeats an attack; it keeps the last attack's signals and scores, from which persons' scores are aggregated."""
+    """Repeats attacks without single models; keeps the last attack's signals and scores, for the scores of persons."""
 
     def __init__(self, path: Path, given: dict[str, Any] | None) -> None:
-        """Open a signals.parquet; `given` are the keys of attacks that the config sets."""
+        """Open a signals.parquet; `given` are the options of attacks that the config sets."""
         self.file = SignalsFile(path)
         self._path = path
         self._options = with_population(given, self.file.models)
@@ -29,11 +29,11 @@ class FurtherScorings:
         self._last: tuple[Run, Rescored | None] | None = None
 
     def persons(self, scored: Scored) -> Persons | None:
-        """Return the person of every record, where the scores are per person."""
+        """Return the person of every record if these are scores of persons, else None."""
         return None if scored.aggregate == NONE else self.file.persons
 
     def of(self, scored: Scored) -> Rescored | None:
-        """Return the further scorings of an attack's records; None where its scores are not of these signals, or it has none."""
+        """Return an attack's scores of records without single models; None if it has none, or does not read this file's signals."""
         attack, names, likelihood, null_control = scored.key
         persons = self.persons(scored)
         unit = self.file.member if persons is None else persons.gathered(self.file.member, str(self._path))

@@ -1,8 +1,7 @@
 """Metrics of every group of records or persons, at the group's own thresholds and at the common ones.
 
-A common threshold reaches an FPR over all records of a target: an attacker who does not distinguish groups uses it. A
-group's own threshold reaches the FPR over the group's records. A group is compared with everybody else of the same
-target.
+A common threshold has a given FPR over all records of a target: an attacker who does not distinguish groups uses it. A
+group's own threshold has that FPR over the group's records. A group is compared with all other records of the target.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
     Member = Bool[np.ndarray, "N C"]
 
 LEAST = 30
-"""Smallest number of records, or persons, of a group whose results are computed: those of smaller groups are noise, and
+"""Smallest size, in records or persons, of a group whose results are computed: results of smaller groups are noise, and
 reveal more about individuals.
 """
 
@@ -41,8 +40,8 @@ ACCURACIES = ("train_accuracy", "test_accuracy")
 def called_above(scores: Scores, member: Member, fpr: float) -> Bool[np.ndarray, "N C"]:
     """Return which rows are called members at the common threshold of every column: the lowest with at most this FPR over all rows.
 
-    Exact, as TPRs at an FPR are: the false positives are at most `fpr` of the scored non-members, and tied scores are
-    called alike. NaN scores are never called.
+    The threshold is exact: false positives are at most `fpr` of the scored non-members, and tied scores are called members
+    together or not at all. NaN scores are never called members.
     """
     outside = np.where(member | np.isnan(scores), -np.inf, scores)
     counts = (~member & ~np.isnan(scores)).sum(axis=0)
@@ -60,7 +59,7 @@ def called_above(scores: Scores, member: Member, fpr: float) -> Bool[np.ndarray,
 
 
 class Slices:
-    """The groups of the rows of one attack's scores, those of at least `LEAST` rows."""
+    """The groups, of at least `LEAST` rows each, into which the rows of an attack's scores are divided."""
 
     def __init__(self, groupings: Sequence[Grouping]) -> None:
         self.groups: list[tuple[str, str, Bool[np.ndarray, " N"]]] = [
@@ -69,9 +68,9 @@ class Slices:
             for place, label in enumerate(one.labels)
             if (inside := one.of == place).sum() >= LEAST
         ]
-        """Column, label, and mask of the rows that belong to the group."""
+        """For every group, its column, its label and the mask of its rows."""
         self.small = {one.name: small for one in groupings if (small := _small(one))}
-        """The number of groups of a column that are left out."""
+        """By column, the number of groups that are left out as too small."""
 
 
 def _small(grouping: Grouping) -> int:
@@ -89,10 +88,10 @@ def group_rows(
 ) -> Iterator[dict[str, Any]]:
     """Yield one attack's rows of a setting's groups.parquet, one per group and target.
 
-    `further` are the scores of its further scorings in the same unit, each without one model, with their pairs; `accuracy`
-    are, by target, the share of each unit's records that are classified correctly, and the number of records.
-    `auc` is the group's own and `rest_auc` everybody else's; `tpr_at_fpr_x` is at the group's own threshold,
-    `common_tpr_at_fpr_x` and `common_fpr_at_fpr_x` at that of all. A single target has intervals over its records.
+    `further` are the scores without single models, in the same unit, and their pairs (target, model left out). `accuracy`
+    are, by unit and target, the share of the unit's records that are classified correctly, and the number of these
+    records. `auc` is the group's own and `rest_auc` that of all others; `tpr_at_fpr_x` is at the group's own threshold,
+    `common_tpr_at_fpr_x` and `common_fpr_at_fpr_x` are at the common one. A single target has intervals over its records.
     """
     score, member = scored.score, scored.member
     key: dict[str, Any] = dict(zip(KEYS, scored.key, strict=True))
@@ -126,7 +125,7 @@ def group_rows(
 def _metrics(
     score: Scores, member: Member, called: Sequence[Bool[np.ndarray, "N C"]], inside: np.ndarray, fprs: Sequence[float]
 ) -> dict[str, np.ndarray]:
-    """Return the metrics of a group in every column, NaN for those that cannot be resolved."""
+    """Return the metrics of a group, one value per column of scores; NaN where it cannot be resolved."""
     own = metrics_of_columns(score[inside], member[inside], fprs)
     metrics = {"auc": own["auc"], "rest_auc": np.full(score.shape[1], np.nan)}
     if (~inside).sum() >= LEAST:
@@ -151,7 +150,7 @@ def _over_records(
     fprs: Sequence[float],
     confidence: float,
 ) -> dict[str, list[float]]:
-    """Return the intervals of a single target's metrics over its records, and the standard errors with which its difference is tested."""
+    """Return the intervals of a single target's metrics over its records, and the standard errors for tests against the rest."""
     columns: dict[str, list[float]] = {}
     for prefix, part in (("", inside), ("rest_", ~inside)):
         ranking = Ranking(score[part], member[part])
@@ -174,7 +173,7 @@ def _over_records(
 
 
 def _square(values: np.ndarray, pairs: Pairs, models: int) -> list[list[float | None] | None]:
-    """Return a metric of every pair as lists for the models that were left out, None for all other targets."""
+    """Return a metric of pairs as one list per target that was also left out, None for all other targets."""
     places = chosen(models)
     square = np.full((len(places), len(places)), np.nan)
     square[pairs.target, pairs.left] = values
@@ -211,7 +210,7 @@ def groups_table(rows: Sequence[dict[str, Any]]) -> pl.DataFrame:
 
 
 def holm(p_values: Sequence[float]) -> Float[np.ndarray, " n"]:
-    """Return p-values corrected for their number by Holm's step-down method (Holm 1979); NaN stays and does not count."""
+    """Return p-values corrected for their number by Holm's step-down method (Holm 1979); NaN stays NaN and does not count."""
     p = np.asarray(p_values, dtype=np.float64)
     adjusted = np.full(len(p), np.nan)
     known = np.flatnonzero(~np.isnan(p))

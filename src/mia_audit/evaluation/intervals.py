@@ -1,11 +1,11 @@
-"""Intervals of means over targets that serve as one another's shadow models, of a future target, and a test against guessing.
+"""Intervals for a mean over targets that are one another's shadow models and for a future target, and a test against guessing.
 
 With h[t] the metric of target t and K targets, the variance of the mean is E[s²]/K + c: s² is the targets' variance,
 and c the covariance of two targets' metrics through the models that they share, which Student's t over targets ignores.
-No function of h estimates c without bias (Bengio and Grandvalet 2004, for cross-validation). The change of a target's
-metric without one of its shadow models does, because it removes errors shared by two targets from both. With d[t, s] =
-h[t] − (h[t] without model s), less its mean over s, c = (K − 1)/(K − 2) times the mean of d[t, s] d[s, t] over pairs,
-from the few models that are left out in turn.
+No function of h estimates c without bias (Bengio and Grandvalet 2004, for cross-validation). The changes of targets'
+metrics when one of their shadow models is left out do, because leaving it out removes errors that two targets share. With
+d[t, s] = h[t] − (h[t] without model s), less its mean over s, c is (K − 1)/(K − 2) times the mean of d[t, s] d[s, t] over
+pairs of the few models that are left out in turn.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     Without = Float[np.ndarray, "K K"]
 
 FEWEST = 4
-"""Smallest number of models for the estimate of c, and of models left out among them."""
+"""Smallest number of models, and of models left out in turn, from which c is estimated."""
 
 ENOUGH = 8
-"""Number of models that are left out in turn: more do not improve intervals (simulated up to 33 models)."""
+"""Largest number of models that are left out in turn: more do not improve intervals (simulated up to 33 models)."""
 
 SILENT = 0.05
 """The p-value from which an AUC is indistinguishable from guessing."""
@@ -66,7 +66,7 @@ class OverTargets:
     """In row t and column s: the metric of target t without s among its shadow models; NaN where unknown."""
     members: float = math.nan
     non_members: float = math.nan
-    """Scored records of a target, the mean over targets."""
+    """Numbers of scored members and non-members, means over targets."""
     silent: bool = False
     """Whether the attack's AUC is indistinguishable from guessing."""
     within: Within | None = None
@@ -76,8 +76,8 @@ class OverTargets:
     def of(cls, metrics: pl.DataFrame, name: str, confidence: float = 0.95) -> OverTargets:
         """Return a metric of the rows of one attack in a metrics table; rows where it is null are left out.
 
-        The rows whose column `{name}_without` is not null are the models that were left out, in the order of its items.
-        `confidence` is the level of the table's own intervals, within every target.
+        Rows whose column `{name}_without` is not null are the models that were left out, in the order of that column's items.
+        `confidence` is the level of the table's own intervals, which are those within a target.
         """
         known = metrics.filter(metrics[name].is_not_null()).sort("target", maintain_order=True)
         members, non_members = (
@@ -110,10 +110,10 @@ class OverTargets:
     def shared(self) -> float:
         """The covariance c of two targets' metrics, at least 0.
 
-        If no models were left out, it is the value without a leak: the variance of the mean is then 2 (K − 1)/(K − 2)
-        times that of independent targets. This is also its lower limit if the attack is indistinguishable from
-        guessing, unless the metric of no target changed: what all targets learn in common (the sign of a shift) hardly
-        changes without one model.
+        If no models were left out, it is taken to be what it is without a leak: the variance of the mean is then
+        2 (K − 1)/(K − 2) times that of independent targets. This is also the lower limit of its estimate if the attack is
+        indistinguishable from guessing, unless leaving models out changed no metric: what all targets learn in common
+        (such as the sign of a shift) hardly changes without one model.
         """
         noise = self.sd**2 / max(self.count - 2, 1)
         estimate = _shared(self.without) if self.without is not None else None
@@ -137,10 +137,11 @@ class OverTargets:
         return self._around(math.sqrt(self.sd**2 * (1 + 1 / max(self.count, 1)) + 2 * self.shared), confidence)
 
     def above_guessing(self) -> float:
-        """Return the one-sided p of an AUC above ½ under the null hypothesis of no leak, in which the variance is known.
+        """Return the one-sided p of an AUC above ½ under the null hypothesis of no leak, under which the variance is known.
 
-        Given the scores, an AUC's variance is (n + m + 1)/(12 n m) with n members and m non-members (Mann and Whitney
-        1947; less with ties), and every pair of targets has its common term twice. A single target has no such pair. NaN if members are not counted.
+        With n members and m non-members, the variance of an AUC given the scores is (n + m + 1)/(12 n m) (Mann and Whitney
+        1947; less with ties). With several targets the variance of their mean is twice that of independent ones, because
+        they share shadow models. If n and m are not known, Student's t over targets is used; NaN for a single target then.
         """
         from scipy.special import ndtr, stdtr
 
@@ -159,11 +160,11 @@ class OverTargets:
         return float(2 * stdtr(self.count - 1, -abs(self._t(0.0)))) if self.count > 1 else math.nan
 
     def equivalence(self, margin: float) -> float:
-        """Return the p of two one-sided tests that a difference lies within ± margin; NaN for a single target."""
+        """Return the p of two one-sided tests of a difference within ± margin; NaN for a single target."""
         return two_one_sided(self.mean, self.error, self.count - 1, margin) if self.count > 1 else math.nan
 
     def t(self) -> float:
-        """Return the mean over its standard error."""
+        """Return the mean divided by its standard error."""
         return self._t(0.0)
 
     def only(self, places: Sequence[int] | Int[np.ndarray, " k"]) -> OverTargets:
@@ -195,14 +196,14 @@ SIDES = ("members", "non_members")
 
 
 def chosen(models: int) -> range:
-    """Return the indices of the models that are left out in turn: the first few, because models are exchangeable."""
+    """Return the indices of the models that are left out in turn: the first ones, since models are exchangeable."""
     return range(min(models, ENOUGH))
 
 
 def two_one_sided(mean: float, error: float, freedom: int, margin: float) -> float:
     """Return the p of equivalence within ± margin: the larger of the p of mean ≤ −margin and of mean ≥ margin (Schuirmann 1987).
 
-    It is below α where the 1 − 2α interval lies within the margin, which has to be stated before the values are seen.
+    It is below α if and only if the 1 − 2α interval lies within the margin, which has to be stated before the values are seen.
     """
     from scipy.special import stdtr
 
@@ -211,7 +212,7 @@ def two_one_sided(mean: float, error: float, freedom: int, margin: float) -> flo
 
 
 def _square(metrics: pl.DataFrame, name: str) -> Without | None:
-    """Return the values without the models that were left out as a matrix over all targets; None where there are none."""
+    """Return the metric without each left-out model as a matrix over all targets; None if no model was left out."""
     if name not in metrics.columns:
         return None
     lists = metrics[name].to_list()
@@ -228,7 +229,7 @@ def _square(metrics: pl.DataFrame, name: str) -> Without | None:
 
 
 def _shared(without: Without) -> float | None:
-    """Return the estimate of c, which may be negative; None where too few models were left out, or a value is not known."""
+    """Return the estimate of c, which may be negative; None if too few models were left out, or a value is not known."""
     count = len(without)
     places = np.flatnonzero(~np.isnan(np.diagonal(without)))
     left = len(places)

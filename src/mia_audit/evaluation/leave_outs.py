@@ -1,4 +1,4 @@
-"""Further scorings of an attack, each without one of the models, from which intervals over targets are computed."""
+"""Scores of an attack that is repeated without each of some models, from which intervals over targets are computed."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from mia_audit.signals.name import Cells, Member
 
 Columns = dict[str, list[list[float | None] | None]]
-"""By column of metrics.parquet: a list for every model that was left out, None for all other targets."""
+"""Columns of metrics.parquet by name: for every target that was also left out, its values without each of the others, else None."""
 
 
 @dataclass(frozen=True)
 class Rescored:
-    """Scores of targets, each without one of the other models, [N records, P pairs], and the pairs (target, model left out)."""
+    """Scores of targets, each without one other model, [N records, P pairs], and the pairs (target, model left out)."""
 
     scores: Cells
     pairs: Pairs
@@ -43,12 +43,11 @@ def without_each(
     fprs: Sequence[float],
     options: Mapping[str, Any] | None = None,
 ) -> Columns:
-    """Return every metric of the models that are left out in turn, each without each of the others.
+    """Return the metrics of some models as targets, each without each other one of them (`intervals.chosen`).
 
-    The diagonal, a target without itself, is None; so is everything where the attack has no scores from so few models,
-    and where it declares that repeating it costs too much. Attacks that are `pairwise` score all pairs of those models
-    at once; the others, and all under a design that asks for a further model to be left out, are run again without each
-    model.
+    The value of a target without itself is None. The result is empty if the attack has no scores from so few models, or
+    declares that repeating it takes too long. With a `pairwise` likelihood all pairs are scored at once, unless the
+    membership's design requires a further model to be left out; all other attacks are run again without each model.
     """
     rescored = scored_without(run, readings, member, options)
     return {} if rescored is None else metrics_without(rescored, member, fprs)
@@ -57,7 +56,7 @@ def without_each(
 def scored_without(
     run: Run, readings: Sequence[Reading], member: Member, options: Mapping[str, Any] | None = None
 ) -> Rescored | None:
-    """Return the scores of the models that are left out in turn, each without each of the others; None where there are none."""
+    """Return the scores from which `without_each` computes metrics, or None if there are none."""
     models = member.shape[1]
     attack, given = attacks[run.attack], options_of(run.attack, options)
     at_once = run.likelihood in attack.pairwise and recognise(member).independent
@@ -75,7 +74,7 @@ def scored_without(
 def metrics_without(
     rescored: Rescored, member: Member, fprs: Sequence[float], persons: Persons | None = None, aggregate: str = NONE
 ) -> Columns:
-    """Return the columns of metrics of further scorings, of records or of persons."""
+    """Return the metrics of `rescored` as columns, for scores of records or of persons."""
     pairs, models, scores = rescored.pairs, rescored.models, in_unit(rescored.scores, persons, aggregate)
     if persons is not None and aggregate != NONE:
         member = persons.gathered(member, "membership")
@@ -93,7 +92,7 @@ def metrics_without(
 def _scored_anew(
     attack: Attack, readings: Sequence[Reading], member: Member, likelihood: str, given: dict[str, Any], pairs: Pairs
 ) -> Cells:
-    """Return the scores of the pairs' targets, [N, P], repeating the attack without each left-out model."""
+    """Return the scores of the pairs' targets, [N, P], by repeating the attack without each left-out model."""
     scores = np.empty((len(member), len(pairs)), order="F")
     for left in np.unique(pairs.left):
         kept = np.delete(np.arange(member.shape[1]), left)
@@ -108,7 +107,7 @@ def _scored_anew(
 
 
 def _of_models(option: Any, kept: np.ndarray, models: int) -> Any:
-    """Restrict an option to some of the models: in a mapping of matrices with a column per model, keep their columns."""
+    """Restrict an option to some of the models: keep their columns in matrices that have a column per model."""
     if not isinstance(option, Mapping):
         return option
     return {

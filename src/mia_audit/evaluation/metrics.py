@@ -1,4 +1,4 @@
-"""Metrics of one target, exact with ties, with intervals within the target."""
+"""Metrics of one target, exact for tied scores, with intervals over its records."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 CELLS = 1 << 19
-"""Scores that are ranked at once."""
+"""Number of scores that are ranked at once."""
 
 
 def target_metrics(scores: Scores, member: Member, fprs: Sequence[float], confidence: float = 0.95) -> dict[str, Any]:
@@ -55,7 +55,7 @@ def target_metrics(scores: Scores, member: Member, fprs: Sequence[float], confid
 def metrics_of_columns(
     scores: Float[np.ndarray, "N C"], member: Bool[np.ndarray, "N C"], fprs: Sequence[float]
 ) -> dict[str, Float[np.ndarray, " C"]]:
-    """Return the metrics of several targets without their intervals, float32 scores; NaN for those that cannot be resolved."""
+    """Return the metrics of several targets, without intervals, from float32 scores; NaN where one cannot be resolved."""
     names = ("auc", "balanced_accuracy", *(f"tpr_at_fpr_{fpr:g}" for fpr in fprs))
     metrics = {name: np.full(scores.shape[1], np.nan) for name in names}
     known = ~np.isnan(scores).any(axis=0)
@@ -93,7 +93,7 @@ def balanced_accuracy(scores: Scores, member: Member) -> float:
 
 
 def tpr_at_fpr(scores: Scores, member: Member, fpr: float) -> float:
-    """Return the largest TPR among the vertices with FPR ≤ `fpr`; 0 if only the origin has."""
+    """Return the largest TPR among the ROC curve's vertices with FPR ≤ `fpr`; 0 if only the origin qualifies."""
     ranking = Ranking(scores, member)
     return int(ranking.true_positives(np.array([fpr]))[0]) / ranking.members
 
@@ -113,8 +113,8 @@ def auc_interval(
 ) -> tuple[float, float]:
     """Return the interval of an AUC: DeLong's variance (DeLong et al. 1988) on the logit scale.
 
-    At an AUC of 0 or 1 that variance is 0 and useless: the bound is then the Clopper–Pearson one for
-    min(members, non_members) independent pairs, all ordered alike.
+    At an AUC of 0 or 1 that variance is 0 and useless: the bound is then that of Clopper and Pearson for
+    min(members, non_members) independent pairs, all ordered in the same way.
     """
     from scipy.special import ndtri
 

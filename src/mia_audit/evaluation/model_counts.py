@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 MODEL_COUNTS = "model_counts"
-"""The key of what `by_count` returns in the metadata of metrics.parquet."""
+"""The metadata key of metrics.parquet for the rows of `by_count`."""
 
 ROC_POINTS = 61
 """FPRs at which a ROC curve is kept for every number of models."""
@@ -33,7 +33,7 @@ ROC_POINTS = 61
 def examined(metrics: pl.DataFrame) -> list[tuple[str, str, str]]:
     """Return attack, signal and likelihood of the runs to examine: those of the attack and signal with the largest mean AUC.
 
-    Attacks without a likelihood are left out; empty where there are no others.
+    Only attacks with likelihoods are considered; empty if there are none.
     """
     import polars as pl
 
@@ -53,12 +53,12 @@ def by_count(
     fprs: Sequence[float],
     options: Mapping[str, Any] | None = None,
 ) -> list[dict[str, Any]]:
-    """Return metrics over targets for every number of other models, 4, 8, 16 … and all: the targets are the same for each.
+    """Return the mean metrics over all targets for each number of other models: 4, 8, 16 … and all.
 
     A row has `attack`, `signal`, `likelihood`, `others` and, for every metric m that all targets have, `m_mean`, and
-    the mean and standard error over targets of the gain from using all models: `m_more` and `m_more_error`. Empty under
-    designs whose correction needs all of the models, and with at most four others. `roc` has the mean TPR over targets
-    at `ROC_POINTS` FPRs from 1/`non_members` to 1 (`roc.log_grid`), where every target has a member and a non-member.
+    the mean and standard error over targets of the gain from using all models: `m_more` and `m_more_error`. `roc` has the
+    mean TPR over targets at `ROC_POINTS` FPRs from 1/`non_members` to 1 (`roc.log_grid`), if every target has a member and
+    a non-member. No rows under designs whose correction needs all of the models, or with at most four others.
     """
     numbers = counts(member.shape[1])
     by_number: dict[int, dict[str, np.ndarray]] = {}
@@ -85,9 +85,9 @@ def scores_by_count(
     numbers: Sequence[int],
     options: Mapping[str, Any] | None = None,
 ) -> Iterator[tuple[int, Cells]]:
-    """Yield every number of other models with the attack's scores [N records, K targets] from that many.
+    """Yield each number of other models with the attack's scores from that many, [N records, K targets].
 
-    None under designs whose correction needs all of the models.
+    Yield nothing under designs whose correction needs all of the models.
     """
     attack, given = attacks[run.attack], options_of(run.attack, options)
 

@@ -1,4 +1,4 @@
-"""One target's records ranked by score with a single sort, from which all metrics of a ROC curve follow."""
+"""Records ranked by score with a single sort per target, from which all metrics of a ROC curve follow."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ class Ranking:
         missed = np.append(COUNT(0), np.cumsum(inside, dtype=COUNT)[last])
         self._from_none = missed
         self.missed: Int[np.ndarray, " v"] = missed[1:]
-        """Members that are missed if only higher scores are called members."""
+        """By vertex, the number of members that are missed if only higher scores are called members."""
         self.spared: Int[np.ndarray, " v"] = ends - self.missed
-        """Non-members that are correctly rejected then."""
+        """By vertex, the number of non-members that are then correctly rejected."""
         self._ends = ends
         self.members = int(missed[-1])
         self.non_members = len(values) - self.members
@@ -76,7 +76,7 @@ class Ranking:
 
 
 class Rankings:
-    """The same for several targets at once, [N records, C columns] of known float32 scores: many short sorts are one call."""
+    """Rankings of several targets at once, [N records, C columns] of float32 scores without NaN: many short sorts in one call."""
 
     def __init__(self, scores: Float[np.ndarray, "N C"], member: Bool[np.ndarray, "N C"]) -> None:
         """Rank every column's records."""
@@ -139,7 +139,7 @@ class Rankings:
 def _true_positives(
     missed: np.ndarray, spared: np.ndarray, members: int, non_members: int, fprs: Float[np.ndarray, " x"]
 ) -> Int[np.ndarray, " x"]:
-    """Return, per FPR, the members above the lowest vertex that it allows; the vertices are given from the lowest score up."""
+    """Return, per FPR, the number of members above the lowest vertex that it allows; vertices are in ascending order of score."""
     allowed = np.floor(fprs * non_members)
     allowed += (allowed + 1) / non_members <= fprs  # x · n may round to either side of an integer
     allowed -= allowed / non_members > fprs
@@ -163,8 +163,8 @@ def _sorted(scores: Scores, member: Member) -> tuple[np.ndarray, np.ndarray]:
 def _integers(scores: Scores) -> Int[np.ndarray, " n"]:
     """Return integers with the same ranks and ties as float32 scores, and one unused bit.
 
-    Without its sign, a float's bits order like an integer. No score lies between 0 and the smallest absolute score:
-    closing that gap frees the bit, unless scores differ by a factor of 2¹²⁸.
+    A float's bits without the sign are ordered like the integer that they represent. No score lies between 0 and the
+    smallest absolute score: closing that gap frees a bit, unless scores differ by a factor of 2¹²⁸.
     """
     bits = scores.view(np.int32) if scores.flags.c_contiguous else scores.copy().view(np.int32)
     sizes = bits & 0x7FFFFFFF

@@ -1,4 +1,4 @@
-"""The exact ROC curve: every vertex, tied scores as one, and its mean over targets without interpolation."""
+"""The exact ROC curve, with one vertex per distinct score, and its mean over targets without interpolation."""
 
 from __future__ import annotations
 

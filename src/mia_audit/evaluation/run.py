@@ -52,7 +52,7 @@ def score_and_evaluate(
 ) -> Iterator[Evaluated]:
     """Yield the scores and metrics of all runs in their order, working on as many signals at a time as there are threads.
 
-    `options` are the keys that attacks declare.
+    `options` are the values of the keys that attacks declare.
     """
 
     def work(group: list[Run]) -> list[Evaluated]:
@@ -66,7 +66,7 @@ def score_and_evaluate(
         return judged
 
     groups = [list(group) for _, group in groupby(runs, key=lambda run: run.signals)]
-    # If BLAS uses its own threads, products of small matrices take three times the CPU time.
+    # With threads of its own, BLAS takes three times the CPU time for products of small matrices.
     with threadpool_limits(1, "blas"), ThreadPoolExecutor(threads) as pool:
         ahead: deque[Future[list[Evaluated]]] = deque()
         try:

@@ -27,14 +27,14 @@ COLUMNS: dict[str, Any] = {
 """Columns and their types.
 
 `models` is the setting's number of models at that rung, `scored` the share of records that the attack scores, `asked`
-the half width of the interval at which the ladder stops. `more` is the number of models that the next rung adds to a
-setting, null at the last rung, and `seconds` their time, null if unknown. `recipe` is the digest of everything except
-the number of models that the setting's results depend on.
+the half width of the interval at which the ladder stops. `more` is the number of models that the next rung adds to the
+setting, null at the last rung, and `seconds` the time that they take, null if unknown. `recipe` is the digest of everything
+on which the setting's results depend, except the number of models.
 """
 
 
 def write_rungs(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
-    """Write the rows of all rungs so far; numbers have six significant digits, unknown ones are left out."""
+    """Write the rows of all rungs so far; numbers have six significant digits, cells of unknown ones are empty."""
     import polars as pl
 
     from mia_audit.sanitise import csv

@@ -1,4 +1,4 @@
-"""Membership scores of one model, or of canaries: lists of the scores of members and of others, without an audit around them."""
+"""Lists of the scores of members and of non-members, of one model or of canaries, that do not come from an audit."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mia_audit.evaluation.files import Scored
 from mia_audit.storage.contracts import CONTRACTS
 
 KEY = ("given", "scores", "none", False)
-"""Attack, signal, likelihood and null_control of lists, which do not state them."""
+"""The attack, signal, likelihood and null_control that are given to lists, which do not state them."""
 
 LONG, WIDE = {"member", "score"}, {"in", "out"}
 

@@ -1,8 +1,9 @@
-"""A screen of one model, with no, one or two references: thresholds whose false alarms are measured on non-members.
+"""A screen of one model, with up to two references: thresholds whose false-positive rates are measured on non-members.
 
 A positive result is a leak; a negative one is no evidence of safety, because attacks with shadow models are several
 times stronger. The TPR at a false-positive rate has two unknowns, the threshold that has this rate and the share of
-members beyond it: the interval spans from a threshold with surely no more false alarms to one with surely no fewer.
+members beyond it: the interval's lower end is for a threshold whose rate is surely not higher, its upper end for one
+whose rate is surely not lower.
 """
 
 from __future__ import annotations
@@ -25,15 +26,15 @@ if TYPE_CHECKING:
     Scores = Float[np.ndarray, " n"]
 
 REFERENCED = (("base", "loss", "none"), ("rmia-offline", "loss", "none"), ("loss-lira-offline", "confidence", "pooled"))
-"""Attack, signal and likelihood of the screens with references: attacks for which one other model suffices."""
+"""Attack, signal and likelihood of screens with references: attacks for which one other model suffices."""
 
 FOLDS = 2
-"""Parts of the non-members: the quantiles of each are learned on the others."""
+"""Number of folds of the non-members: the quantiles of each fold are learned on the others."""
 
 
 @dataclass(frozen=True)
 class Screened:
-    """The TPR at an FPR of one model, with its interval; `resolved` is False where the non-members are too few for a lower end."""
+    """The TPR at an FPR of one model, with its interval; `resolved` is False if there are too few non-members for a lower end."""
 
     fpr: float
     tpr: float
@@ -90,8 +91,8 @@ def beyond_quantile(
 ) -> tuple[Scores, Scores]:
     """Return by how much members' and non-members' values exceed a quantile of similar non-members (Bertran et al. 2023).
 
-    The 1 − FPR quantile of a value, given a record's features, is learned by boosting on non-members. A non-member is judged
-    by the quantile that was learned without it; members by the mean over the folds.
+    The 1 − FPR quantile of a value, given a record's features, is learned by boosting on non-members. A non-member is
+    compared with the quantile that was learned without it, a member with the mean of the folds' quantiles.
     """
     from sklearn.ensemble import HistGradientBoostingRegressor
 

@@ -1,9 +1,9 @@
 """The stopping rule of an audit that grows rung by rung: intervals that hold at all looks together.
 
 Of R looks planned beforehand, each has an interval of level 1 − α/R (Bonferroni: alpha spending in equal shares, Lan
-and DeMets 1983). All of them hold together with probability 1 − α, and so does the one at which the audit stops, for
-any reason to stop: the looks may end early, but may never be extended. Each interval is for the attack with the models
-of its rung.
+and DeMets 1983). All of them hold together with probability 1 − α, and so does the one at which the audit stops, whatever
+the reason to stop: the looks may end early, but none may be added. Each interval is for the attack with the models of its
+rung.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     import polars as pl
 
 AUTO = (2, 4, 8, 16, 32)
-"""Other models of the rungs of `ladder: auto`."""
+"""The numbers of other models at the rungs of `ladder: auto`."""
 
 FEWEST_OTHERS = 3
-"""Smallest number of other models with which every model is a target; fewer models are references of one target."""
+"""Smallest number of other models with which every model is a target; if there are fewer, they are references of one target."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Look:
         return (self.high - self.low) / 2
 
     def narrow(self, half: float) -> bool:
-        """Return whether half the interval's width is at most the one asked for."""
+        """Return whether half the interval's width is at most `half`."""
         return self.half <= half  # never for NaN
 
 
@@ -55,7 +55,7 @@ def rungs(ladder: str | Sequence[int], models: int) -> list[int]:
 
 
 def screens(ladder: str | Sequence[int]) -> list[int]:
-    """Return the reference models of the rungs that screen the first model with their help, one or two."""
+    """Return the numbers of references, one or two, of the rungs that only screen the first model."""
     return sorted({one for one in _others(ladder) if one < FEWEST_OTHERS})
 
 
@@ -64,12 +64,12 @@ def _others(ladder: str | Sequence[int]) -> Sequence[int]:
 
 
 def column(metric: str) -> str:
-    """Name the metrics column for a key of `until`: tpr_at_0.01 is tpr_at_fpr_0.01."""
+    """Name the metrics column for a key of `until`: tpr_at_0.01 means the column tpr_at_fpr_0.01."""
     return metric.replace("tpr_at_", "tpr_at_fpr_") if metric.startswith("tpr_at_") else metric
 
 
 def look(metrics: pl.DataFrame, names: Sequence[str], confidence: float, looks: int) -> list[Look]:
-    """Return the metrics of the strongest attack, the one with the largest mean AUC, at one of `looks` looks.
+    """Return the metrics of the strongest attack, which has the largest mean AUC, at one of `looks` planned looks.
 
     Intervals are clipped to [0, 1]. Mean and interval are NaN for a metric that some target cannot resolve.
     """
@@ -93,5 +93,5 @@ def _estimate(rows: pl.DataFrame, name: str, confidence: float, looks: int) -> t
 
 
 def enough(looked: Sequence[Look], until: Mapping[str, float]) -> bool:
-    """Return whether every interval asked for is as narrow as asked, in a setting or in several."""
+    """Return whether every interval in `until` is as narrow as asked, in all settings looked at."""
     return bool(looked) and all(one.narrow(until[one.metric]) for one in looked if one.metric in until)

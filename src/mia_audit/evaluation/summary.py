@@ -1,4 +1,4 @@
-"""From metrics per target to the headline over targets: mean, standard deviation and intervals."""
+"""Metrics per target summarised over targets: mean, standard deviation and intervals."""
 
 import math
 from typing import Any
@@ -13,7 +13,7 @@ KEYS = ("attack", "signal", "likelihood", "null_control", "unit", "aggregate")
 
 
 def with_units(metrics: pl.DataFrame) -> pl.DataFrame:
-    """Return a metrics table with the columns unit and aggregate; where a table lacks them, its scores are records'."""
+    """Return a metrics table with the columns unit and aggregate; a table that lacks them has the metrics of records."""
     absent = {"unit": RECORD, "aggregate": NONE}
     return metrics.with_columns(
         pl.lit(value).alias(name) for name, value in absent.items() if name not in metrics.columns
@@ -36,7 +36,7 @@ def of_drawn_unit(metrics: pl.DataFrame) -> pl.DataFrame:
 
 
 def summarised(metrics: pl.DataFrame) -> list[str]:
-    """List the metrics that a summary has: `auc`, `balanced_accuracy` and every `tpr_at_fpr_{x}`, not their bounds."""
+    """List the metrics to summarise: `auc`, `balanced_accuracy` and every `tpr_at_fpr_{x}`, without their intervals' columns."""
     names = ["auc", "balanced_accuracy", *(name for name in metrics.columns if name.startswith("tpr_at_fpr_"))]
     return [name for name in names if not name.endswith(("_low", "_high", WITHOUT))]
 
@@ -44,12 +44,12 @@ def summarised(metrics: pl.DataFrame) -> list[str]:
 def summarise(metrics: pl.DataFrame, confidence: float = 0.95) -> pl.DataFrame:
     """Summarise `metrics` (one row per attack × signal × likelihood × null_control × target) over targets.
 
-    One row per attack × signal × likelihood × null_control, in the order of their first appearance, with `targets` (how
-    many), the means of `members`, `non_members` and `unscored`, and for every metric m of `summarised` the columns
+    Return a row per attack × signal × likelihood × null_control, in the order of their first appearance, with the number of
+    `targets`, the means of `members`, `non_members` and `unscored`, and for every metric m of `summarised` the columns
     m_mean, m_sd (n − 1), the interval of the mean, m_low and m_high, and the prediction interval of a further target,
     m_future_low and m_future_high, all clipped to [0, 1] (`OverTargets`); `p_above_guessing` is the one-sided p of an
-    AUC above ½. A metric that some target cannot resolve is null; the sd of a single target is null, its interval is
-    the one over its records, and p is null for records whose persons' membership was drawn.
+    AUC above ½. A metric that some target cannot resolve is null. For a single target the sd is null and the interval is
+    the one over its records. p is null for records if membership was drawn by person.
     """
     names = summarised(metrics)
     metrics = with_units(metrics)
