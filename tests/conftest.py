@@ -84,6 +84,7 @@ class Workflow:
         self.profile = ROOT / "workflow" / "profiles" / "default"
         self.options: Sequence[str] = ("--cores", "2")
         self.prefix: Sequence[str] = ()
+        self.snakemake: Sequence[str] = ("-m", "snakemake")
         self.environment = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
         self.configure(config)
 
@@ -137,7 +138,7 @@ class Workflow:
         return [*named, *self.options, *options]
 
     def command(self, *options: str) -> list[str]:
-        return [*self.prefix, sys.executable, "-m", "snakemake", *self.arguments(*options)]
+        return [*self.prefix, sys.executable, *self.snakemake, *self.arguments(*options)]
 
     @contextmanager
     def started(self, *options: str) -> Iterator["subprocess.Popen[bytes]"]:

@@ -20,6 +20,8 @@ SECONDS = 2400
 class Cluster:
     """A running temporary cluster."""
 
+    snakemake = (str(Path(__file__).with_name("often.py")),)
+    """Python's arguments for a Snakemake that asks for the states of jobs often."""
     quick = (
         "--slurm-init-seconds-before-status-checks",
         "1",
@@ -28,7 +30,7 @@ class Cluster:
         "--latency-wait",
         "10",
     )
-    """Options for a small cluster on one machine: ask for the states of jobs soon and often."""
+    """Options for a small cluster on one machine."""
     patience = PATIENCE
 
     def __init__(self, folder: Path) -> None:

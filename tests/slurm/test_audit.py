@@ -19,7 +19,7 @@ STRANGER = Path(__file__).parents[1] / "workflow" / "stranger"
 
 NO_PRIVACY = "none-epsinf"
 
-OUTAGE = 45.0
+OUTAGE = 25.0
 """Seconds that the controller is stopped."""
 
 FAIL_ONCE = """#!/bin/sh
@@ -58,7 +58,7 @@ def run(finished: Any, cluster: Any, profile: Path, tmp_path_factory: pytest.Tem
         "blocks_explained_per_job": 5,
     }  # fewer jobs, the same scores
     audit.configure(audit.config | {"compute": packed, "mechanisms": {"none": {}}})
-    audit.profile, audit.options = profile, cluster.quick
+    audit.profile, audit.snakemake, audit.options = profile, cluster.snakemake, cluster.quick
     audit.environment |= cluster.environment
     audit.hold("membership", "architecture", "train", "signals")
     audit.wrap("mia-audit", FAIL_ONCE)

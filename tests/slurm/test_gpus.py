@@ -13,8 +13,7 @@ def test_two_jobs_never_share_a_gpu(cluster: Any, profile: Path, tmp_path: Path)
     done = subprocess.run(
         [
             sys.executable,
-            "-m",
-            "snakemake",
+            *cluster.snakemake,
             "--snakefile",
             snakefile,
             "--workflow-profile",
