@@ -42,9 +42,10 @@ tests: $(READY)
 	pytest -n $(WORKERS) --dist loadgroup -m "not slow and not slurm"
 	@echo "Left out: tests marked slow or slurm; make test-all runs them too"
 
+# one worker more than cores, since the one with the tests on SLURM mostly waits for jobs
 test-all: test
 	@python tests/slurm/cluster.py check
-	pytest -n $(WORKERS) --dist loadgroup -m "slow or slurm"
+	pytest -n $$(($(WORKERS) + 1)) --timeout 900 --dist loadgroup -m "slow or slurm"
 
 check: $(READY)
 	ruff check src tests benchmarks
