@@ -54,13 +54,14 @@ HEADLINE = next(iter(AGGREGATES))
 def of_persons(scores: Float[np.ndarray, "N T"], persons: Persons, aggregate: str) -> Float[np.ndarray, "P T"]:
     """Aggregate the scores of each person's records, column by column; NaN for a person none of whose records has a score.
 
-    A person's scores are added in ascending order, so that the result does not depend on the order of rows.
+    A person's scores are added in float64 and in ascending order, so that the result does not depend on the order of
+    rows.
     """
     starts = np.cumsum(persons.records) - persons.records
-    aggregated = np.empty((len(persons), scores.shape[1]), dtype=scores.dtype)
+    aggregated = np.empty((len(persons), scores.shape[1]), dtype=np.float64)
     for column in range(scores.shape[1]):
         order = np.lexsort((scores[:, column], persons.of))
-        values = scores[order, column]
+        values = scores[order, column].astype(np.float64, copy=False)
         counts = np.add.reduceat(~np.isnan(values), starts, dtype=np.int64)
         aggregated[:, column] = np.where(counts > 0, AGGREGATES[aggregate](values, starts, counts), np.nan)
     return aggregated

@@ -17,7 +17,8 @@ def score(values, members):
 
 @pytest.mark.parametrize("members", ["low", "high"])
 def test_scores_are_the_signal_with_the_sign_of_members(members):
-    np.testing.assert_array_equal(score(SIGNAL, members), SIGNAL if members == "high" else -SIGNAL)
+    expected = (SIGNAL if members == "high" else -SIGNAL).astype(np.float32)
+    np.testing.assert_array_equal(score(SIGNAL, members), expected)
 
 
 @pytest.mark.parametrize("members", ["low", "high"])

@@ -32,7 +32,7 @@ def threshold(
     values, high = reading.prepared(as_held, scaled=False), reading.signal.members == "high"
     if not _fits(values):
         return of_targets(_ranks(values if high else -values), pairs)
-    scores: Float[np.ndarray, "N K"] = of_targets(values, pairs).astype(np.float64)
+    scores: Float[np.ndarray, "N K"] = of_targets(values, pairs).astype(np.float32)
     return scores if high else np.negative(scores, out=scores)
 
 
