@@ -67,6 +67,8 @@ if workflow.is_main_process:
 
 # where weights are temporary, signals come before further trainings
 BEFORE_TRAINING = 50 if AUDIT.compute.weights == "temporary" else 0
+# jobs of a moment that end a stage come before the long ones of the next
+SHORT = 60
 
 SETTINGS = audits.settings(AUDIT)
 TRAINED = [setting for setting in SETTINGS if setting.trained]

@@ -197,6 +197,7 @@ rule training:
         "<setting>/training.parquet",
     log:
         "<results>/logs/training/{dataset}-{architecture}-{mechanism}-eps{eps}.log",
+    priority: SHORT
     conda:
         "../../envs/environment.yaml"
     params:
@@ -235,6 +236,7 @@ rule step_times:
         "<results>/benchmarks/step_times.csv",
     log:
         "<results>/logs/step_times.log",
+    priority: SHORT
     conda:
         "../../envs/environment.yaml"
     params:
