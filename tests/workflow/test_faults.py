@@ -16,7 +16,7 @@ import pytest
 from mia_audit.storage.diverged import diverged_models
 from mia_audit.storage.manifest import LOCAL
 
-KILLS = 8
+KILLS = 6
 SPREAD = 120
 """Files and folders that the kills are spread over: about as many as the audit creates."""
 LINGER = 120.0
