@@ -143,7 +143,7 @@ def test_what_is_no_model_is_named(folder: Path, capsys: pytest.CaptureFixture[s
             {"model": "gone.skops"},
             "targets.release.model: gone.skops: no such file or folder; expected a finished model",
         ),
-        ({"model": "table.csv"}, "targets.release.model: table.csv: a stored estimator ends in .skops"),
+        ({"model": "table.csv"}, "targets.release.model: table.csv: not a .skops file"),
         ({"model": "bad.skops"}, "targets.release.model: bad.skops/estimator.skops: damaged, or not an estimator"),
         ({"members": "gone.txt"}, "targets.release.members: gone.txt: no such file"),
     ):

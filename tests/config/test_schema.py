@@ -128,11 +128,11 @@ def test_a_stated_noise_multiplier_names_a_setting_instead_of_epsilon() -> None:
         ),
         ("membership/share", 0.8, "membership: share: belongs to design split, but design is half"),
         ("membership", {"design": "split", "share": 1}, "membership.share: input should be less than 1"),
-        ("training/decay", 0.5, "training: decay: belongs to schedule step, but schedule is cosine"),
+        ("training/decay", 0.5, "training: decay: needs schedule step, but schedule is cosine"),
         (
             "mechanisms/none/training",
             {"decay_epochs": 2},
-            "training of mlp under none: decay_epochs: belongs to schedule step, but schedule is cosine",
+            "training of mlp under none: decay_epochs: needs schedule step, but schedule is cosine",
         ),
         (
             "training/floor",

@@ -35,11 +35,19 @@ def test_labels_are_one_vote() -> None:
 @pytest.mark.parametrize(
     ("answer", "outputs", "message"),
     [
-        (np.zeros((2, 2)), "logits", r"mine: outputs of shape \[2, 2\], but \[3, 2\] was expected"),
-        (np.zeros((3, 2), dtype=int), "logits", "outputs of type int64, but logits are floating-point"),
+        (np.zeros((2, 2)), "logits", r"mine: outputs of shape \[2, 2\]; expected \[3, 2\], a row"),
+        (np.zeros((3, 2), dtype=int), "logits", "outputs of type int64, but logits must be floating-point"),
         (np.array([[0.0, 1], [0, np.inf], [1, 1]]), "logits", r"record 11 is not finite, \(0, inf\)"),
-        (np.array([[0.5, 0.5], [0.9, 0.4], [1, 0]]), "probabilities", "record 11 is not a probability for each class"),
-        (np.array([[0.5, 0.5], [1.2, -0.2], [1, 0]]), "probabilities", "record 11 is not a probability for each class"),
+        (
+            np.array([[0.5, 0.5], [0.9, 0.4], [1, 0]]),
+            "probabilities",
+            "record 11, .* is not a probability for each class",
+        ),
+        (
+            np.array([[0.5, 0.5], [1.2, -0.2], [1, 0]]),
+            "probabilities",
+            "record 11, .* is not a probability for each class",
+        ),
         ([0, 2, 1], "labels", "the label of record 11 is 2, but classes are numbered from 0 to 1"),
         ([0, 1], "labels", r"labels of shape \[2\], but \[3\] was expected"),
         (["a", "b", "c"], "labels", "an array of numbers was expected"),
@@ -58,5 +66,5 @@ def test_records_are_asked_again_in_another_order() -> None:
     logits = random.normal(size=(40, 2))
     check_order(lambda part: logits[part.numbers - 10] + 1e-4, many, logits, "mine")
     check_order(lambda part: logits[:0], many[:0], logits[:0], "mine")
-    with pytest.raises(UserError, match=r"mine: record .* in the order given"):
+    with pytest.raises(UserError, match=r"mine: the output for record .* in the order of the records"):
         check_order(lambda part: logits[np.sort(part.numbers - 10)], many, logits, "mine")

@@ -188,7 +188,7 @@ def test_types_of_other_packages_are_not_loaded(task: Made, described: Described
     odd = DummyClassifier(strategy="constant", constant=Fraction(1, 2))
     (tmp_path / FILE).write_bytes(skops.io.dumps(odd))
     learner = EstimatorLearner(described(EstimatorLearner, FOREST), Compute())
-    with pytest.raises(UserError, match=r"estimator\.skops: it holds a fractions\.Fraction, which is not a type of"):
+    with pytest.raises(UserError, match=r"estimator\.skops: contains a fractions\.Fraction, which is not a type of"):
         learner.load(tmp_path)
     (tmp_path / FILE).write_bytes(b"no archive")
     with pytest.raises(UserError, match="damaged, or not an estimator"):
@@ -237,7 +237,7 @@ def test_an_estimator_is_explained(
     assert len(found) == 4 * quantities
     if explainer != "permutation_shap":
         other = {"logit": "probability", "probability": "logit"}[explain]
-        with pytest.raises(UserError, match=f"explain: {explainer} explains the {explain} of this model; add it"):
+        with pytest.raises(UserError, match=f"explain: {explainer} explains only the {explain} of this model; add it"):
             model_signals(
                 trained, table, Task("shap", options | {"explain": [other]}, 0), TrainedOn(table, made.members, 3)
             )

@@ -224,16 +224,16 @@ def replaced(what: str, by: str, text: str = CENTROIDS) -> str:
 PREDICTS = "    return -((records[:, None] - model) ** 2).sum(axis=2)"
 HOSTILE = {
     "a crash": ("    rows, labels =", "    1 / 0\n    rows, labels =", r"train\.py: train: train\.py, line 7: ZeroDivisionError: div"),
-    "a wrong shape": (PREDICTS, "    return records", r"outputs of shape \[17, 4\], but \[17, 3\] was expected"),
-    "labels": (PREDICTS, "    return [0] * len(records)", r"\[17\], but \[17, 3\] was .*; outputs: labels is for models that"),
+    "a wrong shape": (PREDICTS, "    return records", r"outputs of shape \[17, 4\]; expected \[17, 3\]"),
+    "labels": (PREDICTS, "    return [0] * len(records)", r"\[17\]; expected \[17, 3\].*; outputs: labels is for models that"),
     "NaN": (PREDICTS, PREDICTS + " * np.nan", r"the output for record 0 is not finite, \(nan, nan, nan\): the training diverged"),
-    "another order": (PREDICTS, PREDICTS + "[np.argsort(records[:, 1])]", r"record \d+ was answered by .* in the order given"),
-    "chance": (PREDICTS, PREDICTS + " * np.random.random((len(records), 3))", "without shuffling, dropout"),
+    "another order": (PREDICTS, PREDICTS + "[np.argsort(records[:, 1])]", r"output for record \d+ is .* in the order of the records"),
+    "chance": (PREDICTS, PREDICTS + " * np.random.random((len(records), 3))", "without dropout or statistics"),
     "a batch's statistics": (PREDICTS, PREDICTS.replace("return", "z =") + "\n    return z - z.mean(axis=0)", "statistics of the batch"),
     "nothing": ("    return np.stack", "    np.stack", "train returned nothing; expected the model"),
     "a list of arrays": (PREDICTS, "    return [records]", r"outputs of shape|not an array"),
     "one half of storage": ("def load(folder)", "def open(folder)", r"load\(folder\) is missing; define both, or neither"),
-    "an endless loop": ("    rows, labels =", "    while True: pass\n    rows, labels =", "is it an endless loop"),
+    "an endless loop": ("    rows, labels =", "    while True: pass\n    rows, labels =", "look for an endless loop"),
 }  # fmt: skip
 
 
@@ -290,7 +290,7 @@ def test_explanations_are_checked(script: Write, described: Described, task: Mad
     with pytest.raises(UserError, match=r"attributions 'difference' of shape \[59, 4\]"):
         model.attributions(table, ExplanationRequest(["own:difference"], options, 0))
     with pytest.raises(
-        UserError, match=r"no attributions 'shap', which explainers.methods asks for: known: difference"
+        UserError, match=r"no attributions 'shap', which explainers.methods requests: known: difference"
     ):
         model.attributions(table, ExplanationRequest(["own:shap"], options, 0))
     assert Attribution("own:difference", "logit").quantity == "logit"

@@ -84,11 +84,11 @@ def test_lists_of_tuning_are_checked_before_anything_is_read(capsys):
 @pytest.mark.parametrize(
     ("privacy", "match"),
     [
-        ({"epsilon": 3}, "epsilon: belongs to a ledger"),
-        ({"ledger": "{data}.ledger"}, "in which only {dataset} is filled in"),
+        ({"epsilon": 3}, "epsilon: needs a ledger"),
+        ({"ledger": "{data}.ledger"}, "{dataset} is the only placeholder"),
         ({"ledger": "a", "part": "north"}, "expected PARTITION/PART"),
         ({"ledger": "a", "planned": ["rows/mlp/dp-sgd-eps5"]}, "unknown setting 'rows/mlp/dp-sgd-eps5': did you mean"),
-        ({"ledger": "a", "planned": [SETTING], "filter": "gdp"}, "what is planned needs none"),
+        ({"ledger": "a", "planned": [SETTING], "filter": "gdp"}, "not used when planned lists all releases"),
     ],
 )
 def test_mistakes_in_the_section_are_one_line(tmp_path, monkeypatch, capsys, privacy, match):

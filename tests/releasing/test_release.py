@@ -139,7 +139,7 @@ def test_a_kill_between_charge_and_work_charges_again(recipe, monkeypatch, plan)
     if not plan:
         return
     assert card["ledger"]["composed_by"].startswith("the privacy loss distribution")
-    with pytest.raises(UserError, match="fixed before its first entry"):
+    with pytest.raises(UserError, match="is not among the entries that are left"):
         release(prepared, "0" * 64, Path("second"), Compute())
     assert not Path("second").exists()
 
@@ -243,7 +243,7 @@ def test_a_script_gets_no_seed_and_its_guarantee_is_claimed(recipe, tmp_path, ca
         "mechanisms": {"own": {"epsilon": [2]}},
         "explainers": {"methods": []},
     }
-    with pytest.raises(UserError, match="their own δs are 1e-05 together, of 1e-05"):
+    with pytest.raises(UserError, match="add up to 1e-05, but must stay below the ledger's δ of 1e-05"):
         made(recipe("rows/mine/own-eps2", privacy=LEDGER, **own))
     wide = LEDGER | {"delta": 1e-4}
     card = made(recipe("rows/mine/own-eps2", privacy=wide, **own))

@@ -78,7 +78,7 @@ def test_a_rerun_that_differs_is_said_once_and_remembered(
     assert "again" not in capsys.readouterr().err
     assert unrepeatable_models(train(one_by_chance)) == [1]
     said = capsys.readouterr().err.splitlines()[-1]
-    assert said.startswith("warning: toy/net/none-epsinf: trained again from the same seed, shadow models 1 gave other")
+    assert said.startswith("warning: toy/net/none-epsinf: shadow models 1, trained again from the same seed, differ")
     assert unrepeatable_models(train(by_seed)) == [1], "it stays so, whatever it gives a third time"
     assert unrepeatable_models(train(one_by_chance, shadows=range(1, 3))) == [1], "in a block of another size, too"
     assert unrepeatable_models(train(one_by_chance, spec=1)) == [], "another training is no rerun"
@@ -104,7 +104,7 @@ def test_models_whose_outputs_are_not_finite_can_be_left_out(train: Callable[...
         train(margin)
     message = str(caught.value)
     assert message.startswith("shadow 1 of toy/net/none-epsinf: mine: the output for record 0 is not finite, (0, nan)")
-    assert message.endswith("or leave such models out: compute.keep_going: true")
+    assert message.endswith("or leave such models out by compute.keep_going: true")
     assert sorted(path.name for path in (tmp_path / "0-2").iterdir()) == ["shadow-0", "shadow-0.parquet"]
     table = train(margin, keep_going=True)
     assert diverged_models(table, "training") == {1: "gave outputs that are not finite"}

@@ -44,7 +44,7 @@ def test_a_model_is_finished_under_its_key_alone_and_while_every_file_is_whole(
     path = models / "shadow-3" / name
     path.write_bytes(content) if content else path.unlink()
     assert finished(models, 3, "key") is None
-    assert f"warning: {path}: not as shadow-3.parquet beside it states" in capsys.readouterr().err
+    assert f"warning: {path}: does not match its digest in shadow-3.parquet" in capsys.readouterr().err
 
 
 def test_a_damaged_table_is_no_table(models: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -93,7 +93,7 @@ def test_the_first_model_keeps_its_weights(three: Path) -> None:
 
 def test_a_damaged_model_is_not_discarded(three: Path) -> None:
     (three / "shadow-5" / "weights.safetensors").write_bytes(b"others")
-    with pytest.raises(UserError, match="not as the table beside its folder states"):
+    with pytest.raises(UserError, match="does not match its digest in the table beside its folder"):
         discard(three, range(3, 7), keep=0)
     assert not (three / "shadow-5" / "discarded.txt").exists()
 

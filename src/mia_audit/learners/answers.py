@@ -17,19 +17,19 @@ if TYPE_CHECKING:
     from mia_audit.training.task import Records
 
 UNKNOWN_VOTES = 1e9
-"""Votes assumed for probabilities that are not means of votes: they are kept 5e-10 away from 0 and 1."""
+"""Number of votes assumed if probabilities are not means of votes; smoothing then keeps them 5e-10 away from 0 and 1."""
 
 ASKED_TWICE = 8
 """Number of records that are queried a second time, in another order."""
 
 TOLERANCE = 0.05
-"""Largest difference between the two answers from rounding in any precision, in standard deviations of all outputs."""
+"""Largest difference between two answers that rounding in any precision explains, in standard deviations of all outputs."""
 
 
 def smoothed(probabilities: Float[np.ndarray, "n C"], votes: float) -> Float[np.ndarray, "n C"]:
     """Return (T·p + ½) / (T + C/2), which is never 0 or 1, for probabilities p that are means of T votes.
 
-    It is the Krichevsky–Trofimov estimate of the probabilities behind T votes: half a vote is added to every class.
+    This is the Krichevsky–Trofimov estimate from T votes, which adds half a vote to every class.
     """
     probabilities = probabilities.astype(np.float64)
     return np.asarray((votes * probabilities + 0.5) / (votes + probabilities.shape[1] / 2))
@@ -48,12 +48,12 @@ def logits_of(answer: object, outputs: Outputs, records: Records, votes: float, 
     if values.shape != (count, classes):
         hint = "; outputs: labels is for models that return classes" if values.shape in ((count,), (count, 1)) else ""
         raise UserError(
-            f"{where}: outputs of shape {list(values.shape)}, but {[count, classes]} was expected: a row for each of {count} records,"
+            f"{where}: outputs of shape {list(values.shape)}; expected {[count, classes]}, a row for each of {count} records and"
             f" a number for each of {classes} classes{hint}"
         )
     if not np.issubdtype(values.dtype, np.floating):
         raise UserError(
-            f"{where}: outputs of type {values.dtype}, but {outputs} are floating-point numbers; outputs: labels is for classes"
+            f"{where}: outputs of type {values.dtype}, but {outputs} must be floating-point numbers; for classes set outputs: labels"
         )
     finite = np.isfinite(values).all(axis=1)
     if not finite.all():
@@ -102,8 +102,8 @@ def _checked(values: np.ndarray, records: Records, where: str) -> np.ndarray:
     if wrong.any():
         row = int(wrong.argmax())
         raise UserError(
-            f"{where}: the output for record {records.numbers[row]} is not a probability for each class, {_shown(values[row])};"
-            " outputs: logits is for scores before the softmax"
+            f"{where}: the output for record {records.numbers[row]}, {_shown(values[row])}, is not a probability for each class;"
+            " for scores before the softmax set outputs: logits"
         )
     return np.asarray(values / sums[:, None])
 
@@ -111,10 +111,9 @@ def _checked(values: np.ndarray, records: Records, where: str) -> np.ndarray:
 def check_order(
     ask: Callable[[Records], Float[np.ndarray, "m C"]], records: Records, logits: Float[np.ndarray, "n C"], where: str
 ) -> None:
-    """Query a few of the records again, in another order; UserError if an answer differs by more than rounding.
+    """Query a few of the records again, in another order; UserError if an answer differs by more than rounding explains.
 
-    This detects models that answer in a different order, that depend on the other records of a batch, or that draw at
-    random.
+    This detects models whose answers come in another order, depend on the other records of a batch, or are random.
     """
     rows = generator("asked twice", len(records)).permutation(len(records))[:ASKED_TWICE]
     again = ask(records[rows])
@@ -123,9 +122,9 @@ def check_order(
     if len(rows) and apart[worst] > TOLERANCE * logits.std() + 1e-6:
         row = rows[worst]
         raise UserError(
-            f"{where}: record {records.numbers[row]} was answered by {_shown(logits[row])} among {len(records)} records and by"
-            f" {_shown(again[worst])} among {len(rows)} of them in another order: answer every record by itself and in the order"
-            " given, without shuffling, dropout or statistics of the batch"
+            f"{where}: the output for record {records.numbers[row]} is {_shown(logits[row])} in a query of {len(records)} records and"
+            f" {_shown(again[worst])} in a query of {len(rows)} of them in another order: return outputs in the order of the records,"
+            " and compute each from its record alone, without dropout or statistics of the batch"
         )
 
 

@@ -1,4 +1,4 @@
-"""Attributions for models without gradients, from their outputs and from records as rows."""
+"""Attributions for models without gradients, computed from their outputs for records as rows."""
 
 from __future__ import annotations
 
@@ -54,12 +54,14 @@ def boxed_attributions(
     for name in names:
         member = explainers[name]
         if member.of_box is None:
-            raise UserError(f"explainers.methods: '{name}' explains torch modules, and this model is not one")
+            raise UserError(
+                f"explainers.methods: '{name}' explains only torch modules, and this model is not one; leave '{name}' out"
+            )
         answers = member.of_box(box, request.options)
         wanted = {quantity: values for quantity, values in answers.items() if quantity in request.options["explain"]}
         if not wanted:
             raise UserError(
-                f"explainers.explain: {name} explains the {' and the '.join(answers)} of this model; add it, or leave {name} out"
+                f"explainers.explain: {name} explains only the {' and the '.join(answers)} of this model; add it, or leave {name} out"
             )
         attributions |= {Attribution(name, quantity): values for quantity, values in wanted.items()}
     return attributions

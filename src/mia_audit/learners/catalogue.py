@@ -15,7 +15,8 @@ learners: Registry[LearnerFactory] = Registry("learner", "mia_audit.learners.kin
 def open_learner(path: Path, compute: Compute) -> tuple[dict[str, Any], Learner]:
     """Read an architecture.json; return it and the learner that it names, set up with `compute`.
 
-    Raises UserError that names the file, for a missing or damaged file, an unknown learner, or an architecture that the learner refuses.
+    Raises UserError, which names the file, if the file is missing or damaged, the learner is unknown, or the learner
+    refuses the architecture.
     """
     try:
         architecture = parse_json(path.read_text(encoding="utf-8"))
@@ -30,7 +31,7 @@ def open_learner(path: Path, compute: Compute) -> tuple[dict[str, Any], Learner]
         raise UserError(f"{path}: code: expected files of code and their digests")
     for file, digest in code.items():
         if digest != file_digest(file):
-            raise UserError(f"{file}: changed since {path} was written; start the workflow again")
+            raise UserError(f"{file}: changed after {path} was written; start the workflow again")
     try:
         return architecture, learners[architecture["learner"]](architecture, compute)
     except UserError as error:
@@ -60,8 +61,8 @@ MakesEstimator = TypeVar("MakesEstimator", bound=Callable[..., Any])
 def estimator() -> Callable[[MakesEstimator], MakesEstimator]:
     """Declare the decorated function `make(**parameters)`, which returns an unfitted estimator, as a model.
 
-    A config names it as `file.py:function`. The decorator is read from the file's text (`learners.naming`), to
-    distinguish it from a function that trains.
+    A config names it as `file.py:function`. `learners.naming` looks for the decorator in the file's text, to
+    distinguish the function from one that trains.
     """
 
     return lambda make: make

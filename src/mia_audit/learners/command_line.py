@@ -22,13 +22,13 @@ TRAIN = (
 """Placeholders of the command that trains; `model` and `out` are the file or folder that it writes."""
 
 PREDICT = ("records", "model", "device", "threads", "classes", "out")
-"""Placeholders of the command that predicts; `model` is what training wrote, `out` the .npy file that it writes."""
+"""Placeholders of the command that predicts; `model` is what training wrote, `out` the .npy file for the outputs."""
 
 PLACEHOLDER = re.compile(r"\{(\w+)\}")
 
 
 def check_commands(train: str, predict: str, outputs: str) -> None:
-    """Raise UserError, which names the key, unless the commands for training and predicting fit together."""
+    """Raise UserError, which names the key, if a command, a required placeholder or `outputs` is missing, or a command is malformed."""
     if not (train and predict):
         raise UserError(f"{'predict' if train else 'train'}: missing; train and predict must be given together")
     _check("train", train, TRAIN, [("records",), ("members",), ("model", "out")])
@@ -55,7 +55,7 @@ def _check(key: str, command: str, known: Collection[str], needed: list[tuple[st
 
 
 def _unescaped(text: str) -> str:
-    """Return a text with doubled braces replaced by single ones."""
+    """Return a text without doubled braces."""
     return text.replace("{{", "").replace("}}", "")
 
 
@@ -82,7 +82,8 @@ def check_program(key: str, command: str) -> None:
 def run_command(words: list[str], where: str, minutes: float, environment: Mapping[str, str]) -> None:
     """Run a command for at most `minutes` (0: no limit) and pass its output on to stderr.
 
-    UserError, which begins with `where` and quotes the last line printed, if it cannot start, fails or takes longer.
+    Raises UserError, which begins with `where`, if the command cannot start, fails or takes longer; it quotes the last
+    line that a failed command printed.
     """
     try:
         process = subprocess.Popen(
@@ -120,7 +121,7 @@ def run_command(words: list[str], where: str, minutes: float, environment: Mappi
 
 
 def _kill(number: int) -> None:
-    """End a process and all that it started; they stay in this process's group, so that ending the job ends them too."""
+    """End a process and all that it started; they share this process's group, so that they also end with the job."""
     import psutil
 
     with suppress(psutil.NoSuchProcess):

@@ -1,4 +1,4 @@
-"""Finished models that somebody else stored, imported into the folder that a learner opens."""
+"""Import of finished models, stored by other software, into the folder that a learner opens."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ WEIGHTS_SUFFIXES = (".safetensors", ".pth", ".pt", ".bin")
 def adopt(learner: Learner, path: Path, folder: Path) -> None:
     """Import a finished model into an existing, empty folder: through the learner's `adopt`, or else as a copy.
 
-    Raises UserError, which names the path, if there is no file, or it is not a model of that learner.
+    Raises UserError, which names the path, if it does not exist or is not a model of that learner.
     """
     if not path.exists():
         raise UserError(f"{path}: no such file or folder; expected a finished model")
@@ -27,7 +27,7 @@ def adopt(learner: Learner, path: Path, folder: Path) -> None:
 
 
 def copy_into(folder: Path, path: Path, name: str = "") -> None:
-    """Copy a file, or the contents of a folder, into a folder; a file gets another name if one is given."""
+    """Copy a file, or the contents of a folder, into a folder; a file is renamed to `name` if given."""
     if path.is_dir():
         copytree(path, folder, dirs_exist_ok=True)
         return

@@ -1,4 +1,4 @@
-"""The learner for a model in a config, determined only from the name and the user's file, which is not run."""
+"""The learner for a model in a config, determined from the model's name and the text of the user's file, which is not run."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ ESTIMATOR = "estimator"
 def learner_of(model: str, train: str) -> str:
     """Return the learner of an architecture, given its model and the command that trains it, if any.
 
-    `file.py` is a script, and so is `file.py:function` if the function has no decorator. With `@estimator` the function
-    returns an estimator; any other decorator or definition is an architecture. Raises UserError if the file cannot be
-    read.
+    `file.py` is a script, and so is `file.py:function` if the function has no decorator. A function decorated by
+    `@estimator` returns an estimator; with another decorator, or if the name is not a function, it is an architecture.
+    Raises UserError if the file cannot be read.
     """
     if train:
         return "command"
@@ -52,7 +52,7 @@ def learner_of(model: str, train: str) -> str:
 
 
 def described_as(learner: str) -> str:
-    """Describe what trains a learner's models."""
+    """Return a description of what trains a learner's models."""
     return TRAINED_BY.get(learner, f"the learner '{learner}'")
 
 
@@ -84,7 +84,7 @@ def check_script(path: Path, function: str, outputs: str) -> None:
     if "predict" in functions and not outputs:
         raise UserError(f"outputs: missing; say what predict of {path} returns: logits, probabilities or labels")
     if "explain" in functions and "predict" not in functions:
-        raise UserError(f"{path} has explain, but no predict(model, records): define it too")
+        raise UserError(f"{path} defines explain, but no predict(model, records): define both")
 
 
 def packages_of(path: Path) -> set[str]:
@@ -103,7 +103,7 @@ def _parsed(path: Path) -> ast.Module:
         return ast.parse(path.read_bytes())
     except FileNotFoundError:
         raise UserError(
-            f"no such file: {path}, looked for in {Path.cwd()}; a path is relative to where the audit is started"
+            f"no such file: {path}, looked for in {Path.cwd()}; paths are relative to the folder in which the audit is started"
         ) from None
     except (OSError, ValueError) as error:
         raise UserError(f"{path}: cannot be read as Python: {error}") from None

@@ -1,6 +1,6 @@
 """The interface to models: what learners and trained models provide, and the requests that they receive. Nothing here imports torch.
 
-Stages above see logits, attributions and a folder. Abilities of only some models are separate protocols, which a stage
+Later stages see logits, attributions and a folder. What only some models can do is a separate protocol, which a stage
 checks with `isinstance`: attributions (`ExplainedModel`), summaries of them in the pass that computes them
 (`SummarisingModel`), and a torch module (`TorchBackedModel`).
 """
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Compute:
-    """Settings of a process: the config's compute.device, its threads, and the records held in memory at once."""
+    """Settings of a process: the config's compute.device, the threads, and the number of records held in memory at once."""
 
     device: str = "cpu"
     threads: int = 1
@@ -50,7 +50,7 @@ class ModelSection:
 
 @dataclass(frozen=True)
 class TrainedOn:
-    """The pool's records, a mask of those that trained a model, and the number of that shadow model.
+    """The pool's records, a mask of a shadow model's training records, and the number of that model.
 
     `persons` are the ids of the records' persons [N], if the unit is the person.
     """
@@ -67,8 +67,8 @@ class ExplanationRequest:
 
     `options` are the config's `explainers` section or a family's part of it: `explain` (quantities), `explained_class`
     (`predicted` or `true`) and the options that the explainers declare. Random draws are keyed by `seed`, the number of
-    the `model` if given (`explain.randomness`), and the record's number. Explainers that are fitted to a model's
-    training records need `trained_on`.
+    the `model` if given (`explain.randomness`), and the record's number. `trained_on` is required by explainers that
+    are fitted to a model's training records.
     """
 
     explainers: Sequence[str]
@@ -100,7 +100,7 @@ class TrainedModel(Protocol):
     """A trained model, which can be queried on records."""
 
     def logits(self, records: Records) -> Float[np.ndarray, "n C"]:
-        """Return the logits of any number of records, or logarithms of probabilities."""
+        """Return the logits of any number of records; logarithms of probabilities count as logits."""
 
     def save(self, folder: Path) -> None:
         """Write everything that `Learner.load` needs into an existing, empty folder; the same model gives the same bytes."""
@@ -154,20 +154,20 @@ class AdoptingLearner(Protocol):
     def adopt(self, path: Path, folder: Path) -> None:
         """Write the finished model in a file or folder into an existing, empty folder, in the form for `load`.
 
-        Raises UserError, which names the path, if it is not such a model.
+        Raises UserError, which names the path, if it is not a model of this learner.
         """
 
 
 class LearnerFactory(Protocol):
-    """A kind of learners."""
+    """A kind of learner, from which learners are created."""
 
     def __call__(self, architecture: Mapping[str, Any], compute: Compute) -> Learner:
-        """Open a learner for an architecture.json; UserError, which names a key, if the architecture is of another kind."""
+        """Create a learner from an architecture.json; UserError, which names a missing key, if it is for another kind of learner."""
 
     def describe(self, section: ModelSection, pool: Mapping[str, Any]) -> dict[str, Any]:
         """Check that a model fits a pool with these metadata, and return its architecture.json.
 
-        It has the keys name, learner, model, classes and input_shape, and those needed to open the learner. Raises
+        Its keys are name, learner, model, classes and input_shape, and those from which the learner is created. Raises
         UserError, which names the config's key, if the model cannot be built or queried.
         """
 

@@ -7,13 +7,13 @@ import sys
 import numpy as np
 
 WORDS = 624
-"""Number of 32-bit words in the state of a Mersenne Twister, which all three use on a CPU."""
+"""Number of 32-bit words in the state of a Mersenne Twister, the CPU generator of all three packages."""
 
 
 def seed_everything(seed: int | None) -> None:
     """Seed the global generators of all packages that are imported.
 
-    Without a seed, for a released model, all of their state comes from the operating system's entropy.
+    Without a seed, which means a released model, their whole state comes from the operating system's entropy.
     """
     if seed is None:
         random.seed(secrets.token_bytes(4 * WORDS))

@@ -41,7 +41,7 @@ class LazyInputs:
 
 
 class ScriptModule(TorchModel):
-    """A script's torch module, whose outputs are checked at the first query."""
+    """A torch module of a script; its outputs are checked at the first query."""
 
     def __init__(self, module: nn.Module, batch: int, prepare: Callable[[Records], Any], where: str) -> None:
         super().__init__(module, batch, prepare)
@@ -58,7 +58,7 @@ class ScriptModule(TorchModel):
 
 
 def script_module(script: Script, module: nn.Module, architecture: Mapping[str, Any], compute: Compute) -> ScriptModule:
-    """Return a script's module as a model: in eval mode, on the device, with inputs from the script's `inputs` if it has one."""
+    """Return a script's module as a model: in eval mode, on the device, with inputs from the script's function `inputs`, if any."""
     if architecture["outputs"] not in ("", "logits"):
         raise UserError(
             f"{script.where}: outputs: {architecture['outputs']}, but a torch module without predict must return"

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Task:
-    """The training of one model by a script; `members` are row numbers of the records.
+    """What a script receives to train one model; `members` are row numbers of the records.
 
     Records are as the pool stores them: rows of float32, or images of uint8 [n, C, H, W]; they may be memory-mapped.
     """
@@ -42,13 +42,12 @@ class Task:
     """The δ of the guarantee; None without privacy."""
     seed: int | None
     """63 bits, different for every model; None for a released model (docs/release.md), whose randomness must be fresh.
-    The global generators of random, numpy and torch are seeded with it too, or otherwise with the operating system's
-    entropy.
+    The global generators of random, numpy and torch are seeded with it, or by the operating system's entropy if None.
     """
     shadow: int
     """The number of the model."""
     key: tuple[int | str, ...] | None
-    """The source of the seed, together with the number of the model; None without a seed."""
+    """The key from which, with the number of the model, the seed is derived; None without a seed."""
     parameters: Mapping[str, Any]
     """The architecture's `parameters` in the config."""
     training: Training
@@ -98,7 +97,7 @@ def device_name(wanted: str) -> str:
 
 
 def own_checkpoints(task: TrainingTask, elsewhere: Path) -> Path:
-    """Return an existing folder for a learner's own checkpoints, which only a training with the same key will get again."""
+    """Create and return a folder for a learner's own checkpoints, which only a training with the same key receives again."""
     kept = task.checkpoint.folder
     folder = kept / f"own-{task.checkpoint.key[:16]}" if kept else elsewhere / "checkpoints"
     folder.mkdir(parents=True, exist_ok=True)

@@ -17,10 +17,10 @@ from mia_audit.storage import atomic_write
 FILE = "estimator.skops"
 
 SCHEMA = "schema.json"
-"""The file inside a .skops archive that describes the model; the others hold its arrays."""
+"""The file inside a .skops archive that describes the model; the other files hold its arrays."""
 
 TRUSTED = ("sklearn", "numpy", "scipy", "collections")
-"""Packages whose types every estimator may have."""
+"""Packages whose types every stored estimator may contain."""
 
 INSTALL = "install it with: pip install 'mia-audit[estimators]'"
 
@@ -30,14 +30,14 @@ def save_estimator(estimator: Any, folder: Path) -> None:
     skops = _skops()
     try:
         stored = skops.dumps(estimator)
-    except Exception as error:  # it raises various errors for unknown objects
+    except Exception as error:  # skops raises various errors for unknown objects
         raise UserError(f"a {type(estimator).__name__} cannot be stored by skops: {first_line(error)}") from None
     with atomic_write(folder / FILE) as partial:
         partial.write_bytes(_same_bytes(stored))
 
 
 def load_estimator(folder: Path, packages: Iterable[str]) -> Any:
-    """Open an estimator; allowed types are those of these packages, scikit-learn, NumPy, SciPy and the standard library's containers.
+    """Open an estimator that contains only types of `packages`, scikit-learn, NumPy, SciPy and the standard library's containers.
 
     Raises UserError that names the file if it is missing, damaged, or names any other type.
     """
@@ -51,13 +51,13 @@ def load_estimator(folder: Path, packages: Iterable[str]) -> Any:
     allowed = {*TRUSTED, *packages}
     if foreign := [name for name in types if not _is_type_of(name, allowed)]:
         raise UserError(
-            f"{path}: it holds a {foreign[0]}, which is not a type of {', '.join(sorted(allowed))}; models of other packages need a"
-            " script that imports them"
+            f"{path}: contains a {foreign[0]}, which is not a type of {', '.join(sorted(allowed))}; for models of other packages,"
+            " write a script that imports them"
         )
     try:
         return skops.load(path, trusted=types)
     except Exception as error:
-        raise UserError(f"{path}: damaged, or of another version of its library: {first_line(error)}") from None
+        raise UserError(f"{path}: damaged, or written by another version of its library: {first_line(error)}") from None
 
 
 def _skops() -> Any:
@@ -69,7 +69,7 @@ def _skops() -> Any:
 
 
 def _is_type_of(name: str, packages: set[str]) -> bool:
-    """Return whether a dotted name is a class of one of the packages, or anything in a file of the user's own."""
+    """Return whether a dotted name is a type of one of the packages, or is defined in a file of the user."""
     module, _, last = name.rpartition(".")
     if module.startswith(MODULE):
         return True
@@ -82,7 +82,7 @@ def _is_type_of(name: str, packages: set[str]) -> bool:
 
 
 def _same_bytes(stored: bytes) -> bytes:
-    """Number the objects and files of an archive in the order of its schema, instead of skops' memory addresses and times."""
+    """Replace skops' memory addresses and times in an archive by numbers in the order of its schema."""
     with zipfile.ZipFile(BytesIO(stored)) as archive:
         contents = {name: archive.read(name) for name in archive.namelist()}
     numbers: dict[int, int] = {}

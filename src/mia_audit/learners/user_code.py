@@ -1,4 +1,4 @@
-"""Runs a user's code in this process: a crash becomes one line that names the file, and an endless loop ends."""
+"""Run a user's code in this process: an exception becomes one line that names the file, and an endless loop is ended."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def user_code(where: str, path: Path | None = None, minutes: float = 0.0) -> Ite
     """Run the user's code within this context, for at most `minutes` (0: no limit).
 
     An exception is printed with its traceback and becomes a UserError that begins with `where` and, if the file at
-    `path` raised it, names the line. An overrun is noticed when the code returns to Python.
+    `path` raised it, names the line. The time limit takes effect when compiled code returns to Python.
     """
     try:
         with _limited(minutes):
@@ -43,7 +43,7 @@ def user_code(where: str, path: Path | None = None, minutes: float = 0.0) -> Ite
 
 def overrun(where: str, minutes: float) -> str:
     """Return the error for exceeding the time limit of a model."""
-    return f"{where}: still running after {minutes:g} minutes, as many as compute.minutes_per_model allows; is it an endless loop?"
+    return f"{where}: still running after {minutes:g} minutes, the limit of compute.minutes_per_model; raise it, or look for an endless loop"
 
 
 @contextmanager

@@ -31,13 +31,13 @@ ROUGH = 0.05
 """The precision in all but the last steps of a search for a noise multiplier."""
 
 TINY = 1e-6
-"""Below this ε the absolute precision is the one at this ε."""
+"""Below this ε, the absolute error allowed is the one allowed at this ε."""
 
 POINTS = 2**20
 """Largest number of points of one step's PLD: finer ones take minutes."""
 
 NEGLIGIBLE = 1e-5
-"""Outputs with this share of δ, over all steps, count as revealing everything."""
+"""Share of δ, over all steps, held by the extreme outputs that count as revealing everything."""
 
 ORDERS = [1 + x / 10 for x in range(1, 100)] + list(range(11, 64)) + [2**k for k in range(6, 12)]
 """Rényi orders: Opacus's default orders end at 63, too small for an ε below about 0.2."""
@@ -50,9 +50,9 @@ def steps_per_epoch(records: int, batch: int) -> int:
 
 @contextmanager
 def _alike_on_all_machines() -> Iterator[None]:
-    """Compute on one thread and without warnings (on ranges of orders, and on overflow to inf).
+    """Compute on one thread, and suppress warnings about the range of orders and about overflow to inf.
 
-    The last digit of a sum depends on how many threads share it, and the noise must not depend on the machine's cores.
+    The last digit of a sum depends on the number of threads, and the noise must not depend on the machine's cores.
     """
     with threadpool_limits(1, "blas"), warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -89,7 +89,7 @@ def _pld(
 def composed_epsilon(
     noise_multiplier: float, sampling_rate: float, steps: int, delta: float, precision: float = PRECISION
 ) -> tuple[float, float]:
-    """Return ε of several subsampled steps, and a discretisation interval that is precise enough."""
+    """Return ε of several subsampled steps, and a discretisation interval that is small enough for `precision`."""
     bound = min(
         epsilon_of_gdp(math.sqrt(steps) / noise_multiplier, delta),  # the whole set in every step
         steps * _single_step(noise_multiplier, sampling_rate, delta / steps),
@@ -102,7 +102,7 @@ def composed_epsilon(
     while True:
         coarse = epsilon
         epsilon, added = _composed(noise_multiplier, sampling_rate, steps, delta, interval, added)
-        # a third of the interval leaves at most a third of the error, and a ninth if the error is small
+        # an interval a third as long has at most a third of the error, and a ninth of it where the error is small
         if epsilon == 0 or coarse - epsilon <= 2 * precision * max(epsilon, TINY):
             break
         if points(noise_multiplier, sampling_rate, interval / 3, NEGLIGIBLE * delta / steps) > POINTS:
@@ -119,9 +119,10 @@ def _composed(
     interval: float,
     added_at_most: float = math.inf,
 ) -> tuple[float, float]:
-    """Return upper bounds on ε and on an added record's ε, from losses rounded to multiples of the interval without lowering any δ.
+    """Return upper bounds on ε and on the ε of an added record, from losses rounded to multiples of the interval.
 
-    The added record's ε is computed only if its known bound `added_at_most` exceeds the removed record's ε.
+    Rounding never lowers a δ. The ε of an added record is computed only if its known bound `added_at_most` exceeds
+    the ε of a removed record.
     """
     tail = NEGLIGIBLE * delta / steps
     removed, added = losses_of_step(noise_multiplier, sampling_rate, interval, tail)
@@ -137,10 +138,11 @@ def _single_step(noise_multiplier: float, sampling_rate: float, delta: float) ->
 
 
 def _single_step_delta(noise_multiplier: float, sampling_rate: float, epsilon: float) -> float:
-    """Return δ at ε of one step: the larger of P = (1 − q)N(0, σ²) + q N(1, σ²) against Q = N(0, σ²), and of Q against P.
+    """Return δ at ε of one step: the larger of the δs of P against Q and of Q against P.
 
-    P's loss grows with the output x and exceeds ε where x > ½ + σ² log(1 + (e^ε − 1)/q); Q's exceeds it below
-    ½ + σ² log(1 + (e^−ε − 1)/q), nowhere once e^−ε ≤ 1 − q.
+    Here P = (1 − q)N(0, σ²) + q N(1, σ²) and Q = N(0, σ²). The loss log P/Q grows with the output x and exceeds ε where
+    x > ½ + σ² log(1 + (e^ε − 1)/q). The loss log Q/P exceeds ε where x < ½ + σ² log(1 + (e^−ε − 1)/q), and nowhere if
+    e^−ε ≤ 1 − q.
     """
     from scipy.special import ndtr
 
@@ -192,7 +194,7 @@ def _prv(noise_multiplier: float, sampling_rate: float, steps: int, delta: float
     guard()
     from opacus.accountants import create_accountant
 
-    # its mesh has an error of 0.01 over all steps, and must reach beyond the ε of RDP at a thousandth of δ
+    # its grid has an error of 0.01 over all steps, and must extend beyond the ε of RDP at a thousandth of δ
     reach = 2 * _rdp(noise_multiplier, sampling_rate, steps, delta / 3000)
     points = reach * math.sqrt(steps * math.log(12000 / delta) / 2) / 0.01
     if not points < 2**27:
@@ -223,7 +225,7 @@ def noise_multiplier_for(epsilon: float, sampling_rate: float, steps: int, delta
     def roughly(noise_multiplier: float) -> float:
         return _pld(noise_multiplier, sampling_rate, steps, delta, ROUGH)
 
-    # most of the search uses a coarse interval; PRV has none, and starts from PLD's result
+    # most of the search uses a coarse interval; PRV has no interval, so its search starts from PLD's result
     start = _least(roughly, epsilon, ROUGH * epsilon, 1.0, 2.0) if accountant != "rdp" else 1.0
     least = _least(spent, epsilon, slack, start, 2.0 if accountant == "rdp" else 1 + ROUGH) if start else None
     if least is None:

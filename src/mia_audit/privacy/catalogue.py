@@ -60,7 +60,7 @@ class Steps(Protocol):
 
 @dataclass(frozen=True)
 class Job:
-    """One model to train: its training set's size, its budget (inf without privacy), and the records held in memory at once."""
+    """One model to train: its training set's size, its budget (inf without privacy), and how many records are held in memory at once."""
 
     model: nn.Module
     records: int

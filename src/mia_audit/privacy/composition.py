@@ -19,7 +19,7 @@ WIDTH = 8.0
 """Range kept on both sides of the tilted sum's mean, in standard deviations."""
 
 FARTHEST = 0.999
-"""The search for δ's logarithm ends at this share of the logarithm for the largest loss, which no tilt reaches."""
+"""Lower limit of log δ in the search for a tilt, as a share of the log probability that every loss is the largest."""
 
 NEGLIGIBLE = -80.0
 """Logarithm of a value negligible next to 1 in a Fourier transform, whose rounding error is about 10⁻¹⁶."""
@@ -31,11 +31,11 @@ LARGEST_EXPONENT = 600.0
 def epsilon_of_sum(
     losses: Float[np.ndarray, " m"], probabilities: Float[np.ndarray, " m"], infinite: float, steps: int, delta: float
 ) -> float:
-    """Return the ε at which `steps` independent losses have δ(ε) = δ: 0 if δ(0) is smaller, inf if no ε reaches δ.
+    """Return the ε at which the sum of `steps` independent losses has δ(ε) = δ: 0 if δ(0) is smaller, inf if no ε reaches δ.
 
-    `losses` are equally spaced, and `infinite` is the probability of an infinite one.
+    `losses` are equally spaced, and `infinite` is the probability of an infinite loss.
     """
-    left = delta + math.expm1(steps * math.log1p(-infinite))  # the rest is the δ of sums with an infinite loss
+    left = delta + math.expm1(steps * math.log1p(-infinite))  # without the δ of sums that contain an infinite loss
     if left <= 0:
         return math.inf
     kept = probabilities > 0
@@ -60,10 +60,10 @@ def _moments(losses: Float[np.ndarray, " m"], logs: Float[np.ndarray, " m"], til
 
 
 def _tilt_for(losses: Float[np.ndarray, " m"], logs: Float[np.ndarray, " m"], steps: int, delta: float) -> float:
-    """Return the tilt whose mean, taken as ε, gives the sum about this δ: e^(nK(t) − tnK′(t)) / (1 + t(1 + t)√(2πn K″(t))).
+    """Return the tilt t at whose mean the sum has about this δ: e^(nK(t) − tnK′(t)) / (1 + t(1 + t)√(2πn K″(t))).
 
-    The denominator is that of the saddle-point approximation if it is large. Without it the tilt would depend on the
-    probability of a larger loss, which is near 1 for small ε, where δ depends on how far losses exceed ε.
+    A large denominator is that of the saddle-point approximation. Without a denominator the tilt would follow the
+    probability that the loss exceeds ε, which is near 1 for small ε, where δ depends on how far losses exceed ε.
     """
     from scipy.optimize import brentq
 
@@ -83,7 +83,7 @@ def _tilt_for(losses: Float[np.ndarray, " m"], logs: Float[np.ndarray, " m"], st
 def _epsilon(
     losses: Float[np.ndarray, " m"], logs: Float[np.ndarray, " m"], tilt: float, steps: int, delta: float
 ) -> float:
-    """Return ε at δ from the sums of losses around the tilted mean; −inf if all of them together have a smaller δ."""
+    """Return ε at δ from the sums of losses around the tilted mean; −inf if even all these sums have a smaller δ."""
     from scipy.fft import irfft, next_fast_len, rfft
     from scipy.signal import lfilter
 

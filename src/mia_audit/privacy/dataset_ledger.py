@@ -1,9 +1,9 @@
 """The ledger of a data set: every release from its records, charged before it is computed.
 
 It is a ledger file (`mia_audit.privacy.ledger`) with one unit, one adjacency, one budget and one way to compose, all
-fixed by its first line. An entry's terms are those of a charge (`mia_audit.privacy.spending`); its `part`,
-PARTITION/PART, names the one of several disjoint parts of the records that was used. Among the parts of one partition
-only the largest cost counts.
+fixed by its first line. An entry's terms are those of a charge (`mia_audit.privacy.spending`). An entry that used only
+one of several disjoint parts of the records names it as `part`, PARTITION/PART. Among the parts of one partition only
+the largest cost counts.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from mia_audit.privacy.ledger import Entry, Header, Ledger, read
 from mia_audit.privacy.spending import Charge, charge_of
 
 ADD_REMOVE = "add-remove"
-"""The adjacency of training: one record (person) more or less, their number being public."""
+"""The adjacency of training: data sets differ by one added or removed record (person); the number of records is public."""
 
 ZERO_OUT = "zero-out"
-"""One record's term removed from a sum with a public number of records: the two distributions are the same, so it counts as `ADJACENCY`."""
+"""One record's term is removed from a sum over a public number of records: the output distributions are those of `ADD_REMOVE`."""
 
 SAME = {ZERO_OUT: ADD_REMOVE}
 
@@ -55,8 +55,8 @@ class Terms:
     """The terms of a new ledger of a data set: the budget, and how entries are composed.
 
     `planned` are the terms of all permitted entries; with them entries are composed by their privacy loss
-    distributions, without them by the named `filter`. The filter's Rényi order is the one that admits most charges like
-    the first, and is fixed before any release.
+    distributions, without them by the named `filter`. The Rényi order of the filter is the one that allows the largest
+    number of charges like the first one, and is fixed before any release.
     """
 
     dataset: str
@@ -86,7 +86,7 @@ class Terms:
 
 @dataclass(frozen=True)
 class Total:
-    """The largest privacy loss of a unit: ε at δ, the budget, and how it was composed; also for every part that entries name."""
+    """The largest privacy loss of a unit: ε at δ, the budget, how ε was composed, and ε of every part that entries name."""
 
     epsilon: float
     delta: float
@@ -129,7 +129,7 @@ def read_ledger(path: Path) -> tuple[Header, list[Entry], str]:
     """Return header, entries and head of a data set's ledger; UserError if it is another kind of file, damaged or missing."""
     header, entries, head = read(path, _check)
     if header.terms.get("kind") != "data set":
-        raise UserError(f"{path}: another kind of ledger; expected the ledger of a data set (privacy.ledger)")
+        raise UserError(f"{path}: a ledger of another kind; expected the ledger of a data set (privacy.ledger)")
     return header, entries, head
 
 
@@ -200,30 +200,31 @@ def _allow(path: Path, header: Header, before: Sequence[Entry], entries: Sequenc
         own = sum(_charge_of(one).delta for one in [*before, *entries])
         if own >= total.delta and header.terms["composition"] != "pld":
             raise UserError(
-                f"{path}: entries that are (ε, δ)-DP may reveal everything with their own δ: their own δs are {own:g} together, of"
-                f" {total.delta:g}; nothing was charged or released. A larger privacy.delta is for a new ledger, before its first entry"
+                f"{path}: the δs of its (ε, δ)-DP entries add up to {own:g}, but must stay below the ledger's δ of {total.delta:g};"
+                " nothing was charged or released. Only a new ledger can have a larger privacy.delta"
             )
         spent = total_of(header, before).epsilon
         raise UserError(
-            f"{path}: the budget would be overdrawn: ε = {total.epsilon:.6g} at δ = {total.delta:g} by {total.composed_by}, of"
-            f" {total.budget:g} ({spent:.6g} spent before); nothing was charged or released. {_advice(header)}"
+            f"{path}: the budget would be overdrawn: the total ε would be {total.epsilon:.6g} at δ = {total.delta:g}, by {total.composed_by};"
+            f" the budget is {total.budget:g}, of which {spent:.6g} is spent; nothing was charged or released. {_advice(header)}"
         )
     return total
 
 
 def _advice(header: Header) -> str:
     if header.terms["composition"] == "pld":
-        return "A larger privacy.epsilon is for a new ledger, before its first entry"
+        return "Only a new ledger can have a larger privacy.epsilon"
     return (
-        "Entries that are fixed before the first (privacy.planned) cost less together; a larger privacy.epsilon is for a new"
-        " ledger, before its first entry"
+        "Only a new ledger can have a larger privacy.epsilon, or a list of all its entries (privacy.planned), which then cost less"
+        " together"
     )
 
 
 def _refuse_unplanned(header: Header, before: Sequence[Entry], entries: Sequence[Entry]) -> None:
     """Raise ValueError for an entry that is not among the fixed terms of a ledger.
 
-    Interrupted work may be repeated on the same terms: it has released nothing, so the time of the kill does not depend on a release.
+    Interrupted work may be repeated on the same terms: it has released nothing, so the time at which it was killed does
+    not depend on a release.
     """
     if header.terms["composition"] != "pld":
         return
@@ -238,8 +239,8 @@ def _refuse_unplanned(header: Header, before: Sequence[Entry], entries: Sequence
             known.setdefault(release, []).append(_plain(one.terms, "steps"))
         elif number >= len(before):
             raise ValueError(
-                f"begun with terms that were all fixed before its first entry, of which none that is left is this one's ({one.what});"
-                " what is chosen later needs a ledger with a filter, begun without privacy.planned"
+                f"'{one.what}' is not among the entries that are left of this ledger's privacy.planned; to choose entries later, use a"
+                " new ledger without privacy.planned"
             )
 
 
@@ -252,7 +253,7 @@ def _check(one: Entry) -> None:
     _charge_of(one)
     part = one.terms.get("part", "a/b")
     if not isinstance(part, str) or not PART.fullmatch(part):
-        raise ValueError(f"an entry on the part '{part}'; expected PARTITION/PART")
+        raise ValueError(f"an entry names the part '{part}'; expected PARTITION/PART")
 
 
 def _charge_of(one: Entry) -> Charge:

@@ -12,7 +12,7 @@ RUN = 512
 
 
 def squared_norms(rows: Float[Tensor, "b n"], scale: Float[Tensor, " s"] | None = None) -> Float[Tensor, " b"]:
-    """Return the squared norm of every row, with elements times `scale` if given: one number, or n of them."""
+    """Return the squared norm of every row, its elements multiplied by `scale` (one number, or n) if given."""
     if scale is not None:
         return squared_norms(rows) * scale.double().square() if len(scale) == 1 else squared_norms(rows * scale)
     runs = rows.shape[1] // RUN * RUN
@@ -22,7 +22,7 @@ def squared_norms(rows: Float[Tensor, "b n"], scale: Float[Tensor, " s"] | None 
 
 
 def at_once(device: torch.device, rows: int) -> int:
-    """Return how many elements of every row are converted at once."""
+    """Return how many elements of each of the rows are converted at once."""
     return max(1, DOUBLED.get(device.type, DOUBLED["cpu"]) // max(1, rows))
 
 

@@ -1,7 +1,7 @@
 """The Gaussian mechanism without sampling: its exact ε, and the noise for a budget.
 
-T queries with noise multiplier z are √T/z-GDP, and their ε at δ is exact (Dong et al. 2022). For one query the least noise
-is that of the analytic Gaussian mechanism (Balle and Wang 2018, theorem 8).
+T queries with noise multiplier z are √T/z-GDP, which gives their exact ε at δ (Dong et al. 2022). The least noise for
+one query is that of the analytic Gaussian mechanism (Balle and Wang 2018, theorem 8).
 """
 
 import math
@@ -44,7 +44,7 @@ def epsilon_of_gdp(mu: float, delta: float) -> float:
 
 
 def largest_epsilon(holds: Callable[[float], bool]) -> float:
-    """Return the largest ε up to which a property holds, to double precision.
+    """Return the largest ε at which a property still holds, to double precision.
 
     It is rounded up: 0 if the property does not hold at 0, inf if it holds for every ε in the search.
     """

@@ -1,8 +1,8 @@
 """The cost of answers in Gaussian DP, and the filter that decides before each answer whether the budget allows it.
 
-A filter over adaptively chosen answers, the i-th of which is μᵢ-GDP given the earlier ones, is μ-GDP as long as it
-stops before Σ μᵢ² exceeds μ² (Smith and Thakurta 2022, theorem 2). So μ² is the cost of an answer, and the unit of the
-ledger; `mia_audit.privacy.gaussian` turns μ into ε at δ and back, exactly.
+If answers are chosen adaptively, and the i-th is μᵢ-GDP given the earlier ones, then all of them together are μ-GDP if
+they stop before Σ μᵢ² exceeds μ² (Smith and Thakurta 2022, theorem 2). So the ledger counts μ² as the cost of an
+answer; `mia_audit.privacy.gaussian` turns μ into ε at δ and back, exactly.
 """
 
 import math
@@ -27,8 +27,9 @@ def step_cost(multiplier: float) -> float:
 def selection_cost(epsilon: float) -> float:
     """Return μ² of the exponential mechanism exp(εu/2Δ): it is μ-GDP with the smallest μ = 2 Φ⁻¹(1/(1 + e^(−ε/2))).
 
-    Its privacy losses lie in [t − ε, t] for some t (Dong et al. 2020, lemma 3), so that randomised response with these two
-    losses dominates it. Randomised response is μ-GDP if its vertex is above the Gaussian's curve; t = ε/2 needs the largest μ.
+    Its privacy losses lie in [t − ε, t] for some t (Dong et al. 2020, lemma 3), so that randomised response with these
+    two losses dominates it. Randomised response is μ-GDP if the vertex of its trade-off curve lies on or above the
+    Gaussian's curve; the largest μ is needed at t = ε/2.
     """
     from scipy.special import expit, ndtri
 

@@ -1,7 +1,8 @@
-"""The guarantee of a person with several records from one for single records: computed for DP-SGD, by group privacy otherwise.
+"""The guarantee for a person with several records, from a guarantee per record: computed for DP-SGD, else by group privacy.
 
-A person's k records are Poisson-sampled independently, so a step includes a Binomial(k, q) number of them, each moving
-it at most by the sensitivity: a mixture of Gaussians, whose privacy loss is composed over the steps (dp-accounting).
+A person's k records are Poisson-sampled independently, so a step includes a Binomial(k, q) number of them, and each
+changes the sum by at most the sensitivity. This is a mixture of Gaussians, whose privacy loss is composed over the
+steps (dp-accounting).
 """
 
 from __future__ import annotations

@@ -1,12 +1,13 @@
-"""Privacy ledgers: an append-only file of what was spent on which terms; on any error it refuses further spending.
+"""Privacy ledgers: append-only files of what was spent, and on which terms; after any error nothing more can be spent.
 
-A ledger has one unit, one adjacency and one set of terms; so has each of its entries. The file is text, one line per entry:
+A ledger has one unit, one adjacency and one set of terms; an entry has the same unit and adjacency, and terms of its
+own. The file is text, one line per entry:
 
     LENGTH CHECK SHA256 JSON
 
-LENGTH is that of JSON in bytes (8 hexadecimal digits), CHECK the start of the SHA-256 of LENGTH (8 digits), SHA256 the digest
-of the line before followed by JSON. The first line is the header, with a random id: every line thus depends on all before
-it, and no line fits another ledger. docs/security.md says what this protects against.
+LENGTH is that of JSON in bytes (8 hexadecimal digits), CHECK the start of the SHA-256 of LENGTH (8 digits), SHA256 the
+digest of the line before followed by JSON. The first line is the header, with a random id: every line thus depends on
+all before it, and no line fits another ledger. docs/security.md says what this protects against.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ class Entry:
 
 
 Check = Callable[[Entry], None]
-"""A kind of ledger's check of an entry beyond the format; it raises ValueError."""
+"""What a kind of ledger checks in an entry in addition to the format; raises ValueError."""
 
 
 def _anything(_: Entry) -> None:
@@ -69,9 +70,9 @@ def _anything(_: Entry) -> None:
 class Ledger:
     """The entries so far, in memory and, given a path, on disk.
 
-    Opening an existing ledger continues it; unit, adjacency and terms must equal its own. One process at a time may
-    hold it; others wait for `patience` seconds. Raises UserError for a ledger with another header, one that is damaged
-    or in use, and a path that is not a regular file of this user.
+    Opening an existing ledger continues it; unit, adjacency and terms must be those of its first line. One process at a
+    time may hold it; others wait for `patience` seconds. Raises UserError if the ledger has another header, is damaged
+    or in use, or if the path is not a regular file of this user.
     """
 
     def __init__(self, path: Path | None, header: Header, check: Check = _anything, patience: float = 0.0) -> None:
@@ -79,7 +80,7 @@ class Ledger:
         self._patience = patience
         self.entries: list[Entry] = []
         self.head = ""
-        """The digest of the last line: keeping it elsewhere reveals that an older copy was restored."""
+        """The digest of the last line; a copy of it kept elsewhere reveals that an older state of the file was restored."""
         self._check, self._file, self._process = check, -1, os.getpid()
         if path is not None:
             self._open(path)
@@ -92,7 +93,7 @@ class Ledger:
         """
         if os.getpid() != self._process:
             raise UserError(
-                "ledger: a fork may not spend the budget of the process that holds it; nothing was released"
+                "ledger: a forked process may not spend the budget of the process that opened it; nothing was released"
             )
         for entry in entries:
             try:
@@ -116,7 +117,7 @@ class Ledger:
         except OSError as error:
             self.close()
             raise UserError(
-                f"{self.path}: {error.strerror or error}; the answer was not released and stays charged. Make room and start again"
+                f"{self.path}: {error.strerror or error}; the answer was not released and stays charged. Free disk space and start again"
             ) from None
         self.head = head
 
@@ -164,7 +165,7 @@ class Ledger:
             except OSError:
                 if time.monotonic() >= until:
                     raise UserError(
-                        f"{path}: another process answers from this ledger; two of them would spend the budget twice"
+                        f"{path}: another process answers from this ledger; two processes would spend the budget twice"
                     ) from None
                 time.sleep(BETWEEN_ATTEMPTS)
             else:
@@ -213,7 +214,7 @@ def _opened(path: Path, flags: int) -> int:
 
 
 def _parsed(path: Path, descriptor: int, check: Check) -> tuple[Header, list[Entry], str, int]:
-    """Return header, entries, head, and their end: only an incomplete last line is left out."""
+    """Return header, entries, head, and the offset of their end; only an incomplete last line is left out."""
     header: Header | None = None
     entries: list[Entry] = []
     head, end = "", 0
@@ -235,7 +236,7 @@ def _parsed(path: Path, descriptor: int, check: Check) -> tuple[Header, list[Ent
             raise _damaged(path, f"line {number + 1}: {error}") from None
         head, end = digest, after
     if header is None:
-        raise _damaged(path, "no whole line")
+        raise _damaged(path, "no complete line")
     return header, entries, head, end
 
 
@@ -283,7 +284,7 @@ def _digest(head: str, content: bytes) -> str:
 
 
 def _refuse_constant(name: str) -> None:
-    raise ValueError(f"{name} is no number")
+    raise ValueError(f"{name} is not a number")
 
 
 def _header(value: dict[str, Any]) -> Header:
@@ -309,12 +310,12 @@ def _belongs(entry: Entry, header: Header) -> None:
     """Raise ValueError for an entry of another unit or adjacency, and for terms that are not finite or negative."""
     for name in ("unit", "adjacency"):
         if (given := getattr(entry, name)) != getattr(header, name):
-            raise ValueError(f"an entry of {name} '{given}', where the ledger's is '{getattr(header, name)}'")
+            raise ValueError(f"an entry has the {name} '{given}'; expected the ledger's, '{getattr(header, name)}'")
     for number in _numbers(entry.terms):
         if not (math.isfinite(number) and number >= 0):
-            raise ValueError(f"an entry that costs {number:g}; expected finite numbers from 0")
+            raise ValueError(f"an entry has {number:g} among its terms; expected finite numbers from 0")
     if not all(math.isfinite(number) for number in _numbers(entry.released)):
-        raise ValueError("an entry that releases a number that is not finite")
+        raise ValueError("an entry releases a number that is not finite")
 
 
 def _numbers(value: Any) -> Iterator[float]:

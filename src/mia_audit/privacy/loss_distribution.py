@@ -1,8 +1,9 @@
-"""Privacy losses of one Poisson-subsampled Gaussian step on multiples of an interval, so that no δ falls.
+"""Privacy losses of one Poisson-subsampled Gaussian step, rounded to multiples of an interval without lowering any δ.
 
-With P = (1 − q)N(0, σ²) + q N(1, σ²), the output with the record, and Q = N(0, σ²), the loss log P/Q grows with the output.
-The mass between two multiples is divided between them so that its probabilities under P and under Q do not change:
-connect the dots (Doroshenko et al. 2022), the smallest distribution on that grid whose δ(ε) is nowhere too small.
+With P = (1 − q)N(0, σ²) + q N(1, σ²), the output with the record, and Q = N(0, σ²), the loss log P/Q grows with the
+output. The mass between two multiples is divided between them so that its probabilities under P and under Q do not
+change: connect the dots (Doroshenko et al. 2022), the smallest distribution on that grid whose δ(ε) is nowhere too
+small.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from jaxtyping import Float
 
 LEAST_MASS = 1e-300
-"""Masses below this have lost their digits: such a cell is rounded up entirely."""
+"""A smaller mass between two multiples has lost its digits, and is moved entirely to the upper multiple."""
 
 
 class LossDistribution(NamedTuple):
@@ -37,7 +38,8 @@ def losses_of_step(
 ) -> tuple[LossDistribution, LossDistribution]:
     """Return the losses of a record that is removed (log P/Q under P) and of one that is added (log Q/P under Q).
 
-    Outputs beyond the grid have probability `tail` on either side; their larger losses count as infinite, the smaller ones as the grid's smallest.
+    Outputs beyond the grid have probability `tail` on either side. Losses above the grid count as infinite; losses
+    below it count as its smallest.
     """
     low, high = _reach(sigma, rate, tail)
     first = math.floor(_loss(low, sigma, rate) / interval)

@@ -33,7 +33,7 @@ class Masks:
 
 
 def save_masks(masks: Masks, path: Path) -> None:
-    """Write masks as safetensors: `channels` [epochs, channels], `rest` [epochs]; the metadata say source and layers.
+    """Write masks as safetensors: `channels` [epochs, channels], `rest` [epochs]; the metadata name the source and the layers.
 
     The metadata have a single key, because safetensors writes several in an order that differs between runs.
     """
@@ -94,7 +94,8 @@ class ChannelNoise:
     def normalised(self, factors: Float[Tensor, " C"]) -> tuple[Float[Tensor, " C"], float]:
         """Divide the channels' factors, and the factor 1 of all other parameters, by their geometric mean.
 
-        The mean is over single coordinates, so det D = 1: the noise fills the same volume as without a mask, and C keeps its meaning.
+        The mean is over single coordinates, so det D = 1: the covariance of the noise has the same determinant as
+        without a mask, and clipping at C means the same.
         """
         each = sum(size for masked, size in zip(self._places, self._sizes, strict=True) if masked) // self.count
         mean = (factors.log().sum() * each / sum(self._sizes)).exp()

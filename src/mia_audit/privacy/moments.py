@@ -1,11 +1,11 @@
 """Means and standard deviations of columns, released once under differential privacy from bounds known beforehand.
 
-With u in [−1, 1] the position of a value between its column's bounds, a record adds (u, 1 − u²) for every column to the
-released sums. The squared norm of that pair is 1 − u² + u⁴ ≤ 1, so d columns together have sensitivity √d, the same as
-without second moments: these cost nothing (Kalinin et al. 2025 show the same for streams). Neighbouring pools differ by
-one record, added or removed; n is public, as it is for training. Where the unit is the person, a person adds the mean
-of their records' pairs, which is no longer than the longest of them: neighbours differ by one person, and n counts
-them.
+Let u in [−1, 1] be the position of a value between its column's bounds. A record adds (u, 1 − u²) for every column to
+the released sums. The squared norm of that pair is 1 − u² + u⁴ ≤ 1, so d columns together have sensitivity √d. Without
+second moments the sensitivity is the same, so they cost nothing (Kalinin et al. 2025 show the same for streams).
+Neighbouring pools differ by one record, added or removed; n is public, as it is for training. If the unit is the
+person, a person adds the mean of the pairs of their records, whose norm is at most the largest norm of a pair;
+neighbouring pools differ by one person, and n counts persons.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from jaxtyping import Bool, Float
 from mia_audit.privacy.gaussian import multiplier_for
 
 Secret = tuple[int | str, ...]
-"""The seed, and the names of the release."""
+"""The secret of a release's noise: the seed, and the names of what is released."""
 
 Column = Float[np.ndarray, " d"]
 
@@ -97,12 +97,13 @@ def release(
 ) -> Moments:
     """Release the moments of n records' columns, with known bounds, by one Gaussian mechanism for (ε, δ).
 
-    Like a training's, the noise is keyed by the secret, all terms and the records' content: a release on other terms or
-    from other records has other noise. It is added in float64 and the sum rounded to float32. Without a secret the
-    noise is drawn as for a released model: from the operating system's entropy, every normal number as the sum of four.
+    Like the noise of a training, it is keyed by the secret, all terms and the records' content: a release on other
+    terms or from other records has other noise. The noise is added in float64 and the sum rounded to float32. Without a
+    secret it is drawn as for a released model: from the operating system's entropy, every normal number from the sum of
+    four.
 
-    With the `shares` of records in their persons, n counts persons and the guarantee is theirs; where every person has one
-    record it is the same release.
+    If `shares` (as in `sums`) are given, `records` is the number of persons and the guarantee is for persons; if every
+    person has one record, the release is the same as without.
 
     Post-processing costs no privacy: means are clipped to the bounds, and variances below the noise of their second
     moment are raised to a floor. Raises UserError for an ε so large that it needs almost no noise.

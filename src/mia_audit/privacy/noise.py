@@ -2,9 +2,9 @@
 
 Every random number is a function of (key, counter): AES-256 in counter mode, whose 256-bit key is derived by
 HMAC-SHA256 from the audit's seed, from every term of the training and from the content of the training set
-(`training_key`). Two trainings that differ in any of these have unrelated batches and unrelated noise; two that are
-equal have the same bytes. If others know the seed, there is no privacy: they can recompute and subtract the noise. A
-released model uses a `fresh_key` instead, which exists only in the memory of the process that trains it.
+(`training_key`). Trainings that differ in any of these have unrelated batches and unrelated noise; equal trainings have
+the same bytes. There is no privacy against anyone who knows the seed, because they can recompute and subtract the
+noise. A released model uses a `fresh_key` instead, which exists only in the memory of the process that trains it.
 """
 
 import hashlib
@@ -26,7 +26,7 @@ BLOCK = {"cpu": 2**16, "cuda": 2**22}
 """Normal numbers computed at once: on a CPU as many as stay in its caches."""
 
 LANE = 1024
-"""In the key stream, this number of radii is followed by the same number of angles; it divides half of every block."""
+"""Number of radii in the key stream that are followed by the same number of angles; half of every block is a multiple of it."""
 
 ROWS = 256
 """Records digested at once."""
@@ -67,15 +67,15 @@ def training_key(secret: tuple[int | str, ...], terms: Mapping[str, Any], conten
 
 
 def fresh_key() -> bytes:
-    """Return 256 bits of the operating system's entropy, the key of a training that nobody can repeat."""
+    """Return 256 bits of the operating system's entropy, as the key of a training that nobody can repeat."""
     return secrets.token_bytes(32)
 
 
 class Stream:
     """Random numbers for one purpose; `counter` is the number of the next draw, and the only state.
 
-    The cipher's 128-bit block counter begins with the number of the draw, so each draw has its own 2⁶⁴ blocks. Each
-    number of the noise is the sum of `summands` normal numbers, divided by √summands.
+    The high bits of the cipher's 128-bit block counter are the number of the draw, so each draw has its own 2⁶⁴ blocks.
+    Each number of the noise is the sum of `summands` normal numbers, divided by √summands.
     """
 
     def __init__(self, key: bytes, purpose: str, summands: int = 1) -> None:
@@ -90,9 +90,9 @@ class Stream:
     def add_noise(self, total: Float[Tensor, " p"], deviation: float | Float[Tensor, " p"]) -> Float[Tensor, " p"]:
         """Return float32 total + N(0, deviation²), the deviation being one number or one per coordinate.
 
-        Normal numbers are drawn and added in float64 and the sum is rounded once: for any total, each float32 result is
-        consistent with about 2²⁹ values of the noise, which hides the gaps between float64 values (Mironov 2012;
-        Holohan and Braghin 2021).
+        Normal numbers are drawn and added in float64 and the sum is rounded once. For any total, about 2²⁹ values of
+        the noise give the same float32 result, which hides the gaps between float64 values (Mironov 2012; Holohan and
+        Braghin 2021).
         """
         draw = self._next()
         noisy = torch.empty_like(total, dtype=torch.float32)
@@ -143,7 +143,7 @@ def _uniform(words: bytearray, device: torch.device) -> Float[Tensor, " n"]:
 
 
 def _normal(words: bytearray, device: torch.device) -> Float[Tensor, " n"]:
-    """Turn every 8 bytes into a standard normal number, `LANE` and `LANE` together (Box and Muller 1958); none is beyond 8.6."""
+    """Turn every 8 bytes into a standard normal number, from `LANE` radii and `LANE` angles at a time; none is beyond 8.6."""
     numbers = _uniform(words, device).view(-1, 2, LANE)
     radius, angle = numbers.unbind(1)
     radius = radius.log().mul_(-2).sqrt_()
@@ -158,7 +158,7 @@ def seed_layers(seed: bytes) -> None:
 
     On the CPU all 624 words of the Mersenne Twister are set: `torch.manual_seed` reads 32 bits only. On a GPU it reads 64.
     """
-    torch.manual_seed(int.from_bytes(seed[:8], "little") >> 1)  # and every GPU's
+    torch.manual_seed(int.from_bytes(seed[:8], "little") >> 1)  # this also seeds every GPU's generator
     state = torch.get_rng_state()
     words = torch.frombuffer(bytearray(seed), dtype=torch.int32).long() & 0xFFFFFFFF
     state[MERSENNE_OFFSET : MERSENNE_OFFSET + 8 * MERSENNE_WORDS] = words.view(torch.uint8)

@@ -1,4 +1,4 @@
-"""Persons as the unit of a private training: the choice of their records for a step."""
+"""Persons as the unit of a private training: which of their records a step uses."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class People:
         return torch.bincount(self.of)
 
     def records(self, drawn: Bool[Tensor, " P"], stream: Stream) -> Int[Tensor, " b"]:
-        """Return the records of the drawn persons, in order; a person with more than `most` records has that many drawn uniformly.
+        """Return the records of the drawn persons, in order; of a person with more than `most` records, draw `most` uniformly.
 
         The choice for a person does not depend on the other persons drawn.
         """

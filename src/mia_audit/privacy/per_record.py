@@ -22,9 +22,9 @@ from mia_audit.privacy.vmap_compat import Batchable
 from mia_audit.runtime.memory import AdaptiveBatchSize
 
 LEAST = 8
-"""Smallest number of records in a pass. Products of fewer rows use other kernels, which round differently. From this
-number on a record's gradient has the same bits for any other records in the pass, so one record does not change
-another's contribution.
+"""Smallest number of records in a pass. Matrix products of fewer rows use other kernels, which round differently. From
+this number on, a record's gradient has the same bits whatever the other records of the pass are, so one record does not
+change another's contribution.
 """
 
 Gradients = dict[str, Float[Tensor, "b ..."]]
@@ -33,7 +33,7 @@ Gradients = dict[str, Float[Tensor, "b ..."]]
 def per_record_gradients(model: nn.Module) -> Callable[[Tensor, Tensor], tuple[Gradients, Float[Tensor, " b"]]]:
     """Return a function from inputs [B, …] and labels [B] to the gradients [B, …] of every trainable parameter and losses [B].
 
-    torch.func's vmap over grad of the cross-entropy of one record: exact for every parameter of any model that treats
+    It is torch.func's vmap over grad of one record's cross-entropy, exact for every parameter of any model that treats
     records independently; random layers draw anew for every record.
     """
     trainable = {name: value for name, value in model.named_parameters() if value.requires_grad}
@@ -62,9 +62,9 @@ def add_clipped(
 ) -> None:
     """Add the sum of clipped per-record gradients to a float64 vector over all parameters, in the order of the mapping.
 
-    A record's norm is over all parameters together; `scales`, if any, multiply a parameter's gradient in the norm, with
-    one number or one per element. Norms and sums are float64 for gradients of any type (float32 within a `RUN`). A
-    record whose gradient (or loss, if given) is not finite adds nothing.
+    A record's norm is over all parameters together; `scales`, if any, multiply each parameter's gradient in the norm by
+    one number, or by one per element. Norms and sums are float64 for gradients of any type; at most `RUN` squares are
+    first summed in float32. A record whose gradient (or loss, if given) is not finite adds nothing.
     """
     rows = [value.flatten(1) for value in gradients.values()]
     squares = map(squared_norms, rows, scales) if scales else map(squared_norms, rows)
@@ -93,14 +93,14 @@ class ClosedForm(Protocol):
     def clipped_gradients(
         self, inputs: Tensor, labels: Int[Tensor, " b"], factors: Factors
     ) -> tuple[list[Tensor], Float[Tensor, " b"]]:
-        """Return Σ factor_i g_i of every parameter, in their order, float64, and the losses; a factor of 0 leaves its record out.
+        """Return Σ factor_i g_i of every parameter (float64, in the parameters' order) and the losses; a factor of 0 omits its record.
 
-        `factors` takes the norms of all records, float64, and their losses.
+        `factors` is a function of the norms of all records, float64, and their losses.
         """
 
 
 def _whole_persons(owners: Int[Tensor, " b"], size: int) -> list[slice]:
-    """Cut records, sorted by owner, into slices of at most `size` that do not split an owner; an owner with more gets a separate slice."""
+    """Cut records, sorted by owner, into slices of at most `size` that do not split an owner; an owner with more has a slice alone."""
     _, counts = torch.unique_consecutive(owners, return_counts=True)
     ends = counts.cumsum(0).tolist()
     parts, start, last = [], 0, 0
@@ -117,8 +117,8 @@ class ClippedSum:
 
     A micro-batch holds at most `micro_batch` records, and at most as many gradients as fit in memory. If a model has a
     closed form of the sum and all its parameters are trained, the closed form is used. `way` is `vmap`, `book-keeping`
-    (UserError if it does not cover the model) or `auto`: book-keeping if it covers the model, which a check on random
-    records decides at the first batch.
+    (UserError if it does not cover the model) or `auto`: book-keeping if a check on random records at the first batch
+    shows that it covers the model, else vmap.
     """
 
     def __init__(self, model: nn.Module, clipping: Clipping, micro_batch: int, way: PerRecord = "vmap") -> None:
@@ -140,16 +140,16 @@ class ClippedSum:
     def scale_norms(self, scales: Float[Tensor, " p"]) -> None:
         """Clip by the norm of gradients times these numbers; the summed gradients are not scaled."""
         pieces = torch.split(scales, [value.numel() for value in self.parameters])
-        self._closed = None  # it clips by the unscaled norm
+        self._closed = None  # the closed form clips by the unscaled norm
         self._scales = [piece[:1] if bool((piece == piece[0]).all()) else piece for piece in pieces]
 
     def clip_groups(self, groups: Sequence[tuple[Int[Tensor, " g"], Clipping]]) -> None:
         """Clip groups of coordinates (given by their indices in the vector over all parameters) separately, each by its
-        own norm; UserError under book-keeping, which has no norms of groups.
+        own norm; UserError under book-keeping, which does not compute the norms of groups.
         """
         if self.way == "book-keeping":
             raise UserError(
-                "training.per_record: book-keeping has no norms of groups (group_clips): choose auto or vmap"
+                "training.per_record: book-keeping does not compute the norms of groups (group_clips): choose auto or vmap"
             )
         self.way, self._closed = "vmap", None
         self._groups = list(groups)
@@ -169,7 +169,8 @@ class ClippedSum:
     ) -> tuple[Float[Tensor, " p"], Float[Tensor, ""]]:
         """Return the sum over all parameters in one float64 vector (zero for an empty batch), and the sum of the finite losses.
 
-        With the `persons` of the records, one vector per person is clipped and summed: the mean of the gradients of their records.
+        If the `persons` of the records are given, the vectors that are clipped and summed are each person's mean
+        gradient.
         """
         if self.way != "vmap" and self._book is None and self._closed is None and len(labels):
             self._cover(inputs)
@@ -200,7 +201,7 @@ class ClippedSum:
     def _summed_by_person(
         self, inputs: Tensor, labels: Int[Tensor, " b"], persons: Int[Tensor, " b"], size: int
     ) -> tuple[Tensor, Tensor]:
-        """Sum persons with one record like records, then those with several, a few persons at a time."""
+        """Sum over persons: those with a single record as records are summed, then the others, a few persons at a time."""
         _, owners, counts = torch.unique(persons, return_inverse=True, return_counts=True)
         alone = counts[owners] == 1
         if bool(alone.all()):
@@ -281,7 +282,7 @@ class ClippedSum:
         return bounded_factors(self.clipping, norms, losses) * (torch.arange(len(norms), device=norms.device) < count)
 
     def assign(self, vector: Float[Tensor, " p"]) -> None:
-        """Split a vector over all parameters into their `grad`."""
+        """Set every parameter's `grad` from a vector over all parameters."""
         pieces = torch.split(vector, [value.numel() for value in self.parameters])
         for value, piece in zip(self.parameters, pieces, strict=True):
             value.grad = piece.view_as(value).to(value.dtype)

@@ -29,15 +29,15 @@ class Privacy(Section):
     filter: Literal["rdp", "gdp"] = "rdp"
     """The filter: for Rényi DP, or for Gaussian DP, which supports only Gaussian mechanisms without sampling and is exact for them."""
     part: str = ""
-    """`PARTITION/PART` if this audit's records are one of several disjoint parts of the ledger's data set: of the parts
-    of one partition only the largest cost counts.
+    """`PARTITION/PART`, if this audit's records are one of several disjoint parts of the ledger's data set: only the
+    largest cost of a part of the partition counts.
     """
 
     @field_validator("ledger")
     @classmethod
     def _path(cls, value: str) -> str:
         if set(value.replace(DATASET, "")) & set("{}\0\n\r"):
-            raise ValueError(f"'{value}': the path of a file, in which only {DATASET} is filled in")
+            raise ValueError(f"'{value}': expected the path of a file; {DATASET} is the only placeholder")
         return value
 
     @field_validator("part")
@@ -53,9 +53,9 @@ class Privacy(Section):
     def _together(self) -> Self:
         given = self.model_dump(exclude_defaults=True, exclude={"ledger"})
         if given and not self.ledger:
-            raise ValueError(f"{min(given)}: belongs to a ledger, but none is named (ledger: FILE)")
+            raise ValueError(f"{min(given)}: needs a ledger, but none is named (ledger: FILE)")
         if self.planned and "filter" in given:
-            raise ValueError("filter: what is planned needs none; leave one of the two out")
+            raise ValueError("filter: not used when planned lists all releases; leave one of the two out")
         return self
 
     def ledger_of(self, dataset: str) -> str:

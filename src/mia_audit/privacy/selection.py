@@ -20,7 +20,8 @@ def rdp_of_selection(
 ) -> Float[np.ndarray, " o"]:
     """Return the Rényi divergence at ascending orders of the best of a random number of runs, given that of one run.
 
-    ε(λ) + (1 + η)(1 − 1/λ̂) ε(λ̂) + (1 + η) log(1/γ)/λ̂ + log E[K]/(λ − 1), at the best λ̂ (theorem 2); the value at a larger order is a bound too.
+    ε(λ) + (1 + η)(1 − 1/λ̂) ε(λ̂) + (1 + η) log(1/γ)/λ̂ + log E[K]/(λ − 1), at the best λ̂ (theorem 2); the value at a
+    larger order is also a bound.
     """
     grid = np.asarray(orders, dtype=np.float64)
     gamma = gamma_of(mean, shape)

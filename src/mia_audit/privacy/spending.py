@@ -1,9 +1,9 @@
 """Spending on a data set: the terms of every charge, and the ε of many charges together.
 
-A charge is one mechanism on the data set, in the form for ledgers (`Charge.terms`, JSON) and accountants. Charges whose
-terms were all fixed before the first one are composed by their privacy loss distributions (dp-accounting). Charges
-chosen after seeing earlier results need a filter: for Rényi DP at one order fixed in advance (Feldman and Zrnic 2021,
-theorem 4.1), or for Gaussian DP (Smith and Thakurta 2022, theorem 2). ε is never summed.
+A charge is one mechanism on the data set, in the form that ledgers (`terms_of`, JSON) and accountants read. Charges
+whose terms were all fixed before the first one are composed by their privacy loss distributions (dp-accounting).
+Charges chosen after seeing earlier results need a filter: for Rényi DP at one order fixed in advance (Feldman and Zrnic
+2021, theorem 4.1), or for Gaussian DP (Smith and Thakurta 2022, theorem 2). ε is never summed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from jaxtyping import Float
 
 INTERVAL = 1e-4
-"""Discretisation interval of privacy losses; it is larger if ε exceeds COARSE."""
+"""Discretisation interval of privacy losses, up to an ε of COARSE."""
 
 ORDERS = (1.25, 1.5, 1.75, 2, 2.5, 3, 3.5, 4, 4.5, *range(5, 64), 64, 128, 256, 512, 1024)
 """Rényi orders of filters and of tuning; integer orders are fast to compute for subsampled steps."""
@@ -33,13 +33,13 @@ COARSE = 20.0
 
 
 class Charge(Protocol):
-    """One mechanism on a data set. Methods raise ValueError if a kind of composition does not support it."""
+    """One mechanism on a data set. A method raises ValueError if its kind of composition does not support the mechanism."""
 
     kind: ClassVar[str]
 
     @property
     def delta(self) -> float:
-        """The probability with which it may reveal everything, excluded from its other terms."""
+        """The probability with which the mechanism may reveal everything; `rdp` and `mu_squared` leave it out."""
 
     def losses(self, interval: float) -> PrivacyLossDistribution:
         """Return its privacy loss distribution, δ included."""
@@ -98,15 +98,17 @@ class PoissonGaussian:
         return _gaussian_losses(self.noise_multiplier, self.sampling_rate, interval).self_compose(self.steps)
 
     def rdp(self, order: float) -> float:
-        """Return that of the subsampled Gaussian mechanism (Mironov et al. 2019), by Opacus."""
+        """Return the divergence of the subsampled Gaussian mechanism (Mironov et al. 2019), by Opacus."""
         from mia_audit.privacy.accounting import rdp_of_steps
 
         return rdp_of_steps(self.noise_multiplier, self.sampling_rate, self.steps, [order])[0]
 
     def mu_squared(self) -> float:
-        """Return T/z² without sampling; no μ describes sampled steps well."""
+        """Return T/z² if the sampling rate is 1; raise ValueError otherwise, because no μ describes sampled steps well."""
         if self.sampling_rate < 1:
-            raise ValueError("steps on Poisson samples, which a ledger with the filter of Gaussian DP cannot hold")
+            raise ValueError(
+                "an entry has steps on Poisson samples, which a ledger with the filter of Gaussian DP does not support"
+            )
         return self.steps / self.noise_multiplier**2
 
 
@@ -123,16 +125,18 @@ class ZeroConcentrated:
         _check(self.rho > 0, self)
 
     def losses(self, interval: float) -> PrivacyLossDistribution:
-        """Raise ValueError: many distributions have this ρ."""
-        raise ValueError("ρ-zCDP, which has no one privacy loss distribution")
+        """Raise ValueError: ρ does not determine the distribution."""
+        raise ValueError("an entry is known only to be ρ-zCDP, which does not determine its privacy loss distribution")
 
     def rdp(self, order: float) -> float:
         """ρα."""
         return self.rho * order
 
     def mu_squared(self) -> float:
-        """Raise ValueError: ρ bounds no trade-off curve by a Gaussian's."""
-        raise ValueError("ρ-zCDP, which a ledger with the filter of Gaussian DP cannot hold")
+        """Raise ValueError: ρ-zCDP does not bound the trade-off curve by that of a Gaussian."""
+        raise ValueError(
+            "an entry is known only to be ρ-zCDP, which a ledger with the filter of Gaussian DP does not support"
+        )
 
 
 @dataclass(frozen=True)
@@ -151,7 +155,7 @@ class Stated:
         _check(self.epsilon > 0 and 0 <= self.delta < 1, self)
 
     def losses(self, interval: float) -> PrivacyLossDistribution:
-        """Return that of randomised response, and of δ."""
+        """Return the distribution of randomised response, with an infinite loss of probability δ."""
         from dp_accounting.pld import common, privacy_loss_distribution
 
         parameters = common.DifferentialPrivacyParameters(self.epsilon, self.delta)
@@ -165,7 +169,7 @@ class Stated:
         return float(np.logaddexp(there, back)) / (order - 1)
 
     def mu_squared(self) -> float:
-        """Return that of a Gaussian whose curve touches randomised response at its vertex (Dong et al. 2022)."""
+        """Return μ² of the Gaussian whose trade-off curve touches that of randomised response at its vertex (Dong et al. 2022)."""
         return selection_cost(2 * self.epsilon)
 
 
@@ -187,11 +191,11 @@ class Selection:
         """Raise ValueError for numbers that make no sense."""
         _check(self.mean >= 1 and self.shape >= 0 and len(self.runs) > 0, self)
         if any(charge_of(run).delta or isinstance(charge_of(run), Selection) for run in self.runs):
-            raise ValueError("a selection of runs that have a δ or are selections themselves")
+            raise ValueError("an entry is a selection from runs that have a δ, or are selections themselves")
 
     def losses(self, interval: float) -> PrivacyLossDistribution:
-        """Raise ValueError: only Rényi DP of it is known."""
-        raise ValueError("tuning, which has no known privacy loss distribution")
+        """Raise ValueError: only a bound in Rényi DP is known."""
+        raise ValueError("an entry is a tuning, whose privacy loss distribution is not known")
 
     def rdp(self, order: float) -> float:
         """Return the bound of theorem 2, at the best second order."""
@@ -203,19 +207,19 @@ class Selection:
         return float(bounds[orders.index(order)])
 
     def mu_squared(self) -> float:
-        """Raise ValueError: only Rényi DP of it is known."""
-        raise ValueError("tuning, which a ledger with the filter of Gaussian DP cannot hold")
+        """Raise ValueError: only a bound in Rényi DP is known."""
+        raise ValueError("an entry is a tuning, which a ledger with the filter of Gaussian DP does not support")
 
 
 @dataclass(frozen=True)
 class Unprotected:
-    """Something that was made from the records without noise."""
+    """A release from the records without noise."""
 
     kind: ClassVar[str] = "none"
     delta: ClassVar[float] = 0.0
 
     def losses(self, interval: float) -> PrivacyLossDistribution:
-        """Return that of a mechanism that reveals everything."""
+        """Return the distribution of a mechanism that reveals everything."""
         from dp_accounting.pld import privacy_loss_distribution
 
         return privacy_loss_distribution.from_two_probability_mass_functions({0: 0.0}, {1: 0.0})
@@ -232,7 +236,7 @@ class Unprotected:
 KINDS: dict[str, type[Charge]] = {
     one.kind: one for one in (Gaussian, PoissonGaussian, ZeroConcentrated, Stated, Selection, Unprotected)
 }
-"""What `kind` says in the terms of a charge."""
+"""Classes of charges, by the `kind` in their terms."""
 
 
 def terms_of(charge: Any) -> dict[str, Any]:
@@ -245,25 +249,25 @@ def charge_of(terms: Mapping[str, Any]) -> Charge:
     values = dict(terms)
     kind = KINDS.get(values.pop("kind", ""))
     if kind is None:
-        raise ValueError(f"an entry of no known kind; expected one of {', '.join(KINDS)}")
+        raise ValueError(f"an entry of unknown kind; expected one of {', '.join(KINDS)}")
     fields = getattr(kind, "__dataclass_fields__", {})
     if odd := sorted(values.keys() - fields.keys()):
         raise ValueError(f"an entry of kind {kind.kind} with the unknown key '{odd[0]}'")
     for name, value in values.items():
         if name == "runs":
             if not isinstance(value, list | tuple) or not all(isinstance(run, Mapping) for run in value):
-                raise ValueError("an entry whose runs are no list of terms")
+                raise ValueError("an entry whose runs are not a list of terms")
             values[name] = tuple(value)
         elif type(value) is not int and (type(value) is not float or name == "steps"):
             raise ValueError(f"an entry whose {name} is not a number")
     try:
         return kind(**values)
     except TypeError:
-        raise ValueError(f"an entry of kind {kind.kind} without all of {', '.join(fields)}") from None
+        raise ValueError(f"an entry of kind {kind.kind} that lacks some of {', '.join(fields)}") from None
 
 
 def epsilon_by_losses(charges: Sequence[Charge], delta: float) -> float:
-    """Return ε at δ of charges whose terms were fixed before the first, by dp-accounting's PLD; inf where none is finite."""
+    """Return ε at δ of charges whose terms were fixed before the first, by dp-accounting's PLD; inf if no finite ε holds."""
     if not charges:
         return 0.0
     if any(isinstance(charge, Unprotected) for charge in charges):
@@ -276,7 +280,7 @@ def epsilon_by_losses(charges: Sequence[Charge], delta: float) -> float:
 
 
 def _rough(charges: Sequence[Charge], delta: float) -> float:
-    """Return about how large ε is."""
+    """Return a rough estimate of ε, from a few Rényi orders."""
     orders = (1.5, 2.0, 4.0, 8.0, 32.0)
     return min(epsilon_of_rdp(order, sum(charge.rdp(order) for charge in charges), delta) for order in orders)
 
@@ -291,9 +295,9 @@ def epsilon_of_rdp(order: float, divergence: float, delta: float) -> float:
 
 
 def order_for(epsilon: float, delta: float, first: Sequence[Charge] = ()) -> float:
-    """Return the order of a filter with this budget: the one at which charges like the first ones get furthest.
+    """Return the Rényi order at which this budget allows the largest number of charges like the first ones.
 
-    Without any it is the one at which Gaussian mechanisms do.
+    Without first charges it is the order that allows the largest number of Gaussian mechanisms.
     """
     orders = list(ORDERS)
     cost = sum((divergences(charge, orders) for charge in first), np.zeros(len(orders)))
@@ -304,9 +308,9 @@ def order_for(epsilon: float, delta: float, first: Sequence[Charge] = ()) -> flo
 
 
 def epsilon_of_filter(charges: Sequence[tuple[float, float]], order: float | None, delta: float) -> float:
-    """Return the ε at δ that a filter has let through: of Rényi DP at an order, or of Gaussian DP where there is none.
+    """Return the ε at δ of the charges that a filter has allowed: by Rényi DP at an order, or by Gaussian DP without an order.
 
-    Charges are what they cost (divergence, or μ²) and their own δ.
+    A charge is its cost (a divergence, or μ²) and its own δ.
     """
     cost, own = sum(cost for cost, _ in charges), sum(own for _, own in charges)
     if not charges:
@@ -349,4 +353,4 @@ def divergences(charge: Charge, orders: Sequence[float]) -> Float[np.ndarray, " 
 def _check(sensible: bool, charge: Any) -> None:
     if not sensible:
         told = ", ".join(f"{name} {value}" for name, value in asdict(charge).items() if name != "runs")
-        raise ValueError(f"an entry of kind {charge.kind} with {told}")
+        raise ValueError(f"an entry of kind {charge.kind} with impossible values: {told}")

@@ -1,4 +1,4 @@
-"""Operations that vmap batches badly, replaced by equal ones that it batches well."""
+"""Replacements, with equal results, for operations that vmap batches badly."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -14,12 +14,13 @@ from mia_audit.models.patches import patches
 
 
 class Batchable(TorchFunctionMode):
-    """Within this context, fused attention and the convolutions that cut images into patches are written out.
+    """A context that replaces fused attention, and convolutions that cut images into patches, by plain matrix products.
 
-    vmap has no rule for the fused attention kernels (it loops over records, with a warning a call), and takes per-record
-    gradients of a convolution by a grouped one, several times slower than the matrix product that patches amount to.
-    Layer normalisation is computed in float32, whatever the precision of the pass.
-    Of one record `alone`, torch's group norm takes an image's layout for another than it is, and stops: it gets a copy.
+    vmap has no rule for the fused attention kernels: it loops over records and warns at every call. It computes
+    per-record gradients of a convolution by a grouped convolution, which is several times slower than a matrix product
+    of patches. Layer normalisation is computed in float32, whatever the precision of the pass. If a record is passed
+    `alone`, torch's group norm misreads the memory layout of an image and raises an error, so it is given a copy in the
+    usual layout.
     """
 
     def __init__(self, alone: bool = False) -> None:
@@ -42,7 +43,7 @@ def attention(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Tensor:
-    """Scaled dot-product attention, in plain products; rarer variants take torch's own unfused path."""
+    """Scaled dot-product attention as plain matrix products; rarer variants use torch's own unfused implementation."""
     boolean = attn_mask is not None and not attn_mask.is_floating_point()
     if dropout_p or is_causal or enable_gqa or boolean:
         with sdpa_kernel(SDPBackend.MATH):
@@ -58,14 +59,14 @@ def attention(
 def copied_group_norm(
     images: Tensor, groups: int, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
 ) -> Tensor:
-    """Group normalisation of a copy in torch's usual layout."""
+    """Group normalisation of a copy of the images in torch's usual memory layout."""
     return F.group_norm(images.clone(memory_format=torch.contiguous_format), groups, weight, bias, eps)
 
 
 def float32_layer_norm(
     inputs: Tensor, shape: Sequence[int], weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
 ) -> Tensor:
-    """Layer normalisation in float32: under vmap, torch's own mixes bfloat16 gradients with float32 weights, and stops."""
+    """Layer normalisation in float32, because torch's own fails under vmap by mixing bfloat16 gradients with float32 weights."""
     return F.layer_norm(inputs.float(), shape, weight, bias, eps)
 
 

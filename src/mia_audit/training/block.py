@@ -79,9 +79,9 @@ class Block:
 
 @dataclass(frozen=True)
 class Checkpoints:
-    """Folder and frequency of the block's checkpoints while it runs; nothing is kept without a folder.
+    """Folder and frequency of the block's checkpoints while it runs; without a folder there are none.
 
-    `environment` is what an epoch depends on in addition to the finished model's key: an unfinished training is not
+    `environment` is what an epoch depends on in addition to what the finished model's key covers: a training is not
     resumed with other versions of packages.
     """
 
@@ -108,12 +108,12 @@ def train_block(
 ) -> None:
     """Train a block's models and write shadow-{k}/ and shadow-{k}.parquet for each to the folder `models`.
 
-    `keys` has the key of every model, the digest of everything that it depends on: an existing model with its key is
-    kept. The step times of the other models are written to the folder `step_times`, and digests of their outcomes to
-    the file `repeats`; a model's table notes if an earlier run of the same training had another outcome. With
-    `keep_going`, a model whose training diverges, or whose outputs are not finite, is left out and its table records
-    it; without, a UserError names the model. Also raises UserError if the test accuracy of the first model is below
-    `floor`; that model is kept.
+    `keys` holds every model's key, the digest of everything that the model depends on; an existing model with the same
+    key is kept. The step times of the other models are written to the folder `step_times`, and digests of their
+    outcomes to the file `repeats`; a model's table records whether an earlier run of the same training had another
+    outcome. A model whose training diverges, or whose outputs are not finite, is left out and its table records this if
+    `keep_going` is set; otherwise a UserError names the model. Also raises UserError if the test accuracy of the first
+    model is below `floor`; that model is kept.
     """
     results = Repeats.read(repeats)
     tables: list[pa.Table] = []
@@ -152,7 +152,7 @@ def train_block(
             except NotFinite as error:
                 if not keep_going:
                     raise UserError(
-                        f"shadow {shadow} of {block.setting}: {error}, or leave such models out: compute.keep_going: true"
+                        f"shadow {shadow} of {block.setting}: {error}, or leave such models out by compute.keep_going: true"
                     ) from None
                 reason = error.reason
                 model_table(models, shadow).unlink(missing_ok=True)
@@ -192,7 +192,7 @@ def summary_line(report: TrainingReport) -> str:
 
 
 def _check_floor(block: Block, shadow: int, tables: Sequence[pa.Table], floor: float) -> None:
-    """Raise UserError if the last table belongs to the first model that did not diverge, and its accuracy is below the floor."""
+    """Raise UserError if the last table is that of the first model that did not diverge, and its accuracy is below the floor."""
     *before, last = tables or [SCHEMA.empty_table()]
     if any(map(len, before)) or not len(last):
         return

@@ -27,9 +27,9 @@ class Checkpoint:
     """The checkpoint of one model's training, in its own folder: the state after the last saved epoch.
 
     States are written atomically, with their digest, and at most once in `seconds`. A checkpoint that is damaged or has
-    another identity is not used: training then starts from the beginning and ends in the same bytes. Without a folder nothing
-    is kept. A worker that outlived its orchestrator may train the same model at the same time: it writes the same bytes, and
-    removes the folder when it ends.
+    another identity is not used: training then starts from the beginning, and the model has the same bytes. Without a
+    folder nothing is kept. A worker whose orchestrator was killed may still train the same model at the same time: it
+    writes the same bytes, and removes the folder when it ends.
     """
 
     def __init__(self, folder: Path | None = None, key: str = "", seconds: float = 0.0) -> None:
@@ -55,13 +55,13 @@ class Checkpoint:
         if metadata.get("key") != self.key:
             return {}
         if metadata.get("digest") != digest_of(state):
-            self._warn_damaged(path, "its digest differs from the one it was written with")
+            self._warn_damaged(path, "its digest differs from the one written with it")
             return {}
         print(f"{path}: resuming training from this checkpoint", file=sys.stderr, flush=True)
         return state
 
     def offer(self, capture: Callable[[], State]) -> None:
-        """Keep the state that `capture` returns, unless less than `seconds` have passed since the last one."""
+        """Save the state that `capture` returns, unless fewer than `seconds` have passed since the last one was saved."""
         path = self._file(STATE)
         if path is None or time.monotonic() - self._written < self.seconds:
             return
@@ -90,7 +90,7 @@ class Checkpoint:
 
 @contextmanager
 def _unless_removed() -> Iterator[None]:
-    """Continue without a checkpoint if it cannot be saved because another worker is removing the folder."""
+    """Continue without saving if another worker removes the folder meanwhile."""
     try:
         yield
     except FileNotFoundError:

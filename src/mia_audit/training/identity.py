@@ -6,5 +6,5 @@ from typing import Any
 
 
 def identity(**parts: Any) -> str:
-    """Return the SHA-256 of everything that a training depends on, given as JSON values: a checkpoint is only used if it has the same one."""
+    """Return the SHA-256 of everything that a training depends on, given as JSON values; a checkpoint of another identity is not used."""
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()

@@ -36,7 +36,7 @@ SCHEDULES: dict[str, Callable[[Training, float], float]] = {
     "cosine": lambda training, epochs: (1 + math.cos(math.pi * epochs / training.epochs)) / 2,
     "step": lambda training, epochs: (training.decay or 1) ** (epochs // (training.decay_epochs or 1)),
 }
-"""The factor of the learning rate after a number of epochs, which may be fractional, of a training section."""
+"""The learning rate's factor, from a training section and a number of epochs, which may be fractional."""
 
 
 Batches = Inputs | Subset | Tensor
@@ -53,9 +53,9 @@ def fit(
 ) -> list[Epoch]:
     """Train the job's model in place on the training set [n, …]; random layers are seeded in every epoch by the job's key.
 
-    A checkpoint is offered at the end of every epoch, and training resumes from the saved one. Raises Diverged if a
-    weight is not finite after an epoch; without noise, also if the epoch's mean loss is not. Under a private mechanism
-    the losses, which have no noise, decide nothing.
+    The state is offered to the checkpoint at the end of every epoch, and training resumes from the saved state. Raises
+    Diverged if a weight is not finite after an epoch; without noise, also if the epoch's mean loss is not. Under a
+    private mechanism the losses, which have no noise, decide nothing.
     """
     checkpoint = checkpoint or Checkpoint()
     training = training_of(job)
@@ -88,7 +88,7 @@ def fit(
 
 
 def training_of(job: Job) -> Training:
-    """Return the full training section of a job; mechanisms see only the keys of its declared type."""
+    """Return the full training section of a job; its declared type, `Steps`, has only the keys that mechanisms read."""
     assert isinstance(job.training, Training)
     return job.training
 
@@ -107,7 +107,7 @@ def steps_of_epoch(
     optimizer: torch.optim.Optimizer,
     steps: int,
 ) -> Iterator[tuple[Tensor, int]]:
-    """Take the steps of one epoch, after `steps` before it; yield each one's loss and number of records."""
+    """Take the steps of one epoch, `steps` being those taken before it; yield each step's loss and number of records."""
     training = training_of(job)
     schedule = SCHEDULES[training.schedule]
     for number, batch in enumerate(protection.batches(), start=steps):

@@ -1,4 +1,4 @@
-"""Loss and confidence of logits, in float64 and by NumPy: for models that are not torch modules."""
+"""Loss and confidence from logits, in float64 by NumPy: for models that are not torch modules."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
 
 
 TEMPERATURES = "loss_temperatures"
-"""The option with the temperatures of further losses, for the family of signals from outputs."""
+"""The option that lists the temperatures of additional losses, for the signals from outputs."""
 
 
 def tempered(temperatures: Sequence[float]) -> list[str]:
-    """Name the losses of the softmax of logits that are divided by temperatures."""
+    """Return the names of the losses at temperatures, for which the logits are divided by the temperature."""
     return [f"loss_t{temperature:g}" for temperature in temperatures]
 
 

@@ -1,4 +1,4 @@
-"""Stop a training after its first epoch, which its checkpoint keeps: this measures memory before many models are trained."""
+"""Stop a training after its first epoch, to measure its memory before many models are trained; its checkpoint is kept."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -10,7 +10,7 @@ Trained = TypeVar("Trained")
 
 
 class FirstEpochTrained(Exception):
-    """The first epoch of a training is over, and a step of the second one has been taken."""
+    """The first epoch of a training and one step of the second are done."""
 
 
 def first_epoch_of(train: Callable[[TrainingTask], Trained]) -> Callable[[TrainingTask], Trained]:

@@ -1,4 +1,4 @@
-"""The training of a model that is released: it has no seed, and nothing that was computed without noise is kept."""
+"""The training of a model for release: without a seed, and without keeping anything that was computed without noise."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from mia_audit.models import Inputs
 
 COUNTERS = ("draws", "noise", "records")
-"""Names of the counters of random streams in a mechanism's state; they are not restored, because another process has other streams."""
+"""Names of a mechanism's stream counters in its state; they are not restored, because another process has other streams."""
 
 EPOCHS = "epochs"
 """The key of the number of finished epochs in a saved state."""
@@ -38,7 +38,7 @@ SEED_BITS = 63
 
 @dataclass(frozen=True)
 class Released:
-    """A model in eval mode, the terms of its training, and the steps after which it is finished."""
+    """A trained model in eval mode, the terms of its training, and the number of its steps."""
 
     model: nn.Module
     terms: Terms
@@ -48,7 +48,8 @@ class Released:
 class KeptEpochs(Checkpoint):
     """The state after the last epoch of a training that is released: only weights, the optimizer's moments and public masks.
 
-    They are functions of the noisy sums, so ε covers them like the weights. Every epoch is kept, so that a kill loses at most one.
+    These are functions of the noisy sums, so ε covers them all. The state is saved after every epoch, so that a killed
+    training loses at most one.
     """
 
     def __init__(self, folder: Path, key: str) -> None:
@@ -56,7 +57,7 @@ class KeptEpochs(Checkpoint):
         self._state: State | None = None
 
     def resume(self) -> State:
-        """Return the state after the last epoch; it is read once."""
+        """Return the state after the last saved epoch, reading the file only once."""
         if self._state is None:
             self._state = super().resume()
         return self._state
@@ -68,7 +69,7 @@ class KeptEpochs(Checkpoint):
 
     @property
     def epochs(self) -> int | None:
-        """The number of epochs after which the kept state was saved; None where there is none, or it is damaged."""
+        """The number of epochs after which the state was saved; None if there is none, or it is damaged."""
         state = self.resume()
         return int(state[f"rest.{EPOCHS}"]) if state else None
 
@@ -83,9 +84,9 @@ def train_released(
 ) -> Released:
     """Train on the members of the pool [n, …], with batches, noise and random layers from a key that only this call knows.
 
-    No loss is kept, and no value ends training early. After a kill the interrupted epoch is repeated with another key,
-    and so with other batches and noise; the caller must account for its steps twice. Raises UserError if the batch
-    exceeds the training set or the mechanism cannot be applied.
+    No loss is kept, and no value ends training early. If training was killed, the interrupted epoch is repeated with
+    another key, and so with other batches and noise; the caller must account for its steps twice. Raises UserError if
+    the batch exceeds the training set or the mechanism cannot be applied.
     """
     checkpoint = checkpoint or Checkpoint()
     model = start(recipe, secrets.randbits(SEED_BITS)).to(inputs.device)

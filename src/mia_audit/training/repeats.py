@@ -1,6 +1,6 @@
-"""The outcome of every training, as digests that outlive the models: a training that is repeated has to give the same.
+"""Digests of the outcome of every training, kept when models are deleted: a repeated training must have the same outcome.
 
-They are kept below benchmarks/, outside of everything whose bytes are the same after every run.
+They are files below benchmarks/, because all other results have the same bytes after every run.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from mia_audit.training.identity import identity
 
 
 class Repeats:
-    """The distinct outcomes of trainings, by the identity of their inputs.
+    """The different outcomes of each training; a training is identified by its inputs.
 
     `known` are the outcomes of earlier runs.
     """
@@ -30,7 +30,7 @@ class Repeats:
 
     @classmethod
     def read(cls, path: Path | None) -> Repeats:
-        """Read the results of a setting from a block's file and the others in its folder; a file that cannot be read is ignored."""
+        """Read a setting's outcomes from all blocks' files in the folder of `path`; a file that cannot be read is ignored."""
         known: dict[str, list[str]] = {}
         for other in sorted(path.parent.glob("*.json")) if path else []:
             try:
@@ -57,14 +57,14 @@ class Repeats:
 
     @property
     def sentence(self) -> str:
-        """The warning with the models that had another outcome."""
+        """The warning that names the models with another outcome."""
         numbers = ", ".join(map(str, self.unrepeatable))
         return (
-            f"trained again from the same seed, shadow models {numbers} gave other results than before: something in their"
-            " training does not follow from the seed; the report says so"
+            f"shadow models {numbers}, trained again from the same seed, differ from their earlier training: something in their"
+            " training is not determined by the seed; the report says so"
         )
 
     def write(self, path: Path | None) -> None:
-        """Write the results of this run's models."""
+        """Write the outcomes of this run's models."""
         if path:
             write_json(path, self._own)

@@ -86,7 +86,7 @@ class ReportsTraining(Protocol):
 
 
 def report_from_logits(logits: Float[np.ndarray, "n C"], task: TrainingTask) -> TrainingReport:
-    """Return a report for a model without one: one epoch of unknown loss, no steps, and the claimed guarantee, if any."""
+    """Return a report for a model that has none: one epoch of unknown loss, no steps, and the claimed guarantee, if any."""
     claimed = task.mechanism.kind.claimed
     labels, members = task.records.labels, task.members
     hits, losses = logits.argmax(axis=1) == labels, outputs.loss(logits, labels)

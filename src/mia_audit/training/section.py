@@ -32,7 +32,7 @@ class Training(Section):
     momentum: float | None = Field(None, ge=0, lt=1, exclude_if=is_unset)
     """Only for optimizer sgd; 0.9 when left out."""
     schedule: Schedule = "cosine"
-    """`cosine` falls to zero over all steps, `step` by the factor `decay` every `decay_epochs` epochs."""
+    """Course of the learning rate: `cosine` decreases it to zero over all steps, `step` multiplies it by `decay` every `decay_epochs` epochs."""
     decay: Probability | None = None
     """Factor of each reduction; only for schedule step, 0.8 when left out."""
     decay_epochs: PositiveInt | None = None
@@ -44,7 +44,7 @@ class Training(Section):
     per_record: PerRecord | None = Field(None, exclude_if=is_unset)
     """Per-record gradients of private steps: `vmap` when left out, `book-keeping` (faster), or `auto`: book-keeping if it covers the model."""
     floor: Floor | None = None
-    """Test accuracy, for all data sets or by data set, below which a job's first model stops the audit; a change retrains nothing."""
+    """Test accuracy, for all data sets or by data set; if a job's first model is below it, the audit stops. A change retrains nothing."""
 
     @model_validator(mode="before")
     @classmethod
@@ -55,17 +55,17 @@ class Training(Section):
     def _decay(self) -> Self:
         for key in DECAY:
             if (getattr(self, key) is None) != (self.schedule != "step"):
-                raise ValueError(f"{key}: belongs to schedule step, but schedule is {self.schedule}")
+                raise ValueError(f"{key}: needs schedule step, but schedule is {self.schedule}")
         return self
 
     @model_validator(mode="after")
     def _momentum(self) -> Self:
         if self.momentum is not None and self.optimizer != "sgd":
-            raise ValueError(f"momentum: belongs to optimizer sgd, but optimizer is {self.optimizer}")
+            raise ValueError(f"momentum: needs optimizer sgd, but optimizer is {self.optimizer}")
         return self
 
     def overridden(self, overrides: "TrainingOverrides") -> "Training":
-        """Return the section with the overrides' keys; another schedule or optimizer keeps no key that belongs only to the former one."""
+        """Return the section with the overrides' keys; if schedule or optimizer changes, keys only for the former one are dropped."""
         given = overrides.model_dump(exclude_none=True)
         gone = set(DECAY) if given.get("schedule", "step") != "step" else set()
         gone |= {"momentum"} if given.get("optimizer", "sgd") != "sgd" else set()

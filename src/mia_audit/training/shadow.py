@@ -32,7 +32,7 @@ from mia_audit.training.trainable import PARTS
 class Recipe:
     """Everything that all shadow models of a setting share.
 
-    `public` are their initial weights, if any, without those that each model draws itself (a classifier's).
+    `public` are their initial weights, if any, except those that each model draws itself (a classifier's).
     """
 
     architecture: Mapping[str, Any]
@@ -68,7 +68,7 @@ def train_shadow(
 ) -> Shadow:
     """Train shadow model number `shadow` on its members of the pool [n, …]; test accuracy is over the others.
 
-    `persons` numbers the persons of the pool's records, for mechanisms whose guarantee is about them.
+    `persons` has the number of each record's person, for mechanisms whose guarantee is for persons.
 
     Training resumes from the checkpoint if it holds an epoch. Raises UserError if the batch exceeds the training set or
     the mechanism cannot be applied, and Diverged if a loss or a weight is not finite.
@@ -131,10 +131,11 @@ def check_batch(training: Training, units: int, persons: bool = False) -> None:
 def _terms(recipe: Recipe, model: nn.Module) -> dict[str, Any]:
     """Return everything except the records that defines a training: exactly the terms on which the key of its noise depends.
 
-    Keys that only decide when an audit stops, or how much memory a model needs, are excluded: they must not change batches and noise.
+    Config keys that only decide when an audit stops, or how much memory a model needs, are excluded: they must not
+    change batches and noise.
     """
     public = recipe.public_records
-    whose = set(Unit.model_fields)  # if persons have one record each, the training equals that by records
+    whose = set(Unit.model_fields)  # unused if every person has one record: training is as by records
     return {
         "architecture": {name: value for name, value in recipe.architecture.items() if name not in MEASURED},
         "start": digest_of({name: value.cpu() for name, value in model.state_dict().items()}),
@@ -146,7 +147,7 @@ def _terms(recipe: Recipe, model: nn.Module) -> dict[str, Any]:
 
 
 def _terms_of_people(mechanism: Mechanism, people: Persons | None) -> dict[str, Any]:
-    """Return the person of every record, and how many records of a person count: part of the key where somebody has several."""
+    """Return the person of every record, and how many of a person's records a step uses, if somebody has several records."""
     if people is None or int(people.records.max()) == 1:
         return {}
     of = hashlib.sha256(people.of.astype("<i8").tobytes()).hexdigest()
@@ -154,7 +155,7 @@ def _terms_of_people(mechanism: Mechanism, people: Persons | None) -> dict[str, 
 
 
 def people_of(recipe: Recipe, members: Bool[np.ndarray, " n"], persons: Int[np.ndarray, " n"] | None) -> Persons | None:
-    """Return the person of every member, where the guarantee is about persons and they are known."""
+    """Return the person of every member, if the guarantee is for persons and they are known."""
     known = recipe.mechanism.by_person and persons is not None
     return Persons.numbered(persons[members]) if known and persons is not None else None
 
@@ -163,6 +164,6 @@ def start(recipe: Recipe, seed: int) -> nn.Module:
     """Return the initial model of a training: random weights from a seed, replaced by public ones where there are any."""
     model = construct(recipe.architecture, seed)
     if recipe.public is not None:
-        model.load_state_dict(recipe.public, strict=False)  # names and shapes were checked on reading
+        model.load_state_dict(recipe.public, strict=False)  # names and shapes were checked when the weights were read
     PARTS[recipe.training.trainable](model)
     return model

@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 KIND = "step_times"
 REFERENCES = ("none", "dp-sgd")
-"""Mechanisms with whose step times the others are compared."""
+"""Mechanisms to whose step times the others are compared."""
 
 SCHEMA = pa.schema([("shadow", pa.int32()), ("milliseconds", pa.float64())])
 """One row, for a model that a job trained from its first step to its last."""
 
 
 class StepTimer:
-    """Time the steps of one model between the first and the last, without what comes before (set-up) and after (evaluation)."""
+    """Measure the time between the ends of a model's first and last step, which excludes set-up and evaluation."""
 
     def __init__(self, observer: Callable[[int, int], None]) -> None:
         self._observer, self._steps = observer, 0
@@ -56,7 +56,7 @@ def write_step_time(folder: Path, shadow: int, milliseconds: float | None) -> No
 
 
 class Timed(NamedTuple):
-    """A setting, with the registered name of its mechanism."""
+    """A setting whose steps are timed, with the registered name of its mechanism."""
 
     dataset: str
     architecture: str
@@ -65,7 +65,7 @@ class Timed(NamedTuple):
     epsilon: str
 
     def paths(self, folder: Path, models: int) -> Iterator[Path]:
-        """Yield the existing tables of a setting's models; a deleted table does not cause a retraining."""
+        """Yield the existing tables of a setting's models; a deleted table does not cause the model to be trained again."""
         own = folder / f"{self.dataset}-{self.architecture}-{self.mechanism}-eps{self.epsilon}"
         yield from (path for shadow in range(models) if (path := own / f"shadow-{shadow}.parquet").exists())
 
@@ -73,7 +73,8 @@ class Timed(NamedTuple):
 def step_times(folder: Path, settings: Sequence[Timed], models: int) -> pl.DataFrame:
     """Return a row per setting: dataset, architecture, mechanism, epsilon, models timed, median milliseconds, and ratios.
 
-    Ratios are to the step of `none` and of `dp-sgd` on the same data set and architecture, at the same ε if there are several. Null without a time.
+    Ratios are to the step time of `none` and of `dp-sgd` on the same data set and architecture, at the same ε if there
+    are several. Null if a time is missing.
     """
     import polars as pl
 
@@ -97,7 +98,7 @@ def _times(paths: Iterator[Path]) -> list[float]:
 
 
 def _reference(medians: Mapping[Timed, float], setting: Timed, name: str) -> float | None:
-    """Return the step of a mechanism on the same data set and architecture, at the same ε if it was trained there."""
+    """Return the step time of a mechanism on the same data set and architecture, at the same ε if it was trained there."""
     beside = {
         other.epsilon: value
         for other, value in medians.items()

@@ -38,7 +38,7 @@ MASKS = "masks.safetensors"
 
 
 def files_read(pool: Path, architecture: Path, start: Path | None, public: bool) -> list[Path]:
-    """List the files that training reads; tables represent the arrays next to them, whose digests they hold."""
+    """List the files that training reads; arrays are represented by the tables next to them, which hold their digests."""
     weights = [start] if start else []
     return [pool / "records.parquet", architecture, *weights, *([pool / "public.parquet"] if public else [])]
 
@@ -48,8 +48,8 @@ def training_keys(
 ) -> dict[int, str]:
     """Return the key of the training of every model in `membership`'s columns.
 
-    `spec` describes the training, and `files` are everything that training reads, except the arrays whose digests they
-    hold. Versions of packages are not part of a key: an upgrade does not retrain finished models.
+    `spec` describes the training, and `files` are the files that training reads; an array is represented by the table
+    that holds its digest. Versions of packages are not part of a key: an upgrade does not retrain finished models.
     """
     depends_on = {"spec": dict(spec), "files": {path.name: sha256(path) for path in files}}
     return {
@@ -64,7 +64,7 @@ def model_folder(models: Path, shadow: int) -> Path:
 
 
 def model_table(models: Path, shadow: int) -> Path:
-    """Return the path of the table that describes a model's training; models from elsewhere have none."""
+    """Return the path of the table that describes a model's training; models trained elsewhere have none."""
     return models / f"shadow-{shadow}.parquet"
 
 
@@ -75,10 +75,10 @@ def file_digests(folder: Path) -> dict[str, str]:
 
 
 def discard(models: Path, shadows: Iterable[int], keep: int) -> int:
-    """Delete the files of finished models, except the first and those numbered below `keep`; return the number of these models.
+    """Delete the files of finished models, except the first and those numbered below `keep`; return how many models were deleted.
 
-    Their tables stay, and with the digests in them the models count as trained. A marker that the files are missing on
-    purpose is written first. UserError for a model that is damaged.
+    Their tables stay, so that the models still count as trained. A marker that the files were deleted on purpose is
+    written first. UserError if a model is damaged.
     """
     trained = [shadow for shadow in shadows if model_folder(models, shadow).is_dir()]
     chosen = [shadow for shadow in trained[1:] if shadow >= keep]
@@ -86,8 +86,10 @@ def discard(models: Path, shadows: Iterable[int], keep: int) -> int:
         folder = model_folder(models, shadow)
         metadata = table_metadata(model_table(models, shadow), "training")
         if damaged := damaged_file(models, shadow, metadata):
-            raise UserError(f"{damaged}: not as the table beside its folder states: run again with --forcerun train")
-        write_text(folder / DISCARDED, "The weights were deleted once the model's signals were made.\n")
+            raise UserError(
+                f"{damaged}: does not match its digest in the table beside its folder: run again with --forcerun train"
+            )
+        write_text(folder / DISCARDED, "The weights were deleted after the model's signals were computed.\n")
         for name in metadata.get(FILES, {}):
             if name != MASKS:
                 Path(folder, name).unlink(missing_ok=True)
@@ -98,7 +100,7 @@ def require_weights(folder: Path) -> None:
     """Raise UserError if a model's weights were deleted."""
     if (folder / DISCARDED).exists():
         raise UserError(
-            f"{folder}: its weights were deleted once its signals were made (compute.weights: temporary), and are needed again:"
+            f"{folder}: its weights were deleted after its signals were computed (compute.weights: temporary), and are needed again:"
             f" delete {folder.parent}/shadow-*/ and run with --forcerun train, which trains the same models"
         )
 
@@ -112,7 +114,7 @@ def stated_digests(models: Path, shadow: int, folder: Path) -> dict[str, str]:
 
 
 def write_training(models: Path, shadow: int, key: str, table: pa.Table, unrepeatable: bool = False) -> None:
-    """Write the table of a model whose folder is complete, with whether an earlier run of its training had another outcome."""
+    """Write the table of a model whose folder is complete; `unrepeatable`: an earlier run of its training had another outcome."""
     metadata = {KEY: key, FILES: file_digests(model_folder(models, shadow))}
     metadata |= unrepeatable_metadata([shadow] if unrepeatable else [])
     write_table(model_table(models, shadow), table, "training", len(table), metadata)
@@ -149,7 +151,7 @@ def finished(models: Path, shadow: int, key: str) -> pa.Table | None:
     if metadata.get(KEY) != key:
         return None
     if damaged := damaged_file(models, shadow, metadata):
-        _warn_damaged(f"{damaged}: not as {path.name} beside it states")
+        _warn_damaged(f"{damaged}: does not match its digest in {path.name}")
         return None
     return table
 
@@ -177,7 +179,7 @@ def _warn_damaged(why: str) -> None:
 def shadow_folders(models: Path, shadows: Iterable[int], weights: bool = True) -> dict[int, Path]:
     """Return the folders of models by number, without those whose training diverged.
 
-    UserError if a model is missing that did not diverge and, with `weights`, if one was discarded.
+    UserError if a model that did not diverge is missing or, with `weights`, if one was discarded.
     """
     folders = {}
     for shadow in shadows:
@@ -189,7 +191,7 @@ def shadow_folders(models: Path, shadows: Iterable[int], weights: bool = True) -
         elif not (table.exists() and diverged_models(table, "training")):
             raise UserError(
                 f"{folder}: no such model; expected shadow model {shadow}. Delete {models / STAMPS} and run again:"
-                " only what is missing is trained"
+                " only missing models are trained"
             )
     return folders
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from mia_audit.training.section import Training
 
 Progress = Callable[[int, int], None]
-"""Called after every step with the number of its records and of its epoch (from 1)."""
+"""Called after every step with its number of records and the number of its epoch (from 1)."""
 
 
 def _nothing_kept() -> Checkpoint:
@@ -32,7 +32,7 @@ def _nothing_kept() -> Checkpoint:
 
 @dataclass(frozen=True, eq=False)
 class Records:
-    """Records as a pool stores them: values [n, …], perhaps memory-mapped, labels [n], and the pool's metadata.
+    """Records as stored in a pool: values [n, …], possibly memory-mapped, labels [n], and the pool's metadata.
 
     `numbers` are the records' numbers in the pool, which key random draws.
     """
@@ -42,7 +42,7 @@ class Records:
     metadata: Mapping[str, Any]
     numbers: Int[np.ndarray, " n"]
     persons: Int[np.ndarray, " n"] | None = None
-    """The number of every record's person, in the order of first records, if the pool has persons."""
+    """The number of every record's person, if the pool has persons; persons are numbered in the order of their first records."""
 
     @classmethod
     def of(cls, stored: StoredRecords) -> Self:
@@ -67,10 +67,10 @@ class Records:
 class TrainingTask:
     """One model to train.
 
-    `members` marks the training set, `public` are the pool's public records if the mechanism reads them, `start` has
-    initial weights. `rounded` asks for a model whose weights are rounded to bfloat16 after the last epoch. All randomness
-    is keyed by `key` and the number of the shadow model; without a key the model will be released, and all randomness
-    comes from the operating system's entropy.
+    `members` marks the training set, `public` are the pool's public records if the mechanism reads them, and `start` is
+    the file of initial weights, if any. With `rounded`, weights are rounded to bfloat16 after the last epoch. All
+    randomness is keyed by `key` and the number of the shadow model; a task without a key is for a model to be released,
+    and all its randomness comes from the operating system's entropy.
     """
 
     records: Records
@@ -88,5 +88,5 @@ class TrainingTask:
 
     @property
     def seed(self) -> int | None:
-        """A 63-bit seed for learners that take a number as seed; None for a released model."""
+        """A 63-bit seed for learners that are seeded by a number; None for a model to be released."""
         return None if self.key is None else seed_for(*self.key, self.shadow)

@@ -228,7 +228,7 @@ def test_groups_are_never_clipped_by_book_keeping(way: Literal["auto", "book-kee
         training = Training(batch=8, epochs=3, per_record=chosen)
         job = Job(cnn(), 24, 4.0, training, 16, b"test", records(seed=2))
         if chosen == "book-keeping":
-            with pytest.raises(UserError, match=r"book-keeping has no norms of groups \(group_clips\)"):
+            with pytest.raises(UserError, match=r"book-keeping does not compute the norms of groups \(group_clips\)"):
                 mechanisms["fadp"](section, job)
             return
         sums.append(mechanisms["fadp"](section, job).clipped_sum(*records())[0])
@@ -277,7 +277,7 @@ def test_all_but_the_most_important_channels_may_have_the_noise_of_a_smaller_eps
     protection.backward(*records(8))
     assert {round(factor, 9) for factor in protection._factors.tolist()} <= {0.6, 32.0, 40.0}
     assert protection._rest == pytest.approx(40)
-    with pytest.raises(ValueError, match="base_epsilon: belongs to a nominal ε, but noise_multiplier states the noise"):
+    with pytest.raises(ValueError, match="base_epsilon: applies to a nominal ε, but noise_multiplier states the noise"):
         protect("fadp-literal", cnn(), base_epsilon=0.1, noise_multiplier=1.0)
 
 

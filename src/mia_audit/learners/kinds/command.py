@@ -35,7 +35,7 @@ MODEL = "model"
 
 
 class CommandModel:
-    """A model in its own file or folder, which a command queries."""
+    """A model stored in a file or folder, and queried by a command."""
 
     def __init__(self, learner: CommandLearner, path: Path, temporary: TemporaryDirectory[str] | None = None) -> None:
         self._learner = learner
@@ -45,7 +45,7 @@ class CommandModel:
     def logits(self, records: Records) -> Float[np.ndarray, "n C"]:
         """Return the logits computed from the file that the command writes for all records."""
         logits = self._asked(records)
-        if not self._learner.checked:  # one more run of the command, so only for a job's first model
+        if not self._learner.checked:  # a check runs the command once more, so only a job's first model is checked
             check_order(self._asked, records, logits, f"{self._learner.where}: predict")
             self._learner.checked = True
         return logits
@@ -53,7 +53,7 @@ class CommandModel:
     def attributions(
         self, records: Records, request: ExplanationRequest
     ) -> dict[Attribution, Float[np.ndarray, "n ..."]]:
-        """Return the attributions of explainers that need only the outputs; every batch of evaluations is a command."""
+        """Return the attributions of explainers that need only the outputs; every batch of evaluations runs the command once."""
         return boxed_attributions(self._asked, records, request, request.explainers)
 
     def _asked(self, records: Records) -> Float[np.ndarray, "n C"]:
@@ -67,11 +67,11 @@ class CommandModel:
             }
             learner.run("predict", values | learner.machine())
             if not out.exists():
-                raise UserError(f"{where}: the command succeeded, but wrote no file {{out}}")
+                raise UserError(f"{where}: the command succeeded, but wrote no file to {{out}}")
             try:
                 answer = np.load(out, allow_pickle=False)
             except NOT_NUMPY as error:
-                raise UserError(f"{where}: {{out}} is no NumPy array (.npy): {first_line(error)}") from None
+                raise UserError(f"{where}: {{out}} is not a NumPy array (.npy): {first_line(error)}") from None
         outputs = cast(Outputs, learner.architecture["outputs"])
         return logits_of(answer, outputs, records, learner.architecture["votes"] or UNKNOWN_VOTES, where)
 
@@ -137,7 +137,7 @@ class CommandLearner:
             self.run("train", values | files | self.machine())
         if not model.exists():
             raise UserError(
-                f"{self.where}: train: the command succeeded, but wrote neither a file nor a folder {{model}}"
+                f"{self.where}: train: the command succeeded, but wrote neither a file nor a folder to {{model}}"
             )
         return CommandModel(self, model, temporary)
 
@@ -156,7 +156,7 @@ class CommandLearner:
             copy_into(folder, path, MODEL)
 
     def machine(self) -> dict[str, object]:
-        """Return the placeholders of every command."""
+        """Return the placeholders that both commands share, with their values."""
         return {
             "device": device_name(self._compute.device),
             "threads": self._compute.threads,
@@ -171,7 +171,7 @@ class CommandLearner:
 
 
 def person_numbers(records: Records) -> Int[np.ndarray, " n"]:
-    """Return the number of every record's person, from 0; without persons every record has its own number."""
+    """Return the number of every record's person, from 0; if the pool has no persons, every record has its own number."""
     if records.persons is None:
         return np.arange(len(records), dtype=np.int64)
     return np.unique(records.persons, return_inverse=True)[1].astype(np.int64)
@@ -179,7 +179,7 @@ def person_numbers(records: Records) -> Int[np.ndarray, " n"]:
 
 @contextmanager
 def followed(path: Path, progress: Progress, seconds: float = 0.5) -> Iterator[None]:
-    """Report the lines `RECORDS EPOCH` that a command appends to a file, while it runs and after its end."""
+    """Report progress from the lines `RECORDS EPOCH` that a command appends to a file, while it runs and once after its end."""
     ended = threading.Event()
     done = 0
 

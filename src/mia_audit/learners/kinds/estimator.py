@@ -1,4 +1,4 @@
-"""`estimator`: models of scikit-learn's interface, `fit` and `predict_proba`, trained on flattened records."""
+"""`estimator`: models with scikit-learn's interface, `fit` and `predict_proba`, trained on flattened records."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from jaxtyping import Float
 
 SEEDS = ("random_state", "random_seed")
-"""Arguments of constructors that seed an estimator."""
+"""Names of constructor arguments that seed an estimator."""
 
 ASKED: dict[str, str] = {"probabilities": "predict_proba", "logits": "decision_function", "labels": "predict"}
 """The method that gives each kind of output."""
@@ -77,9 +77,7 @@ class EstimatorModel:
         ask = getattr(self.estimator, method, None)
         if ask is None:
             able = [kind for kind, name in ASKED.items() if hasattr(self.estimator, name)]
-            raise UserError(
-                f"{self._where}: it has no {method}; declare outputs: {' or '.join(able) or 'nothing: it cannot be asked'}"
-            )
+            raise UserError(f"{self._where}: it has no {method}; it supports outputs: {' or '.join(able) or 'none'}")
         with user_code(self._where, minutes=self._compute.minutes), threadpool_limits(self._compute.threads):
             answer = np.asarray(ask(rows_of(records)))
         known = np.asarray(getattr(self.estimator, "classes_", np.arange(records.classes)))
@@ -138,7 +136,7 @@ class EstimatorLearner:
         return metadata | {"versions": versions(learner._packages)}
 
     def unfitted(self, threads: int | None, *key: int | str) -> Any:
-        """Return an estimator with the config's parameters, keyed seeds wherever it takes one (none without a key), and `threads` threads."""
+        """Return an estimator with the config's parameters and `threads` threads; with a `key`, its parts have keyed seeds."""
         given = self.architecture["arguments"]
         try:
             accepted = inspect.signature(self._make).parameters
@@ -149,7 +147,7 @@ class EstimatorLearner:
             unknown = [name for name in given if name not in accepted]
             hint = f"; parameters.{unknown[0]}: {suggest(unknown[0], accepted)}" if unknown else ""
             raise UserError(f"{error}{hint}") from None
-        except (TypeError, ValueError) as error:  # no signature
+        except (TypeError, ValueError) as error:  # the constructor has no signature
             raise UserError(f"{self._where}: {first_line(error)}") from None
         return prepared(estimator, threads, *key)
 
@@ -158,7 +156,7 @@ class EstimatorLearner:
         from threadpoolctl import threadpool_limits
 
         if task.key is None:
-            seed_everything(None)  # the generator of parts without a seed
+            seed_everything(None)  # parts of an estimator without a seed use NumPy's global generator
         estimator = self.unfitted(self._compute.threads, *(() if task.key is None else (*task.key, task.shadow)))
         inside = task.records[np.flatnonzero(task.members)]
         with user_code(self._where, minutes=self._compute.minutes), threadpool_limits(self._compute.threads):
@@ -167,7 +165,7 @@ class EstimatorLearner:
         return self.model(estimator)
 
     def load(self, folder: Path) -> EstimatorModel:
-        """Open a stored estimator; allowed types are those of its own package, and of packages that the user's file imports."""
+        """Open a stored estimator, which may hold types of its own package and of packages that the user's file imports."""
         return self.model(load_estimator(folder, self._packages))
 
     def adopt(self, path: Path, folder: Path) -> None:
@@ -176,7 +174,7 @@ class EstimatorLearner:
             path = path / FILE
         if path.suffix != ".skops":
             raise UserError(
-                f"{path}: a stored estimator ends in .skops; write it with skops.io.dump(model, 'model.skops'): a pickle is not opened"
+                f"{path}: not a .skops file; write the estimator with skops.io.dump(model, 'model.skops'). Pickles are not opened"
             )
         copy_into(folder, path, FILE)
 
@@ -208,7 +206,7 @@ def constructor(model: str) -> tuple[Any, set[str]]:
 
 
 def prepared(estimator: Any, threads: int | None, *key: int | str) -> Any:
-    """Seed every part of an estimator that takes a seed and has none, by key, and set the threads of every part that uses them."""
+    """Seed by key every part of an estimator that takes a seed and has none; set the threads of every part that uses threads."""
     if not hasattr(estimator, "get_params"):
         return estimator
     parameters = estimator.get_params(deep=True)
@@ -239,14 +237,14 @@ def rows_of(records: Records) -> Float[np.ndarray, "n d"]:
 
 
 def prepared_rows(rows: np.ndarray) -> Float[np.ndarray, "n d"]:
-    """Return rows in the form for estimators: tables as stored, pixels in [0, 1]."""
+    """Return rows as estimators receive them: tables as stored, pixels in [0, 1]."""
     return rows.astype(np.float32) / np.float32(255) if rows.dtype == np.uint8 else rows
 
 
 def votes_of(estimator: Any) -> int:
     """Return the number of votes (trees, neighbours, members) averaged in an estimator's probabilities; 0 if they are not means of votes.
 
-    For a pipeline it is that of its last step.
+    For a pipeline it is the number of its last step.
     """
     from sklearn.ensemble import BaggingClassifier, ExtraTreesClassifier, RandomForestClassifier
     from sklearn.neighbors import KNeighborsClassifier
@@ -275,7 +273,7 @@ def versions(packages: set[str]) -> dict[str, str]:
 
 @cache
 def version_of(package: str) -> str | None:
-    """Return the version of an imported package, from its attribute if it has one, because looking up a distribution takes a second."""
+    """Return the version of an imported package, from its `__version__` if it has one, because a distribution lookup takes a second."""
     own = getattr(sys.modules.get(package), "__version__", None)
     if isinstance(own, str):
         return own

@@ -57,7 +57,9 @@ class ScriptModel:
     ) -> dict[Attribution, Float[np.ndarray, "n ..."]]:
         """Return the attributions of explainers that need only the outputs, or an estimator."""
         if own := [name for name in request.explainers if name.startswith(OWN)]:
-            raise UserError(f"{self._script.where}: {own[0]} needs explain(model, records, classes); define it")
+            raise UserError(
+                f"{self._script.where}: {own[0]} in explainers.methods needs the script's explain(model, records, classes); define it"
+            )
         estimator = self.model if is_estimator(self.model) else None
         return boxed_attributions(self._asked, records, request, request.explainers, estimator, prepared_rows)
 
@@ -75,14 +77,15 @@ class ScriptModel:
 
 
 class ExplainedScriptModel(ScriptModel):
-    """A model with explanations from its script."""
+    """A model whose explanations come from its script."""
 
     def attributions(
         self, records: Records, request: ExplanationRequest
     ) -> dict[Attribution, Float[np.ndarray, "n ..."]]:
         """Return the result of `explain` for the predicted or the true classes, under the requested names.
 
-        Raises UserError if it does not return attributions with these names, as finite arrays with one row per record.
+        Raises UserError unless `explain` returns attributions with these names, as finite arrays with one row per
+        record.
         """
         own = [name for name in request.explainers if name.startswith(OWN)]
         others = [name for name in request.explainers if name not in own]
@@ -95,17 +98,17 @@ class ExplainedScriptModel(ScriptModel):
         explained = self._script.call("explain", self.model, values, np.asarray(classes).astype(np.int64))
         where = f"{self._script.where}: explain"
         if not isinstance(explained, Mapping):
-            raise UserError(f"{where}: a {type(explained).__name__}; expected a dict of attributions by name")
+            raise UserError(f"{where}: returned a {type(explained).__name__}; expected a dict of attributions by name")
         for name in own:
             short = name.removeprefix(OWN)
             if short not in explained:
                 raise UserError(
-                    f"{where}: no attributions '{short}', which explainers.methods asks for: {suggest(short, explained)}"
+                    f"{where}: returned no attributions '{short}', which explainers.methods requests: {suggest(short, explained)}"
                 )
             array = np.asarray(explained[short], dtype=np.float64)
             if len(array) != len(records) or array.ndim < 2 or not np.isfinite(array).all():
                 raise UserError(
-                    f"{where}: attributions '{short}' of shape {list(array.shape)}; expected finite numbers, a row for each of"
+                    f"{where}: returned attributions '{short}' of shape {list(array.shape)}; expected finite numbers, a row for each of"
                     f" {len(records)} records"
                 )
             attributions[Attribution(name, "logit")] = array
@@ -138,7 +141,7 @@ class ScriptLearner:
         return metadata | {"versions": versions(learner._packages)}
 
     def train(self, task: TrainingTask) -> TrainedModel:
-        """Let the script train a model."""
+        """Train a model by the script's training function."""
         with TemporaryDirectory() as elsewhere:
             received = script_task(task, self.architecture, self._compute, own_checkpoints(task, Path(elsewhere)))
             seed_everything(received.seed)
@@ -162,7 +165,7 @@ class ScriptLearner:
         return self._opened(built_module(self.script, self.architecture, folder))
 
     def adopt(self, path: Path, folder: Path) -> None:
-        """Copy the input of the script's `load`; without `load`, an estimator stored by skops, or a torch module's weights."""
+        """Copy what the script's `load` reads; without `load`, an estimator stored by skops, or a torch module's weights."""
         if self.script.has("load") or path.is_dir():
             copy_into(folder, path)
         elif path.suffix == ".skops":
@@ -228,7 +231,7 @@ def save_model(script: Script, model: Any, folder: Path) -> None:
     if script.has("save"):
         script.call("save", model, folder)
         if not any(folder.iterdir()):
-            raise UserError(f"{script.where}: save wrote nothing to the folder that it was given")
+            raise UserError(f"{script.where}: save(model, folder) wrote nothing to its folder")
     elif is_module(model):
         from mia_audit.learners.script_module import save_module
 

@@ -78,7 +78,7 @@ class TorchModel:
 
     @torch.no_grad()
     def logits(self, records: Records) -> Float[np.ndarray, "n C"]:
-        """Return the logits, a batch at a time, equal to the last bit to those of a pass with explanations."""
+        """Return the logits, a batch at a time, bit for bit those of a pass that also explains."""
         inputs = self.inputs(records)
 
         def all_logits(size: int) -> Tensor:
@@ -92,7 +92,7 @@ class TorchModel:
     def attributions(
         self, records: Records, request: ExplanationRequest
     ) -> dict[Attribution, Float[np.ndarray, "n ..."]]:
-        """Return attributions of all records at once, with a separate pass for each explainer."""
+        """Return attributions of all records in one batch, with a separate pass for each explainer."""
         inputs = self.inputs(records)[0 : len(records)]
         attributed = self.attributions_at(inputs, records.labels, records.numbers, request)
         return {key: attributions.cpu().numpy() for key, attributions in attributed.items()}
@@ -126,7 +126,7 @@ class TorchModel:
         return by_name
 
     def summaries(self, records: Records, request: ExplanationRequest, outputs: bool) -> Summaries:
-        """Return summaries of attributions and of outputs from one pass that the explainers of a family share."""
+        """Return summaries of attributions and of outputs, from a single pass for all explainers of a family."""
         members = self._training_records(request.trained_on)
         inputs = self.inputs(records)
         return module_summaries(
@@ -140,7 +140,7 @@ class TorchModel:
             save_masks(self._masks, folder / MASKS)
 
     def _training_records(self, trained_on: TrainedOn | None) -> Members | None:
-        """Return the model's training records, labelled by the model once."""
+        """Return the model's training records with the classes that the model predicts for them, computed once."""
         if trained_on is None:
             return None
         if self._members is None or self._members[0] is not trained_on:
@@ -231,7 +231,7 @@ class TorchLearner:
         return TorchModel(module, self._batch, self._inputs)
 
     def adopt(self, path: Path, folder: Path) -> None:
-        """Write the weights of a .safetensors or .pth file, or of a folder of a shadow model."""
+        """Write the weights from a .safetensors or .pth file, or from the folder of a shadow model, into a folder."""
         write_weights(read_tensors(path / WEIGHTS if path.is_dir() else path, "model"), folder / WEIGHTS)
 
     def _inputs(self, records: Records) -> Inputs:
@@ -240,7 +240,7 @@ class TorchLearner:
                 return inputs
         metadata = taken_by(self.architecture, records.metadata)
         inputs = Inputs(records.values, metadata, self.architecture["input_shape"], self.device)
-        self._prepared = [*self._prepared[-1:], (records, inputs)]  # a pool's records and its public ones
+        self._prepared = [*self._prepared[-1:], (records, inputs)]  # keep two: a pool's records and its public records
         return inputs
 
     def _inputs_and_labels(self, records: Records) -> tuple[Inputs, Tensor]:

@@ -1,5 +1,5 @@
-"""Clipped sums of per-record gradients by book-keeping (Bu et al. 2022): one backward pass, which skips the weights.
+"""Clipped sums of per-record gradients by book-keeping (Bu et al. 2022): one backward pass, which does not compute weight gradients.
 
-`engine` runs a micro-batch, `trace` follows a model's use of its parameters, `rules` has the layers, `products` has the
-gradients of weights that are sums of outer products, and `check` decides whether a model is covered.
+`engine` runs a micro-batch, `trace` follows how a model uses its parameters, `rules` covers the layers, `products`
+covers weights whose gradients are sums of outer products, and `check` decides whether a model is covered.
 """

@@ -27,7 +27,7 @@ class Store:
         self._taken = 0
 
     def take(self, count: int, width: int) -> Float[Tensor, "count width"]:
-        """Return room for so many rows."""
+        """Return memory for `count` rows of `width` numbers."""
         start, self._taken = self._taken, self._taken + count * width
         fits = self._taken <= len(self._buffer)
         room = self._buffer[start : self._taken] if fits else self._buffer.new_empty(count * width)

@@ -12,20 +12,20 @@ from mia_audit.privacy.float64_sums import add_weighted, at_once, squared_norms
 Columns = Callable[[Tensor], Tensor]
 
 ONE_HOT = 0
-"""Instead of a number of groups: the columns are indices [b, t] of one-hot features."""
+"""In place of the number of groups: the columns are indices [b, t], which stand for one-hot features."""
 
 FEW = 32
-"""Largest work in float64, in products per number of the gradient, at which a gradient is never formed."""
+"""Largest number of float64 products per element of the gradient at which the gradient is never formed."""
 
 LARGE = 2**18
-"""Above this size in numbers, a record's gradient of one weight is held only if its factors are larger."""
+"""Number of elements above which a record's gradient of one weight is held only if it is smaller than its factors."""
 
 
 @dataclass(frozen=True)
 class Product:
-    """Every record's gradient of a weight [groups · p, d]: Σ over positions t of g aᵀ, in every group.
+    """Per-record gradients of a weight [groups · p, d]: in every group, the sum of g aᵀ over positions t.
 
-    `columns` of the inputs of some records are a [b, groups, t, d]; `gradients` are g [b, groups, t, p].
+    `columns` turns the inputs of records into a [b, groups, t, d]; `gradients` are g [b, groups, t, p].
     """
 
     number: int
@@ -91,7 +91,7 @@ class Factored:
         return columns @ columns.transpose(1, 2)
 
     def add(self, kept: Tensor | None, weights: Float[Tensor, " b"], total: Float[Tensor, " n"]) -> None:
-        """Add the weighted sum over the records that are kept (all of them without)."""
+        """Add the weighted sum over the records in `kept`, or over all records if it is None."""
         gradients = self.product.gradients if kept is None else self.product.gradients[kept]
         weighted = (gradients[:, 0].double() * weights[:, None, None]).flatten(0, 1)
         columns = self._columns(kept)
@@ -118,7 +118,7 @@ class Formed:
         return parts
 
     def add(self, kept: Tensor | None, weights: Float[Tensor, " b"], total: Float[Tensor, " n"]) -> None:
-        """Add the weighted sum over the records that are kept (all of them without)."""
+        """Add the weighted sum over the records in `kept`, or over all records if it is None."""
         for part, rows in self._parts(kept, len(total)):
             add_weighted(rows, weights, total[part])
 
@@ -146,7 +146,7 @@ class Rows:
         return squared_norms(self.rows, scale)
 
     def add(self, kept: Tensor | None, weights: Float[Tensor, " b"], total: Float[Tensor, " n"]) -> None:
-        """Add the weighted sum over the records that are kept (all of them without)."""
+        """Add the weighted sum over the records in `kept`, or over all records if it is None."""
         add_weighted(self.rows if kept is None else self.rows[kept], weights, total)
 
 

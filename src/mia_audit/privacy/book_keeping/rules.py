@@ -35,10 +35,10 @@ def conv2d(
     dilation: int | Sequence[int] = 1,
     groups: int = 1,
 ) -> Tensor:
-    """A convolution: a linear layer on the patches under its kernel. A convolution into disjoint patches is computed as a linear layer."""
+    """A convolution: a linear layer on the patches under its kernel, and computed as one if the patches are disjoint."""
     trace.rows(images)
     if isinstance(padding, str) or images.dim() != 4:
-        raise NotCovered("a convolution pads by a word, or takes no images")
+        raise NotCovered("the padding of a convolution is a word, or its input is no batch of images")
     trace.note("conv2d", weight, bias)
     fixed, shift = trace.fixed(weight), trace.fixed(bias)
     assert fixed is not None
@@ -76,7 +76,7 @@ def embedding(
     """An embedding: a linear layer on one-hot features."""
     trace.rows(indices)
     if padding_idx is not None or max_norm is not None or scale_grad_by_freq or sparse:
-        raise NotCovered("an embedding with a padding index, a maximal norm, frequencies or sparse gradients")
+        raise NotCovered("an embedding uses padding_idx, max_norm, scale_grad_by_freq or sparse")
     trace.note("embedding", weight)
     trace.claim(weight)
     outputs = func(indices, trace.fixed(weight))
@@ -128,7 +128,7 @@ def rms_norm(
 def elementwise(trace: Trace, func: Call, *values: Any, **options: Any) -> Tensor:
     """Sums and products of records with parameters: class tokens, positions, layer scale, biases of attention."""
     if trace.depends(values[0]) and in_place(func):
-        raise NotCovered("a parameter's copy is changed in place")
+        raise NotCovered("a parameter is changed in place")
     of_records = max((value for value in values if of_batch(value)), key=Tensor.dim)
     trace.rows(of_records)
     trace.note("elementwise", *values)
@@ -136,15 +136,15 @@ def elementwise(trace: Trace, func: Call, *values: Any, **options: Any) -> Tenso
 
 
 def cat(trace: Trace, func: Call, tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
-    """Records joined with parameters along another dimension than the records'."""
+    """A concatenation of records with parameters along any dimension but the first, which is that of the records."""
     if dim % tensors[0].dim() == 0:
-        raise NotCovered("a parameter is joined to the records as one more")
+        raise NotCovered("a parameter is concatenated to the records as if it were a record")
     trace.note("cat", *tensors)
     return func([_expanded(trace, value, value.dim()) for value in tensors], dim)
 
 
 def expand(trace: Trace, func: Call, value: Tensor, *sizes: Any) -> Tensor:
-    """A parameter [1, …] expanded to every record; any other expansion is an expression of the parameter."""
+    """An expansion of a parameter [1, …] to one copy per record; any other expansion is an expression of the parameter."""
     target = tuple(sizes[0] if len(sizes) == 1 and not isinstance(sizes[0], int) else sizes)
     rest_as_it_is = all(size in (-1, 1) or size == own for size, own in zip(target[1:], value.shape[1:], strict=False))
     one_each = len(target) == value.dim() and value.shape[0] == 1 and target[0] == trace.count and rest_as_it_is
@@ -164,9 +164,9 @@ def scaled_dot_product_attention(
     dropout_p: float = 0.0,
     **options: Any,
 ) -> Tensor:
-    """Attention with a bias of relative positions, in plain products; fused kernels give no gradient of the bias."""
+    """Attention with a bias of relative positions, as matrix products, because fused kernels compute no gradient of the bias."""
     if attn_mask is None or any(map(trace.depends, (query, key, value))):
-        raise NotCovered("attention of parameters")
+        raise NotCovered("attention has no additive mask, or its query, key or value is a parameter")
     trace.rows(query)
     trace.note("attention", attn_mask)
     return attention(query, key, value, trace.per_record(attn_mask, query.dim()), dropout_p, **options)
@@ -202,7 +202,7 @@ def _product(
 
 
 def _exact(values: Tensor) -> Tensor:
-    """Return values in float32 at least."""
+    """Return values in float32 or a more precise type."""
     return values.to(torch.promote_types(values.dtype, torch.float32))
 
 
@@ -221,7 +221,7 @@ def _as_channels(values: Tensor, groups: int = 1) -> Tensor:
 
 
 def _over_places(values: Tensor, parameter: Tensor, by_channel: bool) -> Tensor:
-    """Sum [b, …] to [b, *parameter.shape]; a parameter of channels lies in the first dimension after the records'."""
+    """Sum [b, …] to [b, *parameter.shape]; channels, if any, are the dimension after that of the records."""
     if by_channel:
         return values.flatten(2).sum(dim=2) if values.dim() > 2 else values
     return values.reshape(len(values), -1, *parameter.shape).sum(dim=1)

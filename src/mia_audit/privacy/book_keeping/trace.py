@@ -25,8 +25,8 @@ class Trace(TorchFunctionMode):
 
     A call whose inputs depend on parameters but not on records is an *expression* of the parameters: autograd keeps its
     graph. Where parameters meet the records, a rule of `rules` runs the layer on fixed weights and receives the
-    gradient of its output: the gradient of a weight is kept as a `Product`; anything else is expanded to one copy per
-    record, whose gradients are then those of every record. Raises NotCovered where no rule applies.
+    gradient of its output. The gradient of a weight is kept as a `Product`. Any other parameter is expanded to one copy
+    per record, so that the gradient of a copy is that of its record. Raises NotCovered where no rule applies.
     """
 
     def __init__(self, rules: dict[str, Rule], parameters: Sequence[Tensor], count: int) -> None:
@@ -73,14 +73,14 @@ class Trace(TorchFunctionMode):
         return value.detach() if value is not None and self.depends(value) else value
 
     def note(self, kind: str, *values: object) -> None:
-        """Note the use of a rule; two passes of a model must have the same notes."""
+        """Note the use of a rule; every pass of a model must make the same notes."""
         names = [str(self._parameters[id(value)][0]) if id(value) in self._parameters else "" for value in values]
         self.events.append(f"{kind} {','.join(names)}")
 
     def rows(self, value: Tensor) -> Tensor:
-        """Return a tensor after checking that its first dimension is the records'."""
+        """Check that a tensor's first dimension is that of the records, and return the tensor."""
         if not of_batch(value) or not value.dim() or value.shape[0] != self.count:
-            raise NotCovered("a layer takes an input whose first dimension is not the records'")
+            raise NotCovered("the first dimension of a layer's input is not that of the records")
         return value
 
     def received(self, outputs: Tensor, receive: Received) -> Tensor:
@@ -123,7 +123,7 @@ class Trace(TorchFunctionMode):
         """Return one copy of a parameter or expression for every record, [b, 1, …] with this number of dimensions."""
         inner = tuple(value.shape[1:] if value.dim() == dimensions and value.shape[0] == 1 else value.shape)
         if len(inner) >= dimensions:
-            raise NotCovered("a parameter has as many dimensions as the records that it meets")
+            raise NotCovered("a parameter has as many dimensions as the records with which it is combined")
         self.use(value)
         shape = (self.count, *[1] * (dimensions - 1 - len(inner)), *inner)
         copies: Tensor = _Copies.apply(  # type: ignore[no-untyped-call]
@@ -141,7 +141,7 @@ class Trace(TorchFunctionMode):
 
 
 class _Copies(torch.autograd.Function):
-    """A tensor once per record, without memory; its gradient is received, not summed."""
+    """One copy of a tensor per record, without using memory; the copies' gradients are received and not summed."""
 
     @staticmethod
     def forward(ctx: Any, anchor: Tensor, value: Tensor, shape: tuple[int, ...], receive: Received) -> Tensor:

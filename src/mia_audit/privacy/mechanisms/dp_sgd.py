@@ -46,7 +46,7 @@ class DPSGD:
     """
 
     noise: ClassVar[type[Noise]] = Noise
-    """The keys of its noise, with those that a mechanism derived from it adds."""
+    """The section's keys for the noise, including those that a derived mechanism adds."""
 
     def __init__(self, section: Mechanism, job: Job) -> None:
         from mia_audit.privacy.accounting import steps_per_epoch
@@ -69,7 +69,7 @@ class DPSGD:
 
     @classmethod
     def foresee(cls, section: Mechanism, epsilon: float, training: Steps, units: int) -> tuple[Terms, int]:
-        """Calibrate the noise for so many records (persons), unless it is stated; return the terms, and the number of steps."""
+        """Calibrate the noise for `units` records (persons), unless the section states it; return the terms and the number of steps."""
         from mia_audit.privacy.accounting import steps_per_epoch
 
         own, whose = section.read(cls.noise), section.read(Unit)

@@ -1,6 +1,6 @@
 """`fadp`: dp-sgd with smaller noise on important channels, and with a valid guarantee.
 
-It follows the idea of FADP (noise by feature importance), whose published form is `fadp-literal`.
+It follows the idea of FADP (noise by feature importance); `fadp-literal` is FADP as published.
 """
 
 from __future__ import annotations
@@ -75,10 +75,10 @@ class FADP(DPSGD):
     by their geometric mean. The mask never depends on the private records directly, so each step is a Gaussian
     mechanism with multiplier z, as the accountant assumes; the noise of a group is z·C·M.
 
-    D clip(D⁻¹g) is g times the clipping factor of ‖D⁻¹g‖, so only norms and noise are scaled, never gradients.
+    D clip(D⁻¹g) is g times the clipping factor of ‖D⁻¹g‖, so the code scales norms and noise, never gradients.
 
-    With clips C_g of groups g, each group's part of g is clipped at C_g, and its noise is z·C_g·M_g·√(Σ_h M_h⁻²): the multiplier
-    of all groups together, (Σ_g C_g²/s_g²)^(−1/2) for the noise s_g, is z again.
+    If every group j has its own clipping norm C_j, the gradient's part in group j is clipped at C_j, and its noise is
+    s_j = z·C_j·M_j·√(Σ_h M_h⁻²). The noise multiplier of all groups together, (Σ_j C_j²/s_j²)^(−1/2), is then z again.
     """
 
     noise = GroupNoise
@@ -101,7 +101,7 @@ class FADP(DPSGD):
 
     @classmethod
     def foresee(cls, section: Mechanism, epsilon: float, training: Steps, units: int) -> tuple[Terms, int]:
-        """As in dp-sgd: in units of the noise's deviation, a record moves the sum by at most 1/z, for any mask and groups."""
+        """Calibrate as dp-sgd does: in units of the noise's deviation, a record moves the sum by at most 1/z, for any mask and groups."""
         terms, steps = super().foresee(section, epsilon, training, units)
         clips = section.read(GroupNoise).group_clips
         clipping = f"{terms.clipping} × {'/'.join(f'{clip:g}' for clip in clips)} by group" if clips else terms.clipping
@@ -110,7 +110,7 @@ class FADP(DPSGD):
     def _public_importance(self) -> Tensor:
         if self.job.public is None or not len(self.job.public[1]):
             raise UserError(
-                "mechanism 'fadp' reads public records for its mask, and there are none: set datasets.*.public to a number of records,"
+                "mechanism 'fadp' computes its mask from public records, and there are none: set datasets.*.public to a number of records,"
                 " or choose importance: past"
             )
         return self.channels.importance(*self.job.public, self.job.micro_batch)
@@ -126,7 +126,7 @@ class FADP(DPSGD):
         self.clipped_sum.scale_norms(1 / self.mask)
 
     def _set_groups(self, importance: Tensor, clips: tuple[float, float, float, float]) -> None:
-        """Clip every group apart, and scale its noise by C_g/C·M_g·√(Σ_h M_h⁻²), h over the groups that have parameters."""
+        """Clip every group g separately, and scale its noise by C_g/C·M_g·√(Σ_h M_h⁻²), h over the groups that have parameters."""
         import torch
 
         from mia_audit.privacy.clipping import flat
@@ -149,7 +149,7 @@ class FADP(DPSGD):
         if self._renews and self.history:
             self._set(self._public_importance())
         if self._past is not None:
-            # in scaled coordinates the noise is uniform, so large values are gradients
+            # in scaled coordinates the noise is equally large everywhere, so large values come from gradients
             self._set(self.channels.by_channel(self._past))
             self._past = None
         self.history.append((self.mask_of_channels, self.mask_of_rest))

@@ -46,7 +46,7 @@ class LiteralNoise(Noise):
         if self.noise_multiplier and (self.base_epsilon or self.calibration != "all-steps"):
             key = "base_epsilon" if self.base_epsilon else "calibration"
             raise ValueError(
-                f"{key}: belongs to a nominal ε, but noise_multiplier states the noise; leave one of them out"
+                f"{key}: applies to a nominal ε, but noise_multiplier states the noise; leave one of them out"
             )
         return self
 
@@ -91,14 +91,14 @@ class FADPLiteral(DPSGD):
 
     @classmethod
     def calibrated(cls, section: Mechanism, epsilon: float, rate: float, steps: int) -> float:
-        """As dp-sgd, or by the classical bound of a single Gaussian mechanism (equation 3), which holds for ε below 1 and one step."""
+        """Calibrate as dp-sgd does, or by the classical bound of one Gaussian mechanism (equation 3), valid for ε < 1 and one step."""
         if section.read(LiteralNoise).calibration == "all-steps":
             return super().calibrated(section, epsilon, rate, steps)
         return math.sqrt(2 * math.log(1.25 / section.delta)) / epsilon
 
     @classmethod
     def clipping_of(cls, section: Mechanism) -> Clipping:
-        """As in dp-sgd; if the batch is clipped, records are not."""
+        """Return dp-sgd's clipping of records, or none if the batch is clipped instead."""
         import torch
 
         from mia_audit.privacy.clipping import Clipping

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @mechanism("none", private=False, per_record=False, steps=False)
 class Unprotected:
-    """Shuffled mini-batches, the mean of their gradients."""
+    """Plain training on shuffled mini-batches with the mean gradient of each."""
 
     def __init__(self, section: Mechanism, job: Job) -> None:
         from mia_audit.privacy.noise import Stream
