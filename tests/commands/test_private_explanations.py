@@ -224,7 +224,7 @@ def test_a_value_outside_the_range_is_named(audit, finished, tmp_path, capsys):
     pool = str(finished / "pools" / "digits")
     assert main(["explain-privately", "--pool", pool, "--values", str(tmp_path / "values.parquet"), *study]) == 2
     (line,) = capsys.readouterr().err.strip().splitlines()
-    assert "at record 0 is outside [−1, 1]; scale what is explained" in line
+    assert "at record 0 is outside [−1, 1]; scale the explained quantity" in line
     assert not (tmp_path / "answers.parquet").exists()
 
 

@@ -25,7 +25,7 @@ CLASSES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 
 @dataclass(frozen=True)
 class Batch:
-    """Records as a model takes them, the class explained of each, and the results of one pass over them.
+    """Records as inputs of a model, the explained class of each, and the results of one pass over them.
 
     `records` are the records' numbers in the pool, which key random draws. `gradients` hold the gradient of every
     quantity at the inputs, if requested; `members` are the model's training records, for explainers that need them.
@@ -44,16 +44,16 @@ class Batch:
     """The model's number, which also keys the draws of stochastic explainers; None if it has none."""
 
     def gradients_at(self, points: Float[Tensor, "B ..."]) -> dict[str, Float[Tensor, "B ..."]]:
-        """Return the gradient of every quantity of the explained class, at points other than the inputs."""
+        """Return the gradient of every quantity of the explained class, at the given points instead of the inputs."""
         points, logits = _forward(self.model, points)
         return _backward(points, logits, self.classes, self.quantities)
 
     def values(self, logits: Float[Tensor, "B C"]) -> dict[str, Float[Tensor, " B"]]:
-        """Return every quantity of the class explained, float64."""
+        """Return every quantity of the explained class, float64."""
         return {name: QUANTITIES[name].value(logits.double(), self.classes) for name in self.quantities}
 
     def effects(self) -> dict[str, Float[Tensor, " B"]]:
-        """Return f(x) − f(0) of every quantity f, float64: the sum of complete attributions."""
+        """Return f(x) − f(0) of every quantity f, float64, which complete attributions sum to."""
         with torch.no_grad():
             baseline = self.model(torch.zeros_like(self.inputs[:1])).expand_as(self.logits)
         before = self.values(baseline)
@@ -81,7 +81,7 @@ def explained_batch(
         classes = CLASSES[options["explained_class"]](logits.detach(), labels)
         at_inputs = _backward(points, logits, classes, quantities)
     else:
-        # patches are computed as in a pass for gradients, so that logits are equal to the last bit
+        # patches are computed as in a pass for gradients, so that the logits are the same bit for bit
         with torch.no_grad(), PatchesAsProducts():
             logits = model(inputs)
         classes = CLASSES[options["explained_class"]](logits, labels)

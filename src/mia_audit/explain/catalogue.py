@@ -35,17 +35,17 @@ WITH_MODULES = ("torch-module", "script")
 
 @dataclass(frozen=True)
 class Explainer:
-    """A function of a batch and the options that returns attributions, one tensor per quantity explained.
+    """An explainer: a function of a batch and the options, which returns one tensor of attributions per explained quantity.
 
     `options` declares the keys of the config's `explainers` section that it reads in addition to `explain` and
-    `explained_class`, and `label` is its name in words. Members of one `family` are computed by one job, in one pass;
-    without one, an explainer has its own family. The attributions of a `complete` explainer sum to f(x) − f(0); its
-    error is kept as a column. Attributions that are `multiplied` are in units of f (like input × gradient), others in
-    units of its gradient. `models` and `quantities` restrict what it explains; without them it explains all. An
-    explainer that `needs_training_records` is fitted to the model's training records, in `Batch.members`; if it is
+    `explained_class`, and `label` is its name in words. Explainers of one `family` are computed by one job, in one
+    pass; without a name of a family, an explainer is a family of its own. The attributions of a `complete` explainer
+    sum to f(x) − f(0), and the error of the sum is kept as a column. `multiplied` attributions are in units of f (like
+    input × gradient), others in units of its gradient. `models` and `quantities`, if given, restrict what it explains.
+    An explainer that `needs_training_records` is fitted to the model's training records, in `Batch.members`; if it is
     private, `epsilon` is the ε of each explanation with respect to them. An explainer without `needs_torch_module`
-    works with models of any kind, or only with those of some `learners`: the model answers itself, or `of_box` computes
-    it from outputs and records.
+    works with models of any kind, or only with those of some `learners`; attributions then come from the model itself,
+    or from `of_box`, which computes them from outputs and records.
     """
 
     attribute: Attribute
@@ -62,14 +62,14 @@ class Explainer:
     learners: tuple[str, ...] = ()
     of_box: OfBox | None = None
     reads: Callable[[Kind], bool] | None = None
-    """Whether it can explain a built-in model of that kind; None where it can explain all."""
+    """Whether it can explain built-in models of a kind; None if it can explain all."""
     reads_what: str = ""
-    """Description of such models."""
+    """Description of the models that `reads` accepts."""
     check: Callable[[], None] | None = None
-    """Raises UserError for a name that matches a pattern but is not valid."""
+    """Raises UserError if the explainer's name matches a registered pattern but is invalid."""
 
     def explains(self, model: str, learner: str = "torch-module") -> bool:
-        """Return whether it can explain models of that name, which that learner trains."""
+        """Return whether it can explain models with this name, trained by this learner."""
         able = WITH_MODULES if self.needs_torch_module else self.learners
         if learner == WITH_MODULES[0] and self.reads and not self.reads(kind_of(model)):
             return False
@@ -77,12 +77,12 @@ class Explainer:
 
     @property
     def alone(self) -> str:
-        """Description of the models that it explains, if it does not explain all."""
+        """Description of the only models that it explains."""
         return self.reads_what or " and ".join(self.models or self.learners or ("torch modules",))
 
 
 explainers: Registry[Explainer] = Registry("explainer", "mia_audit.explain.methods", "_", eager=True)
-"""Explainers by name; their files are cheap to import, so a file may register several, or all whose names match a pattern."""
+"""Explainers by name. All their files are imported, so one file may register several, or all names that match a pattern."""
 
 
 def explainer(

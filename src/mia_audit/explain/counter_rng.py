@@ -1,7 +1,8 @@
-"""Random numbers of records, drawn where they are needed: one stream a record, every number addressed by its position.
+"""Counter-based random numbers: every record has its own stream, whose numbers are computed from their positions.
 
 SplitMix64 (Steele, Lea and Flood 2014): the word at a position is a fixed mix of key + position · γ, so that a record's
-numbers depend only on its key, not on the batch, the order or the device, and cost no copy to it.
+numbers depend only on its key, not on the batch, the order or the device, and are computed on the device without a
+copy.
 """
 
 from __future__ import annotations
@@ -17,14 +18,14 @@ from mia_audit.seeds import seed_for
 
 
 def _signed(word: int) -> int:
-    """Return the signed 64-bit number, as torch requires, with the same bits as an unsigned one."""
+    """Return the signed 64-bit number with the bits of an unsigned one, because torch has only signed ones."""
     return word - (1 << 64) if word >> 63 else word
 
 
 GAMMA = _signed(0x9E3779B97F4A7C15)
 MIXES = ((30, _signed(0xBF58476D1CE4E5B9)), (27, _signed(0x94D049BB133111EB)))
 BITS = 24
-"""Bits of a uniform number: as many as float32 holds exactly."""
+"""Bits of a uniform number, the most that float32 represents exactly."""
 
 
 def stream_keys(seed: int, purpose: str, records: Iterable[int], device: torch.device | str) -> Int[Tensor, " B"]:
@@ -43,12 +44,12 @@ def words(keys: Int[Tensor, " B"], first: int, count: int) -> Int[Tensor, "B cou
 
 
 def uniforms(keys: Int[Tensor, " B"], first: int, count: int) -> Float[Tensor, "B count"]:
-    """Return numbers of [0, 1), one a word."""
+    """Return uniform numbers in [0, 1), one per word."""
     return _shifted(words(keys, first, count), 64 - BITS).float().mul_(2.0**-BITS)
 
 
 def normals(keys: Int[Tensor, " B"], first: int, count: int) -> Float[Tensor, "B count"]:
-    """Return standard normal numbers, two a word (Box and Muller 1958): at most 5.8 in size."""
+    """Return standard normal numbers, two per word (Box and Muller 1958); none exceeds 5.8 in absolute value."""
     drawn = words(keys, first, (count + 1) // 2)
     angle = drawn.bitwise_and((1 << BITS) - 1).float().mul_(2 * math.pi * 2.0**-BITS)
     radius = _shifted(drawn, 64 - BITS).add_(1).float().mul_(2.0**-BITS).log_().mul_(-2).sqrt_()

@@ -1,4 +1,4 @@
-"""Properties of built-in models that follow from the name, before a model is built: nothing here imports torch."""
+"""Properties of built-in models that are known from the model's name alone. Nothing here imports torch."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -8,7 +8,7 @@ from mia_audit.registry import IN_FILE
 
 @dataclass(frozen=True)
 class Kind:
-    """The records that a model takes, whether it has channels (convolutions or tokens of an image), and only plain layers."""
+    """The records that a model takes, whether it has channels (convolutions or tokens of an image), and whether all layers are plain."""
 
     takes: tuple[Literal["image", "table"], ...] = ("image",)
     channels: bool = True
@@ -19,7 +19,7 @@ KINDS = {
     "mlp": Kind(("table",), channels=False),
     "locally-linear-maps": Kind(("image", "table"), channels=False),
 }
-"""Built-in models that differ from timm's: those for tables, and those without channels."""
+"""Built-in models that differ from timm's models, because they take tables or have no channels."""
 ANY = Kind(("image", "table"), plain=True)
 """A model in a user's file, which may take any records."""
 

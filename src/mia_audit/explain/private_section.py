@@ -20,7 +20,7 @@ class PrivateExplanations(Section):
     architectures: tuple[str, ...] = ()
     """Architectures of this audit whose first shadow model is also explained, in every setting."""
     queries: PositiveInt = 300
-    """Number of explained records, drawn by the seed; half as many more, of classes explained before, are answered only from the history."""
+    """Number of explained records, drawn by the seed. Half as many more, of classes explained before, are answered from the history alone."""
     repetitions: PositiveInt = 1
     """Number of repetitions of every experiment with other queries and noise, on the same black box; from two on,
     numbers are means with Student's t intervals over repetitions. The paper has 10.
@@ -48,7 +48,7 @@ class PrivateExplanations(Section):
     kernel: KernelName = "stable"
     """Registered kernel of the weights."""
     adjacency: Literal["zero-out", "replacement"] = "zero-out"
-    """The protected fact: that a record is present, with a public number of records, or which record it is."""
+    """What is protected: whether a record's term is in the loss, the number of records being public, or which record it is."""
     attacked: tuple[Epsilon, ...] = ()
     """ε of one explanation (inf: no noise) for attacks on membership in the explanation set; the black box is the same
     for all sets, which follow the audit's membership design.

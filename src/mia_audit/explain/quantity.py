@@ -30,7 +30,7 @@ def _logit_gradient(logits: Float[Tensor, "B C"], classes: Int[Tensor, " B"]) ->
 
 
 def _probability_gradient(logits: Float[Tensor, "B C"], classes: Int[Tensor, " B"]) -> Float[Tensor, "B C"]:
-    """∂p_c/∂z_j = −p_c p_j, and p_c Σ p_j for c itself: 1 − p_c would cancel for confident predictions, such as on members."""
+    """Return ∂p_c/∂z_j = −p_c p_j and ∂p_c/∂z_c = p_c Σ_{j≠c} p_j; 1 − p_c would lose all digits for confident predictions."""
     probabilities = logits.softmax(dim=1)
     others = probabilities.scatter(1, classes[:, None], 0.0)
     gradient = (-others).scatter(1, classes[:, None], others.sum(dim=1, keepdim=True))

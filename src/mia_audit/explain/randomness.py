@@ -33,7 +33,7 @@ class Randomness(Section):
 
 
 def draw_seeds(seed: int, model: int | None, randomness: str) -> list[int]:
-    """Return the seed of every request whose attributions are averaged; for a model without a number, only the audit's seed."""
+    """Return the seeds of the requests whose attributions are averaged; the audit's seed alone for a model without a number."""
     if randomness == "shared" or model is None:
         return [seed]
     averaged = re.fullmatch(r"averaged:(\d+)", randomness)

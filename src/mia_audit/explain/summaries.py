@@ -10,8 +10,8 @@ from torch import Tensor
 def summarise(attributions: Float[Tensor, "B ..."]) -> dict[str, Float[Tensor, " B"]]:
     """Reduce every record's attributions to variance, L1, L2 and L∞, in float64.
 
-    The variance is (1/d) Σ (a − mean a)² over all d coordinates (Huang et al. 2024, Algorithm 1). torch reduces norms
-    fastest in float64 and maxima in float32; its own variance takes several times as long.
+    The variance is (1/d) Σ (a − mean a)² over all d coordinates (Huang et al. 2024, Algorithm 1). Norms are reduced in
+    float64 and maxima in float32, which is fastest in torch; torch's own variance takes several times as long.
     """
     flat = attributions.flatten(start_dim=1)
     exact = flat.double()

@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from mia_audit.models import Inputs
 
 ROWS = 256
-"""Number of records that the model labels at once."""
+"""Number of records for which the model's values are computed at once."""
 
 
 @dataclass
 class Members:
-    """The members' records as inputs of the model, labelled by the model: 2p − 1 of every class.
+    """A model's training records as inputs of the model, with the model's own values for them: 2p − 1 of every class.
 
     `inputs` are the pool's, and `member` marks the records that shadow model number `shadow` was trained on.
     """
@@ -42,7 +42,7 @@ class Members:
 
     @property
     def explained(self) -> ExplanationSet:
-        """The explanation set, labelled once."""
+        """The explanation set, whose values are computed only once."""
         if self._explained is None:
             rows = torch.as_tensor(np.flatnonzero(self.member), device=self.inputs.device)
             records, values = zip(*AdaptiveBatchSize(ROWS)(lambda size: list(self._labelled(rows, size))), strict=True)
@@ -65,7 +65,7 @@ class Members:
         classes: Int[np.ndarray, " B"],
         terms: Terms,
     ) -> list[Problem]:
-        """Return the loss of explaining each record; the last batch's are cached for the next explainer of the family."""
+        """Return the problem of explaining each record; those of the last batch are cached for the next explainer of the family."""
         if self._last[0] != records:
             points = self.explained.points(inputs.flatten(1).cpu().numpy())
             self._last = (records, list(self.explained.problems(points, values, classes, terms)))

@@ -206,12 +206,12 @@ def bad(name, table, service):
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("columns", r"queries of shape \[5\]: the explanation set's records have shape \[4\]; nothing was spent"),
-        ("finite", "query 0 has a feature that is not a number between .*; nothing was spent"),
-        ("huge", "query 0 has a feature that is not a number between .*; nothing was spent"),
+        ("columns", r"queries of shape \[5\]; expected the shape .* \[4\]; nothing was spent"),
+        ("finite", "query 0 has a feature that is not finite, or not between .*; nothing was spent"),
+        ("huge", "query 0 has a feature that is not finite, or not between .*; nothing was spent"),
         ("values", r"the black box at the queries: a value of \[1.2\] at record 0 is outside"),
         ("count", "for 2 records"),
-        ("classes", "3 values each, where the explanation set has 1; nothing was spent"),
+        ("classes", "3 values each; expected 1, as in the explanation set; nothing was spent"),
     ],
 )
 def test_bad_queries_cost_nothing(table, terms, name, words):
@@ -231,7 +231,7 @@ def test_no_queries_are_no_answers(table, terms):
 
 def test_a_column_of_labels_needs_them_at_the_queries(table, terms):
     service = PrivateExplainer(table.explained, terms, "non-adaptive", seed=0)
-    with pytest.raises(UserError, match="give their values; nothing was spent"):
+    with pytest.raises(UserError, match="pass the values at the queries; nothing was spent"):
         service.answer(table.records[:1])
     service.answer(table.records[:1], table.black_box(table.records[:1]))
     uncentred = PrivateExplainer(table.explained, replace(terms, as_published=("uncentred",)), "non-adaptive", seed=0)
@@ -240,7 +240,9 @@ def test_a_column_of_labels_needs_them_at_the_queries(table, terms):
 
 def test_an_exhausted_budget_without_a_history_is_named(table, terms):
     service = explainer(table, replace(terms, budget=0.01))
-    with pytest.raises(UserError, match=r"the budget \(ε = 0.01 at δ = 1e-06\) leaves nothing .* nothing was spent"):
+    with pytest.raises(
+        UserError, match=r"the budget \(ε = 0.01 at δ = 1e-06\) is too small to answer .* nothing was spent"
+    ):
         service.answer(table.records[:2])
     assert service.ledger.mu_squared == 0
 
@@ -254,7 +256,7 @@ def test_a_call_that_is_refused_half_way_charges_what_it_computed(table, terms):
     one, other = np.array([[0.5, -0.5]]), np.array([[-0.5, 0.5]])
     service.answer(table.records[:1], one)
     spent = service.ledger.mu_squared
-    with pytest.raises(UserError, match="queries before it in the same call stay charged"):
+    with pytest.raises(UserError, match="earlier queries of the same call stay charged"):
         service.answer(table.records[[300, 0]], np.concatenate([one, other]))
     assert [entry.source for entry in service.ledger.entries] == ["scratch", "warm-start"]
     assert service.ledger.mu_squared > spent

@@ -72,7 +72,7 @@ def test_drawn_orders_come_close_and_sum_exactly() -> None:
 @pytest.mark.parametrize("explain", [kernel_shap, permutation_shap])
 def test_too_few_evaluations_are_refused(explain: Any) -> None:
     with pytest.raises(
-        UserError, match=r"shap_evaluations: 30 evaluations a record are too few for .* needs \d+ at least"
+        UserError, match=r"shap_evaluations: 30 evaluations per record are too few for .* needs at least \d+"
     ):
         explain(box(), 30, 5)
 
@@ -91,10 +91,10 @@ def test_linear_models_are_explained_by_their_weights() -> None:
 
 def test_a_model_of_another_kind_is_refused() -> None:
     with pytest.raises(
-        UserError, match="linear_shap explains linear models, and a RandomForestClassifier has no coef_"
+        UserError, match="linear_shap explains only linear models, and a RandomForestClassifier has no coef_"
     ):
         linear_shap(box(RandomForestClassifier(2).fit(ROWS, CLASSES), np.arange(3)))
-    with pytest.raises(UserError, match="explain estimators, and this model is not one; permutation_shap explains any"):
+    with pytest.raises(UserError, match="explain only estimators, and this model is not one; choose permutation_shap"):
         tree_shap(box())
 
 

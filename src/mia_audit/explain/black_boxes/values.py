@@ -1,4 +1,4 @@
-"""From a classifier's outputs to values in [−1, 1], one column per class; one column where there are two classes."""
+"""Conversion of a classifier's outputs to values in [−1, 1]: a column per class, or one column if there are two classes."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ if TYPE_CHECKING:
 
 
 def of_probabilities(probabilities: Float[np.ndarray, "q K"]) -> Float[np.ndarray, "q C"]:
-    """Return 2p − 1 of every class; with two classes, only of the second."""
+    """Return 2p − 1 of every class, or only of the second if there are two classes."""
     values = 2 * np.asarray(probabilities, dtype=np.float64) - 1
     return values[:, 1:] if values.shape[1] == 2 else values
 
 
 def of_margins(probabilities: Float[np.ndarray, "q K"]) -> Float[np.ndarray, "q C"]:
-    """Return every class's margin over the best other one, p_c − max p_j; with two classes, only the second's."""
+    """Return every class's margin over the best other class, p_c − max p_j, or only the second class's if there are two."""
     probabilities = np.asarray(probabilities, dtype=np.float64)
     best = np.sort(probabilities, axis=1)
     others = np.where(probabilities == best[:, -1:], best[:, -2:-1], best[:, -1:])
@@ -32,11 +32,11 @@ def of_labels(labels: Int[np.ndarray, " q"], classes: int) -> Float[np.ndarray, 
 
 
 QUANTITIES = {"probability": of_probabilities, "margin": of_margins}
-"""The quantity of a model that is explained."""
+"""Functions from probabilities to the values that are explained, by the quantity's name."""
 
 
 def of_estimator(estimator: Any, quantity: str = "probability") -> Callable[[Num[np.ndarray, "q n"]], np.ndarray]:
-    """Return a fitted scikit-learn classifier as a black box; one without probabilities has the values ±1."""
+    """Return a fitted scikit-learn classifier as a black box, with values ±1 if it has no probabilities."""
     convert = QUANTITIES[quantity]
     if hasattr(estimator, "predict_proba"):
         return lambda records: convert(estimator.predict_proba(np.asarray(records).reshape(len(records), -1)))

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from mia_audit.explain.weights import Distance
 
 WIDTH = 0.75
-"""LIME's width in the unit of distance; its default is ¾√n, unscaled."""
+"""LIME's default kernel width, ¾√n, in our unit of distance √n."""
 
 
 @kernels.register("gaussian")
@@ -31,6 +31,6 @@ def lime(distance: Distance) -> Distance:
 def stable(distance: Distance) -> Distance:
     """Return 1 everywhere, so that neighbouring queries get similar explanations (Patel et al. 2020, equation 5).
 
-    From the radius on, only the cap decides.
+    Beyond the radius (`weights.radius`) the cap alone determines the weight.
     """
     return np.ones_like(distance)

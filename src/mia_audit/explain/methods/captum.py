@@ -1,4 +1,4 @@
-"""Any of captum's methods, by the name of its class; in `NoiseTunnel+Saliency` the first method wraps the second."""
+"""Captum's methods, by the names of their classes; in `NoiseTunnel+Saliency` the first method wraps the second."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ RANDOM = {
     "NoiseTunnel",
     "ShapleyValueSampling",
 }
-"""Methods that draw from global generators: records go through them one at a time, each with its own seed."""
+"""Methods that draw from global generators, and therefore explain one record at a time, each with its own seed."""
 
 LEFT_OUT = {"FeaturePermutation", "LayerFeaturePermutation", "ShapleyValues"}
-"""Methods that mix the records of a batch, methods whose attributions belong to no record, and one that tries all n! orders of n inputs."""
+"""Unsupported methods: two permute features between the records of a batch, one tries all n! orders of n inputs."""
 
 GRADIENTS = {"Deconvolution", "GuidedBackprop", "Saliency"}
-"""Methods whose attributions are in units of the quantity's gradient; those of the others are in units of the quantity."""
+"""Methods whose attributions are in units of the quantity's gradient; other methods' are in units of the quantity."""
 
 WRAPPERS = ("NoiseTunnel",)
-"""Methods that wrap another."""
+"""Methods that wrap another method."""
 
 METHODS = (
     *("Deconvolution", "DeepLift", "DeepLiftShap", "FeatureAblation", "GradientShap", "GuidedBackprop"),
@@ -52,7 +52,7 @@ METHODS = (
     *("LayerGradientShap", "LayerGradientXActivation", "LayerIntegratedGradients", "LayerLRP", "Lime"),
     *("NoiseTunnel", "Saliency", "ShapleyValueSampling"),
 )
-"""Captum's methods that need only a name, listed so that a config is checked without importing captum."""
+"""Captum's methods that need no further settings, listed here so that a config is checked without importing captum."""
 
 LAYERED = {name for name in METHODS if name.startswith("Layer")} | {"GuidedGradCam", "InternalInfluence"}
 """Methods that read the model's last convolution."""
@@ -63,10 +63,10 @@ READ: dict[str, tuple[Callable[[Kind], bool], str]] = {
         ("LRP", "LayerLRP"), (lambda kind: kind.plain, "models of a file of your own with plain layers (linear, ReLU)")
     ),
 }
-"""Methods that support only some built-in models: a test of the kind, and its description."""
+"""Methods that support only some built-in models: a test of the model's kind, and its description."""
 
 LABELS = {"NoiseTunnel-Saliency": "SmoothGrad (captum)"}
-"""Labels of explainers whose class name does not give one."""
+"""Labels of explainers whose class name is no good label."""
 
 
 def captum_explainer(names: Sequence[str]) -> Explainer:
@@ -95,7 +95,7 @@ def captum_explainer(names: Sequence[str]) -> Explainer:
     )
 
 
-# column names use - instead of +, which joins the names of signals; both are accepted
+# names of columns have - in place of +, because + joins the names of signals; both forms are accepted
 explainers.register_pattern(
     r"captum:(?P<names>\w+(?:[+-]\w+)*)",
     lambda match: captum_explainer(re.split("[+-]", match["names"])),
@@ -139,7 +139,7 @@ def _run(names: Sequence[str], method: Any, inputs: Tensor, classes: Tensor) -> 
         arguments["baselines"] = torch.zeros_like(inputs[:1]).expand(2, *inputs.shape[1:]).contiguous()
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # a warning about hooks on activations at every call
+            warnings.simplefilter("ignore", UserWarning)  # captum warns about hooks on activations at every call
             attributions: Tensor = method.attribute(**arguments)
     except Exception as error:  # captum raises various errors for models that a method does not support
         if is_retryable(error):
@@ -181,7 +181,7 @@ def _last_convolution(model: nn.Module, name: str) -> nn.Module:
 
 @cache
 def methods_of_captum() -> dict[str, Any]:
-    """captum's attribution classes that need only a name."""
+    """Return captum's attribution classes that need no further settings, by name."""
     import captum.attr
 
     kinds = {

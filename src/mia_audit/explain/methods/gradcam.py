@@ -1,4 +1,4 @@
-"""Grad-CAM (Selvaraju et al. 2017; equations 4 and 5 of the FADP paper), on CNNs and on transformers' tokens."""
+"""Grad-CAM (Selvaraju et al. 2017; equations 4 and 5 of the FADP paper), on CNNs and on the tokens of transformers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def gradcam(batch: Batch, options: Mapping[str, Any]) -> dict[str, Tensor]:
     """Return ReLU(Σ_k α_k A_k), [B, 1, H, W], with α_k the mean over positions of ∂f/∂A_k, interpolated bilinearly to the inputs.
 
     A are the outputs of a CNN's last convolution, or of the first norm of a transformer's last block, whose tokens are
-    arranged as in the image. Raises UserError for a model that has neither, or that takes no images.
+    arranged as in the image. Raises UserError for a model without either, and for a model that does not take images.
     """
     import torch
     import torch.nn.functional as F

@@ -25,9 +25,9 @@ class Samples(Section):
     """The keys of GradientSHAP."""
 
     gradient_shap_samples: PositiveInt = 5
-    """Samples of the mean."""
+    """Number of samples that are averaged."""
     gradient_shap_sd: float = Field(0.001, gt=0)
-    """Standard deviation of the normal baselines."""
+    """Standard deviation of the normally distributed baselines."""
 
 
 @explainer("gradient_shap", options=(Samples, Randomness), label="GradientSHAP")
@@ -35,7 +35,7 @@ class Samples(Section):
 def gradient_shap(batch: Batch, options: Mapping[str, Any]) -> dict[str, Tensor]:
     """Return the mean over samples of (x − b) ⊙ ∇f(b + c (x − b)) with b ~ N(0, sd²) per coordinate and c ~ U(0, 1).
 
-    A record's draws are keyed by the seed, by the model's number unless `randomness` says otherwise, and by its own
+    A record's draws are keyed by the seed, by the model's number unless `randomness` is `shared`, and by the record's
     number, so they depend neither on the batch nor on the device.
     """
     samples, sd = options["gradient_shap_samples"], options["gradient_shap_sd"]

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 INTERVALS = (8, 16, 32, 64)
-"""Numbers of intervals of adaptive integrals, with one more node each; the last result is accepted without a check."""
+"""Numbers of intervals that adaptive integrals try in turn (one more node each); the result of the last is always accepted."""
 
 Share = Annotated[float, Field(gt=0, lt=1)]
 
@@ -64,9 +64,9 @@ def adaptive_integrals(batch: Batch, share: float) -> dict[str, Tensor]:
     """Return ∫₀¹ ∇f(tx) dt of every quantity by Clenshaw–Curtis quadrature, with as many nodes as each record needs.
 
     A record moves on to the next of `INTERVALS` while the completeness error |Σ x ∫∇f − (f(x) − f(0))| of some quantity
-    exceeds its `share` of |f(x) − f(0)|. Nodes are nested (Clenshaw and Curtis 1960), so none is evaluated twice: every
-    node adds to all integrals that contain it. A pass has as many points as the batch has records; if few records are
-    left, it combines several nodes.
+    exceeds `share` times |f(x) − f(0)|. Nodes are nested (Clenshaw and Curtis 1960), so none is evaluated twice: the
+    gradient at a node is added to every integral that has this node. A pass has at most as many points as the batch has
+    records; if few records are left, it evaluates several nodes of each.
     """
     import torch
 

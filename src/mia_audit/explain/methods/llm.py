@@ -1,4 +1,4 @@
-"""Explanations that locally linear maps provide themselves (Harder et al. 2020, section 3): their filters, and how a record mixes them."""
+"""Explanations built into locally linear maps (Harder et al. 2020, section 3): the maps' filters, and their weights for a record."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ class Top(Section):
     """The key of llm-top."""
 
     llm_top: PositiveInt = 3
-    """Number of maps that are shown, those with the largest shares."""
+    """Number of maps in the explanation: those with the largest shares."""
 
 
 @explainer("llm-global", family=FAMILY, models=MODELS, quantities=("logit",), label="the maps' filters")
 def llm_global(batch: Batch, options: Mapping[str, Any]) -> dict[str, Tensor]:
     """Return all filters of the explained class, w_m^k R_m, concatenated.
 
-    Within a model they and their summaries are the same for all records of a class.
+    Within a model, all records of a class have the same filters, and the same summaries of them.
     """
     filters = _maps(batch, "llm-global").filters()
     return {"logit": _side_by_side(filters[:, batch.classes].transpose(0, 1), batch)}
@@ -41,7 +41,10 @@ def llm_global(batch: Batch, options: Mapping[str, Any]) -> dict[str, Tensor]:
 
 @explainer("llm-local", family=FAMILY, models=MODELS, label="the weighted map")
 def llm_local(batch: Batch, options: Mapping[str, Any]) -> dict[str, Tensor]:
-    """Return the weighted map Σ_m σ_m^k w_m^k R_m of the explained class; for the probability, every logit's map is combined by its derivative."""
+    """Return the weighted map Σ_m σ_m^k w_m^k R_m of the explained class.
+
+    For the probability, it is the sum of all classes' maps, weighted by the probability's derivatives by the logits.
+    """
     model = _maps(batch, "llm-local")
     shares = model.shares(_scores(model, batch))
     return _mixtures(model, batch, shares)
@@ -58,7 +61,7 @@ def llm_gradient(batch: Batch, options: Mapping[str, Any]) -> dict[str, Tensor]:
 
 @explainer("llm-top", family=FAMILY, models=MODELS, options=(Top,), quantities=("logit",), label="the strongest maps")
 def llm_top(batch: Batch, options: Mapping[str, Any]) -> dict[str, Tensor]:
-    """Return the filters with the largest shares for the class explained, times their shares, the largest first."""
+    """Return the filters with the largest shares for the explained class, multiplied by their shares, the largest first."""
     model = _maps(batch, "llm-top")
     shares = model.shares(_scores(model, batch))
     of_class = shares.gather(2, batch.classes[:, None, None].expand(-1, shares.shape[1], 1)).squeeze(2)
@@ -80,7 +83,7 @@ def _scores(model: LocallyLinearMaps, batch: Batch) -> Float[Tensor, "B M K"]:
 
 
 def _mixtures(model: LocallyLinearMaps, batch: Batch, weights: Float[Tensor, "B M K"]) -> dict[str, Tensor]:
-    """Backpropagate every quantity's derivative by the logits through maps mixed with these weights."""
+    """Return for every quantity the maps mixed with these weights, summed over classes by the quantity's derivative by the logits."""
     from mia_audit.explain.quantity import QUANTITIES
 
     filters = model.filters().flatten(0, 1)
@@ -92,7 +95,7 @@ def _mixtures(model: LocallyLinearMaps, batch: Batch, weights: Float[Tensor, "B 
 
 
 def _side_by_side(filters: Float[Tensor, "B T D"], batch: Batch) -> Tensor:
-    """Reshape the filters of each record into one image with that many times the channels; a table's stay rows, [B, T, d]."""
+    """Stack the T filters of each record along the channels of one image; for tables they stay [B, T, d]."""
     count, several = filters.shape[:2]
     if batch.inputs.ndim == 2:
         return filters

@@ -1,8 +1,8 @@
 """Local linear explanations fitted to the model's training records: `local_linear`, similar to LIME, and `private_local`.
 
 `local_linear` is the least-squares fit over the unit ball; `private_local:EPS` computes it by noisy steps. For a fixed
-model, each single explanation is then (EPS, `local_delta`)-differentially private with respect to those records, or to
-their persons if the unit is the person (Patel, Shokri, Zick 2020, algorithm 1).
+model, each single private explanation is (EPS, `local_delta`)-differentially private with respect to the training
+records, or to their persons if the unit is the person (Patel, Shokri, Zick 2020, algorithm 1).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Kernel(Section):
 
 
 class Noise(Section):
-    """The keys of private ones."""
+    """The keys of private local explanations."""
 
     local_steps: PositiveInt = 50
     """Noisy steps of an explanation."""
@@ -54,7 +54,7 @@ class Noise(Section):
     label="the local linear fit",
 )
 def local_linear(batch: Batch, options: Mapping[str, Any]) -> dict[str, Tensor]:
-    """Return φ, the direction and slope of 2p − 1 around each record."""
+    """Return φ, the slope of the linear fit of 2p − 1 around each record."""
     import numpy as np
 
     from mia_audit.explain.private_local.solver import minimum
@@ -76,7 +76,7 @@ def private_local(epsilon: float) -> Explainer:
         problems = _problems(batch, terms)
         records, features = problems[0].records, len(problems[0].moment)
         deviation = terms.multiplier * terms.sensitivity / records
-        # other terms or training records get other noise, because equal noise could be subtracted
+        # the noise differs between terms and between training sets, because equal noise could be subtracted
         inside = ""
         if batch.members:
             inside = hashlib.sha256(batch.members.member.tobytes() + batch.members.explained.whose).hexdigest()
@@ -107,14 +107,14 @@ explainers.register_pattern(r"private_local:(?P<epsilon>\d+(?:\.\d+)?)", _by_nam
 def _terms(options: Mapping[str, Any], epsilon: float) -> Terms:
     from mia_audit.explain.private_local import Terms
 
-    steps, delta = options.get("local_steps", 1), options.get("local_delta", 0.5)  # without noise they are not needed
+    steps, delta = options.get("local_steps", 1), options.get("local_delta", 0.5)  # not used without noise
     return Terms(epsilon, delta, budget=epsilon, steps=steps, kernel=options["local_kernel"])
 
 
 def _problems(batch: Batch, terms: Terms) -> list[Problem]:
     if batch.members is None:
         raise UserError(
-            "explainers 'local_linear' and 'private_local' read the records that a model was trained on: give them"
+            "explainers 'local_linear' and 'private_local' need the records that a model was trained on, and none are given"
         )
     probabilities = batch.logits.softmax(dim=1)
     values = 2 * probabilities.gather(1, batch.classes[:, None])[:, 0] - 1

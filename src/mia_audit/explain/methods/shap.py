@@ -32,7 +32,8 @@ class Evaluations(Section):
 
 def _module(batch: Batch, options: Mapping[str, Any]) -> dict[str, Tensor]:
     raise UserError(
-        "explainers.methods: SHAP here is for models without gradients; gradient_shap explains torch modules"
+        "explainers.methods: tree_shap, linear_shap, kernel_shap and permutation_shap explain models without gradients; for torch"
+        " modules choose gradient_shap"
     )
 
 

@@ -1,4 +1,4 @@
-"""Local linear explanations that are private with respect to the records they are computed from (Patel, Shokri, Zick 2020)."""
+"""Local linear explanations that protect the records from which they are computed (Patel, Shokri, Zick 2020)."""
 
 from mia_audit.explain.private_local.records import ExplanationSet
 from mia_audit.explain.private_local.service import PROTOCOLS, Answers, PrivateExplainer

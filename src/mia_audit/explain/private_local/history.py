@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from mia_audit.explain.private_local.terms import Terms
 
 SCRATCH, WARM, REUSED, HISTORY = "scratch", "warm-start", "reused", "history"
-"""Sources of an answer: T steps, fewer steps from a past explanation, an unchanged past explanation, only the history."""
+"""Sources of an answer: T steps from 0, fewer steps from a past explanation, an unchanged past explanation, or the history alone."""
 
 
 class Entry(NamedTuple):
-    """One answer: the query and its explanation [n], f and its class, the answer's source, cost and number, and the
-    account that was charged in addition to the budget, if any.
+    """One answer: the query and its explanation [n], the explained value of f and its class, the source, cost and
+    number of the answer, and the account that was charged in addition to the budget, if any.
     """
 
     query: Float[np.ndarray, " n"]
@@ -37,7 +37,7 @@ class Entry(NamedTuple):
 
 
 class Past(NamedTuple):
-    """Releases for one class: k queries and explanations, and a mask of those computed from the records."""
+    """Past answers for one class: k queries and explanations, and a mask of those computed from the records."""
 
     queries: Float[np.ndarray, "k n"]
     explanations: Float[np.ndarray, "k n"]
@@ -52,7 +52,8 @@ class Past(NamedTuple):
 class History:
     """The charged answers by class and by query, and their cost in total and by account.
 
-    A history is immutable: adding an answer returns another one, so that threads may read it meanwhile.
+    A history is immutable: adding an answer returns a new history, so that other threads may read the old one
+    meanwhile.
     """
 
     classes: Mapping[int, Past] = field(default_factory=dict)
@@ -82,11 +83,11 @@ class History:
         return self.classes[kind].among_computed()
 
     def fit(self, point: Float[np.ndarray, " n"], kind: int, terms: Terms) -> Float[np.ndarray, " n"]:
-        """Fit past queries of a class, with values predicted by their explanations (algorithm 4): no records are read.
+        """Return the explanation fitted to past queries of a class, with values predicted by their explanations (algorithm 4).
 
-        The explanation of z_j says that f changes by φ_jᵀ(z_j − z) from z to z_j (published: that f(z_j) is φ_jᵀz_j).
-        Among equally good fits, the one nearest to the weighted mean of past explanations is taken. Raises KeyError for
-        a class without past queries.
+        No records are read. By the explanation of z_j, f changes by φ_jᵀ(z_j − z) from z to z_j (as published: f(z_j)
+        is φ_jᵀz_j). Among equally good fits, the one nearest to the weighted mean of past explanations is taken. Raises
+        KeyError for a class without past queries.
         """
         queries, explanations, _ = self.classes[kind]
         away = queries - point

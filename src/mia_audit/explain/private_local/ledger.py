@@ -1,7 +1,8 @@
 """Explanations and their costs as ledger entries: one for every charged answer, on disk before it is released.
 
-An answer and its charge are written in one append. A crash thus loses both, or charges for an answer that nobody
-received: releases never exceed charges. Free answers are functions of charged ones, and are not kept.
+An answer and its charge are written in one append. A crash thus loses both, or leaves the charge for an answer that
+nobody received: nothing is ever released without a charge. Free answers are functions of charged ones, and are not
+kept.
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ WHAT = "explanation"
 KINDS = {"query": list, "value": float, "class": int, "source": str, "steps": int, "explanation": list, "number": int}
 """Fields of an entry's release, with their types."""
 ACCOUNT = "account"
-"""Further fields of an entry if an account was charged."""
+"""Additional field of an entry's release, if an account was charged."""
 
 
 class Ledger:
     """The charged answers so far, in memory and, given a path, in a ledger file (`mia_audit.privacy.ledger`).
 
-    `terms` (data, terms) must equal the ledger's own. Raises UserError like that ledger.
+    `terms` must equal those in an existing file. Raises UserError as `mia_audit.privacy.ledger.Ledger` does.
     """
 
     def __init__(
@@ -50,12 +51,12 @@ class Ledger:
 
     @property
     def mu_squared(self) -> float:
-        """μ² of everything charged so far."""
+        """Total μ² of all charges so far."""
         return self.history.mu_squared
 
     @property
     def epsilon(self) -> float:
-        """ε at δ of everything charged so far."""
+        """Total ε at δ of all charges so far."""
         return epsilon_of_gdp(math.sqrt(self.mu_squared), self.delta)
 
     def append(self, entries: list[Entry]) -> None:
@@ -127,10 +128,10 @@ class Ledger:
             or any(type(released[name]) is not kind for name, kind in KINDS.items())
             or type(released.get(ACCOUNT, "")) is not str
         ):
-            raise ValueError("an entry that is not a private explanation")
+            raise ValueError("an entry is not a private explanation")
         for name in ("query", "explanation"):
             if len(released[name]) != self.features or any(type(number) is not float for number in released[name]):
-                raise ValueError(f"a {name} that is not {self.features} numbers")
+                raise ValueError(f"an entry whose {name} is not {self.features} numbers")
 
     def _take(self, kept: list[ledger.Entry]) -> None:
         for entry in kept:

@@ -12,11 +12,11 @@ if TYPE_CHECKING:
     from jaxtyping import Int
 
 QUERIES = 256
-"""Queries whose distances to a block of records are in memory at once."""
+"""Number of queries whose distances to a block of records are held in memory at once."""
 
 
 def nearest_records(explained: ExplanationSet, queries: Int[np.ndarray, " q"], count: int) -> Int[np.ndarray, "q k"]:
-    """Return the `count` records nearest to every query, without the query itself; all others if there are fewer.
+    """Return the `count` records nearest to every query, or all if there are fewer; the query itself is not among them.
 
     Queries are given by their indices in the set.
     """
@@ -36,7 +36,7 @@ def _nearest(explained: ExplanationSet, points: np.ndarray, queries: np.ndarray,
     for block, _, _ in explained.blocks():
         squares = (
             np.square(block).sum(axis=1) - 2 * points @ block.T
-        )  # minus the constant that all distances of a query share
+        )  # squared distances, without the constant that is the same for all records of a query
         here = np.arange(first, first + len(block))
         squares[queries[:, None] == here] = np.inf
         distances = np.concatenate([distances, squares], axis=1)

@@ -21,15 +21,15 @@ if TYPE_CHECKING:
     from mia_audit.explain.private_local.terms import Terms
 
 BLOCK = 1 << 25
-"""Bytes of matrices for the queries answered in one pass over the records."""
+"""Bytes of memory for the matrices of all queries that one pass over the records serves."""
 NUMBERS = 1 << 17
-"""Size of a block of records, which fits in a processor's cache. It is a constant, so that no query changes how sums
-over records are rounded for another.
+"""Size of a block of records in numbers, so that it fits in a processor's cache. It is constant, so that the rounding
+of sums over records does not depend on the other queries.
 """
 DOMAIN = 1e6
 """Largest absolute value of a feature, in units of the scale."""
 SLACK = 1e-6
-"""|f| may exceed 1 by this much through rounding of 32-bit probabilities; it is then clipped."""
+"""|f| may exceed 1 by this much, because probabilities in float32 are rounded; such values are clipped."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class ExplanationSet:
     values: Float[np.ndarray, "m C"]
     scale: float
     persons: Persons | None = None
-    """The person of every record, if somebody has several; with one record each it equals the set of records."""
+    """The person of every record; None if every person has one record, because the set is then the same as without persons."""
 
     @classmethod
     def of(
@@ -60,7 +60,8 @@ class ExplanationSet:
     ) -> ExplanationSet:
         """Use the default scale if none is given: √n, or 255√n for pixels; `persons` are the ids of the records' persons.
 
-        Raises UserError without records, and if values do not have one row per record; no single value raises an error.
+        Raises UserError if there are no records, or not one row of values per record; single values are not checked
+        here.
         """
         if not len(records):
             raise UserError("the explanation set has no records")
@@ -126,7 +127,7 @@ class ExplanationSet:
         records = np.asarray(records)
         if records.shape[1:] != self.records.shape[1:]:
             raise UserError(
-                f"queries of shape {list(records.shape[1:])}: the explanation set's records have shape"
+                f"queries of shape {list(records.shape[1:])}; expected the shape of the explanation set's records,"
                 f" {list(self.records.shape[1:])}; nothing was spent"
             )
         points = records.reshape(len(records), self.features).astype(np.float64)
@@ -134,7 +135,7 @@ class ExplanationSet:
         if not (np.abs(points) <= DOMAIN).all():
             row = int(np.argmin((np.abs(points) <= DOMAIN).all(axis=1)))
             raise UserError(
-                f"queries: query {row} has a feature that is not a number between −{DOMAIN:g} and {DOMAIN:g} in units of the scale"
+                f"queries: query {row} has a feature that is not finite, or not between −{DOMAIN:g} and {DOMAIN:g} in units of the scale"
                 f" ({self.scale:g}); nothing was spent"
             )
         return points
@@ -146,7 +147,7 @@ class ExplanationSet:
         classes: Int[np.ndarray, " q"],
         terms: Terms,
     ) -> Iterator[Problem]:
-        """Yield the loss of every query, given points in units of the scale, f there, and the index of the explained value.
+        """Yield the loss of every query, given the queries in units of the scale, f at them, and the indices of the explained classes.
 
         One pass over the records serves as many queries as fit in memory; the records are read block by block.
         """
@@ -160,8 +161,8 @@ class ExplanationSet:
     ) -> Iterator[
         tuple[Float[np.ndarray, "b n"], Float[np.ndarray, "b C"], Bool[np.ndarray, " b"] | Float[np.ndarray, " b"]]
     ]:
-        """Yield points, values and weights, a block of records at a time: a record's weight is 1, or its share in its
-        person; it is 0, like its points and values, if the record does not contribute.
+        """Yield points, values and weights of one block of records after another. A record's weight is 1, or its share
+        in its person; weight, points and values of a record that does not contribute are 0.
         """
         rows = max(1, NUMBERS // self.features)
         for first in range(0, len(self.records), rows):
@@ -179,7 +180,9 @@ def _one_row_each(values: Float[np.ndarray, "q C"], count: int, what: str) -> Fl
     values = np.asarray(values, dtype=np.float64)
     values = values[:, None] if values.ndim == 1 else values
     if values.ndim != 2 or len(values) != count:
-        raise UserError(f"{what}: values of shape {list(values.shape)} for {count} records; expected one row a record")
+        raise UserError(
+            f"{what}: values of shape {list(values.shape)} for {count} records; expected one row per record"
+        )
     return values
 
 
@@ -189,8 +192,8 @@ def checked_values(values: Float[np.ndarray, "q C"], count: int, what: str) -> F
     if not (np.abs(values) <= 1 + SLACK).all():
         row = int(np.argmin((np.abs(values) <= 1 + SLACK).all(axis=1)))
         raise UserError(
-            f"{what}: a value of {values[row].tolist()} at record {row} is outside [−1, 1]; scale what is explained, for"
-            " example 2p − 1 for a probability p"
+            f"{what}: a value of {values[row].tolist()} at record {row} is outside [−1, 1]; scale the explained quantity, for"
+            " example to 2p − 1 for a probability p"
         )
     return np.asarray(np.clip(values, -1, 1))
 
@@ -211,8 +214,8 @@ def _moments(
 ) -> Iterator[Problem]:
     """Sum every query's weighted moments about that query itself, with one product per query.
 
-    Moments about a common point would lose digits for queries far from it, and this rounding error depends on the
-    records and is not covered by the noise.
+    Moments about a common point would lose digits for queries far from it; this rounding error would depend on the
+    records, and the noise would not cover it.
     """
     n = explained.features
     grams, moments, squares = np.zeros((len(queries), n, n)), np.zeros((len(queries), n)), np.zeros(len(queries))

@@ -31,16 +31,16 @@ if TYPE_CHECKING:
     BlackBox = Callable[[Num[np.ndarray, "q ..."]], Float[np.ndarray, "q C"]]
 
 CHARGED = "explanations"
-"""Their name in the ledger of a data set."""
+"""Name of explanations in the ledger of a data set."""
 
 
 @dataclass(frozen=True)
 class Protocol:
-    """A protocol's use of past explanations.
+    """How a protocol uses past explanations.
 
-    `reuse`: return the past explanation of a nearby query, or otherwise start from the best past one (algorithms 2 and
-    3); `floor`: take at least the steps required by the gradient norm of the noise; not `interactive`: never read the
-    records.
+    With `reuse`, the answer is the past explanation of a nearby query if there is one, or else steps start from the
+    best past explanation (algorithms 2 and 3). With `floor`, there are at least as many steps as for a gradient whose
+    norm is that of the noise. A protocol that is not `interactive` never reads the records.
     """
 
     reuse: bool = False
@@ -57,11 +57,11 @@ PROTOCOLS = {
 
 
 class Exhausted(UserError):
-    """A query without an answer: the budget is exhausted, and there is no history. Nothing was spent on it."""
+    """The budget is exhausted, and there is no history from which to answer a query. Nothing was spent on the query."""
 
 
 class Account(NamedTuple):
-    """An account that is charged for an answer in addition to the budget, and its limit on the total μ²."""
+    """An account that is charged for an answer in addition to the budget, and the limit on its total μ²."""
 
     name: str
     mu_squared: float
@@ -82,13 +82,14 @@ class PrivateExplainer:
 
     The guarantee is for one record of the set, or for one person with all of their records if the set has persons.
 
-    `black_box` maps records to values [q, C] in [−1, 1], and the largest value's class is explained; without one the
-    values at the queries are given to `answer`. A Gaussian-DP filter is asked before anything is spent (Smith and
-    Thakurta 2022); when it refuses, answers come from what was released (algorithm 4) and cost nothing. Threads may
-    share an explainer; processes may not: a fork is refused, and so is a ledger that is in use. Where the explanation
-    set is (part of) what a model was trained on, `data_ledger` is the ledger of that data set: the whole budget is
-    charged there once, before the first answer (`mia_audit.privacy.dataset_ledger`). `about`, such as the name of the
-    black box, is kept in the ledger, and a ledger with another one is refused.
+    `black_box` maps records to values [q, C] in [−1, 1], and the class with the largest value is explained; without a
+    black box the values at the queries are passed to `answer`. A filter of Gaussian DP (Smith and Thakurta 2022)
+    decides before every answer whether the budget allows it; if not, the answer is computed from earlier answers
+    (algorithm 4) and costs nothing. Threads may share an explainer; processes may not: a forked process is refused, and
+    so is a ledger that is in use. If a model was trained on the explanation set, or on records that include it,
+    `data_ledger` is the ledger of that data set: the whole budget is charged there once, before the first answer
+    (`mia_audit.privacy.dataset_ledger`). `about`, such as the name of the black box, is kept in the ledger, and a
+    ledger with another `about` is refused.
 
     Without a `seed` every answer has 128 fresh bits from the operating system, as a service needs. With a seed the
     noise is a function of seed, records, terms, protocol and the number of the answer: a study can be repeated, but
@@ -122,7 +123,7 @@ class PrivateExplainer:
         self._answered = 0
         self.deviation = terms.multiplier * terms.sensitivity / units
         self._rate = learning_rate(terms.c, self.deviation, features)
-        # theorem 4.2 holds only within the radius of equal weights, which the published distance log T/√T may exceed
+        # theorem 4.2 holds only within the radius where weights are equal; the published distance log T/√T may be larger
         self._near = min(math.log(terms.steps) / math.sqrt(terms.steps), radius(terms.c, terms.span))
 
     def _charge_data(self, path: Path) -> None:
@@ -133,7 +134,8 @@ class PrivateExplainer:
         try:
             if not self.terms.guaranteed or self._secret is not None:
                 raise UserError(
-                    f"{path}: explanations with a seed, or with the published β without noise, have no guarantee that could be charged"
+                    f"{path}: explanations with a seed, or with the published β without noise, have no guarantee that could be charged;"
+                    " leave out the data set's ledger, or the seed and β"
                 )
             known = [one.released.get("id") for one in dataset_ledger.read_ledger(path)[1]]
             if self.ledger.id not in known:
@@ -147,7 +149,7 @@ class PrivateExplainer:
 
     @property
     def epsilon(self) -> float:
-        """ε at δ of everything answered so far."""
+        """ε at δ of all answers so far."""
         return self.ledger.epsilon
 
     def answer(
@@ -156,11 +158,11 @@ class PrivateExplainer:
         values: Float[np.ndarray, "q C"] | None = None,
         account: Account | None = None,
     ) -> Answers:
-        """Explain records in the form of the explanation set's, with their `values` if there is no black box.
+        """Explain records of the same form as the explanation set's; `values` are those at the records, if there is no black box.
 
-        With an `account`, charges must also fit within its limit. Raises UserError for queries in another feature space
-        and for values outside [−1, 1], without spending anything. Raises Exhausted for a query that neither the budget
-        nor the history can answer; queries before it stay charged.
+        If an `account` is given, its limit must also allow the charges. Raises UserError for queries in another feature
+        space and for values outside [−1, 1], without spending anything. Raises Exhausted if the budget is too small for
+        a query and the history has nothing for its class; queries before it stay charged.
         """
         self._refuse_fork()
         asked = self._asked(queries, values, account)
@@ -184,7 +186,7 @@ class PrivateExplainer:
                         charged.append(entries[-1])
                         past = past.after(entries[-1])
             finally:
-                # also if a later query is refused: the refusal depends on the cost of these, and so on noisy numbers
+                # also charge if a later query is refused: whether it is refused depends on the cost of these, and so on noisy numbers
                 self.ledger.append(charged)
                 self._answered = first + len(entries)
         return _answers(entries, self.explained.features)
@@ -193,7 +195,7 @@ class PrivateExplainer:
         """Return the explanation of a query that was charged before, at no cost, because f is fixed; None for any other query."""
         self._refuse_fork()
         entry = self.ledger.history.answers.get(key_of(self.explained.points(query)[0]))
-        self.ledger.refuse_closed()  # last: if the disk fails, the ledger closes before its entries are in the history
+        self.ledger.refuse_closed()  # checked last, because after a disk failure the ledger is closed before its entries are in the history
         if entry is None:
             return None
         return _answers([entry._replace(source=REUSED, steps=0, mu_squared=0.0)], self.explained.features)
@@ -220,7 +222,7 @@ class PrivateExplainer:
     def _asked(
         self, queries: Num[np.ndarray, "q ..."], values: Float[np.ndarray, "q C"] | None, account: Account | None
     ) -> list[Entry]:
-        """Return the parts of answers that are known before they are computed."""
+        """Return the fields of the answers that are known before the answers are computed."""
         points = self.explained.points(queries)
         outputs = self._values(queries, values)
         classes = outputs.argmax(axis=1) if outputs.shape[1] > 1 else np.zeros(len(outputs), dtype=np.int64)
@@ -237,19 +239,19 @@ class PrivateExplainer:
         if values is None:
             if self.terms.centred or kinds > 1:
                 raise UserError(
-                    "queries: the black box is a column of labels, which does not say what it is at the queries; give their"
-                    " values; nothing was spent"
+                    "queries: the black box is a column of labels of the explanation set, which has no values for other records; pass the"
+                    " values at the queries; nothing was spent"
                 )
             values = np.zeros((len(queries), 1))
         checked = checked_values(values, len(queries), "the black box at the queries")
         if checked.shape[1] != kinds:
             raise UserError(
-                f"queries: {checked.shape[1]} values each, where the explanation set has {kinds}; nothing was spent"
+                f"queries: {checked.shape[1]} values each; expected {kinds}, as in the explanation set; nothing was spent"
             )
         return checked
 
     def _allowed(self, past: History, cost: float, account: Account | None) -> bool:
-        """Return whether budget and account can pay this cost."""
+        """Return whether budget and account allow this cost."""
         return allows(self.terms.mu_squared, past.mu_squared, cost) and (
             account is None or allows(account.mu_squared, past.spent.get(account.name, 0.0), cost)
         )
@@ -257,7 +259,8 @@ class PrivateExplainer:
     def _free(self, asked: Entry, past: History, account: Account | None) -> Entry | None:
         """Answer from charged answers, or return None if the protocol would read the records.
 
-        Free answers are functions of charged ones; only these are kept, so the budget bounds memory and file.
+        Free answers are functions of charged ones. Only charged answers are kept, so the budget bounds the size of
+        memory and file.
         """
         least = self.terms.steps * self.terms.step_cost
         queries, explanations = past.computed(asked.explained_class)
@@ -270,14 +273,14 @@ class PrivateExplainer:
             return None
         if asked.explained_class not in past.classes:
             raise Exhausted(
-                f"the budget (ε = {self.terms.budget:g} at δ = {self.terms.delta:g}) leaves nothing for this query and nothing of its class"
-                " has been explained yet that it could be answered from; nothing was spent on it (queries before it in the same call"
-                " stay charged, and are in the ledger). Raise the budget"
+                f"the budget (ε = {self.terms.budget:g} at δ = {self.terms.delta:g}) is too small to answer this query, and no earlier"
+                " explanation of its class is there to answer from; nothing was spent on it (earlier queries of the same call stay"
+                " charged, and are in the ledger). Raise the budget"
             )
         return asked._replace(explanation=past.fit(asked.query, asked.explained_class, self.terms))
 
     def _one(self, asked: Entry, problem: Problem | None, past: History, account: Account | None) -> Entry:
-        """Answer one query; its charge fits the budget."""
+        """Answer one query, with a charge that the budget allows."""
         if (free := self._free(asked, past, account)) is not None:
             return free
         assert problem is not None
@@ -289,7 +292,7 @@ class PrivateExplainer:
             choice, source = self._selection_cost, WARM
         cost = choice + steps * self.terms.step_cost
         if not self._allowed(past, cost, account):
-            # only the choice of a start was paid for, and it is the answer to this query
+            # the budget allows only the choice of a start, and this start is the answer
             return asked._replace(source=REUSED, mu_squared=choice, explanation=start)
         noise = random.standard_normal((1, steps, len(start))) * self.deviation
         explanation = _rounded(self._descend(problem, start, noise))
@@ -298,33 +301,34 @@ class PrivateExplainer:
     def _descend(
         self, problem: Problem, start: Float[np.ndarray, " n"], noise: Float[np.ndarray, "1 T n"]
     ) -> Float[np.ndarray, " n"]:
-        """Return the last iterate of the noisy steps of one query."""
+        """Return the last iterate of one query's noisy steps."""
         (last,) = descend([problem], start[None], noise, self._rate)
         return np.asarray(last)
 
     def _refuse_fork(self) -> None:
         if os.getpid() != self._process:
             raise UserError(
-                "private explanations: this process is a fork of the one that holds the budget, and would spend it again;"
-                " nothing was spent. Make the explainer after the fork, in one process"
+                "private explanations: this process was forked from the one that created the explainer, and would spend the budget"
+                " again; nothing was spent. Create the explainer after the fork, in one process"
             )
 
     def _random(self, number: int) -> np.random.Generator:
-        """Return the generator of answer `number`: Philox with a key of 128 bits, which are fresh without a seed."""
+        """Return the generator of answer `number`: Philox with a 128-bit key, which is fresh for every answer without a seed."""
         key = secrets.token_bytes(16) if self._secret is None else hmac.digest(self._secret, b"%d" % number, "sha256")
         return np.random.Generator(np.random.Philox(key=int.from_bytes(key[:16], "big")))
 
     @property
     def _selection_cost(self) -> float:
-        """μ² of choosing a start and of measuring its gradient's norm, each of which costs as much as a step."""
+        """μ² of choosing a start and, unless β is as published, of measuring its gradient's norm; each costs as much as a step."""
         return self.terms.step_cost * (2 if self.terms.guaranteed else 1)
 
     def _start(
         self, problem: Problem, computed: Float[np.ndarray, "c n"], random: np.random.Generator
     ) -> tuple[Float[np.ndarray, " n"], int]:
-        """Choose a start among past explanations by the exponential mechanism, and how many steps it needs (algorithm 2).
+        """Choose a start among past explanations by the exponential mechanism, and the number of steps from it (algorithm 2).
 
-        The norm of the gradient moves by no more than the gradient, so its sensitivity is that of a step. Norms are in units of c.
+        The norm of the gradient changes by no more than the gradient, so its sensitivity is that of a step. Norms are
+        in units of c.
         """
         sensitivity = self.terms.sensitivity / problem.records
         norms = np.array([np.linalg.norm(problem.gradient(explanation)) for explanation in computed])
@@ -350,16 +354,16 @@ def _answers(entries: list[Entry], features: int) -> Answers:
 
 
 def _rounded(values: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
-    """Return values in single precision, none larger in size: rounding hides the gaps between values of float64 noise.
+    """Return values rounded towards 0 to single precision, which hides the gaps between float64 values (Mironov 2012).
 
-    (Mironov 2012.) If a start were longer than 1, its gradient could exceed what the noise covers.
+    The rounded explanation must not be longer than 1: as a start, its gradient could exceed what the noise covers.
     """
     single = values.astype(np.float32)
     return np.where(np.abs(single) > np.abs(values), np.nextafter(single, np.float32(0)), single).astype(np.float64)
 
 
 def _plain(terms: Terms) -> dict[str, object]:
-    """The terms after a round trip through JSON."""
+    """Return the terms as they are after a round trip through JSON."""
     return asdict(terms) | {"as_published": list(terms.as_published)}
 
 

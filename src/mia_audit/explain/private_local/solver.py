@@ -53,7 +53,9 @@ def minimum(
     if np.linalg.norm(free) <= 1:
         return np.asarray(vectors @ free)
     inside = np.where(known, free, 0.0)
-    if (rest := 1 - float(inside @ inside)) >= 0:  # the unknown directions already leave the ball
+    if (
+        rest := 1 - float(inside @ inside)
+    ) >= 0:  # the directions that L determines stay in the ball; the others go towards `near`, up to the boundary
         outside = free - inside
         return np.asarray(vectors @ (inside + outside * (math.sqrt(rest) / np.linalg.norm(outside))))
     slopes, values = np.where(known, slopes, 0.0), np.where(known, values, 0.0)
@@ -70,7 +72,7 @@ def minimum(
 
 
 def learning_rate(c: float, deviation: float, features: int) -> float:
-    """Return the first step's length 2/√(c² + nσ²): the ball's diameter over the size of a noisy gradient (theorem 3.2)."""
+    """Return the first step's length 2/√(c² + nσ²): the ball's diameter divided by the norm of a noisy gradient (theorem 3.2)."""
     return 2 / math.sqrt(c**2 + features * deviation**2)
 
 

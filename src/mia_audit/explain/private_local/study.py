@@ -1,4 +1,4 @@
-"""A study of private explanations of one black box: losses over ε, the ε spent by protocols, and how it depends on the queries."""
+"""A study of private explanations of one black box: losses over ε, and the ε that protocols spend on different kinds of queries."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from mia_audit.explain.private_section import PrivateExplanations
 
 UNLIMITED = 1e6
-"""A budget that no study reaches, because protocols are compared by their spending, not by when they stop."""
+"""A budget that no study reaches, because protocols are compared by how much they spend."""
 ADAPTING = ("non-adaptive", "adaptive", "enhanced")
 CANDIDATES = 4000
 """Number of records from which dense and sparse queries are chosen."""
 KEPT = 1 << 30
-"""Bytes of problems that are kept between runs; further problems are computed again."""
+"""Largest size in bytes of the cached problems; further problems are computed again when needed."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class Study:
         )
 
     def rows(self) -> list[dict[str, Any]]:
-        """Run every experiment and return a row per answer, with its repetition if there are several."""
+        """Run every experiment and return a row per answer, with the number of the repetition if there are several."""
         if self.section.repetitions == 1:
             return self._rows(traced=True)
         answers = []
@@ -91,7 +91,7 @@ class Study:
         return answers
 
     def _rows(self, traced: bool) -> list[dict[str, Any]]:
-        """Run every experiment once; iterations are recorded only in the first repetition."""
+        """Run every experiment once; with `traced`, record iterations."""
         remembering = Remembering(
             self.explained.records, self.explained.values, self.explained.scale, self.explained.persons
         )
@@ -112,7 +112,7 @@ class Study:
                 self._add_misclassified(rows, asked)
             answers += rows
             known = later[np.isin(self._classes(later), self._classes(asked))]
-            if protocol == "adaptive" and len(known):  # the history has nothing on other classes
+            if protocol == "adaptive" and len(known):  # the history holds no other classes
                 answers += self._run(remembering, self.terms, "protocols", "non-interactive", known, ledger)[0]
         for name, queries in zip(("random", "dense", "sparse"), self._densities(asked, random), strict=True):
             answers += self._run(remembering, self.terms, name, "adaptive", queries)[0]
@@ -122,7 +122,7 @@ class Study:
         return [{name: row.get(name) for name in columns} for row in answers]
 
     def _add_paths(self, rows: list[dict[str, Any]], paths: list[list[float] | None], least: list[float]) -> None:
-        """Add the excess loss at every iteration to some of the queries that started near the minimum."""
+        """Add the excess loss at every iteration to the rows of some queries that started near the minimum."""
         stepped = [number for number, row in enumerate(rows) if row["steps"]]
         near = [
             (number, path)
@@ -136,7 +136,7 @@ class Study:
             rows[number]["path"] = [loss - least[number] for loss in path]
 
     def _add_misclassified(self, rows: list[dict[str, Any]], asked: Int[np.ndarray, " q"]) -> None:
-        """Add the share of the nearest records that the black box puts in another class than their own."""
+        """Add the share of the nearest records that the black box misclassifies."""
         if not self.section.nearest or self.labels is None:
             return
         values = self.explained.values
@@ -146,7 +146,7 @@ class Study:
             row["misclassified"] = float(wrong[near].mean())
 
     def _in_parts(self, whole: ExplanationSet, asked: Int[np.ndarray, " q"]) -> list[dict[str, Any]]:
-        """Answer each part of the queries from a disjoint part of the data set; losses are those on the whole set."""
+        """Answer each part of the queries from a disjoint part of the data set; losses are measured on the whole set."""
         count, answers = self.section.parts, list[dict[str, Any]]()
         part = np.arange(self.explained.units) % count
         generator(*self.key, "parts").shuffle(part)
@@ -174,7 +174,7 @@ class Study:
     ) -> tuple[list[dict[str, Any]], Ledger]:
         """Answer queries in their order, and compare each answer with the exact minimum over the explanation set.
 
-        `answering` is the set that answers, if it differs.
+        `answering`, if given, is the explanation set from which queries are answered.
         """
         name = (experiment, protocol, f"{terms.epsilon:g}", *terms.as_published)
         kind = TracedExplainer if trace else PrivateExplainer
@@ -218,7 +218,7 @@ class Study:
     def _exact(
         self, points: np.ndarray, classes: np.ndarray, queries: np.ndarray, terms: Terms
     ) -> list[np.ndarray] | None:
-        """Return the non-private explanations of the reference black box, of the same classes (Dist of section 6.3)."""
+        """Return the non-private explanations of the reference black box for the same classes (for Dist in section 6.3)."""
         if self.reference is None or terms.as_published:
             return None
         other = replace(self.explained, values=self.reference)
@@ -226,7 +226,7 @@ class Study:
         return [minimum(problem) for problem in other.problems(points, at_queries, classes, terms)]
 
     def _densities(self, asked: np.ndarray, random: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return queries at random, from the densest cluster, and as far apart as possible (section 6.4)."""
+        """Return three sets of queries: random, from the densest cluster, and as far apart as possible (section 6.4)."""
         from sklearn.cluster import KMeans
 
         count = max(2, len(asked) // 3)

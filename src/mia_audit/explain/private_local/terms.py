@@ -12,15 +12,15 @@ from mia_audit.privacy import gdp
 from mia_audit.privacy.gaussian import check_privacy, multiplier_for
 
 PUBLISHED = ("sigma", "weight", "uncentred", "beta")
-"""Values of `as_published`: the paper's σ, its uncapped exp(−d²), its fit without centring, its β without noise."""
+"""Values of `as_published`: use the paper's σ, its uncapped weight exp(−d²), its fit without centring, its β without noise."""
 
 ADJACENCIES = {"zero-out": 1.0, "replacement": 2.0}
-"""The sensitivity of ∇L in units of c/m, by adjacency: one record's term removed with a public m, or one record replaced."""
+"""The sensitivity of ∇L in units of c/m, by adjacency: one record's term is removed while m is public, or one record is replaced."""
 
 
 @dataclass(frozen=True)
 class Terms:
-    """ε of a query computed from scratch, ε of all queries together, both at δ, and how explanations are computed.
+    """The terms of explanations: ε of a query computed from scratch, the `budget` (ε of all queries together), and δ of both.
 
     A query from scratch takes `steps` noisy steps, each with the given weight constant `c`, `kernel` and `adjacency`.
     `as_published` restores choices of the paper, for comparison; with `beta` there is no guarantee.
@@ -54,7 +54,7 @@ class Terms:
 
     @property
     def centred(self) -> bool:
-        """Whether f(x) − f(z) is fitted, so that the explanation of z is informative at z."""
+        """Whether the fit at z is to f(x) − f(z) instead of f(x), so that an explanation describes how f changes around z."""
         return "uncentred" not in self.as_published
 
     @property
@@ -69,31 +69,31 @@ class Terms:
 
     @property
     def guaranteed(self) -> bool:
-        """Whether the charge equals the true cost, which fails if β is used without noise."""
+        """Whether the charge covers the true cost, which it does not if β is used without noise."""
         return "beta" not in self.as_published
 
     @property
     def sensitivity(self) -> float:
-        """The sensitivity of the gradient times m, to which the noise is scaled."""
+        """The sensitivity of the gradient, times m; the noise is scaled to it."""
         return self.c * ADJACENCIES[self.adjacency]
 
     @cached_property
     def multiplier(self) -> float:
-        """The noise of one step in units of the sensitivity."""
+        """The standard deviation of one step's noise, in units of the sensitivity."""
         calibrate = gdp.published_multiplier if "sigma" in self.as_published else multiplier_for
         return calibrate(self.epsilon, self.steps, self.delta)
 
     @cached_property
     def step_cost(self) -> float:
-        """μ² of one step, with the true sensitivity `excess` times the one to which the noise is scaled."""
+        """μ² of one step, whose true sensitivity is `excess` times the one to which the noise is scaled."""
         return gdp.step_cost(self.multiplier / self.excess)
 
     @cached_property
     def selection_epsilon(self) -> float:
-        """ε of the choice of a start, set so that it costs as much as one step."""
+        """ε of the choice of a start, set so that the choice costs as much as one step."""
         return gdp.selection_epsilon(gdp.step_cost(self.multiplier))
 
     @cached_property
     def mu_squared(self) -> float:
-        """The whole budget as μ² of Gaussian DP, the unit of the filter."""
+        """The whole budget as μ² of Gaussian DP, in which the filter counts."""
         return gdp.limit_for(self.budget, self.delta)

@@ -1,4 +1,4 @@
-"""An explainer that records, only for the auditor, the exact loss at every iteration of queries that start near the minimum."""
+"""An explainer that records the exact loss at every iteration of queries that start near the minimum, for the auditor only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The input of explainers for models without gradients: rows, the explained classes, and the model's outputs."""
+"""The input of explainers for models without gradients: rows, their explained classes, and the model's outputs."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class Box:
     """A model without gradients, and the rows and classes to explain.
 
     `classes` has the explained class of each of the `rows`, numbered from 0; `estimator` is the fitted estimator, if
-    the model is one, and `known` marks the pool's classes in its training set. `members` returns its training rows, for
-    explainers that need them. Random draws are keyed by `key`.
+    the model is one, and `known` lists the pool's classes that occur in its training set. `members` returns its
+    training rows, for explainers that need them. Random draws are keyed by `key`.
     """
 
     rows: Rows
@@ -36,7 +36,7 @@ class Box:
     known: Int[np.ndarray, " c"] | None = None
 
     def column(self, model: str) -> Int[np.ndarray, " n"]:
-        """Return the estimator's own column of every explained class; UserError for a class that it was not trained on."""
+        """Return the column of every explained class in the estimator's outputs; UserError for a class without training records."""
         if self.known is None:
             return self.classes
         places = np.searchsorted(self.known, self.classes)
@@ -44,13 +44,13 @@ class Box:
         if not known.all():
             raise UserError(
                 f"{model} has no output for class {self.classes[~known][0]}, because it was trained on no record of that class;"
-                " explained_class: predicted explains the predicted class"
+                " set explained_class: predicted"
             )
         return np.asarray(places)
 
 
 def of_class(values: np.ndarray, box: Box, model: str) -> Rows:
-    """Return the attributions of every row's explained class, from those of all classes, [n, d, C], or of the second of two classes, [n, d]."""
+    """Return the attributions of every row's explained class; `values` are those of all classes, [n, d, C], or of the second of two, [n, d]."""
     columns = box.column(model)
     if values.ndim == 2:
         return np.where(columns[:, None] == 1, values, -values)

@@ -1,7 +1,7 @@
 """Shapley values of any model from a stated number of evaluations: by permutations, and by regression on coalitions.
 
 The value of a coalition S of features is the mean output on record x, with its features outside S replaced by those of
-background records b. All records of a model share coalitions and background, which are keyed by it.
+background records b. All records of a model share coalitions and background records, which are keyed by the model.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from mia_audit.explain.shapley.box import Found
 
 CELLS = 1 << 22
-"""Numbers (rows × features) in one query of a model."""
+"""Largest number of values (rows × features) in one query of a model."""
 
 EXACT = 12
 """Number of features up to which all coalitions are tried if the evaluations suffice."""
@@ -31,8 +31,8 @@ EXACT = 12
 def permutation_shap(box: Box, evaluations: int, background: int) -> Found:
     """Return the mean marginal contributions over random orders of the features, each order and its reverse.
 
-    A record needs at most `evaluations` outputs of its class: 2d − 1 for every order and background record. Raises
-    UserError if they are not enough for one order (Castro et al. 2009; antithetic: Mitchell et al. 2022).
+    A record takes at most `evaluations` outputs: 2d for every order and background record. Raises UserError if they are
+    not enough for one order (Castro et al. 2009; both directions: Mitchell et al. 2022).
     """
     features = box.rows.shape[1]
     random = generator(*box.key, "permutations")
@@ -46,7 +46,7 @@ def permutation_shap(box: Box, evaluations: int, background: int) -> Found:
         forward = np.concatenate(
             [np.zeros((1, features), dtype=bool), np.tril(np.ones((features, features), dtype=bool))]
         )
-        mask = np.zeros((2 * features, features), dtype=bool)  # the empty and the full one serve both directions
+        mask = np.zeros((2 * features, features), dtype=bool)  # both directions share the empty and the full coalition
         mask[: features + 1, order] = forward
         mask[features + 1 :] = ~mask[1:features][::-1]
         for quantity, values in _values(box, mask, others).items():
@@ -62,9 +62,9 @@ def permutation_shap(box: Box, evaluations: int, background: int) -> Found:
 def kernel_shap(box: Box, evaluations: int, background: int) -> Found:
     """Return the coefficients of a weighted regression on coalitions, which sum to the change in output (Lundberg and Lee 2017).
 
-    If `evaluations` suffice for all 2^d coalitions and background records, all are tried and the values are exact;
-    otherwise coalitions and their complements are drawn by Shapley's kernel. Raises UserError if fewer than 2 (d + 1)
-    can be tried.
+    If d is at most `EXACT` and `evaluations` suffice for all 2^d coalitions with every background record, all are tried
+    and the values are exact; otherwise coalitions and their complements are drawn by Shapley's kernel. Raises UserError
+    if fewer than 2 (d + 1) coalitions can be tried.
     """
     features = box.rows.shape[1]
     others = _background(box, background)
@@ -73,7 +73,7 @@ def kernel_shap(box: Box, evaluations: int, background: int) -> Found:
         _too_few("kernel_shap", evaluations, 2 * (features + 1) * len(others))
     inside, weights = _coalitions(features, count, box.key)
     mask = np.concatenate([np.zeros((1, features), dtype=bool), np.ones((1, features), dtype=bool), inside])
-    # the last coefficient follows from the sum of all: φ_d = f(x) − f(∅) − Σ φ_i
+    # the last coefficient follows from the others: φ_d = f(x) − f(∅) − Σ φ_i
     design = inside[:, :-1].astype(np.float64) - inside[:, -1:]
     weighted = design * weights[:, None]
     solve = np.linalg.pinv(weighted.T @ design) @ weighted.T
@@ -140,6 +140,6 @@ def _values(
 
 def _too_few(name: str, evaluations: int, needed: int) -> None:
     raise UserError(
-        f"explainers.shap_evaluations: {evaluations} evaluations a record are too few for {name} here, which needs {needed} at least;"
+        f"explainers.shap_evaluations: {evaluations} evaluations per record are too few for {name}, which needs at least {needed};"
         " raise it, or lower shap_background"
     )

@@ -1,4 +1,4 @@
-"""TreeSHAP: exact Shapley values of trees, whose splits weight missing features by training records (Lundberg et al. 2020)."""
+"""TreeSHAP: exact Shapley values of trees; a missing feature follows both branches, weighted by training records (Lundberg et al. 2020)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def tree_shap(box: Box) -> Found:
     estimator, rows, _ = last_step(box, background=False)
     name = type(estimator).__name__
     if hasattr(estimator, "booster_"):
-        # by its own interface, which uses the estimator's number of threads
+        # LightGBM's own interface uses the estimator's number of threads
         values = _by_class(estimator.predict(rows, pred_contrib=True), rows.shape[1])
         return {"logit": of_class(values, box, name)}
     if hasattr(estimator, "get_booster"):
@@ -40,11 +40,11 @@ def tree_shap(box: Box) -> Found:
 
 
 def last_step(box: Box, background: bool = True) -> tuple[Any, Rows, Rows]:
-    """Return a fitted estimator, the rows, and the training rows; for a pipeline, its last step with that step's inputs."""
+    """Return the fitted estimator, the rows and the training rows; for a pipeline, its last step and the inputs of that step."""
     estimator = box.estimator
     if estimator is None:
         raise UserError(
-            "explainers.methods: tree_shap and linear_shap explain estimators, and this model is not one; permutation_shap explains any"
+            "explainers.methods: tree_shap and linear_shap explain only estimators, and this model is not one; choose permutation_shap"
         )
     rows, members = box.rows, box.members() if background else box.rows[:0]
     if hasattr(estimator, "steps"):
@@ -78,9 +78,9 @@ def _explained(estimator: Any, rows: Rows, name: str) -> np.ndarray:
         raise UserError(f"explainers.methods: tree_shap of a {name} needs the shap library; {INSTALL}") from None
     try:
         values = shap.TreeExplainer(estimator).shap_values(rows, check_additivity=False)
-    except Exception as error:  # it raises various errors for unknown models
+    except Exception as error:  # the library raises various errors for unknown models
         raise UserError(
-            f"explainers.methods: tree_shap explains trees, and the shap library cannot explain a {name}: {first_line(error)}"
+            f"explainers.methods: tree_shap explains only trees, and the shap library does not support a {name}: {first_line(error)}"
         ) from None
     stacked = np.stack(values, axis=2) if isinstance(values, list) else np.asarray(values)
     return stacked.astype(np.float64)

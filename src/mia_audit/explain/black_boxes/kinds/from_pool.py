@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 DEPTH, FULL_DEPTH = 10, 60
-"""Depth of the trees in Patel et al. 2020, and a depth at which trees are fully grown."""
+"""Depth of the trees in Patel et al. 2020, and a depth that lets trees grow fully."""
 
 
 @black_boxes.register("forest")
