@@ -11,7 +11,8 @@ import pytest
 from mia_audit.attacks.engine.likelihood import likelihood_ratio
 from mia_audit.cli import main
 from mia_audit.evaluation import target_metrics
-from mia_audit.storage import read_table, table_metadata, write_table
+from mia_audit.evaluation.files import read_scores
+from mia_audit.storage import read_table, table_metadata, tables, write_table
 
 from .conftest import spec_file
 
@@ -62,6 +63,19 @@ def attack(tmp_path, values):
 def test_how_well_an_explanation_was_computed_is_not_attacked(tmp_path, values):
     assert attack(tmp_path, values | {"ig_completeness": np.abs(values["confidence"])}) == 0
     assert "ig_completeness" not in pl.read_parquet(tmp_path / "scores.parquet")["signal"].unique()
+
+
+def test_scores_of_more_rows_than_a_row_group_holds_are_read_whole(tmp_path, values, monkeypatch):
+    assert attack(tmp_path, values) == 0
+    whole = list(read_scores(tmp_path / "scores.parquet"))
+    monkeypatch.setattr(tables, "MOST_ROWS", MODELS * RECORDS // 3)
+    assert attack(tmp_path, values) == 0
+    assert pq.ParquetFile(tmp_path / "scores.parquet").num_row_groups > 2 * len(whole)
+    cut = list(read_scores(tmp_path / "scores.parquet"))
+    assert [one.key for one in cut] == [one.key for one in whole]
+    for one, other in zip(cut, whole, strict=True):
+        assert one.target.tolist() == other.target.tolist() and one.record.tolist() == other.record.tolist()
+        assert np.array_equal(one.score, other.score, equal_nan=True) and np.array_equal(one.member, other.member)
 
 
 def test_scores_and_metrics_follow_the_contract(tmp_path, values):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -48,9 +49,9 @@ class Scored:
 
 
 def read_scores(path: Path, *wanted: str, aggregate: str | None = None) -> Iterator[Scored]:
-    """Yield every row group of a scores.parquet, or those of one attack, signal and likelihood on the true membership.
+    """Yield the scores of every run in a scores.parquet, or those of one attack, signal and likelihood on the true membership.
 
-    `aggregate` keeps only row groups with that aggregate. UserError for one without the same N records (or persons), in
+    `aggregate` keeps only scores with that aggregate. UserError for a run without the same N records (or persons), in
     order, for each of its K targets.
     """
     file = open_table(path, "scores", [*KEYS, "target", "record", "member", "score"])
@@ -59,7 +60,8 @@ def read_scores(path: Path, *wanted: str, aggregate: str | None = None) -> Itera
         return
     row_groups = table_metadata(path, "scores").get(ROW_GROUPS)
     named = "person" in file.schema_arrow.names
-    for index in range(file.num_row_groups):
+    for indices in _of_runs(file.num_row_groups, row_groups):
+        index = indices[0]
         with naming_damage(path, "scores"):
             keys = [[value] for value in row_groups[index][: len(KEYS)]] if row_groups else []
             keys = keys or [_values(file, index, name) for name in KEYS]
@@ -68,7 +70,7 @@ def read_scores(path: Path, *wanted: str, aggregate: str | None = None) -> Itera
             own = _aggregate(file, index, row_groups)
             if aggregate not in (None, own):
                 continue
-        rows = file.metadata.row_group(index).num_rows
+        rows = sum(file.metadata.row_group(one).num_rows for one in indices)
         if not rows:
             continue
         if any(len(values) != 1 for values in keys):
@@ -76,7 +78,7 @@ def read_scores(path: Path, *wanted: str, aggregate: str | None = None) -> Itera
                 f"{path}: row group {index} mixes attacks; expected one row group per attack, signal and likelihood"
             )
         with naming_damage(path, "scores"):
-            parts = partial(column_parts, file, where=str(path), row_groups=[index])
+            parts = partial(column_parts, file, where=str(path), row_groups=indices)
             target, starts = stretches(parts("target"))
             shape = (len(target), rows // len(target))
             record = repeated(parts("record"), shape[1]) if own == NONE else np.arange(shape[1])
@@ -102,6 +104,12 @@ def read_scores(path: Path, *wanted: str, aggregate: str | None = None) -> Itera
                 own,
                 person,
             )
+
+
+def _of_runs(count: int, row_groups: list[list[Any]] | None) -> Iterator[list[int]]:
+    """Yield the row groups of every run: consecutive ones with the same description."""
+    for _, indices in groupby(range(count), key=row_groups.__getitem__ if row_groups else None):
+        yield list(indices)
 
 
 def _foreign_scores(path: Path, *wanted: str) -> Iterator[Scored]:

@@ -10,6 +10,7 @@ from mia_audit.storage.tables import (
     open_table,
     read_frame,
     read_table,
+    row_groups_of,
     table_metadata,
     write_table,
 )
@@ -25,6 +26,7 @@ __all__ = [
     "open_table",
     "read_frame",
     "read_table",
+    "row_groups_of",
     "sha256",
     "table_metadata",
     "write_json",

@@ -25,6 +25,8 @@ BUFFER = 1 << 20
 """Bytes of a column that are read at a time."""
 ROW_GROUPS = "row_groups"
 """The metadata key of a scores table that lists attack, signal, likelihood, null_control, unit and aggregate of every row group."""
+MOST_ROWS = 1 << 26
+"""Rows of a row group, at most: Arrow's writer cuts longer ones."""
 
 
 def write_table(
@@ -35,7 +37,7 @@ def write_table(
     metadata: dict[str, Any] | None = None,
     **encoding: Any,
 ) -> None:
-    """Write a Parquet table of the given kind (`signals`, `scores` …), one row group per table of the iterator.
+    """Write a Parquet table of the given kind (`signals`, `scores` …), one row group per table of the iterator, or `row_groups_of` it.
 
     `metadata` is stored in the file with the kind and the schema's version; `encoding` is passed to Parquet's writer.
     Raises ValueError, and writes nothing, if the number of rows is not `rows`.
@@ -53,13 +55,18 @@ def write_table(
     with atomic_write(path) as partial:
         with pq.ParquetWriter(partial, schema, **{"compression": "zstd", **encoding}) as writer:
             while table is not None:
-                writer.write_table(table.cast(schema), row_group_size=max(len(table), 1))
+                writer.write_table(table.cast(schema), row_group_size=min(max(len(table), 1), MOST_ROWS))
                 written += len(table)
                 del table  # before the next one is made
                 table = next(parts, None)
         if written != rows:
             raise ValueError(f"{path}: {written} rows written where {rows} were expected")
         digests.embed_digest(partial)
+
+
+def row_groups_of(rows: int) -> int:
+    """Return how many row groups hold a table of this many rows."""
+    return max(1, -(-rows // MOST_ROWS))
 
 
 def open_table(path: Path, kind: str, columns: Sequence[str] = ()) -> pq.ParquetFile:

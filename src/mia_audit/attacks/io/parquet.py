@@ -18,7 +18,7 @@ from mia_audit.errors import UserError
 from mia_audit.pools.persons import Persons, numbered_ids
 from mia_audit.signals.derived import derive, derived_from, source_of, with_derived
 from mia_audit.signals.name import PROBABILITY, Signal, is_signal, read_signal
-from mia_audit.storage import ROW_GROUPS, digests, naming_damage, open_table, table_metadata, write_table
+from mia_audit.storage import ROW_GROUPS, digests, naming_damage, open_table, row_groups_of, table_metadata, write_table
 from mia_audit.storage.columns import column_parts, filled, joined, repeated, stretches
 from mia_audit.storage.diverged import diverged_models
 from mia_audit.storage.unpacked import check_parquet
@@ -278,17 +278,19 @@ def write_scores(
 ) -> None:
     """Write scores.parquet: float32 scores, NaN where there is none, one row group per run and aggregate, in the order of `runs`.
 
-    With `persons` a run's scores of records are followed by those of persons, for every aggregate.
+    With `persons` a run's scores of records are followed by those of persons, for every aggregate. A run with more rows
+    than a row group holds has several, one after the other.
     """
     schema, aggregates = score_schema(persons), aggregates_of(persons)
     tables = score_tables(scored, record, target, persons) if runs else iter([schema.empty_table()])
+    rows = {aggregate: len(target) * len(record if aggregate == NONE else persons or ()) for aggregate in aggregates}
     groups = [
         [run.attack, run.signal, run.likelihood, run.null_control, unit_of(aggregate), aggregate]
         for run in runs
         for aggregate in aggregates
+        for _ in range(row_groups_of(rows[aggregate]))
     ]
-    rows = len(record) + (len(aggregates) - 1) * len(persons or ())
-    write_table(path, tables, "scores", len(runs) * rows * len(target), metadata | {ROW_GROUPS: groups}, **ENCODING)
+    write_table(path, tables, "scores", len(runs) * sum(rows.values()), metadata | {ROW_GROUPS: groups}, **ENCODING)
 
 
 def score_tables(
