@@ -134,7 +134,7 @@ def test_signals_of_a_torch_module_and_of_an_estimator() -> None:
 
 
 def test_a_workflow_is_run_where_there_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(UserError, match="no workflow there"):
+    with pytest.raises(UserError, match="no such file; run in the checkout"):
         mia.run(ROOT / "config" / "digits.yaml", checkout=tmp_path)
     asked: list[list[str]] = []
 

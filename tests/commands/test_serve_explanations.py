@@ -48,6 +48,6 @@ def test_what_is_missing_is_named(service, capsys, monkeypatch):
 
     monkeypatch.setattr(builtins, "__import__", without)
     assert main(["serve-explanations", str(service)]) == 2
-    assert "fastapi is missing, which serves explanations; install it with: pip install 'mia-audit[serve]'" in (
+    assert "fastapi is missing, and serving explanations needs it; install it with: pip install 'mia-audit[serve]'" in (
         capsys.readouterr().err
     )

@@ -78,7 +78,10 @@ def test_damage_is_named(
 def test_a_model_that_is_gone_is_named(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (results / MODELS / "shadow-1" / "weights.safetensors").unlink()
     assert main(["verify", "--unfinished", "--results", str(results)]) == 2
-    assert "shadow-1/weights.safetensors: missing or damaged: shadow-1.parquet" in capsys.readouterr().err
+    assert (
+        "shadow-1/weights.safetensors: missing, or does not match its digest in shadow-1.parquet"
+        in capsys.readouterr().err
+    )
 
 
 def test_damaged_weights_are_trained_again(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -154,8 +157,8 @@ def bare_pool(results: Path) -> None:
 
 FORGERIES: dict[str, tuple[Callable[[Path], Any], str]] = {
     "a number changed and listed anew": (relisted_table, "training.parquet: not the file that provenance.json states"),
-    "weights zeroed without digest": (zeroed_weights, "without the digest that an audit writes"),
-    "a pool without digest": (bare_pool, "has no digest of it"),
+    "weights zeroed without digest": (zeroed_weights, "does not contain the digest that an audit writes"),
+    "a pool without digest": (bare_pool, "does not hold its digest"),
     "the page edited": (lambda r: (r / "report.html").write_text("safe"), "report.html: not the file that provenance"),
     "a CSV file edited": (
         lambda r: (r / "tables" / "settings.csv").write_text("auc\n0.4\n"),

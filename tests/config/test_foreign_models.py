@@ -104,7 +104,7 @@ def test_estimators_and_commands_do_not_depend_on_the_training_section() -> None
         (
             {"forest": FOREST},
             {"mechanisms": {"dp-sgd": {"epsilon": [8]}}},
-            "'dp-sgd' acts on the steps of the built-in loop, but architectures.forest is trained by its own fit: pass ε",
+            "'dp-sgd' works only in the built-in loop, but architectures.forest is trained by its own fit: pass ε",
         ),
         ({"mine": SCRIPT}, {"mechanisms": {"fadp": {"epsilon": [8]}}}, "is trained by your script: pass ε on to it"),
         (
@@ -112,7 +112,11 @@ def test_estimators_and_commands_do_not_depend_on_the_training_section() -> None
             {"mechanisms": {"own": {"epsilon": [8]}}},
             "'own' leaves the guarantee to your own code, but architectures.mlp is trained by the built-in loop",
         ),
-        ({"forest": FOREST}, {"mechanisms": {"own": {"epsilon": [8]}}}, "ε does not reach architectures.forest"),
+        (
+            {"forest": FOREST},
+            {"mechanisms": {"own": {"epsilon": [8]}}},
+            "an estimator such as architectures.forest receives no ε",
+        ),
         (
             {"forest": FOREST, "tool": COMMAND},
             {"explainers": {"methods": ["ixg"]}},
@@ -124,14 +128,14 @@ def test_estimators_and_commands_do_not_depend_on_the_training_section() -> None
             {},
             "pretrained: initial weights are for built-in models",
         ),
-        ({"mlp": {"outputs": "logits"}}, {}, "outputs: describes outputs of a user's own model, but 'mlp' is built in"),
-        ({"mlp": {"votes": 3}}, {}, "votes: describes outputs of a user's own model"),
+        ({"mlp": {"outputs": "logits"}}, {}, "outputs: only for models of your own, but 'mlp' is built in"),
+        ({"mlp": {"votes": 3}}, {}, "votes: only for models of your own"),
         ({"mine": {"model": "train.py"}}, {}, "outputs: missing; say what predict of train.py returns"),
         ({"mine": {"model": "missing.py"}}, {}, "no such file: missing.py, looked for in"),
         ({"mine": {"model": "fit.py"}}, {}, "fit.py has no function 'train(task)': it has none"),
         ({"tool": COMMAND | {"predict": ""}}, {}, "predict: missing; train and predict must be given together"),
         ({"tool": COMMAND | {"train": "t {record} {members} {model}"}}, {}, "unknown placeholder {record}"),
-        ({"tool": COMMAND | {"parameters": {"a": 1}}}, {}, "parameters: a command has none"),
+        ({"tool": COMMAND | {"parameters": {"a": 1}}}, {}, "parameters: not passed to commands"),
         ({"forest": FOREST | {"outputs": "votes"}}, {}, "forest.outputs: input should be 'logits', 'probabilities'"),
     ],
 )
@@ -191,7 +195,7 @@ def test_a_finished_model_that_fits_nothing_is_refused(changes: dict[str, Any], 
 
 def test_a_finished_model_was_not_trained_on_wrong_labels() -> None:
     release = {"architecture": "forest", "model": "release.skops", "members": "members.txt"}
-    with pytest.raises(UserError, match=r"targets.release: .* datasets.digits.label_noise; leave that out"):
+    with pytest.raises(UserError, match=r"targets.release: .* datasets.digits.label_noise adds; leave label_noise out"):
         audit({"forest": FOREST}, targets={"release": release}, datasets={"digits": {"label_noise": 0.1}})
 
 

@@ -44,20 +44,23 @@ CONFIGS = {
     "three models": ("membership: {models: 3}", "membership.models: input should be greater than or equal to 4, got 3"),
     "a share of another design": ("membership: {share: 0.8}", "share: belongs to design split, but design is half"),
     "dp-sgd without ε": ("mechanisms: {dp-sgd: {}}", "mechanisms.dp-sgd.epsilon: missing; list the privacy budgets"),
-    "ε of training without privacy": ("mechanisms: {none: {epsilon: 8}}", "training without privacy has no budget"),
+    "ε of training without privacy": ("mechanisms: {none: {epsilon: 8}}", "mechanism 'none' has no budget"),
     "ε of 0": ("mechanisms: {dp-sgd: {epsilon: 0}}", "expected a positive number or inf as ε, got '0'"),
     "a tiny ε": ("mechanisms: {dp-sgd: {epsilon: 1.0e-7}}", "mechanisms.dp-sgd.epsilon: 1e-07 is below 0.001"),
     "an infinite ε": (
         "mechanisms: {dp-sgd: {epsilon: .inf}}",
-        "inf is training without privacy; add the mechanism 'none'",
+        "inf means training without privacy; use the mechanism 'none'",
     ),
-    "an ε given twice": ("mechanisms: {dp-sgd: {epsilon: [8, 8]}}", "mechanisms.dp-sgd.epsilon: an ε is given twice"),
+    "an ε given twice": (
+        "mechanisms: {dp-sgd: {epsilon: [8, 8]}}",
+        "mechanisms.dp-sgd.epsilon: the same ε is given twice",
+    ),
     "δ of 1": ("mechanisms: {dp-sgd: {epsilon: 8, delta: 1}}", "mechanisms.dp-sgd.delta: input should be less than 1"),
     "a mechanism that is none": ("mechanisms: {laplace: {epsilon: 1}}", "unknown mechanism 'laplace': known: dp-sgd"),
     "a key of another mechanism": ("mechanisms: {none: {clipping: flat}}", "'none' does not read it; dp-sgd"),
     "persons without names": (
         "mechanisms: {dp-sgd: {epsilon: 8, unit: person}}",
-        "unit: person needs the person of every record",
+        "unit: person needs to know the person of every record",
     ),
     "an explainer that is none": ("explainers: {methods: [shapley]}", "unknown explainer 'shapley': "),
     "a method that captum has not": (
@@ -148,7 +151,7 @@ TABLES = {
     ),
     "pixels of a table": (
         "datasets: {breast_cancer: {mean: 0.5}}",
-        "datasets.breast_cancer.mean: of images, but these records are rows",
+        "datasets.breast_cancer.mean: only for images, but these records are rows",
     ),
     "standardising by no public records": (
         "datasets: {breast_cancer: {standardise: public}}",

@@ -26,7 +26,7 @@ REFUSED = {
     "object": ("audit: !!python/object/apply:os.system [id]\n", "not YAML: could not determine a constructor"),
     "date": ("audit: 2024-99-99\n", "not YAML: month must be in"),
     "digits": ("seed: " + "9" * 5000, "not YAML: Exceeds the limit"),
-    "hexadecimal": (AUDIT + "seed: 0x" + "f" * 9000, "seed: input should be less than .*, got a int of great length"),
+    "hexadecimal": (AUDIT + "seed: 0x" + "f" * 9000, "seed: input should be less than .*, got a very long int"),
     "brackets": ("audit: " + "[" * 3000, "nested too deep"),
     "deep": ("audit: " + "[" * 60 + "]" * 60, "nested too deep"),
     "aliases": (BOMB, "more than 100,000 values"),

@@ -60,7 +60,7 @@ def test_a_stated_noise_multiplier_names_a_setting_instead_of_epsilon() -> None:
         (
             "mechanisms/dp-sgd/noise_multiplier",
             1.3,
-            "mechanisms.dp-sgd.noise_multiplier: the noise is stated, and epsilon too; leave one of them out",
+            "mechanisms.dp-sgd.noise_multiplier: given together with epsilon; leave one of them out",
         ),
         ("mechanisms/dp-sgd/epsilon", ["z1.3"], "expected a positive number or inf as ε, got 'z1.3'"),
         ("explaners", {}, "unknown key 'explaners': did you mean 'explainers'?"),
@@ -80,9 +80,9 @@ def test_a_stated_noise_multiplier_names_a_setting_instead_of_epsilon() -> None:
         ("mechanisms/dp-sgd/epsilon", [-1], "expected a positive number or inf as ε, got '-1'"),
         ("mechanisms/dp-sgd/epsilon", ["nan"], "expected a positive number or inf as ε, got 'nan'"),
         ("mechanisms/dp-sgd/epsilon", [], "mechanisms.dp-sgd.epsilon: missing; list the privacy budgets"),
-        ("mechanisms/dp-sgd/epsilon", ["inf"], "inf is training without privacy"),
-        ("mechanisms/dp-sgd/epsilon", [2, 2], "mechanisms.dp-sgd.epsilon: an ε is given twice"),
-        ("mechanisms/none/epsilon", [8], "mechanisms.none.epsilon: training without privacy has no budget"),
+        ("mechanisms/dp-sgd/epsilon", ["inf"], "inf means training without privacy"),
+        ("mechanisms/dp-sgd/epsilon", [2, 2], "mechanisms.dp-sgd.epsilon: the same ε is given twice"),
+        ("mechanisms/none/epsilon", [8], "mechanisms.none.epsilon: mechanism 'none' has no budget"),
         ("mechanisms/dp-sgd/delta", 1, "mechanisms.dp-sgd.delta: input should be less than 1"),
         (
             "mechanisms/laplace",
@@ -142,23 +142,23 @@ def test_a_stated_noise_multiplier_names_a_setting_instead_of_epsilon() -> None:
         (
             "architectures/mlp/pretraining",
             {"floor": 0.5},
-            "architectures.mlp: pretraining.floor: a floor is for shadow models",
+            "architectures.mlp: pretraining.floor: only shadow models have a floor",
         ),
         ("architectures/mlp/sweep", {"depth": 2}, "architectures.mlp.sweep.depth: input should be a valid"),
         ("architectures/mlp/sweep", {"depth": []}, "architectures.mlp.sweep.depth: "),
-        ("architectures/mlp/sweep", {"depth": [2, 2]}, "mlp.sweep: 'mlp-depth2' results from it twice"),
+        ("architectures/mlp/sweep", {"depth": [2, 2]}, "mlp.sweep: two combinations are named 'mlp-depth2'"),
         ("architectures/mlp/sweep", {"note": ["a/b"]}, "'mlp-notea/b' becomes the name of a folder"),
         (
             "architectures/mlp",
             {"sweep": {"depth": [1]}, "parameters": {"depth": 2}},
-            "architectures.mlp: sweep.depth: parameters has it too",
+            "architectures.mlp: sweep.depth: also given in parameters",
         ),
         (
             "architectures/mlp/sweep",
             {"training.epoch": [1]},
-            "sweep.training.epoch: no key of training that changes it: did you mean 'epochs'?",
+            "sweep.training.epoch: not a key of training that a sweep can change: did you mean 'epochs'?",
         ),
-        ("architectures/mlp/sweep", {"training.floor": [0.5]}, "sweep.training.floor: no key of training"),
+        ("architectures/mlp/sweep", {"training.floor": [0.5]}, "sweep.training.floor: not a key of training"),
         (
             "architectures/mlp/sweep",
             {"training.epochs": [0]},
@@ -167,12 +167,12 @@ def test_a_stated_noise_multiplier_names_a_setting_instead_of_epsilon() -> None:
         (
             "architectures/mlp",
             {"sweep": {"training.epochs": [1]}, "mechanisms": {"none": {"training": {"epochs": 3}}}},
-            "sweep.training.epochs: mechanisms.none.training has it too",
+            "sweep.training.epochs: also given in mechanisms.none.training",
         ),
         (
             "architectures/mlp",
             {"sweep": {"training.width": [1]}},
-            "sweep.training.width: no key of training that changes it",
+            "sweep.training.width: not a key of training that a sweep can change",
         ),
         (
             "architectures",

@@ -57,8 +57,10 @@ def add_shadows(parser: argparse.ArgumentParser, verb: str) -> None:
 
 
 def add_stamp(parser: argparse.ArgumentParser) -> None:
-    """Declare --stamp, the file that tells the workflow that the job is done."""
-    parser.add_argument("--stamp", type=Path, help="file to write at the end, named first-last: the keys of the models")
+    """Declare --stamp, a file that marks the job as finished for the workflow."""
+    parser.add_argument(
+        "--stamp", type=Path, help="file for the models' keys, named first-last and written when the job ends"
+    )
 
 
 def add_minutes(parser: argparse.ArgumentParser) -> None:
@@ -67,7 +69,7 @@ def add_minutes(parser: argparse.ArgumentParser) -> None:
         "--minutes-per-model",
         type=float,
         default=0.0,
-        help="minutes that a user's code may take to train a model, or to answer once (0: no limit)",
+        help="minutes that a user's code may take to train a model, or to answer one query (0: no limit)",
     )
 
 

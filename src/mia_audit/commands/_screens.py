@@ -1,4 +1,4 @@
-"""The ladder's first rungs: screens of one model of a setting, with no, one or two others as references."""
+"""The ladder's first rungs: screens of one model of a setting, with none, one or two other models as references."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from mia_audit.signals.name import Member
 
 MOST_COORDINATES = 1000
-"""Number of coordinates beyond which quantiles are learned for each class separately."""
+"""Number of coordinates above which quantiles are learned for each class separately."""
 
 
 @dataclass(frozen=True)
@@ -40,20 +40,20 @@ class Screen:
 
 
 def jobs_of(models: int) -> dict[str, int]:
-    """Return the keys of `compute` with which one job trains only the first models; larger jobs will reuse them."""
+    """Return the keys of `compute` with which one job trains the first models only; later, larger jobs reuse these models."""
     return {"shadows_per_job": models, "blocks_explained_per_job": 1}
 
 
 def stamp(setting: Setting, results: Path, models: int) -> Path:
-    """Return the workflow's outputs if it explains only the setting's first models."""
+    """Return the file that the workflow writes when the signals of the setting's first models are computed."""
     return results / setting.path / "signals" / GRADIENT / ".jobs" / f"000-{models - 1:03d}"
 
 
 def screened(audit: Audit, setting: Setting, results: Path, references: int) -> Iterator[Screen]:
     """Yield the screens of a setting's first model at every FPR.
 
-    Without references: one threshold on the loss, and one that depends on the record. Non-members are the pool's
-    records that the model was not trained on. Yields nothing if the model, or all of its references, diverged.
+    Without references, a screen has one threshold on the loss, or one that depends on the record. Non-members are the
+    pool's records that the model was not trained on. Yields nothing if the model, or all of its references, diverged.
     """
     tables = {shadow: _signals(results, setting, shadow) for shadow in range(references + 1)}
     there = {shadow: table for shadow, table in tables.items() if len(table)}

@@ -60,7 +60,7 @@ def run(options: argparse.Namespace) -> None:
     runs = plan(spec.attacks.methods, file.signals, spec.attacks.likelihoods)
     if not runs:
         names = ", ".join(signal.name for signal in file.signals)
-        raise UserError(f"{options.signals}: none of the attacks reads any of its signals ({names})")
+        raise UserError(f"{options.signals}: no attack in attacks.methods reads any of its signals ({names})")
     metadata |= recognise(file.member).metadata
     null = permuted_membership(file.member, spec.seed, spec.dataset, file.persons)
     targets = slice(None)
@@ -71,7 +71,7 @@ def run(options: argparse.Namespace) -> None:
     def of_targets(one: Scores) -> tuple[Run, np.ndarray, np.ndarray]:
         return one.run, one.member[:, targets], one.scores[:, targets]
 
-    with threadpool_limits(1, "blas"):  # its products are too small to gain from threads
-        # map keeps no scores while the next are computed; a generator's variable would.
+    with threadpool_limits(1, "blas"):  # the attacks' matrix products are too small to gain from threads
+        # with map, no scores are kept while the next are computed; a generator's variable would keep them
         scored = map(of_targets, scores_of(runs, file.read, file.member, null, chosen))
         write_scores(options.out, scored, runs, file.record, file.target[targets], metadata, file.persons)

@@ -85,7 +85,9 @@ def run(options: argparse.Namespace) -> None:
         options.table and options.signal
     )
     if settings and (options.table or options.signal):
-        raise UserError("audit: --signal and --table describe a single setting: write them into every --setting")
+        raise UserError(
+            "audit: --signal and --table are for a single setting: give its files in each --setting instead"
+        )
     if not settings and not single:
         raise UserError(
             "audit: expected --membership and at least one --signal, --table alone, or several of --setting"
@@ -122,7 +124,7 @@ def _settings(options: argparse.Namespace) -> "dict[str, GivenSetting]":
     if not (options.setting or options.settings):
         return {}
     if options.setting and options.settings:
-        raise UserError("audit: --setting and --settings say the same: expected one of them")
+        raise UserError("audit: expected --setting or --settings, not both")
     if options.settings:
         file = str(options.settings)
         return below(options.settings.parent, parse(GivenAudit, read_plain(options.settings), file)).settings

@@ -1,4 +1,4 @@
-"""`mia-audit black-box`: record a black box's outputs on a pool, the only input of its explanations."""
+"""`mia-audit black-box`: store a black box's outputs on a pool, from which its explanations are computed."""
 
 import argparse
 from pathlib import Path
@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Write a row per record: its value for every class, or for the second of two."""
+    """Write a row per record: its value for every class, or for the second if there are two."""
     import numpy as np
     import pyarrow as pa
 

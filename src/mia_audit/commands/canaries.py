@@ -1,4 +1,4 @@
-"""`mia-audit canaries`: audit one real training by canaries that a fair coin puts into its training set or leaves out."""
+"""`mia-audit canaries`: audit one real training by canaries, each of which a fair coin puts into the training set or not."""
 
 import argparse
 from pathlib import Path
@@ -21,7 +21,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     make.add_argument("--label", default="label", help="tables: the column of the class (label)")
     make.add_argument("--count", type=int, default=1000, help="canaries (1000)")
     make.add_argument("--kinds", nargs="+", default=list(DEFAULT_KINDS), help="kinds of canaries (all)")
-    make.add_argument("--seed", type=int, help="draw from a seed, for experiments: anyone who knows it knows the coins")
+    make.add_argument(
+        "--seed", type=int, help="draw from a seed, for experiments only: anyone who knows the seed knows the coins"
+    )
     make.add_argument(
         "--out", type=Path, required=True, help="a new folder: train/, ask/ and auditor/ are written there"
     )
@@ -59,11 +61,11 @@ def _make(options: argparse.Namespace) -> None:
     canaries = make(np.asarray(records), labels, metadata, options.kinds, options.count, options.out, options.seed)
     inside = int(canaries.member.sum())
     print(
-        f"{options.out / 'train'}: train on these {len(canaries.others) + inside} records, all of them and nothing else"
+        f"{options.out / 'train'}: train on these {len(canaries.others) + inside} records, on all of them and on no others"
     )
-    print(f"{options.out / 'ask'}: ask the trained model about these {options.count} canaries")
+    print(f"{options.out / 'ask'}: query the trained model on these {options.count} canaries")
     print(
-        f"{options.out / 'auditor'}: keep this secret from those who train: it says which canaries are in the training set"
+        f"{options.out / 'auditor'}: keep this secret from whoever trains the model: it says which canaries are in the training set"
     )
 
 

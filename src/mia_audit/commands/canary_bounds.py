@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Train on canaries/train without a seed, ask the model about canaries/ask, and write the bounds; the model is not kept."""
+    """Train on canaries/train without a seed, query the model on canaries/ask, and write the bounds; the model is not kept."""
     acquire_gpu(options.device)
     import numpy as np
 

@@ -32,8 +32,8 @@ def run(options: argparse.Namespace) -> None:
         print(f"{options.config}: runs {name}" + (f" (SHA-256 {digest})" if digest else ""))
     if code and not options.with_code:
         print(
-            f"{options.config}: plain YAML; it names {len(code)} piece{'s' * (len(code) > 1)} of code, which run with your rights."
-            " Read them, then check the rest with --with-code, which loads them"
+            f"{options.config}: plain YAML; it names {len(code)} piece{'s' * (len(code) > 1)} of code, which run with your permissions."
+            " Read the code, then check the rest with --with-code, which loads it"
         )
         return
     from mia_audit.config.load import check_audit

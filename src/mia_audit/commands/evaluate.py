@@ -23,8 +23,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--signals",
         type=Path,
-        help="the signals.parquet that was attacked: attacks are repeated without some models, for intervals that account for "
-        "what targets share; without it, intervals assume that nothing leaks, and are up to 1.4 times as wide if something does",
+        help="the signals.parquet that was attacked: attacks are repeated without some models, so that intervals account for what "
+        "targets share; without it, intervals assume that nothing leaks, and are up to 1.4 times as wide if something does",
     )
     parser.add_argument("--out", required=True, type=Path, help="metrics.parquet")
 
@@ -47,10 +47,10 @@ def run(options: argparse.Namespace) -> None:
                 further = FurtherScorings(options.signals, given)
             without = _without(further, scored, section.fprs) if further and not scored.key[-1] else None
             rows += metric_rows(scored, section.fprs, section.confidence, without)
-            del scored  # before the next ones are read
+            del scored  # free the memory before the next scores are read
         metrics = metrics_table(rows)
         if further:
-            file, further = further.file, None  # which holds signals
+            file, further = further.file, None  # free the signals that it holds
             metadata[MODEL_COUNTS] = model_counts(metrics, file, section.fprs, given)
     write_table(options.out, metrics.to_arrow(), "metrics", len(metrics), metadata)
 

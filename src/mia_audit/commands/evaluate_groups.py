@@ -52,7 +52,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 class _Setting:
-    """Data shared by all attacks on a setting: groups in both units, and the records that its models classify correctly."""
+    """Data for all attacks on a setting: groups of records and of persons, and the records that its models classify correctly."""
 
     def __init__(self, further: FurtherScorings, groupings: list[Grouping], target: int | None) -> None:
         file = further.file

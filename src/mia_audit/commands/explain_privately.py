@@ -1,4 +1,4 @@
-"""`mia-audit explain-privately`: explain a black box privately, with the terms of a study, and compare with exact explanations."""
+"""`mia-audit explain-privately`: run a study of a black box's private explanations, and compare them with exact ones."""
 
 import argparse
 from pathlib import Path
@@ -43,7 +43,7 @@ def run(options: argparse.Namespace) -> None:
     rows = Study(explained, section, key, reference, stored.labels).rows()
     table = pa.Table.from_pylist([row | {"explanation": row["explanation"].astype("float32").tolist()} for row in rows])
     kinds = {"distance": pa.float64(), "path": pa.list_(pa.float64()), "misclassified": pa.float64()}
-    for name in kinds.keys() & set(table.column_names):  # a column of nulls only would have no type
+    for name in kinds.keys() & set(table.column_names):  # a column with only nulls would have no type
         table = table.set_column(table.schema.get_field_index(name), name, table[name].cast(kinds[name]))
     metadata = {"dataset": spec.dataset, "records": len(records), "features": explained.features}
     if explained.unit == "person":

@@ -58,7 +58,7 @@ def run(options: argparse.Namespace) -> None:
     }
     folders: dict[Setting, dict[int, Path]] = {setting: models for setting, models in in_settings.items() if models}
     settings = list(folders)
-    # a shadow model that diverged in one setting is left out of all; a setting without any model is left out itself
+    # a shadow model that diverged in one setting is left out of all settings; a setting without any model is left out
     everywhere = set.intersection(*map(set, folders.values())) if folders else set()
     shadows = sorted(everywhere)
     sample = records[draw_sample(len(records), spec.records, spec.dataset, spec.seed)]

@@ -1,4 +1,4 @@
-"""`mia-audit extend`: print what a changed config would train in an existing audit, before anything is run."""
+"""`mia-audit extend`: print which models of an existing audit a changed config would train, before anything is run."""
 
 import argparse
 import sys
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from mia_audit.planning.growth import Growth
 
 BEFORE = ("pool", "architecture", "weights", "pretrain")
-"""Rules on whose results every model of a data set or an architecture depends."""
+"""Rules on whose results all models of a data set or an architecture depend."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Print how many models of every setting are kept and how many trained, and the jobs that would run; nothing is changed."""
+    """Print how many models of every setting would be kept and trained, and which jobs would run; nothing is changed."""
     audit = load_audit(options.config)
     changes = {}
     if options.models is not None:
@@ -61,8 +61,8 @@ def _print(grown: "list[Growth]", jobs: Mapping[str, int], models: int | None) -
             f"First run: {', '.join(before)}; if their outputs change, all models that depend on them are trained again"
         )
     if any(one.again for one in grown):
-        print("Trained again: existing models whose training, pool or design is not the one that the config describes")
+        print("Trained again: existing models whose training, pool or membership design differs from the config")
     listed = ", ".join(f"{count:,} {rule}" for rule, count in jobs.items())
     print(f"{sum(jobs.values()):,} jobs: {listed}" if jobs else "Nothing is left to do")
     if models is not None and trained:
-        print(f"To do it, set membership.models: {models} in the config and run the workflow again")
+        print(f"To train them, set membership.models: {models} in the config and run the workflow again")

@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     """Draw the maps of every architecture's first shadow model, for one record of some classes and for every class.
 
-    shares.csv has how unevenly every setting mixes its maps; settings that mix them evenly get a warning.
+    shares.csv states how unevenly every setting mixes its maps; a warning names the settings that mix them evenly.
     """
     import numpy as np
     import polars as pl
@@ -87,8 +87,8 @@ def run(options: argparse.Namespace) -> None:
 def _even(drawn: Column) -> str:
     """Return the warning that no map stands out, with advice."""
     return (
-        f"the top map's mean share is {drawn.top_share:.3f} where {drawn.maps} maps mixed evenly have {1 / drawn.maps:.3f}: the"
-        " model is one linear map per class; a larger beta, a larger scale of the projections or longer inputs (mean, std) help"
+        f"the top map's mean share is {drawn.top_share:.3f}, and {drawn.maps} evenly mixed maps would have {1 / drawn.maps:.3f}: the"
+        " model is in effect one linear map per class; raise beta or the projections' scale, or scale the inputs up (mean, std)"
     )
 
 

@@ -17,7 +17,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print a line per criterion; return 0 if all pass, 3 if one fails, and otherwise 4."""
+    """Print a line per criterion; return 0 if all pass, 3 if one fails, and 4 if one cannot be judged and none fails."""
     from mia_audit.config.policy import load_policy
     from mia_audit.report.data.finished import finished
     from mia_audit.report.gate.judge import judge

@@ -1,4 +1,4 @@
-"""`mia-audit init`: inspect data and a script, ask for what they do not show, and write a config that runs."""
+"""`mia-audit init`: inspect data and a script, ask for what cannot be read from them, and write a config that runs."""
 
 import argparse
 import sys
@@ -123,7 +123,7 @@ def _asked(column: str, why: str) -> bool:
 
 
 def _estimate(audit: "Audit", looked: "Looked") -> str:
-    """State the cost of an audit on this machine; for the user's own code, the number of models that it trains."""
+    """Return a sentence on the cost of an audit on this machine; for the user's own code, on the number of models to train."""
     from mia_audit.planning.estimate import estimate, models_of
     from mia_audit.planning.sizes import Size, human
 

@@ -1,4 +1,4 @@
-"""`mia-audit ladder`: run an audit with few models first, and add more until its intervals are as narrow as asked."""
+"""`mia-audit ladder`: run an audit with few models first, and add more until its intervals are as narrow as `until` asks."""
 
 import argparse
 import json
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 FEWEST = 4
-"""Number of models of the smallest audit that can be planned; the cost per model is the same for smaller ones."""
+"""Number of models of the smallest audit that can be planned; with fewer, the cost per model is the same."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -40,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="WORD",
-        help="a further option of snakemake's, such as --workflow-profile=DIR",
+        help="a further option for snakemake, such as --workflow-profile=DIR",
     )
 
 
@@ -53,7 +53,7 @@ def run(options: argparse.Namespace) -> None:
     models = Ladder(options, audit, trained).climb()
     if models < audit.membership.models:
         print(
-            f"To keep the audit as it is, set membership.models: {models} in {options.config}: the workflow alone trains all of them"
+            f"To keep the audit as it is, set membership.models: {models} in {options.config}; otherwise the workflow trains all models"
         )
 
 
@@ -104,7 +104,7 @@ class Ladder:
         return [one for one in self.trained if not self.audit.datasets[one.dataset].by_person]
 
     def _screen(self, title: str, references: int, smallest: int, following: int) -> None:
-        """Train the first models of every setting, screen the first one, and print the verdict."""
+        """Train the first models of every setting, screen its first model, and print the verdict."""
         models = references + 1
         stamps = [str(stamp(setting, self.results, models)) for setting in self._screened]
         self._workflow(smallest, stamps, jobs_of(models))
@@ -148,7 +148,7 @@ class Ladder:
         write_rungs(self.results / FILE, self.rows)
 
     def _price(self, models: int, following: int) -> float | None:
-        """Return the time of the next rung, from the given rate or the time of past jobs; None if neither is known."""
+        """Return the seconds that the next rung takes, from the given rate or the time of past jobs; None if neither is known."""
         if self.options.records_per_second is None:
             from mia_audit.planning.recorded import recorded
 

@@ -26,8 +26,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="show: print JSON")
     added = parser.add_argument_group("add", "exactly one of --epsilon, --mu, --rho and --noise-multiplier")
     added.add_argument("--what", default="other", help="what is released (other)")
-    added.add_argument("--to", default="anybody", metavar="WHOM", help="who gets it (anybody)")
-    added.add_argument("--unit", choices=["record", "person"], help="whom the guarantee is about")
+    added.add_argument("--to", default="anybody", metavar="WHOM", help="who receives it (anybody)")
+    added.add_argument("--unit", choices=["record", "person"], help="the unit that the guarantee protects")
     added.add_argument(
         "--adjacency", choices=["add-remove", "zero-out", "replace"], help="how neighbouring data sets differ"
     )
@@ -35,15 +35,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--part",
         default="",
         metavar="PARTITION/PART",
-        help="the disjoint part of the records used for it",
+        help="the part of the records that it used, PARTITION/PART, if parts are disjoint",
     )
     added.add_argument("--epsilon", type=float, help="ε of an (ε, δ) guarantee")
-    added.add_argument("--delta", type=float, help="δ that goes with --epsilon (0)")
+    added.add_argument("--delta", type=float, help="δ of the guarantee with --epsilon (0)")
     added.add_argument("--mu", type=float, help="μ of Gaussian DP")
     added.add_argument("--rho", type=float, help="ρ of zCDP")
-    added.add_argument("--noise-multiplier", type=float, help="of Gaussian steps")
-    added.add_argument("--sampling-rate", type=float, help="of Gaussian steps on Poisson samples (1: all records)")
-    added.add_argument("--steps", type=int, help="Gaussian steps (1)")
+    added.add_argument("--noise-multiplier", type=float, help="noise multiplier of Gaussian steps")
+    added.add_argument(
+        "--sampling-rate", type=float, help="sampling rate of Gaussian steps on Poisson samples (1: all records)"
+    )
+    added.add_argument("--steps", type=int, help="number of Gaussian steps (1)")
 
 
 def run(options: argparse.Namespace) -> None:
@@ -53,7 +55,7 @@ def run(options: argparse.Namespace) -> None:
     if options.action == "add":
         if options.unit is None or options.adjacency is None:
             raise UserError(
-                "ledger add: --unit and --adjacency: missing; state whom the guarantee protects, and how neighbouring data sets differ"
+                "ledger add: --unit and --adjacency: missing; state what the guarantee protects, and how neighbouring data sets differ"
             )
         released = {"id": secrets.token_hex(16), "to": options.to}
         try:
@@ -80,9 +82,9 @@ def _charge(options: argparse.Namespace) -> "Charge":
     if len(given) != 1:
         raise UserError("ledger add: exactly one of --epsilon, --mu, --rho and --noise-multiplier was expected")
     if options.delta is not None and given != ["epsilon"]:
-        raise UserError("ledger add: --delta goes only with --epsilon")
+        raise UserError("ledger add: --delta is used only with --epsilon")
     if (options.steps is not None or options.sampling_rate is not None) and given != ["noise_multiplier"]:
-        raise UserError("ledger add: --steps and --sampling-rate go only with --noise-multiplier")
+        raise UserError("ledger add: --steps and --sampling-rate are used only with --noise-multiplier")
     value = getattr(options, given[0])
     if not 0 < value < math.inf:
         raise ValueError(f"--{given[0].replace('_', '-')} {value:g}: expected a positive number")
@@ -137,7 +139,10 @@ def _print(header: "Header", entries: "list[Entry]", head: str, total: "Total") 
     for part, epsilon in total.parts.items():
         display.print(visible(f"part {part}: ε = {epsilon:.6g}"), highlight=False)
     display.print(visible(_sentence(total)), highlight=False)
-    display.print(f"last line {head}: keep it elsewhere to notice if an older copy is restored", highlight=False)
+    display.print(
+        f"digest of the last line {head}: keep a copy elsewhere, to notice if an older copy of the ledger is restored",
+        highlight=False,
+    )
 
 
 def _short(value: Any) -> str:

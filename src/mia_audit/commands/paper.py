@@ -46,7 +46,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _write_audits(asked: str, chosen: "Paper", folders: Sequence[Path], out: Path) -> set[str]:
-    """Write the tables and figures of a paper of attacks from finished audits; return the commands for what is missing."""
+    """Write the tables and figures of a paper on attacks from finished audits; return the commands that fill the missing cells."""
     from mia_audit.report.data.finished import finished
     from mia_audit.reproduction import paper_tests
     from mia_audit.reproduction.measured import Measured
@@ -68,7 +68,7 @@ def _write_audits(asked: str, chosen: "Paper", folders: Sequence[Path], out: Pat
         tests = paper_tests.frame(chosen, paper_tests.printed_tests(asked), measured)
         _write_table(out, chosen.tests, tests, paper_tests.layout(tests))
         filled = len(tests) - tests["targets"].null_count()
-        print(f"Table {chosen.tests}: {filled} of {len(tests)} tests. VAR-LRT less the threshold, paired.")
+        print(f"Table {chosen.tests}: {filled} of {len(tests)} tests. Paired differences: VAR-LRT minus the threshold.")
     panels = chosen.figures.items()
     _draw(out, {name: partial(roc_panels, chosen, one, measured, printed) for name, one in panels}, CAPTION)
     if chosen.of_settings:
@@ -77,7 +77,7 @@ def _write_audits(asked: str, chosen: "Paper", folders: Sequence[Path], out: Pat
 
 
 def _write_studies(asked: str, chosen: "Paper", folders: Sequence[Path], out: Path) -> set[str]:
-    """Write the tables and figures of a paper of private explanations from finished studies; return the missing ones' commands."""
+    """Write the tables and figures of a paper on private explanations from finished studies; return the missing studies' commands."""
     from mia_audit.reproduction.studies import Studies, finished_study, printed_numbers
     from mia_audit.reproduction.study_figures import CAPTION, figures
     from mia_audit.reproduction.study_tables import frame, layout

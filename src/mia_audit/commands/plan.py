@@ -56,7 +56,9 @@ def run(options: argparse.Namespace) -> None:
     rate = options.records_per_second
     undecided = audit.compute.shadows_per_job == packing.AUTO
     counting = partial(count_jobs, options.config, options.checkout)
-    counted = None if undecided else ThreadPoolExecutor(1).submit(counting)  # a process of its own
+    counted = (
+        None if undecided else ThreadPoolExecutor(1).submit(counting)
+    )  # counting runs snakemake in a separate process
     device = device_for(audit.compute.threads, "cpu" if rate else audit.compute.device)
     costs: Costs = Given(rate) if rate else Measured(audit.compute.micro_batch, device)
     models = models_of(audit, sizes)
@@ -112,7 +114,7 @@ def _print(plan: "Plan", jobs: dict[str, int], title: str, advice: list[str]) ->
     display.print(f"{plan.dominant} takes longest; n jobs at a time divide the hours by n", highlight=False)
     if plan.untimed:
         display.print(
-            f"not timed, because the built-in loop does not train them: {', '.join(plan.untimed)}", highlight=False
+            f"not timed, because they are not trained by the built-in loop: {', '.join(plan.untimed)}", highlight=False
         )
     for sentence in advice:
         display.print(sentence, highlight=False)

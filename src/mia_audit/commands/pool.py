@@ -52,11 +52,11 @@ def run(options: argparse.Namespace) -> None:
     ids = [side.persons for side in (pool.audited, pool.public) if side.persons is not None]
     if ids:
         audited, public = map(np.unique, ids)
-        print(f"{name}: {len(audited)} persons with audited records, {len(public)} with public ones")
+        print(f"{name}: {len(audited)} persons with audited records, {len(public)} with public records")
         if both := int(np.isin(ids[1], audited).sum()):
             print(
                 f"warning: {where}.unit: record: {both} of {len(pool.public.labels)} public records belong to persons"
-                " with audited records; unit: person keeps all records of a person on one side",
+                " with audited records; with unit: person, all records of a person are public, or all are audited",
                 file=sys.stderr,
             )
     print(

@@ -24,9 +24,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Write the public model's weights, and a JSON file of its accuracy and loss on the public records and on the audited ones.
+    """Write the public model's weights, and a JSON file of its accuracy and loss on the public and on the audited records.
 
-    None of the audited records was used for training; the report shows their accuracy and loss as the start of private trainings.
+    The public model was not trained on the audited records; the report shows its accuracy and loss on them as the start
+    of private trainings.
     """
     acquire_gpu(options.device)
     import numpy as np

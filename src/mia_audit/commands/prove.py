@@ -33,11 +33,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--domain", choices=DOMAINS, default="any", help="number of records for which the claim holds (any)"
     )
-    parser.add_argument("--no-empty", action="store_true", help="leave out inputs with no record and with one")
+    parser.add_argument("--no-empty", action="store_true", help="do not test inputs with no record or one record")
     parser.add_argument(
         "--secret-seed",
         action="store_true",
-        help="the claim covers several releases that share the seed given to the function",
+        help="the claim is for several releases whose function receives the same seed",
     )
     parser.add_argument(
         "--terms",
@@ -96,7 +96,7 @@ def lines(verdict: Verdict) -> list[str]:
     ranked = sorted(bounded, key=lambda one: -(one.reached or 0.0))
     said += [f"  {one.verdict:8} {one.mechanism}, {one.check}: {_bound(one)}" for one in ranked[:8]]
     if len(ranked) > 8:
-        said.append(f"  … and {len(ranked) - 8} more, which reached less")
+        said.append(f"  … and {len(ranked) - 8} more, with smaller bounds")
     if (example := verdict.counterexample) is not None:
         said.append(f"refuted by {example.mechanism}, {example.check}")
         said.append(f"  event: {example.detail}")

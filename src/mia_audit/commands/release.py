@@ -1,4 +1,4 @@
-"""`mia-audit release`: train one model on the whole pool to be given away, and write its card."""
+"""`mia-audit release`: train one model on the whole pool for release, and write its card."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 def prepared(options: argparse.Namespace) -> tuple[Recipe, str, str]:
-    """Return the recipe of the release, the config's SHA-256, and the key's password, empty without a key."""
+    """Return the recipe of the release, the config's SHA-256, and the password of the key (empty if there is none)."""
     from mia_audit.commands.sign import password_of
     from mia_audit.config.load import load_audit
     from mia_audit.runtime.gpus import acquire_gpu

@@ -16,7 +16,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--checkout", type=Path, default=Path(), help="folder of the workflow; results go below the current one (.)"
     )
     parser.add_argument("-n", "--dry-run", action="store_true", help="only print what would run")
-    parser.add_argument("options", nargs="*", metavar="-- …", help="further options of snakemake's, behind --")
+    parser.add_argument("options", nargs="*", metavar="-- …", help="further options for snakemake, after --")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -26,13 +26,13 @@ def run(options: argparse.Namespace) -> int:
 
 
 def start(config: Path, cores: str | int, options: list[str], checkout: Path) -> int:
-    """Run the workflow on a config and return its exit code; UserError for a config that is refused, and without a workflow."""
+    """Run the workflow on a config and return its exit code; UserError if the config has a mistake, or there is no workflow."""
     from mia_audit.config.load import load_audit
 
     load_audit(config)
     snakefile = checkout / "Snakefile"
     if not snakefile.is_file():
-        raise UserError(f"{snakefile}: no workflow there; run in the checkout of mia-audit, or name it: checkout")
+        raise UserError(f"{snakefile}: no such file; run in the checkout of mia-audit, or name its folder as checkout")
     # the logger first: its option takes all arguments up to the next option, including targets
     words = ["--logger", "mia-audit", "--snakefile", snakefile, "--configfile", config, "--cores", cores, *options]
     return subprocess.run([sys.executable, "-m", "snakemake", *map(str, words)], check=False).returncode

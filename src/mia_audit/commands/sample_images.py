@@ -10,7 +10,7 @@ from mia_audit.errors import UserError
 from mia_audit.seeds import generator
 
 CELLS = 4
-"""Cells per side of a class's pattern."""
+"""Number of cells along each side of a class's pattern."""
 CONTRAST, NOISE = 40.0, 30.0
 """Standard deviations, in grey levels, of a class's pattern and of an image's own noise."""
 
@@ -21,7 +21,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--images", type=int, default=120, help="how many (120)")
     parser.add_argument("--classes", type=int, default=10, help="classes, with sizes as equal as possible (10)")
     parser.add_argument("--size", type=int, default=32, help="side in pixels (32)")
-    parser.add_argument("--vary", action="store_true", help="sides from half that size to all of it")
+    parser.add_argument(
+        "--vary", action="store_true", help="images of different sizes, with sides from half of --size to all of it"
+    )
     parser.add_argument("--seed", type=int, default=0, help="seed (0)")
 
 

@@ -11,7 +11,9 @@ from mia_audit.errors import UserError
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     parser.add_argument("service", type=Path, help="the service, its callers and terms, a YAML file")
-    parser.add_argument("--new-key", metavar="NAME", help="make a key for this caller, print it once, and do not serve")
+    parser.add_argument(
+        "--new-key", metavar="NAME", help="create a key for this caller and print it once, instead of serving"
+    )
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (127.0.0.1)")
     parser.add_argument("--port", type=int, default=8000, help="port to listen on; 0: any free port (8000)")
     add_threads(parser)
@@ -38,7 +40,7 @@ def run(options: argparse.Namespace) -> None:
         from mia_audit.serving.server import listen, serve
     except ModuleNotFoundError as error:
         raise UserError(
-            f"{error.name} is missing, which serves explanations; install it with: pip install 'mia-audit[serve]'"
+            f"{error.name} is missing, and serving explanations needs it; install it with: pip install 'mia-audit[serve]'"
         ) from None
     from mia_audit.serving.desk import Desk
     from mia_audit.serving.subject import open_subject

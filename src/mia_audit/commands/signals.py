@@ -118,7 +118,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 KEY = "key"
-"""Metadata of a model's table of signals: the digest of everything that they depend on."""
+"""Metadata of a model's table of signals: the digest of everything that the signals depend on."""
 
 
 def _computed(path: Path, key: str) -> bool:

@@ -18,7 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Write the median over a setting's models, and its ratios to other mechanisms on the same architecture."""
+    """Write the median step time over a setting's models, and its ratios to `none` and `dp-sgd` on the same architecture."""
     import polars as pl
 
     from mia_audit.storage import write_text

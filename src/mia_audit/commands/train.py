@@ -57,7 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--first-epoch",
         action="store_true",
-        help="stop after the first model's first epoch, which is kept if --checkpoint-seconds is 0",
+        help="stop after the first model's first epoch; its checkpoint is kept if --checkpoint-seconds is 0",
     )
     add_stamp(parser)
     parser.add_argument("--out", required=True, type=Path, help="folder of the setting's models")
@@ -75,7 +75,7 @@ def run(options: argparse.Namespace) -> None:
     shadows = parse_range(options.shadows, "--shadows")
     architecture, learner = open_learner(options.architecture, compute_of(options))
     records = Records.of(read_records(options.pool))
-    # read only if mechanism or learner needs them: otherwise the rule does not name them as inputs
+    # read only if the mechanism or the learner needs them; otherwise they are not inputs of the rule
     reads_public = architecture.get("reads_public", False) or spec.mechanism.kind.reads_public_records(spec.mechanism)
     block = Block(
         spec.seed,

@@ -19,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--unfinished",
         action="store_true",
-        help="check the existing files of an audit that has not ended, and so has no list of files",
+        help="check the existing files of an audit that has not ended, and therefore has no list of files",
     )
 
 
@@ -72,7 +72,7 @@ def _whole(results: Path) -> int:
 
 
 CHECKED = (".parquet", ".npy", ".safetensors")
-"""Files that carry a digest, or have one next to them."""
+"""Endings of files that contain their own digest, or have it in a file beside them."""
 
 
 def _checked(results: Path) -> list[Path]:
@@ -89,7 +89,7 @@ def _damages(results: Path) -> Iterator[str]:
 
 
 def _refuse(differences: list[str]) -> None:
-    """Raise the first complaint, after a line for each of the others."""
+    """Raise the first complaint as a UserError, after printing a line for each of the others."""
     if differences:
         more = [f"; {len(differences) - 1} more above"] if len(differences) > 1 else []
         for complaint in differences[1:]:
@@ -124,8 +124,8 @@ def _model(path: Path, shadow: int) -> None:
 
     if damaged := damaged_file(path.parent, shadow, table_metadata(path, "training")):
         raise UserError(
-            f"{damaged}: missing or damaged: {path.name}, which describes the model's training, states another file."
-            f" Delete {path.parent / STAMPS} and run again, with --forcerun train where the audit had ended"
+            f"{damaged}: missing, or does not match its digest in {path.name}. Delete {path.parent / STAMPS} and run again, with"
+            " --forcerun train if the audit had ended"
         )
 
 
@@ -135,7 +135,9 @@ def _pool(path: Path) -> None:
 
     read_records(path.parent, path.stem)
     if not table_metadata(path.with_suffix(".parquet"), "records").get(ARRAY):
-        raise UserError(f"{path}: {path.stem}.parquet beside it has no digest of it, as an audit writes")
+        raise UserError(
+            f"{path}: {path.stem}.parquet beside it does not hold its digest, which an audit writes: not the file of this audit"
+        )
 
 
 def _weights(path: Path) -> None:
@@ -151,4 +153,6 @@ def _weights(path: Path) -> None:
     except (SafetensorError, OSError) as error:
         raise UserError(f"{path}: damaged ({first_line(error)})") from None
     if not written and path.name != MASKS:
-        raise UserError(f"{path}: without the digest that an audit writes into it: not the file of this audit")
+        raise UserError(
+            f"{path}: does not contain the digest that an audit writes into its weights: not the file of this audit"
+        )

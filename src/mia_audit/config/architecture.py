@@ -73,7 +73,7 @@ class Architecture(Section):
 
     @property
     def learner(self) -> str:
-        """The learner that trains the model: `torch-module`, `estimator`, `script` or `command`; UserError if its file cannot be read."""
+        """The learner that trains the model: `torch-module`, `estimator`, `script` or `command`; UserError if the model's file cannot be read."""
         return learner_of(self.model, self.train)
 
     @property
@@ -102,27 +102,25 @@ class Architecture(Section):
             raise ValueError(str(error)) from None
         if learner == BUILT_IN and (self.outputs or self.votes):
             key = "outputs" if self.outputs else "votes"
-            raise ValueError(
-                f"{key}: describes outputs of a user's own model, but '{self.model}' is built in; leave it out"
-            )
+            raise ValueError(f"{key}: only for models of your own, but '{self.model}' is built in; leave it out")
         if learner != BUILT_IN and self.pretrained != "none":
             raise ValueError(
                 f"pretrained: initial weights are for built-in models, but this one is trained by {described_as(learner)}"
             )
         if learner == "command" and self.parameters:
-            raise ValueError("parameters: a command has none; write them into train and predict")
+            raise ValueError("parameters: not passed to commands; write them into train and predict")
         return self
 
     @model_validator(mode="after")
     def _floor(self) -> Self:
         if self.pretraining.floor is not None:
-            raise ValueError("pretraining.floor: a floor is for shadow models: write it into training")
+            raise ValueError("pretraining.floor: only shadow models have a floor: move it to training")
         return self
 
     @model_validator(mode="after")
     def _sweep(self) -> Self:
         if twice := sorted(set(self.sweep) & set(self.parameters)):
-            raise ValueError(f"sweep.{twice[0]}: parameters has it too; give it in one of them")
+            raise ValueError(f"sweep.{twice[0]}: also given in parameters; give it in one of the two")
         keys = {key.removeprefix(TRAINING) for key in self.sweep if key.startswith(TRAINING)}
         sections = {"training": self.training} | {
             f"mechanisms.{name}.training": under.training for name, under in self.mechanisms.items()
@@ -130,12 +128,16 @@ class Architecture(Section):
         known = [key for key in TrainingOverrides.model_fields if key != "floor"]
         for key in sorted(keys):
             if key not in known:
-                raise ValueError(f"sweep.{TRAINING}{key}: no key of training that changes it: {suggest(key, known)}")
+                raise ValueError(
+                    f"sweep.{TRAINING}{key}: not a key of training that a sweep can change: {suggest(key, known)}"
+                )
             if key in self.sweep or key in self.parameters:
-                raise ValueError(f"sweep.{TRAINING}{key}: the model has a parameter of that name; name them apart")
+                raise ValueError(
+                    f"sweep.{TRAINING}{key}: the model also has a parameter '{key}', so names of architectures would be ambiguous"
+                )
             for where, section in sections.items():
                 if getattr(section, key) is not None:
-                    raise ValueError(f"sweep.{TRAINING}{key}: {where} has it too; give it in one of them")
+                    raise ValueError(f"sweep.{TRAINING}{key}: also given in {where}; give it in one of the two")
         return self
 
     def expanded(self, name: str) -> "dict[str, Architecture]":
@@ -160,7 +162,7 @@ class Architecture(Section):
             )
             one._swept = Swept(name, chosen, tuple(key for key in chosen if key not in own))
             if (label := folder_name("-".join([name, *words]))) in architectures:
-                raise ValueError(f"{name}.sweep: '{label}' results from it twice; give every value once")
+                raise ValueError(f"{name}.sweep: two combinations are named '{label}'; give every value once")
             architectures[label] = one
         return architectures
 

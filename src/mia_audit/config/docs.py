@@ -21,7 +21,7 @@ def json_schema() -> str:
 
 
 def with_key_tables(readme: str) -> str:
-    """Return the page with the key tables between its markers renewed; UserError for a page without markers."""
+    """Return the page with new key tables between its markers; UserError for a page without markers."""
     if BEGIN not in readme or END not in readme:
         raise UserError(f"config/README.md: expected the lines '{BEGIN}' and '{END}' around the key tables")
     head, rest = readme.split(BEGIN, 1)

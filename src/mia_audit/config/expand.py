@@ -1,4 +1,4 @@
-"""Expand a config: its settings, the blocks of shadow models that one job trains, and the groups that are compared."""
+"""Expand a config into settings, blocks of shadow models that one job trains, and groups of settings that are compared."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -64,7 +64,7 @@ def _targets(audit: Audit) -> Iterator[Setting]:
 
 
 def references(audit: Audit, target: str) -> Setting:
-    """Return the setting whose shadow models a finished model is attacked with."""
+    """Return the setting whose shadow models are the references of a finished model."""
     return Setting(*audit.setting_of(target))
 
 
@@ -104,7 +104,7 @@ def draw_of(audit: Audit, dataset: str) -> Draw:
 def blocks(audit: Audit) -> list[str]:
     """Divide the shadow models 0 … K−1 into blocks that one job trains, each named first-last.
 
-    More models change only the last block, and add others.
+    If the number of models grows, only the last block changes, and blocks are added.
     """
     count, size = audit.membership.models, audit.compute.block_size
     starts = range(0, count, size)
@@ -112,11 +112,11 @@ def blocks(audit: Audit) -> list[str]:
 
 
 PREFLIGHT_FROM = 8
-"""From this many jobs per setting on, one epoch beforehand costs little compared with the waste of failing jobs."""
+"""Number of jobs per setting from which an epoch in advance costs little compared with jobs that fail for lack of memory."""
 
 
 def has_preflight(audit: Audit) -> bool:
-    """Return whether a model of every setting trains its first epoch before the others start."""
+    """Return whether the first model of every setting trains one epoch before all other jobs."""
     asked = audit.compute.preflight
     return len(blocks(audit)) >= PREFLIGHT_FROM if asked == "auto" else asked
 
@@ -194,7 +194,7 @@ def families_of(audit: Audit) -> dict[str, dict[str, dict[str, Any]]]:
 
 
 def compared_explainers(audit: Audit, architecture: str) -> list[str]:
-    """Return the explainers that are measured on an architecture's models: those that explain them, without training records."""
+    """Return the explainers that are measured on an architecture's models: all that support them and need no training records."""
     section = audit.architectures[architecture]
     named = audit.explanation_metrics.explainers
     asked = audit.explainers.model_copy(update={"methods": named}) if named else audit.explainers

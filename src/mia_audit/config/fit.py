@@ -1,4 +1,4 @@
-"""Checks before anything runs: the config's sections must fit each other and the headers of its files."""
+"""Checks before anything runs: whether the config's sections fit each other and the headers of its files."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mia_audit.pools.catalogue import Header, check_keys
 from mia_audit.pools.section import Dataset
 
 KINDS = {"image": "images", "table": "rows of a table"}
-"""Kinds of pools in words."""
+"""Descriptions of the kinds of pools."""
 
 
 def check_fit(audit: Audit, where: str) -> None:
@@ -42,16 +42,14 @@ def _header(name: str, section: Dataset) -> Header:
 
 def _check_kind(section: Dataset, header: Header, where: str) -> None:
     if header.kind == "image" and section.standardise != "none":
-        raise UserError(
-            f"{where}.standardise: columns of tables are standardised, but these records are images: see mean and std"
-        )
+        raise UserError(f"{where}.standardise: only for tables, but these records are images: see mean and std")
     if header.kind == "table" and (given := [key for key in ("mean", "std") if getattr(section, key) is not None]):
-        raise UserError(f"{where}.{given[0]}: of images, but these records are rows of a table: see standardise")
+        raise UserError(f"{where}.{given[0]}: only for images, but these records are rows of a table: see standardise")
 
 
 def _check_columns(section: Dataset, header: Header, where: str) -> None:
     """Refuse columns that the header of a table in a file does not have."""
-    if len(header.columns) < 2:  # no header, or the wrong separator: the source's message says more
+    if len(header.columns) < 2:  # no header, or the wrong separator, for which the source has a better message
         return
     named = {"label": [section.label], "columns": section.columns, "impute": section.impute}
     if section.person:

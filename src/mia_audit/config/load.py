@@ -60,7 +60,7 @@ def shown(value: Any) -> str:
     try:
         text = repr(value)
     except (ValueError, RecursionError):  # a whole number of thousands of digits
-        text = f"a {type(value).__name__} of great length"
+        text = f"a very long {type(value).__name__}"
     return text if len(text) <= 120 else f"{text[:100]}…"
 
 

@@ -35,7 +35,7 @@ def read_plain(path: Path) -> Any:
         raise UserError(f"{path}: not YAML: {error}") from None
     except (OSError, ValueError) as error:  # a path with a null byte is a ValueError
         raise UserError(f"{path}: cannot be read: {error}") from None
-    if _brackets(text) > 4 * MOST_DEPTH:  # for which a parser needs minutes
+    if _brackets(text) > 4 * MOST_DEPTH:  # such nesting would take a parser minutes
         raise UserError(f"{path}: nested too deep; a config has at most {MOST_DEPTH} levels")
     try:
         node = yaml.compose(text, yaml.SafeLoader)
@@ -63,7 +63,7 @@ def _brackets(text: str) -> int:
 
 
 def _excess(node: yaml.Node) -> str:
-    """Describe how a document is too large for a config, with aliases expanded; empty if it is not."""
+    """Return in what way a document is too large for a config, with aliases expanded; empty if it is not."""
     return check_size(node, lambda one: [part for pair in one.value for part in _parts(pair)] if _nested(one) else [])
 
 
@@ -76,12 +76,12 @@ def _parts(pair: Any) -> tuple[Any, ...]:
 
 
 def check_size(root: Any, parts_of: Any) -> str:
-    """Describe how a tree is too large or deep for a config; a value is counted once per reference."""
+    """Return in what way a tree is too large or too deep for a config; empty if it is not. A value counts once per reference."""
     sizes: dict[int, int] = {}
 
     def size(node: Any, depth: int, above: frozenset[int]) -> int:
         if id(node) in above:
-            raise ValueError("a value that contains itself; write it out")
+            raise ValueError("a value contains itself through an alias; write the value out")
         if depth > MOST_DEPTH:
             raise ValueError(f"nested too deep; a config has at most {MOST_DEPTH} levels")
         if id(node) not in sizes:
@@ -89,7 +89,7 @@ def check_size(root: Any, parts_of: Any) -> str:
             within = above | {id(node)} if parts else above
             sizes[id(node)] = 1 + sum(size(part, depth + 1, within) for part in parts)
         if sizes[id(node)] > MOST_VALUES:
-            raise ValueError(f"more than {MOST_VALUES:,} values, aliases written out; a config has fewer")
+            raise ValueError(f"more than {MOST_VALUES:,} values with aliases expanded; a config has fewer")
         return sizes[id(node)]
 
     try:

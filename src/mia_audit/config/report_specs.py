@@ -145,7 +145,7 @@ def _reported(audit: Audit, setting: expand.Setting) -> ReportedSetting:
             private=private,
             no_guarantee=mechanism.kind.no_guarantee,
             delta=mechanism.delta if private else None,
-            accountant="claimed" if private else None,  # by whoever trained it
+            accountant="claimed" if private else None,  # claimed by whoever trained the models
             finished=audit.targets[setting.architecture].model,
         )
     if not setting.trained and setting.dataset in audit.imported:

@@ -239,26 +239,24 @@ class Audit(Section):
             where = f"mechanisms.{name}.epsilon"
             if not mechanism.kind.private:
                 if mechanism.epsilon not in ((), ("inf",)):
-                    raise ValueError(
-                        f"{where}: training without privacy has no budget; leave epsilon out, or write inf"
-                    )
+                    raise ValueError(f"{where}: mechanism 'none' has no budget; leave epsilon out, or write inf")
             elif mechanism.settings[0].startswith(STATED):
                 continue
             elif not mechanism.epsilon:
                 raise ValueError(f"{where}: missing; list the privacy budgets, for example [8, 2]")
             elif (mechanism.model_extra or {}).get("noise_multiplier"):
                 raise ValueError(
-                    f"mechanisms.{name}.noise_multiplier: the noise is stated, and epsilon too; leave one of them out"
+                    f"mechanisms.{name}.noise_multiplier: given together with epsilon; leave one of them out"
                 )
             elif "inf" in mechanism.epsilon:
-                raise ValueError(f"{where}: inf is training without privacy; add the mechanism 'none' for it")
+                raise ValueError(f"{where}: inf means training without privacy; use the mechanism 'none' for it")
             for epsilon in mechanism.epsilon:
                 if float(epsilon) < LEAST_EPSILON:
                     raise ValueError(
                         f"{where}: {epsilon} is below {LEAST_EPSILON:g}, at which noise leaves nothing to learn, and calibration ends"
                     )
             if len(set(mechanism.epsilon)) < len(mechanism.epsilon):
-                raise ValueError(f"{where}: an ε is given twice")
+                raise ValueError(f"{where}: the same ε is given twice; leave one out")
         return self
 
     @model_validator(mode="after")
@@ -309,7 +307,7 @@ class Audit(Section):
                 )
             if self.datasets[dataset].label_noise:
                 raise ValueError(
-                    f"{where}: the finished model was not trained on the wrong labels of datasets.{dataset}.label_noise; leave that out"
+                    f"{where}: the finished model was not trained on the wrong labels that datasets.{dataset}.label_noise adds; leave label_noise out"
                 )
         return self
 
@@ -380,19 +378,20 @@ class Audit(Section):
                 kind, where = self.mechanisms[name].kind, f"mechanisms.{name}"
                 if learner != BUILT_IN and kind.steps:
                     raise ValueError(
-                        f"{where}: '{self.mechanisms[name].mechanism}' acts on the steps of the built-in loop, but architectures.{architecture}"
-                        f" is trained by {described_as(learner)}: pass ε on to it (mechanism: own), or give the architecture"
-                        " mechanisms that apply (architectures.NAME.mechanisms)"
+                        f"{where}: '{self.mechanisms[name].mechanism}' works only in the built-in loop, but architectures.{architecture} is trained"
+                        f" by {described_as(learner)}: pass ε on to it (mechanism: own), or list the mechanisms that this architecture is"
+                        " trained under (architectures.NAME.mechanisms)"
                     )
                 if learner == BUILT_IN and kind.claimed:
                     raise ValueError(
                         f"{where}: 'own' leaves the guarantee to your own code, but architectures.{architecture} is trained by"
-                        f" {described_as(learner)}: choose dp-sgd, or give the architecture mechanisms that apply"
+                        f" {described_as(learner)}: choose dp-sgd, or list the mechanisms that this architecture is trained under"
+                        " (architectures.NAME.mechanisms)"
                     )
                 if learner == "estimator" and kind.claimed:
                     raise ValueError(
-                        f"{where}: ε does not reach architectures.{architecture}: its parameters are those of the config;"
-                        " write a script, whose train(task) reads task.epsilon"
+                        f"{where}: an estimator such as architectures.{architecture} receives no ε; write a script instead, whose train(task)"
+                        " reads task.epsilon"
                     )
         return self
 
@@ -437,7 +436,7 @@ class Audit(Section):
             nobody = [dataset for dataset, pool in self.datasets.items() if not pool.person]
             if section.by_person and nobody:
                 raise ValueError(
-                    f"mechanisms.{name}.unit: person needs the person of every record: set datasets.{nobody[0]}.person"
+                    f"mechanisms.{name}.unit: person needs to know the person of every record: set datasets.{nobody[0]}.person"
                 )
             bare = [dataset for dataset, pool in self.datasets.items() if not pool.public]
             if section.kind.reads_public_records(section) and bare:

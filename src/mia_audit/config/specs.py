@@ -35,7 +35,7 @@ DIGEST_LENGTH = 16
 
 
 CODE = "code"
-"""The key with the SHA-256 of every user file that other keys name: code, and a pool's data."""
+"""The key with the SHA-256 of every user file that other keys name: files of code, and of a pool's data."""
 
 
 class Spec(Section):
@@ -467,7 +467,12 @@ class PrivateExplanationsSpec(Spec):
         """Specify a data set's study."""
         stated = audit.private_explanations[dataset]
         unread = {"black_boxes", "architectures", "pictures", "attacked"}
-        optional = {"repetitions", "parts", "traced", "nearest"}  # studies without them keep their digest
+        optional = {
+            "repetitions",
+            "parts",
+            "traced",
+            "nearest",
+        }  # left out if at their defaults, so that older studies keep their digests
         unread |= optional - stated.model_dump(include=optional, exclude_defaults=True).keys()
         return cls(seed=audit.seed, dataset=dataset, study=PrivateExplanations(**stated.model_dump(exclude=unread)))
 
@@ -497,7 +502,7 @@ class AttackSpec(Spec):
     dataset: str
     attacks: Attacks
     stated: bool = False
-    """Whether the config names other attacks than the default's: those that find nothing to read are then reported."""
+    """Whether the config names attacks other than the defaults; attacks without a signal to read are then reported."""
 
     @classmethod
     def of(cls, audit: Audit, dataset: str) -> Self:
