@@ -27,7 +27,7 @@ class Section(BaseModel):
 
 
 def is_unset(value: object) -> bool:
-    """Return whether an optional key is unset; new unset keys are not written, since sections key a training's randomness."""
+    """Return whether an optional key is unset; unset keys of later releases are not written, because sections key randomness."""
     return value is None
 
 
@@ -40,8 +40,8 @@ Declared = TypeVar("Declared", bound=Section)
 class OpenSection(Section):
     """A section with its own keys and those that members of a registry declare.
 
-    Declared keys are stored as pydantic's extra fields. Those of the members that the section names are stored with their
-    defaults, so that results depend on them and on no other member's keys.
+    Declared keys are stored as pydantic's extra fields. For members that the section names, missing keys are filled
+    with their defaults, so that results depend on these keys and not on those of other members.
     """
 
     model_config = ConfigDict(extra="allow")

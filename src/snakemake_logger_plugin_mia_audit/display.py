@@ -1,4 +1,4 @@
-"""Where progress is shown: a live table on a terminal, plain lines anywhere else."""
+"""The display of progress: a live table on a terminal, plain lines elsewhere."""
 
 import time
 from pathlib import Path
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 SECONDS_BETWEEN_LINES = 30.0
 SECONDS_BETWEEN_READINGS = 2.0
 LOGS_READ = 32
-"""Of more running jobs than that (a cluster's) the logs are left alone."""
+"""Largest number of running jobs whose logs are read; a cluster may run more."""
 
 
 class Display(Protocol):
@@ -30,11 +30,11 @@ class Display(Protocol):
         """Show that a job of this stage has ended."""
 
     def stop(self) -> None:
-        """Show nothing more."""
+        """End the display."""
 
 
 class PlainLines:
-    """Plain lines without control characters: one as a stage ends, and one now and then in a long stage."""
+    """Plain lines without control characters: one when a stage ends, and one every half minute in a long stage."""
 
     def __init__(self, console: "Console") -> None:
         self.console = console
@@ -50,7 +50,7 @@ class PlainLines:
         self.last: dict[str, float] = {}
 
     def update(self, stage: Stage) -> None:
-        """Print a line if the stage has ended, or if its last one is long ago."""
+        """Print a line if the stage has ended, or if its last line is older than `SECONDS_BETWEEN_LINES`."""
         now = time.monotonic()
         if stage.until is None and now - self.last.get(stage.name, stage.since or now) < SECONDS_BETWEEN_LINES:
             return
@@ -58,7 +58,7 @@ class PlainLines:
         self.write(f"[{clock(now - self.began)}] {stage.name}: {state(self.progress, stage, now)}")
 
     def stop(self) -> None:
-        """Nothing is open."""
+        """Do nothing: plain lines need no end."""
 
 
 class LiveTable:
@@ -82,7 +82,7 @@ class LiveTable:
         self.live.start()
 
     def update(self, stage: Stage) -> None:
-        """Nothing to do: the table is drawn again anyway."""
+        """Do nothing: the table is redrawn several times a second."""
 
     def stop(self) -> None:
         """Leave the table as it is."""
@@ -110,7 +110,7 @@ class LiveTable:
 
 
 def state(progress: Progress, stage: Stage, now: float) -> str:
-    """Say in a few words how far a stage is."""
+    """Return a stage's progress in a few words."""
     jobs = f"{stage.jobs} job{'s' if stage.jobs != 1 else ''}"
     if stage.since is None:
         return f"waiting, {jobs}"
@@ -137,5 +137,5 @@ def read_logs(progress: Progress) -> None:
             with Path(job.log or "").open(encoding="utf-8", errors="replace") as log:
                 done = len({line.split(":")[0] for line in log if line.startswith("shadow ") and "epoch " not in line})
         except OSError:
-            continue  # not begun, or not on this machine yet
+            continue  # the log does not exist yet, or not on this machine
         job.done = min(done / job.models, 1.0)

@@ -1,4 +1,4 @@
-"""Snakemake's events, turned into progress, failures and the answer."""
+"""Handling of Snakemake's events: shows progress, failures and, at the end, the report's answer."""
 
 import logging
 import re
@@ -17,9 +17,9 @@ from snakemake_logger_plugin_mia_audit.overview import overview
 from snakemake_logger_plugin_mia_audit.stages import Progress
 
 PASSED_ON = ("Trying to restart job", "Shutting down")
-"""How those of Snakemake's messages begin that a reader needs while something goes wrong."""
+"""Beginnings of Snakemake's messages that are passed on, because a reader needs them when something goes wrong."""
 COMMAND_FAILED = "RuleException:\nCalledProcessError"
-"""How a failed job is announced once more, without the reason that its log gives."""
+"""Beginning of Snakemake's second message on a failed job, which lacks the reason that the job's log gives."""
 INTERRUPTED = "Terminating processes on user request"
 NOTHING = "Nothing to be done"
 LOG_OF_RUN = "Complete log(s)"
@@ -55,7 +55,7 @@ class LogHandler(LogHandlerBase):
 
     @property
     def has_filter(self) -> bool:
-        """See every event, whatever --quiet says."""
+        """Receive every event, even with --quiet."""
         return True
 
     @property
@@ -104,7 +104,7 @@ class LogHandler(LogHandlerBase):
 
     def _plan(self, stats: Mapping[str, int]) -> None:
         if self.progress is not None:
-            return  # Snakemake counts once more at the end of a dry run
+            return  # at the end of a dry run, Snakemake counts the jobs again
         self.progress = Progress(stats)
         if self.common_settings.dryrun:
             jobs = sum(stage.jobs for stage in self.progress.stages.values())
@@ -134,7 +134,7 @@ class LogHandler(LogHandlerBase):
         if self.progress is not None:
             self.progress.fail(job["jobid"])
         if self.interrupted:
-            return  # it did not fail, it was stopped
+            return  # the job did not fail, but was stopped
         what = self.wildcards.get(job["jobid"], "")
         self.display.write(f"FAILED: {job['rule_name']}{f' ({what})' if what else ''}")
         for name in job["log"]:
@@ -151,7 +151,7 @@ class LogHandler(LogHandlerBase):
             self.interrupted = True
             self.display.write("Interrupted: stopping the running jobs.")
         elif text.startswith(LOG_OF_RUN):
-            self.display.stop()  # nothing runs any more
+            self.display.stop()  # all jobs have ended
             self.display.write(text)
         elif FAILURE in text:
             spent = clock(time.monotonic() - self.began)
@@ -160,7 +160,7 @@ class LogHandler(LogHandlerBase):
             self.display.write(text)
 
     def _read_answer(self) -> str:
-        """Read the answer, if the report is among the files that were asked for."""
+        """Read the answer, if the report is among the requested files."""
         from mia_audit.report.terminal import answer_text
 
         if self.results is None or self.common_settings.dryrun:
@@ -170,12 +170,12 @@ class LogHandler(LogHandlerBase):
 
 
 def models_in(block: str) -> int:
-    """Count the models of a block, which is named by its first and its last."""
+    """Return the number of models of a block, given its name, FIRST-LAST."""
     ends = re.fullmatch(r"(\d+)-(\d+)", block)
     return int(ends[2]) - int(ends[1]) + 1 if ends else 1
 
 
 def last_line(log: Path) -> str:
-    """Return the last line of a log that says something."""
+    """Return the last line of a log that is not empty."""
     lines = [line for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
     return lines[-1] if lines else "its log is empty"

@@ -1,4 +1,4 @@
-"""What an audit is about, in a few lines."""
+"""A description of an audit in a few lines."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from mia_audit.config.schema import Audit
 
 LISTED = 8
-"""Of a longer list only the first names are written."""
+"""Largest number of names that are written; of a longer list the first ones are."""
 
 
 def overview(audit: "Audit", results: Path) -> str:

@@ -1,4 +1,4 @@
-"""Which rule belongs to which stage, and how far every stage is."""
+"""Which stage a rule belongs to, and the progress of every stage."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -17,7 +17,7 @@ STAGES = {
 """The rules of every stage, in the order in which an audit passes them; the first rule of a stage does most of its work."""
 
 NO_STAGE = ("all", "total")
-"""What Snakemake counts beside the jobs of a stage."""
+"""Entries in Snakemake's counts of jobs that belong to no stage."""
 
 
 def stage_of(rule: str) -> str:
@@ -32,7 +32,7 @@ class Rule:
     jobs: int
     finished: int = 0
     seconds: float = 0.0
-    """Spent on the finished jobs."""
+    """Total time of the finished jobs."""
 
 
 @dataclass
@@ -42,10 +42,10 @@ class Running:
     rule: str
     since: float
     models: int
-    """How many models the job works on; its log has one line for each that is done."""
+    """Number of models of the job; its log has one line for each finished model."""
     log: str | None
     done: float = 0.0
-    """The part of the job that is done, as far as its log tells."""
+    """The finished share of the job, by its log."""
 
 
 @dataclass
@@ -57,7 +57,7 @@ class Stage:
     since: float | None = None
     until: float | None = None
     widest: int = 1
-    """The most jobs that ran at a time."""
+    """Largest number of jobs that ran at the same time."""
 
     @property
     def jobs(self) -> int:
@@ -71,10 +71,10 @@ class Stage:
 
 
 class Progress:
-    """How far a run is; times are in seconds of any one clock."""
+    """The progress of a run; all times are in seconds of the same clock, whichever it is."""
 
     def __init__(self, jobs: Mapping[str, int]) -> None:
-        """Take the number of jobs of every rule, as Snakemake counts them before it runs any."""
+        """Set up the stages from the number of jobs of every rule, which Snakemake counts before it runs any."""
         order = [*STAGES, *jobs]
         self.stages: dict[str, Stage] = {}
         for rule in sorted(
@@ -85,7 +85,7 @@ class Progress:
         self.running: dict[int, Running] = {}
 
     def start(self, job: int, rule: str, now: float, models: int = 1, log: str | None = None) -> None:
-        """Note that a job runs or has been submitted."""
+        """Note that a job has been started or submitted."""
         if rule in NO_STAGE:
             return
         stage = self.stages.setdefault(stage_of(rule), Stage(stage_of(rule)))
@@ -95,7 +95,7 @@ class Progress:
         stage.widest = max(stage.widest, len(self._running(stage)))
 
     def finish(self, job: int, now: float) -> Stage | None:
-        """Note that a job has ended well, and return its stage."""
+        """Note that a job has succeeded, and return its stage."""
         running = self.running.pop(job, None)
         if running is None:
             return None
@@ -112,11 +112,11 @@ class Progress:
         self.running.pop(job, None)
 
     def fraction(self, stage: Stage) -> float:
-        """Return the part of a stage that is done, by jobs; a running job counts for what its log tells."""
+        """Return the finished share of a stage's jobs; a running job counts by its own finished share."""
         return (stage.finished + sum(job.done for job in self._running(stage))) / max(stage.jobs, 1)
 
     def seconds_left(self, stage: Stage, now: float) -> float | None:
-        """Estimate the seconds until a stage is done from its jobs so far; None as long as they do not tell."""
+        """Estimate the seconds until a stage is done from its jobs so far; None while too little is known."""
         known = STAGES.get(stage.name, tuple(stage.rules))
         longest = next(name for name in known if name in stage.rules)
         left = 0.0
@@ -131,5 +131,5 @@ class Progress:
         return left / stage.widest
 
     def _running(self, stage: Stage) -> list[Running]:
-        """List the stage's running jobs; another thread may draw them while they change."""
+        """List the stage's running jobs, safely while another thread changes them."""
         return [job for job in list(self.running.values()) if job.rule in stage.rules]

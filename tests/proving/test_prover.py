@@ -149,7 +149,7 @@ def test_a_command_is_judged_and_its_verdict_written(tmp_path, capsys, word, cod
     ("arguments", "words"),
     [
         (["dp-sdg"], "unknown target 'dp-sdg': did you mean 'dp-sgd'?"),
-        ([f"{FILE}:gaussian"], "its claim is needed: --epsilon, --delta and --adjacency"),
+        ([f"{FILE}:gaussian"], "needs its claim: --epsilon, --delta and --adjacency"),
         ([f"{FILE}:gausian", "--epsilon", "1"], "has no function 'gausian': did you mean 'gaussian'?"),
         (["dp-sgd", "--adjacency", "replace"], "--adjacency: the adjacency of this target is add-remove"),
         (["dp-sgd", "--trials", "0"], "--trials, --seconds, --confidence: expected positive numbers"),

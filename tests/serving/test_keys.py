@@ -58,7 +58,7 @@ def broken(path: Path, name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("open", "open to other users; expected a file of yours alone: chmod 600"),
+        ("open", "other users can access it; expected a file that only you can read: chmod 600"),
         ("twice", "two keys of 'alice'"),
         ("secret", "line 1: expected a name and the SHA-256 of a key"),
         ("foreign", "a key of 'mallory', which is no caller"),

@@ -23,7 +23,7 @@ from mia_audit.runtime.slurm import (
 )
 from mia_audit.sanitise import visible
 
-# all objects of a plan stay alive: collecting garbage among them takes a sixth of the time of planning thousands of jobs
+# garbage collection takes a sixth of the time of planning thousands of jobs, and frees nothing: all objects of a plan stay alive
 gc.set_threshold(1_000_000, 50, 100)
 
 try:
@@ -49,7 +49,7 @@ def local_gpus():
     return usable_gpus(AUDIT.compute.device)
 
 
-has_gpus = cache(partition_has_gpus)  # SLURM is asked once a partition
+has_gpus = cache(partition_has_gpus)  # SLURM is queried once per partition
 
 if workflow.is_main_process:
     try:
@@ -60,14 +60,14 @@ if workflow.is_main_process:
         Path(str(workflow.current_basedir)).parent / "profiles" / "slurm" / "bin"
     )
     clamp_future_mtimes(Path(results))
-    # no more local jobs start than there are GPUs: one that waits for a GPU would hold its cores
+    # no more local jobs start than there are GPUs, because a job that waits for a GPU would hold its cores
     local = workflow.resource_settings.nodes is None
     if local and "gpu" not in workflow.global_resources and local_gpus():
         workflow.register_resource("gpu", len(local_gpus()))
 
-# where weights are temporary, signals come before further trainings
+# if weights are temporary, signals are computed before further models are trained
 BEFORE_TRAINING = 50 if AUDIT.compute.weights == "temporary" else 0
-# jobs of a moment that end a stage come before the long ones of the next
+# short jobs that finish a stage run before the long jobs of the next stage
 SHORT = 60
 
 SETTINGS = audits.settings(AUDIT)
@@ -87,7 +87,7 @@ def spec(of, *names):
         return str(stage.path(folder))
     from mia_audit.regular_files import private_folder  # planning needs no pyarrow
 
-    private_folder(Path(results))  # it holds records, and who was a member
+    private_folder(Path(results))  # the folder holds records and their membership
     return str(stage.write(folder))
 
 
@@ -104,7 +104,7 @@ def memory_limit():
 @cache
 def gpus(rule):
     """Return how many GPUs a job of a rule asks for, one where the config, this machine or SLURM's partition has one for it."""
-    if not workflow.is_main_process:  # what the job was submitted with
+    if not workflow.is_main_process:  # as the job was submitted
         return min(1, workflow.global_resources.get("gpu").value or 0)
     if AUDIT.compute.device != "auto":
         return int(AUDIT.compute.device.startswith("cuda"))

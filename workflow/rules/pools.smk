@@ -1,6 +1,6 @@
 rule pool:
     input:
-        # what they hold counts, by the digests in the specification, not when they were written
+        # changes are noticed by the files' digests in the specification, not by their modification times
         lambda w: [ancient(f) for f in audits.files_of(AUDIT.datasets[w.dataset])],
     output:
         records="<pool>/records.npy",
@@ -12,7 +12,7 @@ rule pool:
     priority: 100
     conda:
         "../../envs/environment.yaml"
-    threads: 8  # it reads images in parallel; no more than there are cores
+    threads: 8  # images are read in parallel; Snakemake lowers this to the number of cores
     resources:
         mem_mb=lambda w, attempt: attempt * requests.POOL_MEGABYTES,
     params:

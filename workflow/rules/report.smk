@@ -20,7 +20,7 @@ FILTERED = {
 }
 
 
-# what mia-audit ladder has found with fewer models; no rule makes it
+# the results of mia-audit ladder with fewer models, which no rule writes
 CLIMBED = Path(results, "ladder.csv").is_file()
 
 
@@ -196,7 +196,7 @@ FINISHED = [
     *CANARIES,
     *(["<results>/paper"] if AUDIT.report.paper else []),
 ]
-if SETTINGS:  # without: a study of private explanations alone
+if SETTINGS:  # a config may have only a study of private explanations, and no settings
     FINISHED += [
         *(["<results>/benchmarks/step_times.csv"] if TRAINED else []),
         *expand("<results>/tables/{name}", name=TABLES),

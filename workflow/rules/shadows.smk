@@ -16,7 +16,7 @@ rule architecture:
     conda:
         "../../envs/environment.yaml"
     resources:
-        # a resource, so that a mechanism added to the config retrains nothing
+        # a resource and not a param, so that adding a mechanism to the config retrains nothing
         private=lambda w: int(audits.trained_per_record(AUDIT, w.architecture)),
     params:
         usage=f"{results}/benchmarks/architecture/{{dataset}}-{{architecture}}.tsv",
@@ -73,7 +73,7 @@ rule pretrain:
                 memory_limit(),
             ),
         ),
-        # a resource, since a param that changes would train again
+        # a resource and not a param, because a changed param would train models again
         checkpoint_seconds=AUDIT.compute.checkpoint_seconds,
     params:
         usage=f"{results}/benchmarks/pretrain/{{dataset}}-{{architecture}}.tsv",
@@ -87,7 +87,7 @@ rule pretrain:
 
 
 rule preflight:
-    # a setting's first model trains its first epoch, which the first job of the setting goes on from
+    # the setting's first model trains its first epoch, from which the setting's first job continues
     input:
         records="<pool>/records.npy",
         table="<pool>/records.parquet",
@@ -123,7 +123,7 @@ rule preflight:
         ),
         batch=AUDIT.compute.micro_batch,
         models=f"{results}/{{dataset}}/{{architecture}}/{{mechanism}}-eps{{eps}}/models",
-    # a model of its own, since one that is there would not be trained
+    # in a separate folder, because a model that exists would not be trained
     shell:
         "rm -rf {params.models}/.preflight;"
         " mia-audit train --pool $(dirname {input.records}) --architecture {input.architecture} --public {input.public} --spec {params.spec}"
@@ -135,7 +135,7 @@ rule preflight:
 
 
 rule train:
-    # not the membership of all models, which changes with their number: a job draws its own models' training sets
+    # the membership of all models, which changes with their number, is no input: a job draws its own models' training sets
     input:
         records="<pool>/records.npy",
         table="<pool>/records.parquet",
@@ -144,7 +144,7 @@ rule train:
         public_records=public_records,
         preflight=ancient(PREFLIGHT) if audits.has_preflight(AUDIT) else [],
     output:
-        # the stamp of the job; models are named by their number, and those that are there are not trained again
+        # the stamp of the job; models are named by their numbers, and existing models are not trained again
         "<setting>/models/.jobs/{block}",
     log:
         "<results>/logs/train/{dataset}-{architecture}-{mechanism}-eps{eps}-{block}.log",
@@ -164,7 +164,7 @@ rule train:
                 input.preflight or None,
             ),
         ),
-        # resources, since params that change would train again
+        # resources and not params, because changed params would train models again
         checkpoint_seconds=AUDIT.compute.checkpoint_seconds,
         keep_going=int(AUDIT.compute.keep_going),
         minutes_per_model=str(AUDIT.compute.minutes_per_model),
@@ -177,11 +177,11 @@ rule train:
             specs.TrainingSpec.of, w.dataset, w.architecture, w.mechanism, w.eps
         ),
         batch=AUDIT.compute.micro_batch,
-        # times differ between runs: not an output, so that deleting them trains nothing again
+        # step times differ between runs; they are not an output, so that deleting them trains nothing again
         step_times=f"{STEP_TIMES}/{{dataset}}-{{architecture}}-{{mechanism}}-eps{{eps}}",
-        # kept from one run to the next, in order to compare them
+        # kept between runs, in order to compare the outcomes of repeated trainings
         repeats=f"{REPEATS}/{{dataset}}-{{architecture}}-{{mechanism}}-eps{{eps}}/{{block}}.json",
-    # the shell takes folders' names, since one more function for each of thousands of jobs slows planning down
+    # the shell computes names of folders, because one more function for each of thousands of jobs would slow planning down
     shell:
         "mia-audit train --pool $(dirname {input.records}) --architecture {input.architecture} --public {input.public} --spec {params.spec}"
         " --shadows {wildcards.block} --threads {threads} --device {resources.device} --batch {params.batch}"

@@ -7,7 +7,7 @@ rule signals:
         table="<pool>/records.parquet",
         architecture="<architecture>/architecture.json",
     output:
-        # the stamp of the job; signals are named by their model
+        # the stamp of the job; signals are named by the numbers of their models
         "<setting>/signals/{family}/.jobs/{block}",
     log:
         "<results>/logs/signals/{dataset}-{architecture}-{mechanism}-eps{eps}-{family}-{block}.log",
@@ -27,7 +27,7 @@ rule signals:
         usage=f"{results}/benchmarks/signals/{{dataset}}-{{architecture}}-{{mechanism}}-eps{{eps}}-{{family}}-{{block}}.tsv",
         spec=lambda w: spec(specs.SignalsSpec.of, w.dataset, w.architecture, w.family),
         batch=AUDIT.compute.micro_batch,
-    # the shell takes folders' names, since one more function for each of thousands of jobs slows planning down
+    # the shell computes names of folders, because one more function for each of thousands of jobs would slow planning down
     shell:
         "mia-audit signals --pool $(dirname {input.records}) --architecture {input.architecture}"
         " --models $(dirname $(dirname {input.models[0]})) --shadows {wildcards.block} --spec {params.spec}"
@@ -46,7 +46,7 @@ rule merge:
             allow_missing=True,
         ),
     output:
-        # written out: a constraint does not reach wildcards inside <setting>
+        # written out, because constraints do not apply to wildcards inside <setting>
         "<results>/{dataset}/{architecture}/{mechanism}-eps{eps}/signals.parquet",
     log:
         "<results>/logs/merge/{dataset}-{architecture}-{mechanism}-eps{eps}.log",
@@ -68,7 +68,7 @@ rule imported:
     input:
         lambda w: AUDIT.imported[w.dataset].signals,
     output:
-        # written out: a constraint does not reach wildcards inside <setting>
+        # written out, because constraints do not apply to wildcards inside <setting>
         "<results>/{dataset}/{architecture}/{mechanism}-eps{eps}/signals.parquet",
     log:
         "<results>/logs/imported/{dataset}-{architecture}-{mechanism}-eps{eps}.log",

@@ -1,4 +1,4 @@
-# finished models, each attacked with the shadow models of its own recipe
+# finished models, each attacked with shadow models of the same recipe as references
 
 
 rule target:

@@ -36,10 +36,10 @@ CELLS = 1 << 24
 def observe_canaries(
     folder: str | Path, model: nn.Module, loss: Loss, inputs: Convert | None = None, every_step: bool = True
 ) -> Observer:
-    """Return an observer of the canaries in `folder`/ask, or in `folder` itself.
+    """Return an observer of the canaries in `folder`/ask, or in `folder` itself if it has no such subfolder.
 
-    `loss` maps logits [B, C] and labels [B] to the mean loss, as in training. `inputs` converts stored records to the model's
-    inputs; by default they are only cast to float32.
+    `loss` maps logits [B, C] and labels [B] to the mean loss, as in training. `inputs` converts stored records to the
+    model's inputs; by default they are only cast to float32.
     """
     asked = read_asked(Path(folder))
     convert = inputs or (lambda records: torch.as_tensor(np.array(records, dtype=np.float32)))

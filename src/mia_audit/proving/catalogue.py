@@ -27,9 +27,9 @@ EPSILON, DELTA = 1.0, 1e-5
 class Options:
     """The claim and, for functions and commands, their inputs: the number of records and features, and the domain.
 
-    With `secret_seed` the claim depends on the given seed: all its bits must matter, and two releases under it (from
-    another input, or on the terms of `terms`) must be independent. With `gaussian` the claim is that of a Gaussian
-    mechanism without sampling; this package's mechanisms state it themselves.
+    With `secret_seed` the claim depends on the given seed: all bits of the seed must matter, and two releases under one
+    seed (from another input, or with the arguments in `terms`) must be independent. With `gaussian` the claim is that
+    of a Gaussian mechanism without sampling; this package's mechanisms state it themselves.
     """
 
     epsilon: float | None = None
@@ -83,7 +83,7 @@ def resolve(name: str, options: Options) -> Sequence[Mechanism]:
 
 def _external(name: str, run: Callable[..., Any], options: Options) -> Mechanism:
     if options.epsilon is None or options.delta is None or options.adjacency is None:
-        raise UserError(f"target '{name}': its claim is needed: --epsilon, --delta and --adjacency")
+        raise UserError(f"target '{name}': needs its claim: --epsilon, --delta and --adjacency")
     if not 0 < options.epsilon < float("inf") or not 0 <= options.delta < 1:
         raise UserError("--epsilon, --delta: expected a positive ε, and a δ of at least 0 and below 1")
     for value, known, key in (
@@ -94,13 +94,13 @@ def _external(name: str, run: Callable[..., Any], options: Options) -> Mechanism
             raise UserError(f"--{key} {value}: expected {' or '.join(known)}")
     if options.records < 1 or options.features < 1 + bool(options.classes):
         raise UserError(
-            "--records, --features: expected at least a record and a feature, and a label's column with --classes"
+            "--records, --features: expected at least one record and one feature, and with --classes another column for the label"
         )
     neighbours = list(
         pairs(options.records, options.features, options.adjacency, options.domain, options.classes, options.empty)
     )
     other = neighbours[0].first.copy()
-    other[0, 0] += 0.25  # adjacent to neither input of the pairs
+    other[0, 0] += 0.25  # not adjacent to any input of the pairs
     claim = Claim(options.epsilon, options.delta, options.adjacency)
     return Mechanism(
         name,

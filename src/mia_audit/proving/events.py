@@ -20,22 +20,22 @@ if TYPE_CHECKING:
 FACTS = 200
 """Maximum number of facts, and of repeated values, that are tried as events."""
 REPEATED = 3
-"""A value that occurs this often in the pilot is tried as a separate event."""
+"""Number of occurrences in the pilot from which a value is tried as an event of its own."""
 RIDGES = (1.0, 1e-2, 1e-4, 1e-8)
 """Ridges of linear discriminants: smaller ones give more weight to directions without noise, but err more with a small pilot."""
 QUADRATIC = 64
-"""Up to this many numbers, their squares are features too."""
+"""Largest number of values in an output for which their squares are also features."""
 FAR = 1e4
-"""Features are clipped at this many deviations from the median."""
+"""Features are clipped at this many standard deviations from the median."""
 CAUTION, HOPE = 0.01, 0.3
 """Levels of the bounds by which events are compared: events that few trials support rank lower."""
 MARGIN = 10.0
-"""Subtracted from the worth of events that only the less cautious bounds at level `HOPE` support."""
+"""Amount subtracted from the worth of events that only the less cautious bounds (level `HOPE`) support."""
 
 RARER = (0.1, 0.05, 0.02, 0.01, 0.005, 0.002, 0.001, 5e-4, 2e-4, 1e-4, 5e-5)
-"""Estimated probabilities of rarer events on the input on which they are less likely."""
+"""Probabilities of the rarer events that are tried, estimated on the input on which they are less likely."""
 SEEN = 3
-"""Where fewer scores than this lie beyond a quantile, it is taken from the normal distribution with their mean and deviation."""
+"""If fewer scores lie beyond a quantile, the quantile is that of the normal distribution with the scores' mean and deviation."""
 
 FIRST_OF_ALL = 1000.0
 """Added to the worth of events that contradict the claim, so that they come first."""
@@ -46,7 +46,7 @@ Features = Callable[[np.ndarray], np.ndarray]
 
 @dataclass(frozen=True)
 class Above:
-    """Whether a score of the numbers exceeds a threshold; never for numbers of a length other than `size`."""
+    """Whether a score of an output's numbers exceeds a threshold; false if there are not `size` numbers."""
 
     score: Features
     threshold: float
@@ -72,7 +72,7 @@ class Event:
     """Its worth in the pilot (see `_worth`)."""
 
     def occurred(self, observations: Sequence[Observation]) -> Bool[np.ndarray, " t"]:
-        """Return a mask of the runs in which it occurred."""
+        """Return a mask of the runs in which the event occurred."""
         if isinstance(self.occurs, Above):
             return np.asarray(self.occurs.scores(observations) > self.occurs.threshold)
         return np.fromiter(map(self.occurs, observations), dtype=bool, count=len(observations))
@@ -85,9 +85,10 @@ def best_event(first: Sequence[Observation], second: Sequence[Observation], clai
 
 
 def rarer_events(event: Event, first: Sequence[Observation], second: Sequence[Observation]) -> list[Event]:
-    """Return the same score above higher thresholds, ever rarer; none for an event that is not a threshold.
+    """Return the events that the same score exceeds ever higher thresholds; none if the event is not a threshold.
 
-    A Gaussian mechanism's ε is reached at its rarest outputs, which a small pilot does not contain; the best rarity depends on the number of trials.
+    A Gaussian mechanism's ε is reached at its rarest outputs, which a small pilot does not contain; the best rarity
+    depends on the number of trials.
     """
     from scipy.special import ndtri
 
@@ -110,10 +111,10 @@ def rarer_events(event: Event, first: Sequence[Observation], second: Sequence[Ob
 
 
 def _worth(on_first: np.ndarray, on_second: np.ndarray, trials: int, claim: Claim) -> Float[np.ndarray, " k"]:
-    """Return the worth of events from how often they occurred on either side, by cautious bounds p and q on their probabilities.
+    """Return the worth of events, from cautious bounds p and q on their probabilities on either side.
 
-    For events that contradict the claim it is the growth rate of the wealth from betting against it (they come first),
-    otherwise log((p − δ)/q), with less cautious bounds where that is not above 0.
+    The worth of events that contradict the claim, which come first, is the growth rate of the wealth from betting
+    against it. The worth of others is log((p − δ)/q), with less cautious bounds if that is not above 0.
     """
     p, q = _bounds(on_first, on_second, trials, CAUTION)
     ratio = math.exp(min(claim.epsilon, RANGE))

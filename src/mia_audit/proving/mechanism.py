@@ -19,13 +19,13 @@ Adjacency = Literal["add-remove", "replace", "zero-out"]
 
 @dataclass(frozen=True)
 class Claim:
-    """(ε, δ)-DP for inputs that are adjacent."""
+    """The claim of (ε, δ)-DP for adjacent inputs."""
 
     epsilon: float
     delta: float
     adjacency: str
     mu: float | None = None
-    """μ of the Gaussian DP that implies the claim, if any; it is then claimed too, and tested more sharply."""
+    """μ of the Gaussian DP that implies the claim, if any; this is then also claimed, and can be refuted by fewer trials."""
 
     @property
     def apart(self) -> Claim | None:
@@ -56,9 +56,9 @@ Run = Callable[..., Any]
 class Mechanism:
     """A mechanism under fixed terms: how to run it, its claim, and the neighbouring inputs to try.
 
-    `terms` are several sets of terms with which it runs under one secret seed; `other` is an input that is adjacent to
-    no other and is released under the same seed. Without them the mechanism claims nothing about a reused seed.
-    `probes` are its own checks.
+    `terms` are several sets of terms with which the mechanism runs under one secret seed; `other` is an input that is
+    not adjacent to any other, and from which there is a release under the same seed. Without both, the mechanism claims
+    nothing about a reused seed. `probes` are additional checks of this mechanism.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Checks other than games between two inputs: how many bits of a seed matter, and what a fork or a kill does to a service."""
+"""Checks other than games between two inputs: how many bits of a seed matter, and what a service spends after a fork or a kill."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mia_audit.proving.mechanism import Finding, Mechanism, Pair
 from mia_audit.proving.observation import observe
 
 SEED_BITS = 128
-"""Number of a seed's bits that must matter; fewer can be searched."""
+"""Number of a seed's bits that must matter; the values of fewer bits can be searched."""
 PLANTED = 16
 """Number of bits of a seed that are searched; the adversary knows the others."""
 BASES, FEW = 64, 4
@@ -39,8 +39,13 @@ def seed_bits(mechanism: Mechanism) -> Finding:
     few = bases[:FEW]
     originals = [released(pair.first, base) for base in few]
     if [released(pair.first, base) for base in few] != originals:
-        return Finding(mechanism.name, "seed bits", "skipped", "the same seed gives other outputs: entropy of its own")
-    if len(set(originals)) < FEW:  # few distinct outputs, which are often equal by chance
+        return Finding(
+            mechanism.name,
+            "seed bits",
+            "skipped",
+            "the same seed gives different outputs, so the mechanism has entropy of its own",
+        )
+    if len(set(originals)) < FEW:  # if there are few distinct outputs, they are often equal by chance
         originals += [released(pair.first, base) for base in bases[FEW:]]
     else:
         originals = originals[:2]
@@ -56,7 +61,7 @@ def seed_bits(mechanism: Mechanism) -> Finding:
     if len(effective) == SEED_BITS:
         return Finding(mechanism.name, "seed bits", "held", f"all {SEED_BITS} bits of the seed change the output")
     if not effective:
-        return Finding(mechanism.name, "seed bits", "skipped", "the output depends on no seed")
+        return Finding(mechanism.name, "seed bits", "skipped", "the output does not depend on the seed")
     bits = min(PLANTED, len(effective), max(4, int(math.log2(SEARCH_SECONDS / (2 * max(cost, 1e-7))))))
     recovered = _searched(released, pair, bases[0], effective[:bits])
     detail = (
@@ -69,7 +74,7 @@ def seed_bits(mechanism: Mechanism) -> Finding:
 
 
 def _searched(released: Callable[[Any, int], bytes], pair: Pair, base: int, bits: list[int]) -> float:
-    """Return the share of planted seeds whose release from the first input occurs under none of them from the second."""
+    """Return the share of planted seeds whose release from the first input does not occur under any planted seed from the second."""
     outputs: list[set[bytes]] = []
     for records in (pair.first, pair.second):
         table = set()
@@ -108,8 +113,8 @@ def in_fork(call: Callable[[], Any]) -> Any:
 def forked_service(serve: Callable[[], Callable[[], float]], budget: float) -> Callable[[Mechanism], Finding]:
     """Return the check of a service: `serve` starts it and returns a function that answers once and returns the cost of the answer.
 
-    The service is started once and forked three times, like a server that loads it before its workers. Together they
-    may not spend more than the budget.
+    The service is started once and forked three times, as by a server that loads it before it starts workers. Together
+    the forks may not spend more than the budget.
     """
 
     def probe(mechanism: Mechanism) -> Finding:
@@ -120,6 +125,8 @@ def forked_service(serve: Callable[[], Callable[[], float]], budget: float) -> C
         if spent > budget * (1 + 1e-9):
             detail = f"three forks of one service spent {spent / budget:.3g} times its budget"
             return Finding(mechanism.name, "fork", "refuted", detail, mechanism.claim)
-        return Finding(mechanism.name, "fork", "held", f"of three forks {refused} refuse, and none overspends")
+        return Finding(
+            mechanism.name, "fork", "held", f"{refused} of three forks refuse, and together they do not overspend"
+        )
 
     return probe

@@ -21,15 +21,15 @@ from mia_audit.proving.sequential import Evidence
 FIRST = 200
 """Number of trials of every game before the most promising games get the rest."""
 PROMISING = 3
-"""Games that are played to the end."""
+"""Number of games that are played to the end."""
 ROUNDS = 4
 """Number of times that an event is chosen, each from all earlier trials."""
 GROWTH = 4
 """Ratio of a round's trials to all earlier ones."""
 LEARNED = 10_000
-"""Maximum number of trials on each input from which events are learned; of the others only counts are kept."""
+"""Maximum number of trials on each input from which events are learned; of later trials only counts are kept."""
 LOOKS = 50
-"""Smallest ratio of a chunk to the trials before it, because evaluating the evidence costs more than running a fast mechanism."""
+"""Largest ratio of all earlier trials to a chunk's, because evaluating the evidence costs more than running a fast mechanism."""
 FIRST_SHARE = 0.6
 """Share of the time for all games together before the most promising games get the rest."""
 PILOT_SHARE = 0.5
@@ -164,7 +164,7 @@ class Game:
     seen: tuple[list[Observation], list[Observation]] = field(default_factory=lambda: ([], []))
     """The first trials, from which events are learned."""
     against: list[Bets] = field(init=False)
-    """Bets against the claim and, if Gaussian DP implies it, against that."""
+    """Bets against the claim and, if Gaussian DP implies the claim, against that Gaussian DP."""
 
     def __post_init__(self) -> None:
         self.against = [Bets(self.claim, rare=True)]
@@ -180,7 +180,8 @@ class Game:
     def promise(self) -> tuple[bool, float, float]:
         """The rank of a game: first whether an event contradicts the claim, then the proved share of the claim, then the event's worth.
 
-        The first comes before the second because a slow mechanism's game may end before such an event can prove anything.
+        The event comes before the proved share because a slow mechanism's game may end before the event can prove
+        anything.
         """
         worths = [best_event(*self.seen, bets.claim).worth if self.seen[0] else -math.inf for bets in self.against]
         return max(worths) > FIRST_OF_ALL, self.finding().reached or 0.0, worths[0]
@@ -188,7 +189,7 @@ class Game:
     def play(self, trials: int, limits: Limits, deadline: float, to_the_end: bool = False) -> None:
         """Play until this many trials, a decision or the deadline; each round's event is chosen from all rounds before it.
 
-        The game is also decided if events are shown to refute nothing, unless it is played to the end for its bound.
+        The game also ends if its events are shown to refute nothing, unless it is played `to_the_end` for its bound.
         """
         started = time.monotonic()
         for bets in self.against:
@@ -260,7 +261,7 @@ def games(mechanism: Mechanism) -> Iterator[Game]:
         yield Game(mechanism, SINGLE, pair, mechanism.claim, mechanism.run)
     for pair in mechanism.pairs[:JOINT]:
         if mechanism.other is not None:
-            # the other release is from an input independent of the pair, so it costs no privacy
+            # the other release comes from an input independent of the pair, and so reveals nothing about it
             yield Game(mechanism, "two releases under one seed", pair, mechanism.claim, _beside(mechanism))
         if mechanism.terms:
             together = mechanism.claim

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from jaxtyping import Bool
 
 SHARES = (*(2.0**-k for k in range(10, 0, -1)), 0.75, 0.9, 0.97)
-"""Bets, as shares of the largest λ that cannot lose the whole wealth."""
+"""Values of λ, as shares of the largest λ at which the wealth cannot become 0."""
 
 RANGE = 200.0
 """The search for a bound stops at this ε."""
@@ -62,7 +62,7 @@ class Evidence:
         return self._mixed(gains, 1 / (ratio + delta))
 
     def log_wealth_for(self, epsilon: float, delta: float) -> float:
-        """Return the log wealth of betting that this event can never refute (ε, δ)-DP."""
+        """Return the log wealth of betting that this event does not refute (ε, δ)-DP."""
         ratio = math.exp(epsilon)
         gains = (ratio + delta - 1, delta - 1, ratio + delta, delta)
         return self._mixed(gains, 1 / max(1 - delta, 1e-12))

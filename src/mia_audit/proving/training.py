@@ -28,7 +28,7 @@ FEATURES, LONG = 2, 1000.0
 
 @dataclass
 class Seen:
-    """A protection that keeps the noisy gradients of every step, which its guarantee covers in addition to the weights."""
+    """A protection that stores the noisy gradients of every step, which the guarantee covers in addition to the weights."""
 
     protection: Protection
     model: nn.Module
@@ -176,13 +176,13 @@ def canary_pairs(records: int) -> list[Pair]:
 
 
 MANY = 400
-"""Number of records in a sum whose rounding may exceed one record's contribution."""
+"""Number of records in a sum so large that its rounding could exceed one record's contribution."""
 TOLERANCE = 1e-3
 """Relative rounding error of a record's contribution that the noise's calibration allows."""
 
 
 def sensitivity(scene: Scene) -> Probe:
-    """Return the check that, without noise, rounding lets no record move the clipped sum by more than the sensitivity."""
+    """Return the check that no record, including effects of rounding, moves the clipped sum by more than the sensitivity."""
 
     def probe(mechanism: Tested) -> Finding:
         torch.manual_seed(0)

@@ -1,6 +1,6 @@
-"""The card of a released model: its description, its guarantee and the assumptions, as JSON and as Markdown.
+"""The card of a released model: its description, its guarantee and the guarantee's assumptions, as JSON and as Markdown.
 
-Nothing in it is computed from the records except their number, which is public, and values covered by the stated ε.
+From the records it states only their number, which is public, and values that the stated ε covers.
 """
 
 from __future__ import annotations
@@ -175,17 +175,17 @@ def _assumptions(recipe: Recipe) -> Iterator[str]:
         )
         yield "AES-256 in counter mode is indistinguishable from random bits."
         if terms.noise_mask != "none":
-            yield f"What the noise's mask is computed from is public or covered by ε already: {terms.noise_mask}."
+            yield f"The mask of the noise is computed from data that are public, or that ε already covers: {terms.noise_mask}."
     yield (
-        f"The number of {unit}s ({recipe.units:,}), the classes, the columns and their bounds, the public records, and which"
-        " equal records count as one are public."
+        f"These are public: the number of {unit}s ({recipe.units:,}), the classes, the columns and their bounds, the public records,"
+        " and which records are duplicates that count as one."
     )
     yield (
-        "Architecture, start weights, hyperparameters, and the decision to release were fixed without looking at the records;"
-        " an audit does look at them, and what it publishes is not covered."
+        "Architecture, start weights, hyperparameters, and the decision to release were fixed without looking at the records."
+        " An audit does look at the records, and what it publishes is not covered."
     )
     if recipe.promise != UNPROTECTED:
-        yield "When the training was killed, if it was, did not depend on the records; what was cut short is counted twice."
+        yield "If the training was killed, the time of the kill did not depend on the records; the interrupted part is counted twice."
     if not recipe.audit.privacy.ledger:
         yield "Nothing else was released of these records: no ledger was kept (privacy.ledger)."
 
@@ -211,7 +211,7 @@ def _page(values: Mapping[str, Any]) -> Iterator[str]:
             f" (ledger `{ledger['id']}`, {ledger['entries']} entries)."
         )
     else:
-        yield "No ledger was kept: other releases are not known here, and their ε adds to the one above."
+        yield "No ledger was kept: other releases are not known here, and would add to the ε above."
     yield "\n## Model\n"
     yield from _rows(values["model"])
     yield "\n## Training\n"

@@ -54,13 +54,13 @@ class Recipe:
         where = f"mechanisms.{setting.mechanism}"
         if mechanism.kind.no_guarantee:
             raise UserError(
-                f"{where}: '{mechanism.mechanism}' guarantees nothing: {mechanism.kind.no_guarantee}. It is not released: a card could"
-                " only state an ε that does not hold. Choose another mechanism, or 'none', whose card says so"
+                f"{where}: '{mechanism.mechanism}' guarantees nothing ({mechanism.kind.no_guarantee}), and its model is not released, because"
+                " the card would state an ε that does not hold. Choose another mechanism, or 'none', whose card promises nothing"
             )
         if setting.epsilon.startswith(STATED):
             raise UserError(
-                f"{where}: noise_multiplier is stated, and what is released promises an ε: state epsilon instead (`mia-audit epsilon`"
-                " computes the one of a noise multiplier)"
+                f"{where}: noise_multiplier is stated, but a release promises an ε: state epsilon instead (`mia-audit epsilon` computes it"
+                " from a noise multiplier)"
             )
         if (
             mechanism.kind.private
@@ -68,22 +68,22 @@ class Recipe:
             and not isinstance(mechanism.kind.protect, Foreseeable)
         ):
             raise UserError(
-                f"{where}: '{mechanism.mechanism}' does not say what it costs before it is set up, as a release needs:"
+                f"{where}: a release is charged before training, and '{mechanism.mechanism}' cannot state its cost in advance:"
                 " define foresee(section, epsilon, training, units) (docs/release.md)"
             )
         dataset, start = self.audit.datasets[setting.dataset], self.audit.architectures[setting.architecture].pretrained
         if self.constants is not None and start == "public":
             raise UserError(
-                f"architectures.{setting.architecture}.pretrained: public: its public model was trained on columns scaled by the audit's own"
-                f" constants, whose noise is keyed by the seed (datasets.{setting.dataset}.standardise: private): nothing that"
-                " depends on them is released. Leave pretrained out, or standardise by stated or public constants"
+                f"architectures.{setting.architecture}.pretrained: public: the public model was trained on columns scaled by the audit's"
+                f" constants, whose noise is keyed by the seed (datasets.{setting.dataset}.standardise: private), and nothing that"
+                " depends on these constants is released. Leave pretrained out, or standardise by stated or public constants"
             )
         if mechanism.by_person:
-            persons_of(self.pool / "records.parquet")  # nobody may be both public and protected
+            persons_of(self.pool / "records.parquet")  # raises if a person has both public and protected records
         elif dataset.by_person and self.promise == PROTECTED:
             raise UserError(
-                f"{where}.unit: record, but the unit of datasets.{setting.dataset} is the person: one person reveals more than"
-                " the ε of a record says. Leave the mechanism's unit out"
+                f"{where}.unit: record, but the unit of datasets.{setting.dataset} is the person, who may lose more privacy than the ε of"
+                " one record. Leave the mechanism's unit out"
             )
 
     @cached_property
@@ -119,7 +119,7 @@ class Recipe:
         """The initial weights of the model; UserError if the audit has not written them."""
         name = expand.initial_weights(self.audit, self.setting.architecture)
         if name and not (self.folder / name).exists():
-            raise UserError(f"{self.folder / name}: no such file; run the audit first, whose setting is released")
+            raise UserError(f"{self.folder / name}: no such file; run the audit before releasing one of its settings")
         return self.folder / name if name else None
 
     @cached_property
@@ -127,18 +127,20 @@ class Recipe:
         """The audit's records."""
         if not (self.pool / "records.parquet").exists():
             raise UserError(
-                f"{self.pool}: no pool there; run the audit first, whose setting is released (--results names its folder)"
+                f"{self.pool}: no such pool; run the audit before releasing one of its settings (--results names its folder)"
             )
         return read_records(self.pool)
 
     @cached_property
     def units(self) -> int:
-        """The number of the pool's records, or of its persons if the guarantee is for them; it is public."""
+        """The number of the pool's records, or of its persons if the guarantee is for persons; it is public."""
         if not self.spec.mechanism.by_person:
             return len(self.stored.labels)
         persons = Records.of(self.stored).persons
         if persons is None:
-            raise UserError(f"{self.pool}: no persons there, which mechanisms.{self.setting.mechanism}.unit goes by")
+            raise UserError(
+                f"{self.pool}: the pool has no persons, but mechanisms.{self.setting.mechanism}.unit is person"
+            )
         return len(np.unique(persons))
 
     @property
@@ -187,7 +189,7 @@ class Recipe:
 
     @property
     def constants(self) -> Charge | None:
-        """The charge of the columns' constants, which are released anew; None if they do not depend on private records."""
+        """The charge for the columns' constants, which are released again without a seed; None if they do not depend on private records."""
         section = self.audit.datasets[self.setting.dataset]
         if section.standardise != "private":
             return None

@@ -1,4 +1,4 @@
-"""`mia-audit release`: charge, train on the whole pool, write the weights and the card, and nothing else."""
+"""`mia-audit release`: charge the ledger, train on the whole pool, and write only the weights and the card."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def release(recipe: Recipe, config_digest: str, out: Path, compute: Compute, to:
     Raises UserError, and charges nothing, if the folder exists, the setting cannot be released, or the ledger refuses.
     """
     if out.exists():
-        raise UserError(f"{out}: exists already; a release gets a folder of its own")
+        raise UserError(f"{out}: exists already; name a new folder for the release")
     with unfinished(out, recipe.identity()) as work:
         checkpoint = _checkpoint(recipe, work)
         receipt = charge_for(recipe, work, _next_charges(recipe, work, checkpoint), to)
@@ -110,9 +110,10 @@ def _checkpoint(recipe: Recipe, work: Unfinished) -> Checkpoint:
 
 
 def _next_charges(recipe: Recipe, work: Unfinished, checkpoint: Checkpoint) -> list[tuple[str, spending.Charge]]:
-    """Return the charges before work begins: everything for a new release, or the repeated part for one that was killed.
+    """Return the charges before work begins: all of them for a new release, or the repeated part for one that was killed.
 
-    For a training whose last epoch is known, the repeated part is the interrupted epoch; if no state is left, it is the whole training.
+    The repeated part is the interrupted epoch if the state after the last epoch was kept, and otherwise the whole
+    training.
     """
     constants, model = recipe.constants, recipe.charge
     if MODEL not in work.begun:
@@ -141,7 +142,7 @@ def _epochs(checkpoint: Checkpoint) -> int | None:
 def charge_for(
     recipe: Recipe, work: Unfinished, charges: Sequence[tuple[str, spending.Charge]], to: str
 ) -> Receipt | None:
-    """Charge in the ledger first, then in the release's own state; where there is no ledger, only in that."""
+    """Record charges in the ledger first, if there is one, and then in the release's own state."""
     dataset, privacy = recipe.setting.dataset, recipe.audit.privacy
     path = privacy.ledger_of(dataset)
     receipt = None
@@ -162,13 +163,13 @@ def _entry(recipe: Recipe, work: Unfinished, what: str, charge: spending.Charge,
 
 
 def _named(path: Path, entries: Sequence[Entry]) -> list[Entry]:
-    """Return the purpose of a charge: a restart if this release was charged before, a re-training if the setting was released before."""
+    """Return entries whose purpose says if they repeat: a restart of this release, or a re-training of a setting released before."""
     before = dataset_ledger.read_ledger(path)[1] if path.exists() else []
     settings = {one.released.get("setting") for one in before if one.what in (MODEL, AGAIN)}
     charged = [(one.released.get("id"), one.terms) for one in before]
 
     def name(one: Entry) -> str:
-        if (one.released["id"], one.terms) in charged:  # a kill came between the charge and its work
+        if (one.released["id"], one.terms) in charged:  # killed between the charge and its work
             return RESTART
         return AGAIN if one.what == MODEL and one.released["setting"] in settings else one.what
 
@@ -176,7 +177,7 @@ def _named(path: Path, entries: Sequence[Entry]) -> list[Entry]:
 
 
 def ledger_terms(recipe: Recipe) -> dataset_ledger.Terms:
-    """Return what the ledger of a recipe's data set is created with: the config's budget, and the terms of all that it plans."""
+    """Return the terms for a new ledger of a recipe's data set: the config's budget, and the terms of all planned releases."""
     audit, dataset = recipe.audit, recipe.setting.dataset
     planned: list[dict[str, Any]] = []
     for name in audit.privacy.planned:
@@ -217,7 +218,7 @@ def _with_fresh_constants(recipe: Recipe, work: Unfinished, compute: Compute) ->
     if len(pool.audited.labels) != len(recipe.stored.labels):
         raise UserError(
             f"datasets.{spec.name}: {len(pool.audited.labels)} records, but the audit's pool has {len(recipe.stored.labels)}: the"
-            " data changed since the audit; audit it again"
+            " data changed after the audit; run the audit again"
         )
     write_pool(pool, folder)
     work.finish_constants()
@@ -230,7 +231,7 @@ def _reads_public(recipe: Recipe) -> bool:
 
 
 def _check_terms(recipe: Recipe, model: TrainedModel) -> None:
-    """Raise RuntimeError, before anything is written, where a model was trained on terms other than those charged."""
+    """Raise RuntimeError, before anything is written, if a model was trained on terms other than those charged."""
     expected = recipe.terms[0]
     taken = getattr(model, "terms", None)
     if expected is not None and taken != expected:
@@ -238,7 +239,7 @@ def _check_terms(recipe: Recipe, model: TrainedModel) -> None:
 
 
 def _without_notice(folder: Path) -> None:
-    """Write weights again without the notice that models of an audit are only for the audit."""
+    """Write weights again without the notice that an audit's models are for the audit only."""
     from mia_audit.models.weights import WEIGHTS, read_weights, write_weights
 
     if (path := folder / WEIGHTS).exists():

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from mia_audit.learners import TrainedModel
 
 TUNING = "tuning"
-"""Its name in the ledger."""
+"""The name of a selection in the ledger."""
 
 NARROW = 1e-3
 """Largest share of the budget that the calibration may leave unused."""
@@ -52,7 +52,8 @@ LARGEST = 2.0**12
 class Search:
     """The search space: learning rates, batches and clipping norms (the setting's own if none are listed), and the number of trainings.
 
-    The number of trainings has the given mean, and the shape η of its distribution; 0 is the logarithmic one, 1 the geometric.
+    The number of trainings has a distribution with the given mean and shape η; shape 0 is the logarithmic distribution,
+    1 the geometric one.
     """
 
     learning_rates: Sequence[float] = ()
@@ -94,8 +95,8 @@ def at(candidate: Recipe, epsilon: float) -> Recipe:
 def calibrated(search: Search, candidates: Sequence[Recipe], epsilon: float, delta: float) -> list[Recipe]:
     """Return the candidates with the least noise for which the whole selection is (ε, δ)-DP, to a thousandth of the budget.
 
-    The noise multipliers have the same ratios as for trainings with equal ε. Raises UserError if no noise is enough
-    because the selection itself costs more than the budget.
+    Their noise multipliers have the same ratios as if every training had the same ε. Raises UserError if no noise is
+    enough, because the selection itself costs more than the budget.
     """
     apart = [_steps(at(one, max(1.0, epsilon / 4))) for one in candidates]
 
@@ -110,8 +111,8 @@ def calibrated(search: Search, candidates: Sequence[Recipe], epsilon: float, del
         low, high = high, 2 * high
         if high > LARGEST:
             raise UserError(
-                f"ε = {epsilon:g} at δ = {delta:g} is not enough for the best of {search.mean:g} trainings on average: fewer of them"
-                " (--runs), or a larger ε"
+                f"ε = {epsilon:g} at δ = {delta:g} is too small to select the best of {search.mean:g} trainings on average: lower --runs,"
+                " or raise ε"
             )
     while whole(low) <= epsilon and low > 1 / LARGEST:
         low, high = low / 2, low
@@ -126,7 +127,7 @@ def calibrated(search: Search, candidates: Sequence[Recipe], epsilon: float, del
 
 def _steps(recipe: Recipe) -> PoissonGaussian:
     charge = recipe.charge
-    assert isinstance(charge, PoissonGaussian)  # settings protected by the built-in loop
+    assert isinstance(charge, PoissonGaussian)  # only settings that the built-in loop protects are tuned
     return charge
 
 
@@ -136,19 +137,21 @@ def tune(
     """Write the release of the best candidate, whose card states ε of the whole selection; return the card.
 
     The budget is the setting's ε and δ. Raises UserError, and charges nothing, if the setting cannot be tuned, there
-    are no public records to score models on, or the ledger refuses. After a kill the whole selection is charged again.
+    are no public records to score models on, or the ledger refuses. If it is killed, the whole selection is charged
+    again.
     """
     if out.exists():
-        raise UserError(f"{out}: exists already; a release gets a folder of its own")
+        raise UserError(f"{out}: exists already; name a new folder for the release")
     if recipe.promise != PROTECTED or recipe.learner != BUILT_IN or recipe.constants is not None:
         raise UserError(
-            f"{recipe.setting.path}: tuned are trainings by the built-in loop with differential privacy, on columns whose constants"
+            f"{recipe.setting.path}: only private trainings by the built-in loop can be tuned, and only on columns whose constants"
             " are not released with the model"
         )
     public = Records.of(read_records(recipe.pool, "public"))
     if not len(public):
         raise UserError(
-            f"datasets.{recipe.setting.dataset}.public: 0, but candidates are scored on public records: set some aside, and audit again"
+            f"datasets.{recipe.setting.dataset}.public: 0, but candidates are scored on public records: set it to a number of records, and"
+            " run the audit again"
         )
     delta, budget = recipe.spec.mechanism.delta, float(recipe.spec.epsilon)
     candidates = calibrated(search, search.candidates(recipe), budget, delta)

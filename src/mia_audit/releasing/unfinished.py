@@ -1,7 +1,7 @@
 """An unfinished release in its working folder: its random id, its charges, and the state after its last epoch.
 
-The folder is next to the release's, hidden and readable only by this user: it may hold records, which no folder of a
-release may. It is removed when the release is finished. It never contains the state of a random generator.
+The folder is next to that of the release, hidden and readable only by this user, because it may hold records, which the
+release's own folder never does. It is removed when the release is finished, and never holds a random generator's state.
 """
 
 from __future__ import annotations
@@ -27,31 +27,31 @@ STATE, LOCK = "release.json", "lock"
 
 @dataclass
 class Unfinished:
-    """A release's working folder, which survives a kill, and its state."""
+    """The working folder of a release, which a killed process leaves behind, and its state."""
 
     folder: Path
     key: str
     id: str
     charged: list[dict[str, Any]] = field(default_factory=list)
-    """The terms of all its charges, in the form of ledger entries."""
+    """The terms of all charges of the release, in the form of ledger entries."""
     begun: list[str] = field(default_factory=list)
     """The parts that were started after their charge: constants, model."""
     constants: bool = False
-    """Whether the constants of the columns are released and kept."""
+    """Whether the constants of the columns have been released and stored."""
 
     def begin(self, parts: Sequence[str], terms: Sequence[Mapping[str, Any]]) -> None:
-        """Note that parts were charged and may start; after this has returned, the next start notices a kill."""
+        """Note that parts were charged and start now, so that a restart knows which parts were interrupted."""
         self.begun += [part for part in parts if part not in self.begun]
         self.charged += [dict(one) for one in terms]
         self.write()
 
     def finish_constants(self) -> None:
-        """Note that the constants were released and are kept."""
+        """Note that the constants have been released and stored."""
         self.constants = True
         self.write()
 
     def write(self) -> None:
-        """Keep the state on disk."""
+        """Write the state to disk."""
         values = {"key": self.key, "id": self.id, "charged": self.charged, "begun": self.begun}
         write_json(self.folder / STATE, values | {"constants": self.constants})
         for path in (self.folder / STATE, self.folder):
@@ -64,10 +64,10 @@ class Unfinished:
 
 @contextmanager
 def unfinished(out: Path, depends_on: Mapping[str, Any]) -> Iterator[Unfinished]:
-    """Lock the working folder of the release to `out`, and resume the release that a kill left there.
+    """Lock the working folder of the release to `out`, and resume the unfinished release in it, if any.
 
-    Raises UserError where another process holds the lock, and where the folder is damaged or belongs to another
-    release. The folder is removed once the release is finished, not where it fails.
+    Raises UserError if another process holds the lock, or if the folder is damaged or belongs to another release. The
+    folder is removed when the release is finished, and kept if it fails.
     """
     folder = out.with_name(f".{out.name}.unfinished")
     out.parent.mkdir(parents=True, exist_ok=True)
@@ -82,7 +82,7 @@ def unfinished(out: Path, depends_on: Mapping[str, Any]) -> Iterator[Unfinished]
         try:
             yield state
         except UserError:
-            if not state.begun:  # refused before any charge
+            if not state.begun:  # nothing was charged yet
                 shutil.rmtree(folder)
             raise
         shutil.rmtree(folder)
@@ -94,13 +94,15 @@ def _read(folder: Path, out: Path, key: str) -> Unfinished:
     path = folder / STATE
     if not path.exists():
         begun = Unfinished(folder, key, secrets.token_hex(16))
-        begun.write()  # so that the next charges are recognised as this release's
+        begun.write()  # so that a restart recognises the charges of this release by its id
         return begun
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
         state = Unfinished(folder, values["key"], values["id"], values["charged"], values["begun"], values["constants"])
     except (OSError, ValueError, TypeError, KeyError) as error:
-        raise UserError(f"{path}: damaged ({error}); what it belongs to stays charged. Choose another --out") from None
+        raise UserError(
+            f"{path}: damaged ({error}); its release stays charged and cannot be resumed. Choose another --out"
+        ) from None
     if state.key != key:
         raise UserError(
             f"{folder}: an unfinished release of another setting, config or audit; finish that one, or choose another --out"

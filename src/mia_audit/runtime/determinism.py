@@ -1,4 +1,4 @@
-"""Bit-for-bit repeatable results: many GPU kernels add in the order in which their threads arrive, unless told otherwise."""
+"""Bit-for-bit repeatable results, by switching off GPU kernels that add numbers in the order in which their threads arrive."""
 
 import os
 import sys
@@ -21,8 +21,10 @@ def make_deterministic() -> None:
     """
     os.environ.setdefault(WORKSPACE, ":4096:8")
     switches: Any = torch.utils.deterministic
-    switches.fill_uninitialized_memory = False  # filling only costs time: nothing here reads uninitialised memory
-    # the backward pass of fused attention respects only "error"
+    switches.fill_uninitialized_memory = (
+        False  # filling memory only costs time, because nothing here reads uninitialised memory
+    )
+    # the backward pass of fused attention is deterministic only in the mode "error"
     torch.set_deterministic_debug_mode("error")
 
 

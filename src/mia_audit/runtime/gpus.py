@@ -42,7 +42,7 @@ def usable_gpus(
     installed: Callable[[], Sequence[str]] = installed_gpus,
     environment: Mapping[str, str] = os.environ,
 ) -> list[str]:
-    """List the GPUs that jobs on this machine can have between them; `wanted` is the config's `compute.device`."""
+    """List the GPUs that all jobs on this machine together can use; `wanted` is the config's `compute.device`."""
     if wanted == "cpu":
         return []
     available = visible_gpus(environment[VISIBLE]) if VISIBLE in environment else list(installed())

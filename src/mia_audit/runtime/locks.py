@@ -1,4 +1,4 @@
-"""Snakemake's own lock after a killed run."""
+"""Removal of the lock that Snakemake leaves after a killed run."""
 
 import fcntl
 import os

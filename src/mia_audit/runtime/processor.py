@@ -1,4 +1,4 @@
-"""The kind of processor of this process: another kind rounds differently."""
+"""The kinds of processors that this process computes on, because other kinds round differently."""
 
 from __future__ import annotations
 

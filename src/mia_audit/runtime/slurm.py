@@ -29,7 +29,7 @@ TIMEOUT = 30.0
 def partition_has_gpus(partition: str = "") -> bool:
     """Return whether all nodes of SLURM's partition (of the default one; of one of several, comma-separated) have GPUs, by `sinfo`.
 
-    In a partition where only some nodes have GPUs, a job that asked for one would leave most of the partition idle.
+    If only some nodes of a partition have GPUs, jobs do not request one, because most of the partition would stay idle.
     """
     words = ["sinfo", "--noheader", "--format=%P %G"]
     try:
@@ -55,8 +55,8 @@ RUN_ID = re.compile(
 def cancel_jobs_of(log: Path, executor: str) -> None:
     """Cancel the jobs in SLURM's queue of the run with this Snakemake log and executor, if it used SLURM.
 
-    When a run is interrupted, Snakemake's plugin cancels the jobs on its list of active ones. That list is empty while the
-    plugin asks SLURM for their states, and jobs that are just being submitted are not on it yet.
+    When a run is interrupted, Snakemake's plugin cancels the jobs on its list of active ones. That list is empty while
+    the plugin queries SLURM for job states, and jobs that are just being submitted are not yet on it.
     """
     if executor == EXECUTOR and (run := RUN_ID.search(log.read_text(encoding="utf-8", errors="replace"))):
         subprocess.run(["scancel", f"--name={run[1]}"], check=False)

@@ -1,4 +1,4 @@
-"""Make torchvision importable beside a torch that its compiled operators were not built for.
+"""Make torchvision importable when its compiled operators were built for another torch than the installed one.
 
 On a machine without CUDA the only torchvision wheel may be the CUDA build: its extension does not load there, and
 importing torchvision (as timm does) then fails because `torchvision::nms` does not exist. The two operators that

@@ -29,7 +29,7 @@ ADDRESS = "MIA_AUDIT_WARM_WORKER"
 """The environment variable with the worker's name; `off` starts none."""
 READ_AT_START = ("PYTHON", "LD_", "LC_", "LANG", "TZ", "POLARS_", "ARROW_", "TORCH_", "PYTORCH_", "CUDA_", "HF_")
 NUMBERS_OF_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-"""Snakemake sets them for a job. Libraries read them, and variables with the prefixes above, when they are imported."""
+"""Variables that Snakemake sets for a job. Libraries read these, and variables with the prefixes above, when imported."""
 COMPUTING = ("architecture", "pretrain", "train", "signals", "target", "explanation-metrics")
 """The stages that import PyTorch."""
 PROGRAM = "import sys; from mia_audit.cli import serve; serve(int(sys.argv[1]), pytorch=sys.argv[2] == '1')"
@@ -39,9 +39,10 @@ KILLED = 128 + signal.SIGKILL
 
 
 def start(threads: int, pytorch: bool) -> "subprocess.Popen[bytes] | None":
-    """Start a worker for the jobs that this process starts from now on; it serves those with this many threads.
+    """Start a worker for the jobs that this process starts from now on and that have this number of threads.
 
-    `pytorch` states that the jobs that train and query models need PyTorch. No worker is started if there is one already, or if it is turned off.
+    `pytorch` states whether jobs that train and query models need PyTorch. No worker is started if there is one
+    already, or if workers are turned off.
     """
     if sys.platform != "linux" or os.environ.get(ADDRESS):
         return None
@@ -100,7 +101,7 @@ def run_warm(arguments: Sequence[str]) -> int | None:
             child = _receive(connection)
         except OSError:
             return None
-        if not child:  # the worker has ended, or has another environment: nothing was started
+        if not child:  # the worker has ended or has another environment, so no child was started
             return None
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, lambda number, _: _forward(child, number))
@@ -109,7 +110,7 @@ def run_warm(arguments: Sequence[str]) -> int | None:
 
 
 def serve(listener_descriptor: int, main: Main, pytorch: bool) -> None:
-    """Fork a child that runs `main` for every requesting job, until standard input ends with the process that holds it."""
+    """Fork a child that runs `main` for every requesting job, until standard input closes because the starting process has ended."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in a terminal is meant for the jobs
     identity = _identity()  # before anything is imported, because PyTorch sets environment variables
     with socket.socket(fileno=listener_descriptor) as listener:
@@ -252,5 +253,5 @@ def _preload(stage: str, pytorch: bool) -> None:
         from mia_audit.runtime.torchvision_guard import guard
 
         guard()
-        for module in ("torch._dynamo", "timm"):  # optimizers import the first one when they are created
+        for module in ("torch._dynamo", "timm"):  # optimizers import torch._dynamo when they are created
             import_module(module)

@@ -1,4 +1,4 @@
-"""The HTTP interface: POST /explain, GET /budget, /health, /openapi.json and a page of it that loads nothing."""
+"""The HTTP interface: POST /explain, GET /budget, /health, /openapi.json, and a page about it that loads nothing else."""
 
 import asyncio
 from html import escape
@@ -19,13 +19,13 @@ PATIENCE = 30.0
 POLICY = {"Content-Security-Policy": "default-src 'none'", "X-Content-Type-Options": "nosniff"}
 ERRORS = {
     400: "not JSON",
-    401: "no key of a caller",
-    403: "a budget is exhausted and the history says nothing of the query's class; `left` says what is left",
+    401: "the caller's key is missing or unknown",
+    403: "a budget is exhausted and the history has nothing on the query's class; `left` states the remaining budgets",
     408: "the body did not arrive in time",
-    413: "a body that is too large",
-    422: "not a record of the explanation set's shape and domain, or the black box has no value there",
-    429: "too many queries of this caller wait for the records",
-    503: "too many queries wait, or the ledger has failed",
+    413: "the body is too large",
+    422: "the query lies outside the explanation set's shape or domain, or the black box has no value for it",
+    429: "too many queries of this caller are waiting",
+    503: "too many queries are waiting, or the ledger has failed",
 }
 
 
@@ -53,13 +53,13 @@ def create_app(desk: Desk, keys: Keys) -> FastAPI:
 
     @app.post("/explain", summary="Explain one query", responses=errors, openapi_extra={"requestBody": body})
     async def explain(request: Request, caller: Caller) -> JSONResponse:
-        """Answer with the explanation in units of 1/scale, the class, the source, the steps, what it cost (μ²) and what is left."""
+        """Answer with the explanation in units of 1/scale, its class, source, steps and cost (μ²), and the remaining budgets."""
         record = record_of(await body_of(request, largest_body(shape)), shape, dtype)
         return JSONResponse(await desk.explain(record, caller))
 
-    @app.get("/budget", summary="What is promised, spent and left", responses={401: errors[401]})
+    @app.get("/budget", summary="The guarantee, and the spent and remaining budgets", responses={401: errors[401]})
     async def budget(caller: Caller) -> dict[str, Any]:
-        """Answer with the terms of the service and with what is spent and left, of the total and of the caller's own budget."""
+        """Answer with the terms of the service, and the spent and remaining parts of the total and of the caller's budget."""
         return desk.facts() | {"caller": caller, "left": desk.left(caller)}
 
     @app.get("/health", summary="Whether queries are answered", responses={503: errors[503]})
@@ -99,11 +99,11 @@ async def body_of(request: Request, largest: int) -> bytes:
             async for part in request.stream():
                 content += part
                 if len(content) > largest:
-                    raise Refused(413, f"a body of more than {largest:,} bytes; a query has fewer")
+                    raise Refused(413, f"the body has more than {largest:,} bytes; a query has at most as many")
     except TimeoutError:
         raise Refused(408, f"the body did not arrive in {PATIENCE:g} seconds") from None
     except ClientDisconnect:
-        raise Refused(400, "the caller has gone") from None
+        raise Refused(400, "the caller closed the connection") from None
     return bytes(content)
 
 
@@ -117,7 +117,7 @@ def described(facts: dict[str, Any]) -> str:
         f" ({card['adjacency']}; accountant: {card['accountant']})."
     )
     return (
-        f"Explanations from {facts['units']} {facts['unit']}s: everything that is answered, to all callers together, is"
+        f"Explanations from {facts['units']} {facts['unit']}s: all answers to all callers together have"
         f" ε = {facts['epsilon']:g} at δ = {facts['delta']:g} per {facts['unit']} ({facts['adjacency']}; accountant:"
         f" {facts['accountant']}), the black box being fixed.{trained}"
     )

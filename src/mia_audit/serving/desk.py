@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 ACCOUNTANT = "Gaussian DP filter (Smith and Thakurta 2022)"
 PENDING, WAITING = 8, 64
-"""Largest number of waiting queries: of one caller, and of all callers for the records."""
+"""Largest number of waiting queries: of one caller, and of all callers whose queries need the records."""
 
 
 class Refused(Exception):
@@ -41,9 +41,9 @@ class Refused(Exception):
 class Desk:
     """Answers queries of callers, each with their own ε, from one explainer.
 
-    One thread queries the black box and one reads the records, in the order of arrival. A free answer waits only for
-    the first thread, and a query that was charged before for neither. When the ledger fails, no more queries are
-    answered.
+    One thread queries the black box and another one reads the records, in the order of arrival. A free answer waits
+    only for the first thread; a query that was charged before waits for neither. After the ledger has failed, no query
+    is answered.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class Desk:
         answers = self._checked(partial(self.explainer.known, query), caller)
         if answers is None:
             if self._pending[caller] >= PENDING:
-                raise Refused(429, f"{PENDING} of your queries wait already; ask again when they are answered")
+                raise Refused(429, f"{PENDING} of your queries are already waiting; try again when they are answered")
             self._pending[caller] += 1
             try:
                 answers = await self._computed(query, account)
@@ -89,7 +89,7 @@ class Desk:
         }
 
     async def _computed(self, query: np.ndarray, account: Account) -> Answers:
-        """Answer from the history, or else from the records when it is this query's turn."""
+        """Answer from the history if possible, or else from the records, in the order of arrival."""
 
         def recall() -> tuple[np.ndarray, Answers | None]:
             values = self._values(query)
@@ -105,7 +105,7 @@ class Desk:
         if known is not None:
             return known
         if self._waiting >= WAITING:
-            raise Refused(503, f"{WAITING} queries wait for the records already; ask again later")
+            raise Refused(503, f"{WAITING} queries are already waiting; try again later")
         self._waiting += 1
         try:
             answers: Answers = await self._run(self._private, partial(self._checked, compute, account.name))
@@ -136,11 +136,11 @@ class Desk:
         except Exhausted:
             raise Refused(
                 403,
-                "the budget, yours or the total, leaves nothing for this query, and nothing of its class was explained before that"
-                " it could be answered from; nothing was spent",
+                "your budget or the total budget is too small to answer this query, and no earlier explanation of its class is there to"
+                " answer from; nothing was spent",
                 self.left(caller),
             ) from None
-        except UserError as error:  # queries and values were checked before, so the error is the ledger's
+        except UserError as error:  # queries and values were already checked, so this is an error of the ledger
             if not self.failure:
                 self.failure = str(error)
                 self.failed()
@@ -149,10 +149,10 @@ class Desk:
     def refuse_failed(self) -> None:
         """Raise Refused if the ledger has failed."""
         if self.failure:
-            raise Refused(503, "the ledger takes no more: nothing is answered until the service is started again")
+            raise Refused(503, "the ledger has failed: no query is answered until the service is started again")
 
     def left(self, caller: str) -> dict[str, Any]:
-        """Return the spent and remaining part of the total and of a caller's own budget; Refused if the ledger may lack charges."""
+        """Return the spent and remaining parts of the total and of a caller's own budget; Refused if the ledger may lack charges."""
         history, terms = self.explainer.ledger.history, self.explainer.terms
         self._checked(self.explainer.ledger.refuse_closed, caller)  # after reading the history, as in `answer`
         account = self.accounts[caller]

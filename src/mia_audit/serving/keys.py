@@ -39,7 +39,7 @@ def new_key(path: Path, name: str) -> str:
     """Make a caller's key, add its digest to the file, and return it; UserError if the caller has one."""
     if name in (known for known, _ in _lines(path, missing_ok=True)):
         raise UserError(
-            f"{path}: '{name}' has a key already; take its line out to withdraw that key, then make another"
+            f"{path}: '{name}' has a key already; to withdraw that key, delete its line, and then create another key"
         )
     key = secrets.token_urlsafe(32)
     descriptor = _opened(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
@@ -60,10 +60,10 @@ def read_keys(path: Path, callers: Iterable[str]) -> Keys:
     for name in names:
         if name not in named:
             raise UserError(
-                f"{path}: a key of '{name}', which is no caller of the service; take its line out, or name it"
+                f"{path}: a key of '{name}', which is no caller of the service; delete its line, or add the caller to 'callers'"
             )
         if names.count(name) > 1:
-            raise UserError(f"{path}: two keys of '{name}'; expected one, take the other line out")
+            raise UserError(f"{path}: two keys of '{name}'; expected one: delete the other's line")
     return Keys(tuple((name, bytes.fromhex(digest)) for name, digest in known))
 
 
@@ -73,7 +73,7 @@ def _lines(path: Path, missing_ok: bool) -> list[tuple[str, str]]:
     with os.fdopen(_opened(path, os.O_RDONLY), "rb") as file:
         content = file.read(LARGEST + 1)
     if len(content) > LARGEST:
-        raise UserError(f"{path}: more than {LARGEST:,} bytes; expected a line a caller")
+        raise UserError(f"{path}: more than {LARGEST:,} bytes; expected one line per caller")
     known = []
     for number, line in enumerate(content.decode("utf-8", "replace").splitlines(), 1):
         match = LINE.fullmatch(line)
@@ -92,5 +92,5 @@ def _opened(path: Path, flags: int) -> int:
         raise UserError(f"{path}: {(error.strerror or str(error)).lower()}; expected a file of keys") from None
     if os.fstat(descriptor).st_mode & 0o077:
         os.close(descriptor)
-        raise UserError(f"{path}: open to other users; expected a file of yours alone: chmod 600 {path}")
+        raise UserError(f"{path}: other users can access it; expected a file that only you can read: chmod 600 {path}")
     return descriptor

@@ -36,7 +36,7 @@ def record_of(body: bytes, shape: Sequence[int], dtype: np.dtype[Any]) -> Num[np
     try:
         record = np.array(value[KEY], dtype=np.float64).reshape(shape)
     except OverflowError:
-        raise Refused(422, f"{KEY}: a whole number beyond what a float64 holds") from None
+        raise Refused(422, f"{KEY}: a whole number is too large for a float64") from None
     with np.errstate(over="ignore"):
         return record.astype(dtype)  # infinite values are outside the explainer's domain
 

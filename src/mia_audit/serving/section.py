@@ -43,7 +43,7 @@ class Served(Section):
     ledger: FilePath
     """The ledger of the service: created if missing, otherwise continued."""
     data_ledger: FilePath = ""
-    """The ledger of the data set, charged once with the whole budget: for a black box that was trained on these records."""
+    """The ledger of the data set, which is charged once with the whole budget; needed if the black box was trained on these records."""
     keys: FilePath
     """The callers' keys as SHA-256, made by `--new-key`."""
     callers: dict[Name, Budget] = Field(min_length=1)
@@ -63,7 +63,7 @@ class Served(Section):
     kernel: KernelName = "stable"
     """Registered kernel of the weights."""
     adjacency: Literal["zero-out", "replacement"] = "zero-out"
-    """The protected fact: that a record is present, with a public number of records, or which record it is."""
+    """What is protected: whether a record's term is in the loss, the number of records being public, or which record it is."""
     scale: Budget | None = None
     """Unit of distance, set without looking at the records; √n for n features (255√n for pixels) when left out."""
 

@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from mia_audit.serving.desk import Desk
 
 CONNECTIONS = 256
-"""Connections at once; further ones get status 503."""
+"""Largest number of open connections; further ones receive status 503."""
 TO_END = 60
 """Time limit for requests in flight at shutdown, in seconds."""
 SWITCH = 0.0005
-"""Seconds after which a computing thread lets another one run: the default of 5 ms is as long as several answers from the history."""
+"""Seconds after which a computing thread lets another run; in the default of 5 ms, several answers from the history are computed."""
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -56,7 +56,7 @@ def serve(app: FastAPI, desk: Desk, listener: socket.socket) -> None:
         server.should_exit = True
 
     desk.failed = stop
-    # uvicorn raises the signal again after it has ended, when it must be ignored
+    # uvicorn raises the signal again after it has ended, and this second signal must be ignored
     before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
     interval = sys.getswitchinterval()
     sys.setswitchinterval(SWITCH)

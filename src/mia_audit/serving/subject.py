@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     BlackBox = Callable[[Num[np.ndarray, "q ..."]], Float[np.ndarray, "q C"]]
 
 FACTS = ("epsilon", "delta", "unit", "adjacency", "accountant")
-"""Keys of a released model's card that are served."""
+"""Keys of a released model's card that the service publishes."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ def _model(served: Served, stored: StoredRecords, threads: int) -> tuple[BlackBo
     model = learner.load(folder)
 
     def values(records: Num[np.ndarray, "q ..."]) -> Float[np.ndarray, "q C"]:
-        # a learner's records have labels and numbers, on which no output depends
+        # learners require labels and numbers of records, on which no output depends
         numbers = np.arange(len(records))
         return of_logits(
             model.logits(Records(records, np.zeros(len(records), dtype=np.int64), stored.metadata, numbers)),

@@ -1,4 +1,4 @@
-"""Outliers with a wrong label, whose memorisation no other record of the training set counteracts."""
+"""Outliers with a wrong label; no other record of the training set is similar enough to prevent their memorisation."""
 
 import numpy as np
 

@@ -34,7 +34,7 @@ def explanation_set(record: Any, label: float = 1.0) -> dict[str, Any]:
 
 
 WITHOUT = explanation_set(np.zeros(2), -1.0)
-"""All terms are zero: each record is the query, with its value."""
+"""An explanation set in which every record equals the query and has its value, so that all terms are zero."""
 
 
 @targets.register("private-explainer")
@@ -116,12 +116,12 @@ def _killed(terms: Terms) -> Any:
                 return float(sum(service.answer(np.zeros((1, 2)), -np.ones(1)).spent))
 
             results = [in_fork(lambda killed=killed: answer(killed)) for killed in (True, False, False)]  # type: ignore[misc]
-            path.write_bytes(path.read_bytes()[:-7])  # a write that the kill cut short
+            path.write_bytes(path.read_bytes()[:-7])  # as if the kill had interrupted a write
             results.append(in_fork(lambda: answer(False)))
         spent = sum(result for result in results if isinstance(result, float))
         odd = [result for result in results if isinstance(result, Exception) and not isinstance(result, UserError)]
         verdict = spent <= terms.mu_squared * (1 + 1e-9) and not odd
-        detail = f"over a kill, two restarts and a torn write {spent / terms.mu_squared:.3g} of the budget was released"
+        detail = f"after a kill, two restarts and an interrupted write, answers worth {spent / terms.mu_squared:.3g} of the budget were released"
         return Finding(mechanism.name, "kill and resume", "held" if verdict else "refuted", detail, mechanism.claim)
 
     return probe
