@@ -85,6 +85,14 @@ def test_files_of_the_project_that_are_named_exist(page: Path) -> None:
     assert [path for path in named if not (ROOT / path).exists()] == []
 
 
+def test_tests_that_are_named_exist() -> None:
+    defined = {
+        test for file in (ROOT / "tests").rglob("test_*.py") for test in re.findall(r"def (test_\w+)", file.read_text())
+    }
+    named = {test for page in PAGES for test in re.findall(r"(?:`|::)(test(?:_[a-z0-9]+){3,})`", page.read_text())}
+    assert named and named - defined == set()
+
+
 def test_pages_are_all_on_the_site() -> None:
     site = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
     for page in PAGES:
