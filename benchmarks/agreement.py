@@ -3,8 +3,8 @@
     python benchmarks/agreement.py             (writes the page; seconds)
     python benchmarks/agreement.py --check     (exit code 1 where the page is not what it would write)
 
-The other tools' numbers come from running their code, at the commits named here, on the data of `data`; ours are computed
-now. The other tools' code is neither copied nor needed.
+The other tools' numbers were computed by their code, at the commits named here, on the data of `data`; ours are
+computed in this run, which needs no code of theirs.
 """
 
 import argparse
@@ -49,7 +49,7 @@ class Data(NamedTuple):
 
     @property
     def others(self) -> np.ndarray:
-        """The shadow models of every attack: all but the target and its partner."""
+        """The shadow models of every attack: all except the target and its complement."""
         return np.arange(2, MODELS)
 
 

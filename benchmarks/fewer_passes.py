@@ -98,7 +98,7 @@ def main() -> None:
     models, records, member = trained(options.setting)
 
     def signals(family: str, choices: dict[str, Any]) -> tuple[dict[str, np.ndarray], float]:
-        """Every signal as [N, K], and the processor seconds a model took."""
+        """Return every signal as [N, K], and the processor seconds per model."""
         task = Task(family, {"explain": list(QUANTITIES), "explained_class": "predicted"} | choices, 0)
         start = time.process_time()
         found = [model_signals(model, Records.of(records), task) for model in models]

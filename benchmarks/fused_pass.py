@@ -5,9 +5,10 @@
 
 A plain loop is what an audit would write with captum alone: a forward pass for logits, loss and confidence, then
 InputXGradient and Saliency for every quantity, all on a model whose parameters are left as training leaves them; once a
-record at a time, and once a batch at a time. All sides end in the same columns; the largest relative difference between
-them is printed beside the ratios. The share is of a float32 GEMM of 1,024, by the operations that the mathematics asks for.
-Everything runs on one thread and takes turns; seconds are processor time, and the best of all rounds counts on every side.
+record at a time, and once a batch at a time. All sides return the same columns; the largest relative difference between
+them is printed beside the ratios. The share is relative to a float32 GEMM of size 1,024, counting the operations that
+the formulas require. All sides run on one thread in turns; seconds are processor time, and each side's best round is
+reported.
 """
 
 import argparse

@@ -28,7 +28,7 @@ from mia_audit.signals.compute import Task, model_signals
 from mia_audit.training.section import Training
 
 LARGE = ("vit_small_patch16_224", (3, 224, 224), 10)
-"""What memory and speed are measured on, as in the paper."""
+"""The model and shapes on which memory and speed are measured, as in the paper."""
 
 HOLDER = """
 import sys
@@ -43,7 +43,9 @@ def locks(gpus: Sequence[str]) -> Iterator[Row]:
     with tempfile.TemporaryDirectory() as folder:
         hidden = {"CUDA_VISIBLE_DEVICES", "SLURM_JOB_ID"}
         environment = {name: value for name, value in os.environ.items() if name not in hidden}
-        environment["XDG_RUNTIME_DIR"] = folder  # an audit beside this one keeps its GPUs
+        environment["XDG_RUNTIME_DIR"] = (
+            folder  # a separate folder of locks, so that an audit on this machine keeps its GPUs
+        )
 
         def holder() -> "subprocess.Popen[str]":
             words = [sys.executable, "-c", HOLDER, *gpus]

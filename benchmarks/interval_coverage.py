@@ -24,7 +24,7 @@ RECORDS, FPR = 200, 0.1
 MODELS = (4, 9, 17, 33)
 DESIGNS = ("halves", "coins", "splits")
 LEAKS = {"no": 0.0, "weak": 0.15, "yes": 0.6}
-"""The median of members' shifts, in standard deviations of the signal."""
+"""The median of the shifts of members, in standard deviations of the signal."""
 
 ATTACKS = (("loss-lira", "hierarchical"), ("loss-lira", "pooled"), ("rmia", "none"), ("joint-lrt", "pooled"))
 

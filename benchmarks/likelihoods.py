@@ -2,12 +2,12 @@
 
     python benchmarks/likelihoods.py NAME=SIGNALS[:RECORDS] … [--signals confidence,ixg_l1] [--null PERMUTATIONS]
 
-SIGNALS is a signals.parquet, of an audit with 33 models or of `mia-audit import`; RECORDS takes so many records of it at
-random. Every model is a target once, in a random group of models (`attacks.subsets`). One row per number of other models:
-mean TPR at 1 % FPR and mean AUC over targets, and the paired difference of the default less the hierarchical ratio, with
-its standard error over targets; all as the table of docs/attacks.md. On one core, the published scores take 6 minutes.
-With --null, the same of permuted memberships with 4 other models and with all: the mean AUC less ½ and the mean TPR, both
-with standard errors over permutations.
+SIGNALS is a signals.parquet, from an audit with 33 models or from `mia-audit import`; RECORDS is a number of its
+records to draw at random. Every model is a target once, in a random group of models (`attacks.subsets`). One row per
+number of other models, as in the table of docs/attacks.md: mean TPR at 1 % FPR and mean AUC over targets, and the
+paired difference of the default minus the hierarchical ratio, with its standard error over targets. On one core, the
+published scores take 6 minutes. With --null, memberships are permuted, and the rows for 4 and for all other models
+state the mean AUC minus ½ and the mean TPR, with standard errors over permutations.
 """
 
 import argparse

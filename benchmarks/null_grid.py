@@ -2,9 +2,9 @@
 
     python benchmarks/null_grid.py [MATRICES [MODELS …]]        (200 matrices, 4 to 64 models: two hours)
 
-Matrices of 400 records are pure noise, membership is drawn by the design. A cell is the mean over matrices of the mean AUC over
-targets, less 1/2, in thousandths; its standard error is beside it. The last line says which cells are farther from 1/2 than
-0.005 or than four standard errors.
+Matrices of 400 records are pure noise, and membership is drawn by the design. A cell is the mean over matrices of the
+mean AUC over targets, minus 1/2, in thousandths, with its standard error. The last line names the cells that are
+farther from 1/2 than 0.005, or than four standard errors.
 """
 
 import sys
@@ -52,7 +52,7 @@ def membership(design: str, records: int, models: int, random: np.random.Generat
 
 
 def mean_aucs(design: str, models: int, seed: int) -> list[float]:
-    """Return every attack's mean AUC over the targets of one matrix of noise; NaN where it scores no member of some target."""
+    """Return every attack's mean AUC over the targets of one matrix of noise; NaN if it scores no member of some target."""
     random = np.random.default_rng([seed, models, DESIGNS.index(design)])
     member = membership(design, RECORDS, models, random)
     confidence, norm = random.normal(size=(2, RECORDS, models))

@@ -2,11 +2,12 @@
 
     python benchmarks/one_run_bounds.py [RUNS]       (200 runs: two minutes of one core; prints the table of docs/canaries.md)
 
-10,000 canaries are released by μ-GDP, the surest guesses are counted. `f-DP` is `one-run-gaussian` (Mahloujifar et al. 2024).
-`independent` takes the losses of canaries for independent: the surest guesses are then right as often as the largest order
-statistics say (our reading of the summary of Xiang et al. 2025, arXiv 2509.08704). The mechanism `in regimes` is μ-GDP for every
-canary as well: with a probability of 10 %, which says nothing of any coin, the noise of all of them leaves every canary in the
-tails that 10 % of canaries are in. What holds at 95 % there can claim no more of independent canaries than the last column.
+The coins of 10,000 canaries are released by a μ-GDP mechanism, and the most confident guesses are counted. `f-DP` is
+`one-run-gaussian` (Mahloujifar et al. 2024). `independent` assumes that the losses of canaries are independent, so that
+the most confident guesses are right as often as the largest order statistics (our reading of the summary of Xiang et
+al. 2025, arXiv 2509.08704). The mechanism `in regimes` is also μ-GDP for every canary, but its noise is shared: with a
+probability of 10 %, independently of all coins, every canary lies in the tails that hold 10 % of canaries otherwise. A
+bound that holds for this mechanism in 95 % of runs can claim at most the last column for independent canaries.
 """
 
 import sys
@@ -27,18 +28,18 @@ f_dp_epsilon = cache(one_run_gaussian_epsilon)
 
 @cache
 def threshold(mu: float, share: float) -> float:
-    """Return the distance from the middle beyond which a share of N(±μ/2, 1) lies."""
+    """Return the distance from 0 beyond which this share of N(±μ/2, 1) lies."""
     return float(brentq(lambda c: norm.sf(c - mu / 2) + norm.sf(c + mu / 2) - share, 0, 60)) if share < 1 else 0.0
 
 
 def right(mu: float, share: float) -> float:
-    """Return how often the sign is right among the given share of observations, those farthest from the middle."""
+    """Return how often the sign is right among the given share of observations that are farthest from 0."""
     c = threshold(mu, share)
     return float(norm.sf(c - mu / 2) / (norm.sf(c - mu / 2) + norm.sf(c + mu / 2)))
 
 
 def observations(mu: float, regimes: bool, random: np.random.Generator) -> np.ndarray:
-    """Return the canaries' noisy coins times their coins: N(μ/2, 1), in regimes all beyond or all within the threshold."""
+    """Return the canaries' noisy coins times their coins: N(μ/2, 1); `regimes`: either all are beyond the threshold, or none."""
     if not regimes:
         return random.normal(size=CANARIES) + mu / 2
     c = threshold(mu, REGIME)
@@ -72,7 +73,7 @@ def independent_epsilon(guesses: int, correct: int) -> float:
 
 
 def most(mu: float, share: float) -> float:
-    """Return the ε that the mechanism in regimes has where 5 % of its runs look like independent canaries of μ-GDP."""
+    """Return the ε of the mechanism in regimes for which 5 % of its runs look like independent canaries of μ-GDP."""
     sure = right(mu, share)
     return epsilon_of_gdp(float(brentq(lambda other: right(other, ALPHA * share) - sure, 1e-3, mu)), DELTA)
 

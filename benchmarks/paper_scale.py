@@ -3,12 +3,12 @@
     python benchmarks/paper_scale.py --quick                                       on one core of a CPU (five minutes)
     python benchmarks/paper_scale.py --device cuda --precision float32 tf32 bf16   on a GPU (a few minutes)
 
-Work and shapes are those of Huang et al. 2024: CIFAR-10's 32 × 32 pixels stored as bytes and resized on the device to 224,
-ViT-S/16, 20,000 records, 33 models, half of the records in a training set, 30 epochs; the code is the audit's own. A GEMM of
-4,096 (on a CPU 1,024) in the same precision takes turns with the work, and the best of all rounds counts on both sides, so
-that other processes disturb both alike. Floating-point operations are counted by torch over one pass there and back,
-attention as plain products without what a fused kernel computes twice; a private step is counted as a plain one. On a
-CPU, seconds are processor time per thread.
+Work and shapes are those of Huang et al. 2024: CIFAR-10's 32 × 32 pixels stored as bytes and resized on the device to
+224, ViT-S/16, 20,000 records, 33 models, half of the records in a training set, 30 epochs; the code is the audit's own.
+A GEMM of 4,096 (on a CPU 1,024) in the same precision takes turns with the work, and the best round of each is
+reported, so that other processes disturb both equally. Floating-point operations are counted by torch over one forward
+and backward pass, with attention as plain products, without what a fused kernel computes twice; a private step is
+counted as a plain one. On a CPU, seconds are processor time per thread.
 """
 
 import argparse
@@ -45,7 +45,7 @@ EXPLAINED = {
     ),
     "ig, 25 nodes": ("ig", {"explainers": ["ig"], "ig_nodes": 25}, 25, 1),
 }
-"""Family, options, passes there and back, and passes there alone."""
+"""Family, options, number of forward and backward passes, and number of forward passes alone."""
 
 PUBLISHED = {
     "H200": {"float32": 67, "tf32": 495, "bf16": 989},
@@ -61,7 +61,7 @@ PUBLISHED = {
 
 @dataclass
 class Bench:
-    """What is measured: the device, and the records in a run of one pass and in longer runs."""
+    """The settings of a measurement: the device, and the number of records in a run of one pass and in longer runs."""
 
     device: str
     batch: int
@@ -133,9 +133,10 @@ class Bench:
 
 
 def operations(model: torch.nn.Module, shape: tuple[int, ...]) -> tuple[float, float]:
-    """GFLOP of a record's way there and back: to its pixels, and to the parameters that are not frozen.
+    """Return the GFLOP of a record's forward and backward pass: to its pixels, and to the parameters that are not frozen.
 
-    Attention is written out for this: torch's counter does not know the fused kernel of CPUs, a tenth of a ViT-S/16.
+    Attention is computed by plain products here, because torch's counter does not know the fused kernel of CPUs, which
+    is a tenth of the operations of a ViT-S/16.
     """
     pixels = torch.zeros(1, *shape, device=next(model.parameters()).device, requires_grad=True)
     with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
@@ -147,7 +148,7 @@ def operations(model: torch.nn.Module, shape: tuple[int, ...]) -> tuple[float, f
 
 
 def measure(bench: Bench, precision: str) -> dict[str, float]:
-    """Print a line a kind of work, and return records a second by its name."""
+    """Print a line per kind of work, and return records per second by its name."""
     product = bench.peak(precision)
     product()
     works = {name: bench.explaining(name, precision) for name in EXPLAINED}
@@ -171,7 +172,7 @@ def measure(bench: Bench, precision: str) -> dict[str, float]:
 
 
 def column(rates: dict[str, float]) -> None:
-    """Print the hours of one data set's column: every model trained, and its 20,000 records explained in four ways."""
+    """Print the hours of one data set's column of the paper: every model is trained, and explains 20,000 records in four ways."""
     explained = sum(POOL / rates[name] for name in EXPLAINED)
     for mechanism in ("none", "dp-sgd"):
         trained = EPOCHS * POOL / 2 / rates[f"training, {mechanism}"]
@@ -187,7 +188,7 @@ def name_of(device: str) -> str:
 
 
 def main() -> None:
-    """Measure every precision asked for."""
+    """Measure every requested precision."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu", choices=["cpu", "cuda"])
     parser.add_argument("--precision", nargs="+", default=["float32"], choices=["float32", "tf32", "bf16"])

@@ -1,8 +1,8 @@
-"""The study of config/persons.yaml as docs/persons.md shows it: its numbers, the page's table and its figure.
+"""Write the numbers, the table and the figure of docs/persons.md from the study of config/persons.yaml.
 
-python benchmarks/persons.py --results results/persons    (reads a finished audit; writes docs/persons.csv, table and figure)
-python benchmarks/persons.py                              (table and figure from docs/persons.csv; seconds)
-python benchmarks/persons.py --check                      (exit code 1 where the page is not what it would write)
+    python benchmarks/persons.py --results results/persons    (reads a finished audit; writes docs/persons.csv, table and figure)
+    python benchmarks/persons.py                              (table and figure from docs/persons.csv; seconds)
+    python benchmarks/persons.py --check                      (exit code 1 where the page is not what it would write)
 """
 
 import argparse
@@ -29,12 +29,12 @@ ROWS = [
     (MLP, "people/mlp/persons-eps8", "persons", "none", "ε = 8 for a person"),
     (MLP, "people/mlp/persons-eps8", "persons", "sum", "ε = 8 for a person"),
 ]
-"""Model, setting, what membership was drawn by, how scores of persons came of their records', and the guarantee."""
+"""Model, setting, unit of the membership draw, aggregation of records' scores to persons, and the guarantee."""
 METRICS = {"auc": "AUC", "tpr_at_fpr_0.01": "TPR at 1 % FPR"}
 
 
 def measured(results: Path) -> pl.DataFrame:
-    """Return a row per attack, and one for the difference that the guarantee of persons makes to the attack on them."""
+    """Return a row per attack, and one for the difference that a guarantee for persons makes to the attack on persons."""
     from mia_audit.evaluation.bounds_table import lower_bounds
     from mia_audit.evaluation.comparison import paired
     from mia_audit.evaluation.intervals import OverTargets
@@ -110,7 +110,7 @@ def _printed(row: dict[str, float], name: str, scale: float, digits: int, unit: 
 
 
 def draw(numbers: pl.DataFrame, folder: Path) -> None:
-    """Draw AUC with intervals: a panel per model, a line per guarantee, a colour for what is attacked."""
+    """Draw AUC with intervals: a panel per model, a line per guarantee, a colour per attacked unit."""
     from mia_audit.report.data.series import PALETTE
     from mia_audit.report.figures.layout import GUESSING, panel_grid, shared_legend
     from mia_audit.report.figures.style import paper_style

@@ -1,13 +1,13 @@
-"""What `mia-audit plan` says an audit takes, against what it takes: both in one run, in processor seconds.
+"""Compare the estimate of `mia-audit plan` with an audit's measured processor seconds, in one run.
 
     python benchmarks/plan.py                                 the table's audit (a minute or two)
     python benchmarks/plan.py --config config/digits.yaml     the digits (five minutes)
     python benchmarks/plan.py --config config/huang2024/svhn-smoke.yaml --pool svhn=120,3x32x32,10 \\
         --before "sample-images results/samples/svhn --images 120 --classes 10 --size 32"
-    python benchmarks/plan.py --planning                      how long planning takes, of every config (ten minutes)
+    python benchmarks/plan.py --planning                      the time that planning takes, for every config (ten minutes)
 
-The audit runs in a folder of its own, one job at a time, with the tree that this file belongs to. Its seconds are those of
-all its jobs and of Snakemake itself, which the plan counts with the jobs' start-up.
+The audit runs in a separate folder, one job at a time, with the code of this checkout. Its seconds are those of all its
+jobs and of Snakemake itself, which the plan counts as part of the jobs' start-up.
 """
 
 import argparse
@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[1]
 
 
 def processor_seconds(words: list[str], folder: Path) -> tuple[float, str]:
-    """Run a command to its end; return the processor seconds of it and of all that it started, and what it printed."""
+    """Run a command; return the processor seconds of it and of all processes that it started, and its output."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     environment = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     done = subprocess.run(words, cwd=folder, env=environment, stdout=subprocess.PIPE, text=True, check=True)
@@ -48,9 +48,13 @@ def main() -> None:
     """Plan, run, compare."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--config", type=Path, default=ROOT / "config" / "breast_cancer.yaml")
-    parser.add_argument("--before", help="a command of mia-audit that makes the audit's images, in its folder")
+    parser.add_argument(
+        "--before", help="a command of mia-audit that creates the audit's images, run in its folder first"
+    )
     parser.add_argument("--pool", action="append", default=[], help="as that of mia-audit plan")
-    parser.add_argument("--planning", type=Path, nargs="*", help="time planning alone, of these configs or of all")
+    parser.add_argument(
+        "--planning", type=Path, nargs="*", help="only measure the time of planning, for these configs or for all"
+    )
     options = parser.parse_args()
     if options.planning is not None:
         time_planning([path.resolve() for path in options.planning])
@@ -71,9 +75,9 @@ def main() -> None:
         print(f"{stage:24}{3600 * hours:8.1f} s")
     said, disk = 3600 * plan["total_hours"], sum(plan["disk_bytes"].values())
     print(
-        f"planned {said:.0f} s, taken {taken:.0f} s of processor time: ratio {said / taken:.2f} (planning took {planning:.0f} s)"
+        f"planned {said:.0f} s, measured {taken:.0f} s of processor time: ratio {said / taken:.2f} (planning took {planning:.0f} s)"
     )
-    print(f"planned {disk / 1e6:.1f} MB, taken {used / 1e6:.1f} MB on disk: ratio {disk / used:.2f}")
+    print(f"planned {disk / 1e6:.1f} MB, measured {used / 1e6:.1f} MB on disk: ratio {disk / used:.2f}")
 
 
 if __name__ == "__main__":

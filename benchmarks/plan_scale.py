@@ -1,9 +1,9 @@
-"""How long Snakemake plans a large audit, and in how much memory: 5 data sets × 5 architectures × 5 ε × 257 models, 32,125 in all.
+"""Measure time and memory of planning a large audit: 5 data sets × 5 architectures × 5 ε × 257 models, 32,125 in all.
 
     python benchmarks/plan_scale.py [MODELS [SHADOWS_PER_JOB]]
 
-A dry run of the workflow in an empty folder, as a process of its own. Printed are its jobs, elapsed and processor seconds, and the
-largest resident size.
+It is a dry run of the workflow in an empty folder, in a separate process. Prints the number of jobs, elapsed and
+processor seconds, and the largest resident size.
 """
 
 import json

@@ -1,11 +1,12 @@
-"""Does memory grow with the number of records? Pools of 2,000 and 20,000 made-up images of 224 × 224 are built and scored.
+"""Measure whether memory grows with the number of records: pools of 2,000 and 20,000 synthetic images are built and scored.
 
     python benchmarks/pool_memory.py                    minutes, and 6 GB of disk in the folder for temporary files
     python benchmarks/pool_memory.py --records 200 2000 --size 64
 
-Every side is a process of its own: it writes the pool from images that are made when they are asked for, then computes the gradient
-family's signals of a small model. Printed are the peak of memory that is this process's alone (what the system cannot take back) and the
-peak of all resident pages, those of the mapped file included, both above what the process held before.
+Images have 224 × 224 pixels. Every pool has a separate process, which writes the pool from images that are generated on
+access, and then computes the gradient family's signals of a small model. Prints the peak of the process's private
+memory (which the system cannot reclaim) and of all its resident pages, including those of the mapped file, both above
+what the process held before.
 """
 
 import argparse
@@ -20,7 +21,7 @@ import numpy as np
 
 
 class MadeUp:
-    """Images that are made when they are asked for."""
+    """Images that are generated when they are accessed."""
 
     def __init__(self, count: int, size: int) -> None:
         self.shape = (count, 3, size, size)
@@ -33,7 +34,7 @@ class MadeUp:
 
 
 class Peak(threading.Thread):
-    """Watches this process's memory, in MB: pages of its own, and all pages."""
+    """A thread that watches this process's memory, in MB: private pages, and all resident pages."""
 
     def __init__(self) -> None:
         super().__init__(daemon=True)
@@ -94,7 +95,7 @@ def side(records: int, size: int, batch: int) -> None:
 
 
 def main() -> None:
-    """Measure both sides, a process each."""
+    """Measure both pools, each in a separate process."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--records", type=int, nargs="+", default=[2_000, 20_000])
     parser.add_argument("--size", type=int, default=224)

@@ -1,9 +1,10 @@
-"""What columns' constants are worth when they are computed privately: breast cancer, 30 columns of 569 records, over ε.
+"""Measure the quality of columns' constants that are computed privately, over ε: breast cancer, 30 columns of 569 records.
 
     python benchmarks/private_constants.py
 
-Bounds are 0 and the next of 1, 2, 5 × 10ⁿ above a column's largest value: good ones, and read off the records, for this
-measurement only. Prints how far means and scales are off, how many scales are at their floor, and five-fold accuracies.
+Bounds are 0 and the next of 1, 2, 5 × 10ⁿ above a column's largest value. They are good bounds because they are read
+from the records, which is done for this measurement only. Prints the errors of means and scales, the number of scales
+at their floor, and five-fold accuracies.
 """
 
 import numpy as np

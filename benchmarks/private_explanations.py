@@ -1,12 +1,13 @@
-"""How much quicker one weighted Gram matrix a query is than a pass over the records at every noisy step, at the same output.
+"""Compare one weighted Gram matrix per query with a pass over the records at every noisy step: time, and equality of outputs.
 
     python benchmarks/private_explanations.py                    1,500 queries over 100,000 × 30 records, T = 300
     python benchmarks/private_explanations.py --records 20000    a quicker look
     python benchmarks/private_explanations.py --mapped --records 1500000 --features 100 --queries 50 --direct 0
-                                                                 records on disk: in how much memory they stream
+                                                                 records on disk: the memory for streaming them
 
-Both sides take the same noise. The direct loop computes ∇L from all records at every step (Patel et al. 2020, algorithm 1), on a
-few queries, since it is slow; its time for all of them is what those took, scaled up. The largest difference of the outputs is printed.
+Both sides use the same noise. The direct loop computes ∇L from all records at every step (Patel et al. 2020, algorithm
+1). It is slow, so it answers only a few queries, and its time is scaled up to all queries. Prints the largest
+difference of the outputs.
 """
 
 import argparse
@@ -39,7 +40,7 @@ def direct(
 
 
 def made(records: int, features: int, folder: str | None) -> np.ndarray:
-    """Make records, in a file below `folder` that is then memory-mapped, or in memory."""
+    """Generate records in memory or, if `folder` is given, in a file there that is then memory-mapped."""
     random = np.random.default_rng(0)
     if folder is None:
         return random.standard_normal((records, features)).astype(np.float32)
@@ -54,7 +55,7 @@ def made(records: int, features: int, folder: str | None) -> np.ndarray:
 
 
 class Memory(threading.Thread):
-    """Watches the process's own memory: pages of a mapped file, which the system takes back when it needs them, do not count."""
+    """A thread that watches the process's private memory, without pages of a mapped file, which the system can reclaim."""
 
     def __init__(self) -> None:
         super().__init__(daemon=True)
@@ -62,19 +63,19 @@ class Memory(threading.Thread):
 
     @staticmethod
     def now() -> int:
-        """Return the megabytes that are the process's own."""
+        """Return the megabytes of private memory."""
         status = Path("/proc/self/status").read_text()
         return int(status.split("RssAnon:")[1].split()[0]) // 1024
 
     def run(self) -> None:
-        """Look twenty times a second."""
+        """Read the memory twenty times per second."""
         while True:
             self.peak = max(self.peak, self.now())
             time.sleep(0.05)
 
 
 def main() -> None:
-    """Print both times, their ratio and how far the outputs differ."""
+    """Print both times, their ratio and the difference of the outputs."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--records", type=int, default=100_000)
     parser.add_argument("--features", type=int, default=30)
@@ -88,7 +89,7 @@ def main() -> None:
 
 
 def measure(options: argparse.Namespace, records: np.ndarray) -> None:
-    """Explain records both ways."""
+    """Explain queries by both methods."""
     random = np.random.default_rng(1)
     values = np.tanh(records[:, 0] + records[:, 1] * records[:, 2])
     memory = Memory()

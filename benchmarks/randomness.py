@@ -1,11 +1,11 @@
-"""Does an explainer's own noise protect, and do repeated requests undo it? Paired over the same targets.
+"""Measure whether an explainer's own noise protects, and whether repeated requests undo it, paired over the same targets.
 
     snakemake --cores all --configfile config/digits.yaml --until train membership
     python benchmarks/randomness.py results/digits/digits/vit/none-epsinf [--out FILE]     (ten minutes on one core)
 
-Stochastic explainers are computed on a setting's trained models with every setting of `explainers.randomness`; the likelihood
-ratio on the logarithm of their L1 norms (logit) is run on each. A row per explainer and setting: AUC and TPR at 1 % FPR with
-95 % intervals over targets, and the difference of the AUC from `own`.
+Stochastic explainers are computed on a setting's trained models with every setting of `explainers.randomness`; the
+likelihood ratio on the logarithm of their L1 norms (logit) is run on each. A row per explainer and setting: AUC and TPR
+at 1 % FPR with 95 % intervals over targets, and the difference of the AUC from `own`.
 """
 
 import argparse
@@ -68,7 +68,7 @@ def measured(setting: Path) -> pl.DataFrame:
 
 
 def main() -> None:
-    """Print the rows, and write them if asked to."""
+    """Print the rows, and write them with --out."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("setting", type=Path, help="folder of a setting, as training left it")
     parser.add_argument("--out", type=Path, help="a CSV file")

@@ -1,10 +1,11 @@
-"""What one model's screen finds with one, two or four other models as references, on published scores.
+"""Measure screens of one model with one, two or four other models as references, on published scores.
 
     python benchmarks/references.py SCORES
 
-SCORES is the folder that `mia-audit reproduce` reads. Every model is the target once, the following ones its references. A row
-per attack and number of references: mean AUC and TPR at 1 % FPR over targets, of the records that the attack scores, and their
-share. The row without references is one threshold on the loss. One minute of one core.
+SCORES is the folder that `mia-audit reproduce` reads. Every model is the target once, and the following models are its
+references. A row per attack and number of references: mean AUC and TPR at 1 % FPR over targets, for the records that
+the attack scores, and the share of these records. The row without references is one threshold on the loss. One minute
+of one core.
 """
 
 import sys

@@ -1,11 +1,12 @@
-"""Does storing weights in bfloat16 change what a model reaches and what attacks find? Paired over the same models.
+"""Measure how storing weights in bfloat16 changes accuracies and attacks, paired over the same models.
 
     snakemake --cores all --configfile config/digits.yaml --until train membership
     python benchmarks/rounded_weights.py results/digits/digits/vit/none-epsinf [SETTING ...]    (minutes a setting)
 
-Every model of a setting is asked and explained as it was trained, and again with its weights rounded as `compute.weights:
-bf16` does; training is the same up to there. The likelihood ratio is run on the signals of either, every model once as the
-target; differences come with 95 % intervals over the targets (Student-t). Bytes are those of all files of weights.
+Every model of a setting is queried and explained as it was trained, and again with its weights rounded as by
+`compute.weights: bf16`, which does not change training. The likelihood ratio runs on the signals of both, with every
+model as the target once; differences have 95 % intervals over targets (Student-t). Bytes are those of all files of
+weights.
 """
 
 import argparse
@@ -54,7 +55,7 @@ def stored_bytes(models: list[TorchModel], rounded: bool) -> int:
 
 
 def main() -> None:
-    """Ask, round, ask again, attack and compare."""
+    """Query, round, query again, attack and compare."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("settings", type=Path, nargs="+", help="folders of settings, as training left them")
     for setting in parser.parse_args().settings:

@@ -1,13 +1,14 @@
-"""How many explanations a second a service answers from the history, on one core, and what waits while records are read.
+"""Measure how many explanations per second a service on one core answers from the history, also while it reads records.
 
     python benchmarks/serve_explanations.py                  32 callers, 4,000 requests, 2,000 records of 30 features
     python benchmarks/serve_explanations.py --requests 800   a quicker look
 
-The service (`mia-audit serve-explanations`) is a process on one core of its own, on 127.0.0.1; all callers are one process on the
-other cores, with a connection each, and ask for the next query when they have the answer to the last. Three loads in one run: queries
-that were charged for before (`known`), queries that the protocol answers from the history, the callers' own budgets being too small for
-the records (`history`), and these again while a further caller is answered from the records all the time. Rates are over the wall clock;
-beside them stands the CPU time of the service per answer, which a busy machine does not change. Each load ends after --seconds.
+The service (`mia-audit serve-explanations`) is a process on a core of its own, on 127.0.0.1. All callers are one
+process on the other cores; each has a connection, and sends the next query when the last one is answered. There are
+three loads in one run: queries that were charged before (`known`); queries that the protocol answers from the history,
+because the callers' own budgets are too small for the records (`history`); and both again while another caller is
+constantly answered from the records. Rates are per second of wall-clock time; the CPU time of the service per answer,
+which does not depend on other load of the machine, is printed beside them. Each load ends after --seconds.
 """
 
 import argparse
@@ -38,7 +39,7 @@ def values(records):
     return np.tanh(records @ np.linspace(-1, 1, records.shape[1]))[:, None]
 """
 KNOWN = 40
-"""Queries that are charged for before anything is timed."""
+"""Number of queries that are charged before anything is timed."""
 
 
 def written(folder: Path, options: argparse.Namespace) -> tuple[list[str], np.ndarray]:
@@ -66,7 +67,7 @@ def written(folder: Path, options: argparse.Namespace) -> tuple[list[str], np.nd
 
 
 class Caller:
-    """One connection that is kept."""
+    """A caller with one persistent connection."""
 
     def __init__(self, port: int, key: str) -> None:
         self.port, self.key = port, key
@@ -79,7 +80,7 @@ class Caller:
         self.writer.close()
 
     async def ask(self, record: np.ndarray) -> dict[str, object]:
-        """Ask for one query and return its answer."""
+        """Send one query and return its answer."""
         body = json.dumps({"query": record.tolist()}).encode()
         head = f"POST /explain HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {self.key}\r\nContent-Length: {len(body)}\r\n\r\n"
         self.writer.write(head.encode() + body)
@@ -93,7 +94,7 @@ class Caller:
 async def timed(
     port: int, keys: list[str], records: np.ndarray, process: psutil.Process, options: argparse.Namespace
 ) -> str:
-    """Let all callers ask at once, and return rate, CPU time of the service and waiting times."""
+    """Let all callers send queries concurrently, and return rate, CPU time of the service and waiting times."""
     left, waited, until = iter(range(options.requests)), [], time.monotonic() + options.seconds
 
     async def one(key: str) -> None:
@@ -120,7 +121,7 @@ async def timed(
 async def loads(
     port: int, keys: list[str], records: np.ndarray, process: psutil.Process, options: argparse.Namespace
 ) -> None:
-    """Print a line a load."""
+    """Print a line per load."""
     *poor, rich = keys
     known, fresh, costly = np.split(records, [KNOWN, len(records) // 2])
     async with Caller(port, rich) as caller:

@@ -1,11 +1,11 @@
-"""The most memory that the stages over a whole setting take: joining signals, attacking, evaluating, on random signals.
+"""Measure the peak memory of the stages that read a whole setting (merging signals, attacks, evaluation), on random signals.
 
     python benchmarks/stage_memory.py [RECORDS MODELS [SIGNALS]]
 
-Every stage is the command that the workflow runs, as a process of its own, for 60,000 records × 257 models and 4 signals
-unless given otherwise (3 GB of disk in the temporary folder). What is printed is the largest resident size of each,
-its CPU seconds and its bytes per cell (record × model): no stage holds more than one signal, or one attack's scores.
-Attacks have the hierarchical likelihood; evaluating scores them again from the signals, as the workflow does.
+Every stage is the command that the workflow runs, in a separate process, by default for 60,000 records × 257 models and
+4 signals (3 GB of disk in the temporary folder). Prints each stage's largest resident size, CPU seconds and bytes per
+cell (record × model): no stage holds more than one signal, or one attack's scores. Attacks use the hierarchical
+likelihood; the evaluation repeats them from the signals, as in the workflow.
 """
 
 import json
@@ -41,7 +41,7 @@ def signals(member: np.ndarray, model: int, names: tuple[str, ...]) -> pa.Table:
 
 
 def measured(stage: str, arguments: list[str], cells: int) -> None:
-    """Run one stage and print what it took."""
+    """Run one stage and print its memory and time."""
     process = os.spawnlp(os.P_NOWAIT, sys.executable, sys.executable, "-m", "mia_audit.cli", stage, *arguments)
     _, status, usage = os.wait4(process, 0)
     if status:

@@ -1,10 +1,10 @@
-"""Coverage of the interval at which a ladder stops, simulated: how often it holds the mean over many audits of that rung.
+"""Simulate the coverage of the interval at which a ladder stops: how often it contains the mean over many audits of that rung.
 
     python benchmarks/stopped_coverage.py [AUDITS]       (300 audits: two minutes)
 
-Signals are Gaussian, members shifted by an amount that differs between records; every audit draws memberships and signals
-anew, looks at 5, 9, 17 and 33 of its models, and stops at the first look whose interval is narrow enough. Beside the rule of
-`evaluation.stopping`, the usual interval of 95 % looked at as often.
+Signals are Gaussian, with a shift of members that differs between records; every audit draws new memberships and
+signals, evaluates 5, 9, 17 and 33 of its models, and stops at the first look whose interval is narrow enough. The rule
+of `evaluation.stopping` is compared with the usual 95 % interval at the same looks.
 """
 
 import sys
@@ -26,7 +26,7 @@ ASKED = (0.05, 0.03, 0.02)
 
 
 def table(signal: np.ndarray, member: np.ndarray) -> pl.DataFrame:
-    """Return the metrics of the likelihood ratio with pooled variances on so many models."""
+    """Return the metrics of the likelihood ratio with pooled variances on these models."""
     reading = Reading(read_signal("confidence"), [signal])
     run = plan(["loss-lira"], [reading.signal], ["pooled"])[0]
     scores = attacks["loss-lira"].score([reading], member, "pooled").astype(np.float32)
@@ -60,7 +60,7 @@ def stopped(found: list[list[Look]], asked: float) -> tuple[float, float, float]
 
 
 def main(audits: int) -> None:
-    """Print a row per leak and half width asked: coverage, half width and models of the rule, and of the usual interval."""
+    """Print a row per leak and requested half width: coverage, half width and models of the rule, and of the usual interval."""
     print("| leak | asked | held | ± at the stop | models | the usual 95 % interval held |\n|---|---|---|---|---|---|")
     for leak in (0.0, 0.6):
         found = [looks(leak, seed) for seed in range(audits)]

@@ -1,11 +1,11 @@
-"""Does training in bf16 change what a model reaches and what attacks find? Paired over the same training sets.
+"""Measure how training in bf16 changes accuracies and attacks, paired over the same training sets.
 
     snakemake --cores all --configfile config/precision.yaml          (20 minutes on one core without bf16 units)
     python benchmarks/training_precision.py results/precision
 
-Every setting is held against its twin in float32, model by model: model k of either was trained on the same records, from
-the same public start, with other random draws. So much as two trainings in float32 (`-again`) differ, chance alone explains.
-95 % intervals over models (Student-t).
+Every setting is compared with the same setting in float32, model by model: model k of both was trained on the same
+records, from the same public start, with other random draws. The difference between two trainings in float32 (`-again`)
+is due to chance alone. Intervals are 95 % over models (Student-t).
 """
 
 import argparse

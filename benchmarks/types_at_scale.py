@@ -1,9 +1,9 @@
-"""CPU seconds and memory of the likelihoods `types`, `hierarchical` and `blend` of two signals, as many as a paper's largest audit has.
+"""Measure CPU seconds and memory of the likelihoods `types`, `hierarchical` and `blend` on two signals of a paper's largest audit.
 
     python benchmarks/types_at_scale.py [RECORDS MODELS]        (60,000 records, 257 models: two minutes of one core)
 
-Signals are made up: records of different levels and shifts, heavy tails on hard ones. Each likelihood runs in a process of its
-own, whose peak memory holds the signals as well. `types` may take a minute and 3 GB.
+Signals are synthetic: records differ in level and shift, and hard records have heavy tails. Each likelihood runs in a
+separate process, whose peak memory includes the signals. `types` may take a minute and 3 GB.
 """
 
 import multiprocessing
