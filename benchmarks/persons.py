@@ -1,8 +1,8 @@
 """Write the numbers, the table and the figure of docs/persons.md from the study of config/persons.yaml.
 
-    python benchmarks/persons.py --results results/persons    (reads a finished audit; writes docs/persons.csv, table and figure)
-    python benchmarks/persons.py                              (table and figure from docs/persons.csv; seconds)
-    python benchmarks/persons.py --check                      (exit code 1 where the page is not what it would write)
+python benchmarks/persons.py --results results/persons    (reads a finished audit; writes docs/persons.csv, table and figure)
+python benchmarks/persons.py                              (table and figure from docs/persons.csv; seconds)
+python benchmarks/persons.py --check                      (exit code 1 where the page is not what it would write)
 """
 
 import argparse
