@@ -63,7 +63,7 @@ def own_folder(path: Path) -> Path:
     status = path.lstat()
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o022:
         raise UserError(
-            f"{path}: is a link, or belongs to or is open to other users; expected a folder that only you can write to. Move it"
-            " away, or set XDG_RUNTIME_DIR to a folder of yours"
+            f"{path}: a link, or a folder that other users own or can write to; expected a folder that only you can write to. Move it"
+            " away, or set XDG_RUNTIME_DIR to a folder of your own"
         )
     return path

@@ -213,7 +213,7 @@ ACCOUNTANTS: dict[str, Callable[[float, float, int, float], float]] = {"pld": _p
 @cache
 @_alike_on_all_machines()
 def noise_multiplier_for(epsilon: float, sampling_rate: float, steps: int, delta: float, accountant: str) -> float:
-    """Return a noise multiplier that spends at most ε over `steps` steps, and at least 99.9 % of it (PRV: 0.01 less).
+    """Return a noise multiplier that spends at most ε over `steps` steps, and at least 99.9 % of it (PRV: at least 99 %, or ε − 0.01).
 
     Raises UserError for an ε that no multiplier up to 10⁹ reaches.
     """

@@ -19,12 +19,12 @@ class Clipping:
 
 
 def automatic(clip_norm: float) -> Clipping:
-    """1/(‖g‖ + γ), γ = 0.01: no norm to tune, sensitivity 1 (Bu et al. 2023, AUTO-S)."""
+    """Return the clipping by 1/(‖g‖ + γ), γ = 0.01, with no norm to tune and sensitivity 1 (Bu et al. 2023, AUTO-S)."""
     return Clipping("automatic", lambda norms: 1 / (norms + STABILITY), 1.0)
 
 
 def flat(clip_norm: float) -> Clipping:
-    """min(1, C/‖g‖): sensitivity C (Abadi et al. 2016)."""
+    """Return the clipping by min(1, C/‖g‖), with sensitivity C (Abadi et al. 2016)."""
     return Clipping(f"flat {clip_norm:g}", lambda norms: (clip_norm / norms).clamp(max=1), clip_norm)
 
 

@@ -69,11 +69,11 @@ class Gaussian:
         return _gaussian_losses(self.noise_multiplier / math.sqrt(self.steps), 1.0, interval)
 
     def rdp(self, order: float) -> float:
-        """α T/(2z²) (Mironov 2017)."""
+        """Return α T/(2z²) (Mironov 2017)."""
         return order * self.mu_squared() / 2
 
     def mu_squared(self) -> float:
-        """T/z², exactly (Dong et al. 2022)."""
+        """Return T/z², which is exact (Dong et al. 2022)."""
         return self.steps / self.noise_multiplier**2
 
 
@@ -129,7 +129,7 @@ class ZeroConcentrated:
         raise ValueError("an entry is known only to be ρ-zCDP, which does not determine its privacy loss distribution")
 
     def rdp(self, order: float) -> float:
-        """ρα."""
+        """Return ρα."""
         return self.rho * order
 
     def mu_squared(self) -> float:
@@ -162,7 +162,7 @@ class Stated:
         return privacy_loss_distribution.from_privacy_parameters(parameters, value_discretization_interval=interval)
 
     def rdp(self, order: float) -> float:
-        """log(p^α (1−p)^(1−α) + (1−p)^α p^(1−α))/(α − 1), p = e^ε/(1 + e^ε) (Mironov 2017, proposition 5)."""
+        """Return log(p^α (1−p)^(1−α) + (1−p)^α p^(1−α))/(α − 1), p = e^ε/(1 + e^ε) (Mironov 2017, proposition 5)."""
         likely, unlikely = -math.log1p(math.exp(-self.epsilon)), -math.log1p(math.exp(-self.epsilon)) - self.epsilon
         there = order * likely + (1 - order) * unlikely
         back = order * unlikely + (1 - order) * likely
@@ -225,11 +225,11 @@ class Unprotected:
         return privacy_loss_distribution.from_two_probability_mass_functions({0: 0.0}, {1: 0.0})
 
     def rdp(self, order: float) -> float:
-        """Infinite."""
+        """Return inf."""
         return math.inf
 
     def mu_squared(self) -> float:
-        """Infinite."""
+        """Return inf."""
         return math.inf
 
 

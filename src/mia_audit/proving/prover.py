@@ -44,7 +44,7 @@ JOINT = 3
 
 @dataclass(frozen=True)
 class Limits:
-    """Largest number of trials on each input of a game, and of its pilot; the joint level of all claims; the time limit in seconds; and a seed."""
+    """Limits of a test: trials per input of a game and of its pilot, the level α of all claims together, seconds, and a seed."""
 
     trials: int = 20_000
     pilot: int = 100

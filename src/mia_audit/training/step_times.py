@@ -24,7 +24,7 @@ REFERENCES = ("none", "dp-sgd")
 """Mechanisms to whose step times the others are compared."""
 
 SCHEMA = pa.schema([("shadow", pa.int32()), ("milliseconds", pa.float64())])
-"""One row, for a model that a job trained from its first step to its last."""
+"""A table of one row, written only if a single job trained the model from the first step to the last."""
 
 
 class StepTimer:

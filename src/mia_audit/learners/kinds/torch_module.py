@@ -78,7 +78,7 @@ class TorchModel:
 
     @torch.no_grad()
     def logits(self, records: Records) -> Float[np.ndarray, "n C"]:
-        """Return the logits, a batch at a time, bit for bit those of a pass that also explains."""
+        """Return the logits, computed a batch at a time and equal bit for bit to those of a pass that also explains."""
         inputs = self.inputs(records)
 
         def all_logits(size: int) -> Tensor:

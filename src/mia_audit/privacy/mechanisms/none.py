@@ -28,7 +28,7 @@ class Unprotected:
 
     @classmethod
     def foresee(cls, section: Mechanism, epsilon: float, training: Steps, units: int) -> tuple[Terms, int]:
-        """There is no noise to calibrate."""
+        """Return the terms of a training without noise, and its number of steps."""
         rate = min(1.0, training.batch / units)
         terms = Terms(0.0, 0.0, rate, accountant="none", sampling="shuffled", clipping="none")
         return terms, training.epochs * math.ceil(units / training.batch)
@@ -62,12 +62,12 @@ class Unprotected:
         return {"draws": torch.tensor(self._draws.counter)}
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
-        """Continue with the orders after the state's."""
+        """Continue with the orders that follow those of the state."""
         self._draws.counter = int(state["draws"])
 
     def spent(self, steps: int) -> tuple[float, float]:
-        """Nothing is promised."""
+        """Return inf, because nothing is promised."""
         return math.inf, math.inf
 
     def masks(self) -> None:
-        """There is no noise."""
+        """Return None, because there is no noise."""
