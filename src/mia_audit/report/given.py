@@ -10,16 +10,16 @@ from pydantic import Field, FiniteFloat, model_validator
 from mia_audit.sections import Epsilon, FilePath, Name, Probability, Section
 
 DP = "dp"
-"""The name of a mechanism of which only ε is known."""
+"""The name of a mechanism for which only ε is stated."""
 
 
 class GivenSetting(Section):
     """One setting: matrices or a table of its models' signals, and what is known about their training."""
 
     membership: FilePath = ""
-    """Records × models, 0 or 1; the audit's when left out. Settings can be compared model by model if model k has the same members in all."""
+    """Records × models, 0 or 1; if left out, the audit's. Settings are compared model by model if model k has the same members in each."""
     signals: dict[str, FilePath] = Field({})
-    """Matrices by signal: `loss`, `probability`, `ixg_l1`, `gap:real:high` …"""
+    """The file of each signal's matrix, by signal: `loss`, `probability`, `ixg_l1`, `gap:real:high` …"""
     table: FilePath = ""
     """A signals.parquet instead of membership and signals."""
     epsilon: Epsilon = "inf"
@@ -34,25 +34,25 @@ class GivenSetting(Section):
     @model_validator(mode="after")
     def _whole(self) -> Self:
         if bool(self.table) == bool(self.signals):
-            raise ValueError("a setting has signals, or a table: give one of them")
+            raise ValueError("a setting needs either signals or a table")
         if (self.epsilon == "inf") != (self.delta is None):
-            raise ValueError("an ε goes with a δ: give both epsilon and delta, or neither")
+            raise ValueError("a guarantee has an ε and a δ: give both epsilon and delta, or neither")
         if isinstance(self.accuracy, float) and not 0 <= self.accuracy <= 1:
             raise ValueError(f"accuracy: {self.accuracy:g} is not between 0 and 1")
         return self
 
 
 class GivenAudit(Section):
-    """The file of `mia-audit audit --settings`."""
+    """The content of the file for `mia-audit audit --settings`."""
 
     membership: FilePath = ""
-    """Records × models, 0 or 1, for all settings without their own."""
+    """Records × models, 0 or 1, for all settings that have no membership of their own."""
     settings: dict[Name, GivenSetting] = Field(min_length=1)
     """Settings by name, the one without privacy first."""
 
 
 def from_words(text: str) -> tuple[str, dict[str, Any]]:
-    """Read `NAME: KEY=VALUE KEY=VALUE …`; ValueError says what is wrong.
+    """Read `NAME: KEY=VALUE KEY=VALUE …`; ValueError that says what is wrong.
 
     The keys are those of a setting; any other is a signal and its file.
     """

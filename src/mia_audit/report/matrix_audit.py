@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Request:
-    """The arguments of `mia-audit audit`; `config` is their record in the provenance."""
+    """The arguments of `mia-audit audit`; `config` is how the provenance records them."""
 
     table: Path | None
     """A signals.parquet, instead of a membership and signals in matrix files."""
@@ -72,16 +72,16 @@ class Request:
     report: bool
     config: Mapping[str, Any]
     options: Mapping[str, Any] = field(default_factory=dict)
-    """The keys that attacks declare."""
+    """Values of the keys that attacks declare."""
     stated: bool = False
     """Whether the attacks were asked for by name; if so, attacks without a signal to read are reported."""
     settings: Mapping[str, GivenSetting] = field(default_factory=dict)
-    """Several settings by name, instead of a table or a membership and signals of one; each gets a folder of its name."""
+    """Several settings by name, each with its own folder, instead of `table` or `membership` and `signals` for a single one."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """One setting of an audit of matrices: its name (empty if it is the only one), its given files and terms, its runs, its folder."""
+    """One setting of an audit of matrices, with what was given for it and its folder; the name of an only setting is empty."""
 
     name: str
     given: GivenSetting
@@ -101,7 +101,7 @@ def audit(request: Request) -> str:
         raise UserError(f"--delta {request.delta:g}: expected a number between 0 and 1")
     if not NAME.fullmatch(request.name):
         raise UserError(
-            f"--name '{request.name}': files are named after it: use letters, digits, '.', '_' and '-' and begin with a letter or digit"
+            f"--name '{request.name}': it names files; expected letters, digits, '.', '_' and '-', beginning with a letter or digit"
         )
     parts = [_part(request, name, given) for name, given in settings_of(request).items()]
     folders = (*(part.out for part in parts if part.name), request.out, *request.out.parents)
@@ -124,7 +124,7 @@ def _written(request: Request) -> list[str]:
 
 
 def settings_of(request: Request) -> dict[str, GivenSetting]:
-    """Return the settings by name; a single one has none."""
+    """Return the settings by name; the name of a single one is empty."""
     if request.settings:
         return dict(request.settings)
     signals: dict[str, str] = {}
@@ -142,7 +142,7 @@ def _part(request: Request, name: str, given: GivenSetting) -> Part:
     where = f"setting {name}: " if name else ""
     membership = given.membership or str(request.membership or "")
     if given.signals and not membership:
-        raise UserError(f"{where}no membership: give --membership, or membership of the setting")
+        raise UserError(f"{where}no membership: give --membership, or `membership` in the setting")
     source = (
         SignalsFile(Path(given.table))
         if given.table
@@ -209,7 +209,7 @@ def _write(request: Request, parts: list[Part]) -> None:
 
 
 def _score(request: Request, part: Part) -> tuple[tuple[str, str, str], dict[str, np.ndarray]]:
-    """Write scores, metrics and the tables derived from them for one setting; return the strongest attack and the exposures under it."""
+    """Write scores, metrics and the tables from them for one setting; return the strongest attack, with its exposures of records."""
     source, out = part.source, part.out
     if part.name:
         private_folder(out)
@@ -255,7 +255,7 @@ def _score(request: Request, part: Part) -> tuple[tuple[str, str, str], dict[str
 
 
 def _write_training(part: Part) -> None:
-    """Write training.parquet for models with known test accuracy, and the ε that their owner claims."""
+    """Write training.parquet with the test accuracy of the models, if it is known, and the ε that their owner claims."""
     assert part.accuracy is not None
     private = part.given.delta is not None
     terms = Terms(
@@ -286,7 +286,7 @@ def _write_training(part: Part) -> None:
 
 
 def reported_settings(request: Request) -> tuple[Setting, ...]:
-    """Return the specification of the settings for tables, figures and page."""
+    """Return the settings as tables, figures and page need them."""
     from mia_audit.report.data.spec import Setting
 
     if not request.settings:
@@ -312,7 +312,7 @@ def reported_settings(request: Request) -> tuple[Setting, ...]:
 def results_of(
     request: Request, exposures: Mapping[str, Mapping[tuple[str, str, str], dict[str, np.ndarray]]]
 ) -> Results:
-    """Open the outputs of an audit of matrices for tables, figures and page; `exposures` are the known ones of attacks, by setting."""
+    """Open the outputs of an audit of matrices for tables, figures and page; `exposures` are those computed already, by setting."""
     from mia_audit.report.data.results import Results
     from mia_audit.report.data.spec import Spec
 

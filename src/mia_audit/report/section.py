@@ -27,15 +27,15 @@ Label = Annotated[str, StringConstraints(min_length=1, max_length=60, strip_whit
 class Labels(Section):
     """Labels of settings, data sets and architectures in titles, legends, printed tables and sentences.
 
-    Files, CSV tables and the shown config keep the names of the config.
+    Files, CSV tables and the config in the report keep the config's names.
     """
 
     datasets: dict[str, Label] = Field({})
-    """By the name of a data set."""
+    """Labels of data sets, by name."""
     architectures: dict[str, Label] = Field({})
-    """By the name of an architecture; for a sweep, by the name of each of its models."""
+    """Labels of architectures, by name; a sweep needs the name of each of its models."""
     settings: dict[str, Label] = Field({})
-    """By mechanism, to which ε is added (`dp-sgd: DP-SGD`), or by mechanism and ε (`dp-sgd-eps8: our method`); completes *with …*."""
+    """Labels by mechanism, to which ε is added (`dp-sgd: DP-SGD`), or by mechanism and ε (`dp-sgd-eps8: our method`); sentences say *with LABEL*."""
 
 
 class Report(Section):
@@ -48,13 +48,13 @@ class Report(Section):
     figures: Figures = Figures()
     labels: Labels = Labels()
     margins: dict[str, Margin] = Field({})
-    """By metric (`test_accuracy`, `auc`, or a measure of explanations such as `ssim`), the largest irrelevant
+    """For each metric (`test_accuracy`, `auc`, or a measure of explanations such as `ssim`), the largest irrelevant
     difference between two mechanisms at the same ε: two one-sided tests, at level 1 − evaluation.confidence each,
-    decide whether they are equivalent.
+    decide whether the mechanisms are equivalent.
     """
     show_records: bool = True
-    """`false`: no record is shown, neither the most exposed ones nor maps of explanations, so that the page can be passed on."""
+    """With `false` the page contains no record, neither the most exposed ones nor maps of explanations, and can be passed on."""
     policy: FilePath = ""
     """Policy that the report evaluates, like `mia-audit gate`: a YAML file, relative to where the audit is started."""
     paper: Literal["", "huang2024", "harder2020", "fadp", "patel2020"] = ""
-    """A paper whose tables and figures are written to `paper/`, with its printed numbers beside the audit's, like `mia-audit paper`."""
+    """A paper whose tables and figures are written to `paper/`, with the audit's numbers beside the printed ones, like `mia-audit paper`."""

@@ -1,4 +1,4 @@
-"""The report's answer for a terminal, read from the page itself, so that both always agree."""
+"""The report's answer for a terminal, read from the HTML page itself, so that both always agree."""
 
 import re
 import textwrap
@@ -12,9 +12,9 @@ from mia_audit.sanitise import visible_lines
 
 WIDTH = 100
 CELLS = ("h3", "p", "caption", "th", "td")
-"""The elements of the answer whose text is collected."""
+"""The HTML elements of the answer whose text is collected."""
 INTERVAL, NOTE = "\x1e", "\x1f"
-"""Separators in the text of a cell before its interval and before its remark."""
+"""Separators in the text of a cell, before its interval and before its note."""
 
 
 @dataclass
@@ -44,7 +44,7 @@ def answer_text(results: Path, width: int = WIDTH) -> str:
             lines += [textwrap.fill(f"Caution: {caution}", width), ""]
         for part in answer.parts:
             lines += _lines(part, width, named=len(answer.parts) > 1)
-    except (OSError, ValueError, LookupError, AssertionError) as error:  # the parser asserts
+    except (OSError, ValueError, LookupError, AssertionError) as error:  # the parser asserts too
         raise UserError(f"{page}: damaged, or not the report of an audit ({first_line(error)})") from None
     others = [name for name in ("tables", "figures") if (results / name).is_dir()]
     beside = f" (beside it: {' and '.join(f'{name}/' for name in others)})" if others else ""

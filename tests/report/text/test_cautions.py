@@ -63,8 +63,8 @@ def test_a_delta_that_permits_a_leak_is_named(small):
 def test_the_floor_of_the_first_models_is_told_with_its_settings(small):
     small.spec["settings"][1]["floor"] = 0.25
     (line,) = floors(small.results())
-    assert line.startswith("Had the first model of a training job been below a test accuracy of 25.0")
-    assert line.endswith("the audit would have stopped: toy/net/dp-sgd-eps8.")
+    assert line.startswith("The audit required a test accuracy of 25.0")
+    assert line.endswith("would have stopped otherwise: toy/net/dp-sgd-eps8.")
 
 
 def test_attacks_without_signals_and_derived_signals_are_named(small):
@@ -88,5 +88,7 @@ def test_maps_that_are_mixed_evenly_are_named(small):
     )
     results = small.results()
     (line,) = [line for line in cautions(results, find(results)) if line.startswith("No map")]
-    assert line.startswith("No map stands out in toy, llm, no DP: the top map's mean share is 0.037 where 30 maps")
+    assert line.startswith(
+        "No map stands out in toy, llm, no DP: the top map's mean share is 0.037; in an even mixture of 30 maps"
+    )
     assert folder / "shares.csv" in list(results.inputs())

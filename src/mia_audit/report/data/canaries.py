@@ -10,7 +10,7 @@ from mia_audit.errors import UserError
 
 CANARIES = "canaries.csv"
 METHOD = "one-run-f-dp"
-"""The bound that is quoted: it assumes only fair coins, and being a single bound it holds at its confidence."""
+"""The method of the quoted bound: it assumes only fair coins, and one bound alone holds at its confidence."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class CanaryBound:
 
 
 def canary_bound(folder: Path) -> CanaryBound | None:
-    """Return the bound in a setting's folder, None where no canaries were asked for; UserError where the file is damaged."""
+    """Return the bound in a setting's folder; None if no canaries were asked for, UserError for a damaged file."""
     path = folder / CANARIES
     try:
         with path.open(encoding="utf-8", newline="") as file:

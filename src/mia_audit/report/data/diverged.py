@@ -1,4 +1,4 @@
-"""Open an audit some of whose models diverged: settings with too few models left are listed as diverged."""
+"""Open an audit in which some models diverged: settings with too few models left are listed as gaps."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -14,14 +14,14 @@ from mia_audit.storage import open_table, read_frame
 from mia_audit.storage.diverged import diverged_models
 
 DIGITS = 3
-"""Digits of a computed ε, which is rounded up."""
+"""Significant digits of a computed ε, which is rounded up."""
 
 
 def audited(root: Path, spec: Spec) -> Results:
     """Open an audit's results, with the settings that could not be attacked moved to the spec's `gaps`.
 
-    Where a noise multiplier is stated, a setting's ε is the most that any of its models spent. Raises UserError where
-    no setting is left.
+    If a setting states a noise multiplier, its ε is the largest that any of its models spent. Raises UserError if no
+    setting is left.
     """
     spec = replace(spec, settings=tuple(_computed(root, setting) for setting in spec.settings))
     gaps = tuple(_gaps(root, spec))

@@ -1,4 +1,4 @@
-"""Measures of explanations: estimates over shadow models, and comparisons over the same models."""
+"""Measures of explanations: estimates over shadow models, and comparisons of settings over the same models."""
 
 from __future__ import annotations
 
@@ -92,10 +92,10 @@ class Interpretation:
         return estimate(gaps, self.confidence) if gaps else None
 
     def shortfall(self, setting: Setting, bare: Setting, one: Explained, measure: str) -> Estimate | None:
-        """Return by how much the similarity of a setting's explanations to the reference's falls below that between two reference models.
+        """Return by how much a setting's explanations are less similar to the reference's than those of two reference models are.
 
-        Over pairs of consecutive shadow models: the two reference models of a pair were trained on different records,
-        a setting's model and the reference model with the same number on the same records.
+        The estimate is over pairs of consecutive shadow models. The two reference models of a pair were trained on
+        different records; a setting's model and the reference model with the same number, on the same records.
         """
         similar, level = self.values(setting, one, measure, REFERENCE), self.values(bare, one, measure, OTHER)
         pairs = [(shadow - 1, shadow) for shadow in level]
@@ -106,7 +106,7 @@ class Interpretation:
 def explainer_series(
     group: Sequence[Finding], everyone: Sequence[Finding], interpretation: Interpretation
 ) -> dict[Explained, Series]:
-    """Return the explainers' colours in the whole audit, which are also those of the attacks on them."""
+    """Return the explainers' colours, which are the same in the whole audit and for the attacks on these explainers."""
     known = {one.name: one for one in series(group, everyone)}
     drawn = interpretation.drawn
     taken = {known[one.label].colour for one in drawn if one.label in known}
@@ -118,7 +118,7 @@ def explainer_series(
 
 
 def similarity(finding: Finding, base: Finding | None, interpretation: Interpretation) -> dict[Explained, Estimate]:
-    """Return the similarity of a setting's explanations to the reference's, by explainer; for the reference, between its models."""
+    """Return the similarity of a setting's explanations to the reference's, by explainer; for the reference, that between its models."""
     measure = interpretation.headline
     if measure is None or base is None:
         return {}
@@ -171,7 +171,7 @@ def peers(group: Sequence[Finding], interpretation: Interpretation | None, confi
 
 @dataclass(frozen=True)
 class ProbabilityCurve:
-    """The class's probability over the share of coordinates removed or inserted, in one setting, over shadow models."""
+    """The probability of the class by the share of coordinates removed or inserted, estimated over one setting's shadow models."""
 
     finding: Finding
     explained: Explained

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 ATTACK = ("attack", "signal", "likelihood")
 NULL_ALARM_LEVEL = 0.999
-"""Level of the intervals with which the null control rejects an audit."""
+"""Level of the intervals by which the null control rejects an audit."""
 
 
 def fpr_columns(metrics: pl.DataFrame) -> dict[float, str]:
@@ -57,7 +57,7 @@ def headline_fpr(tables: Sequence[pl.DataFrame]) -> float | None:
 
 
 def candidates(metrics: pl.DataFrame, channel: str, likelihood: str) -> pl.DataFrame:
-    """Return the rows of the real attacks on one channel, each with the headline's likelihood or, if it lacks that, its first one."""
+    """Return the rows of attacks on one channel, without null controls, each with the headline's likelihood or else its first one."""
     channels = {signal: read_signal(signal).channel for signal in metrics["signal"].unique()}
     wanted = [signal for signal, its_channel in channels.items() if its_channel == channel]
     rows = metrics.filter(~pl.col("null_control") & pl.col("signal").is_in(wanted) & pl.col("auc").is_not_null())
@@ -100,14 +100,14 @@ def _leak(key: tuple[str, ...], group: pl.DataFrame, column: str | None, tried: 
 
 
 def headline_unit(metrics: pl.DataFrame) -> tuple[str, pl.DataFrame]:
-    """Return a setting's headline aggregate and its rows: persons' if membership was drawn by person."""
+    """Return a setting's headline aggregate and its rows: those of persons if membership was drawn by person."""
     drawn = of_drawn_unit(metrics)
     aggregate = HEADLINE if PERSON in set(drawn["unit"]) else NONE
     return aggregate, of_aggregate(metrics, aggregate)
 
 
 def _others(metrics: pl.DataFrame, aggregate: str) -> list[tuple[str, pl.DataFrame]]:
-    """Return the aggregates other than the headline's, records' own first, each with its rows."""
+    """Return the aggregates other than the headline's, each with its rows; that of records comes first."""
     aggregates = with_units(metrics)["aggregate"].unique(maintain_order=True).to_list()
     order = [NONE, *(name for name in aggregates if name != NONE)]
     return [(one, of_aggregate(metrics, one)) for one in order if one in aggregates and one != aggregate]
@@ -118,7 +118,8 @@ def null_control(
 ) -> NullControl | None:
     """Summarise the null control of a setting; None where the metrics have none.
 
-    `comparisons` is the number of headline intervals in the audit: one in twenty misses ½ by chance.
+    `comparisons` is the number of headline intervals in the audit, for which `sound` is corrected: of 95 % intervals, one
+    in twenty misses ½ by chance.
     """
     rows = metrics.filter(pl.col("null_control") & pl.col("auc").is_not_null())
     values = {
@@ -141,7 +142,7 @@ def null_control(
 
 
 def lower_bound(metrics: pl.DataFrame, setting: Setting, confidence: float, delta: float) -> LowerBound:
-    """Bound ε from below by all attacks on a setting, at its own δ or else `delta`; one-run where the design allows it."""
+    """Return the lower bound on ε from all attacks on a setting, at its own δ or else `delta`; one-run if the design allows it."""
     real = of_drawn_unit(metrics).filter(~pl.col("null_control"))
     delta = setting.delta or delta
     bounds = lower_bounds(real, delta, 1 - confidence, setting.design == "bernoulli")
@@ -181,7 +182,7 @@ def find(results: Results) -> Findings:
 
 
 def _worth(setting: Setting, shadows: pl.DataFrame | None, counts: np.ndarray | None) -> Iterator[Worth]:
-    """Yield what a guarantee per record means for persons with the usual and with the largest number of records."""
+    """Yield what a guarantee per record means for persons with two, the median and the largest number of records."""
     if counts is None or shadows is None or not setting.private or not setting.delta:
         return
     from mia_audit.privacy.group import by_group_privacy, epsilon_of_person
@@ -198,7 +199,7 @@ def _worth(setting: Setting, shadows: pl.DataFrame | None, counts: np.ndarray | 
 
 
 def by_channel(metrics: pl.DataFrame, fpr: float | None, likelihood: str, confidence: float) -> dict[str, list[Leak]]:
-    """Return the attacks on every channel, the strongest first; the channel of both includes all attacks on either."""
+    """Return the attacks on every channel, the strongest first; the channel `both` includes attacks that read only one of the two."""
     leaking = {channel: leaks(metrics, channel, likelihood, fpr, confidence) for channel in CHANNELS}
     if leaking["both"]:  # an attacker with access to both may ignore one of them
         able = [leak for channel in ("both", "outputs", "explanations") for leak in leaking[channel]]

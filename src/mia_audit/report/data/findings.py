@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from mia_audit.report.data.spec import Setting
 
 CHANNELS = ("outputs", "explanations", "both", "other")
-"""What an attack reads."""
+"""The kinds of information that an attack reads."""
 
 
 @dataclass(frozen=True)
@@ -102,13 +102,13 @@ class Leak:
     targets: np.ndarray
     auc: np.ndarray
     tpr: np.ndarray
-    """At the headline FPR; NaN where it is not resolvable."""
+    """By target, the TPR at the headline FPR; NaN where it is not resolvable."""
     tried: int
     confidence: float
     without: Mapping[str, np.ndarray] = field(default_factory=dict)
     """The metrics `auc` and `tpr` of every target (rows) without each model (columns); see `OverTargets`."""
     sizes: tuple[float, float] = (math.nan, math.nan)
-    """Members and non-members of a target."""
+    """Numbers of members and non-members of a target."""
     within: Mapping[str, Within] = field(default_factory=dict)
     """For a single target: the intervals of `auc` and `tpr` over its records."""
 
@@ -155,14 +155,14 @@ def difference(first: Leak, second: Leak, metric: str = "auc") -> Estimate:
 
 @dataclass(frozen=True)
 class NullControl:
-    """The same attacks against permuted membership, in one setting."""
+    """The attacks on one setting, evaluated against a permuted membership."""
 
     intervals: int
     holding: int
     strongest: float
-    """The largest mean AUC of all attacks, which the strongest of this many attacks reaches by chance."""
+    """The largest mean AUC of these attacks: the strongest of so many attacks reaches it by chance."""
     headline: dict[str, Estimate]
-    """By channel: the null control of the strongest attack."""
+    """By channel, the null control of the strongest attack."""
     sound: bool
     """Whether every headline interval contains ½ at a level of 99.9 %, corrected for the audit's number of intervals."""
 
@@ -180,7 +180,7 @@ class LowerBound:
 
 @dataclass(frozen=True)
 class Worth:
-    """The guarantee that one for records gives to a person with `records` of them: ε at δ; inf if no guarantee is left."""
+    """The guarantee, ε at δ, that a guarantee for records implies for a person with `records` of them; ε is inf if there is none."""
 
     records: int
     epsilon: float
@@ -193,7 +193,7 @@ class Finding:
 
     setting: Setting
     leaks: dict[str, list[Leak]]
-    """By channel: the attacks, strongest first; no key for a channel without any."""
+    """The attacks by channel, the strongest first; a channel without attacks has no key."""
     train_accuracy: Estimate | None
     test_accuracy: Estimate | None
     shadows: pl.DataFrame | None
@@ -201,13 +201,13 @@ class Finding:
     null: NullControl | None
     bound: LowerBound | None = None
     aggregate: str = NONE
-    """How scores of persons were aggregated from their records', where membership was drawn by person; it holds for all findings here."""
+    """How persons' scores were aggregated from those of their records, if membership was drawn by person; all findings here use it."""
     worth: tuple[Worth, ...] = ()
-    """What a guarantee per record means for persons with several, where the persons of records are known."""
+    """What a guarantee per record means for persons with several records, if it is known whose records they are."""
     mask_coverage: float | None = None
     """The share of the trained parameters whose noise a mask scales; None where that is not known, or there is no mask."""
     others: dict[str, dict[str, list[Leak]]] = field(default_factory=dict)
-    """The attacks by the other aggregates (`none` for records), then by channel; empty where the unit is the record."""
+    """The attacks by aggregate other than `aggregate` (`none` for records), then by channel; empty if the unit is the record."""
 
     @property
     def by_person(self) -> bool:
@@ -216,7 +216,7 @@ class Finding:
 
     @property
     def strongest(self) -> dict[str, Leak]:
-        """By channel: the strongest attack."""
+        """The strongest attack by channel."""
         return {channel: attacks[0] for channel, attacks in self.leaks.items()}
 
 

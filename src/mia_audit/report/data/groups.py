@@ -23,12 +23,12 @@ KEY = ("attack", "signal", "likelihood", "aggregate")
 
 @dataclass(frozen=True)
 class Group:
-    """One group under one attack; the intervals of AUC and difference hold jointly for all groups of the setting (Bonferroni)."""
+    """The results of one attack on one group; the intervals of AUC and difference hold jointly for all groups of the setting (Bonferroni)."""
 
     column: str
     label: str
     units: int
-    """Audited records, or persons, in it."""
+    """Number of audited records, or persons, in the group."""
     auc: Estimate
     difference: Estimate | None
     """AUC of the group minus that of everybody else; None if nobody else is left for comparison."""
@@ -37,7 +37,7 @@ class Group:
     own: Estimate
     """TPR at the group's own threshold; NaN where its non-members are too few for the FPR."""
     common: Estimate
-    """TPR at the common threshold, at which all records together have that FPR."""
+    """TPR at the common threshold, at which the FPR over all records is `Groups.fpr`."""
     common_fpr: Estimate
     """The group's FPR at the common threshold."""
     train_accuracy: float
@@ -141,7 +141,7 @@ def _group(
 
 
 def _difference(part: pl.DataFrame) -> tuple[OverTargets, float] | None:
-    """Return a group's AUC minus that of everybody else over targets, with the p-value of no difference; None where it is not known."""
+    """Return a group's AUC minus that of everybody else, over targets, with the p-value of no difference; None if it is not known."""
     from mia_audit.evaluation.intervals import OverTargets
 
     known = part.filter(part["auc"].is_not_null() & part["rest_auc"].is_not_null())
@@ -166,7 +166,7 @@ def _gap(difference: OverTargets, part: pl.DataFrame, level: float, count: int) 
 
 
 def _error(part: pl.DataFrame) -> float:
-    """Return the standard error of a single target's difference: its two AUCs are of different records (DeLong et al. 1988)."""
+    """Return the standard error of a single target's difference of two AUCs, which are of different records (DeLong et al. 1988)."""
     names = ("auc_error", "rest_auc_error")
     if not set(names) <= set(part.columns):
         return math.nan

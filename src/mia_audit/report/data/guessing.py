@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Guessing:
-    """The accuracy of always answering the most frequent class, and the mean loss (nats) of answering with the classes' shares."""
+    """The accuracy of always predicting the most frequent class, and the mean loss (nats) of predicting the classes' shares."""
 
     accuracy: float
     loss: float

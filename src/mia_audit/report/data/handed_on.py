@@ -1,4 +1,4 @@
-"""How report and provenance describe files: by name and digest. Their folders, which may name persons, stay in a local log."""
+"""How report and provenance describe files: by name and digest. Their folders, which may name persons, are only in a local log."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ WORDS = ("title", "label", "classes")
 """Keys whose values are free text or column names, in which a slash is not a separator."""
 
 PATHS = ("path", "signals", "pretrained", "membership")
-"""Keys whose value is a single path, which may contain spaces; lists below them are texts with paths."""
+"""Keys whose value is a single path, which may contain spaces; a list as value holds texts with paths in them."""
 
 
 def base_names(value: Any, key: str = "") -> Any:
-    """Return values of a config in which paths are the names of their files; a path to a folder is the folder's name."""
+    """Return a config's values with every path replaced by the name of its file or folder."""
     if isinstance(value, str):
         if key in PATHS:
             return PurePath(value.replace("\\", "/")).name
@@ -31,7 +31,7 @@ def base_names(value: Any, key: str = "") -> Any:
 
 
 def without_folders(text: str) -> str:
-    """Return a text with the folders in front of file names taken out."""
+    """Return a text without the folders in front of file names."""
     return FOLDERS.sub("", re.sub(r"[/\\]+(?=$|[\s'\"=:;,|&<>()])", "", text))
 
 
@@ -46,7 +46,7 @@ def by_base_name(digests: Mapping[str, str]) -> dict[str, str]:
 
 
 def paths_in(value: Any, where: str = "") -> Iterator[tuple[str, str]]:
-    """Yield the unchanged texts of a config that name folders, with the keys that lead to them."""
+    """Yield the texts of a config that name folders, unchanged, with the keys that lead to them."""
     if isinstance(value, str):
         if base_names(value, where.rpartition(".")[2]) != value:
             yield where, value

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def origins(results: Results, dataset: str) -> Callable[[int], str]:
-    """Return a function that names a record by its file, or by its row in the file; it returns nothing if the pool has neither."""
+    """Return a function that names a record by its image file, or by its row and file; empty text if the pool states neither."""
     path = results.root / "pools" / dataset / "records.parquet"
     section = (results.spec.config.get("datasets") or {}).get(dataset) or {}
     if not path.exists():

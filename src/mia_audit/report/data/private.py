@@ -22,15 +22,15 @@ ROUNDING = 1e-12
 
 
 Rows = Callable[["Studied"], pl.DataFrame]
-"""Some of the answers of one repetition."""
+"""A function that selects some of the answers of one repetition."""
 
 
 @dataclass(frozen=True)
 class Studied:
-    """One black box of a study: its name, its answers, and its setting where it is a model of this audit.
+    """One black box of a study: its name, its answers, and its setting if it is a model of this audit.
 
-    Where experiments were repeated, `experiment`, `protocol` and what is computed from their rows are of one repetition, an item
-    of `repetitions`; `over`, `mean`, `spent`, `instead` and `losses` are over all of them.
+    If experiments were repeated, `experiment` and `protocol` are for a single item of `repetitions`; `over`, `mean`, `spent`,
+    `instead`, `saved` and `losses` are over all repetitions.
     """
 
     dataset: str
@@ -48,7 +48,7 @@ class Studied:
         return [replace(self, answers=own) for own in self.answers.partition_by("repetition", maintain_order=True)]
 
     def over(self, value: Callable[[Studied], float | None]) -> Estimate | None:
-        """Return the mean of a number over repetitions with Student's t interval; None where a repetition has no such number."""
+        """Return the mean of a number over repetitions, with Student's t interval; None if some repetition has no such number."""
         values = [number for one in self.repetitions if (number := value(one)) is not None]
         return estimate(values, self.confidence) if len(values) == len(self.repetitions) else None
 
@@ -61,11 +61,11 @@ class Studied:
         return estimate([one.epsilon_of(rows(one)) for one in self.repetitions], self.confidence)
 
     def instead(self, rows: Rows) -> Estimate | None:
-        """Return the ε that the same number of queries from scratch spends at the mean loss of some of the answers."""
+        """Return the ε that as many queries from scratch would spend to reach the mean loss of some of the answers."""
         return self.over(lambda one: one.scratch_at_equal_loss(rows(one)))
 
     def saved(self, rows: Rows) -> Estimate | None:
-        """Return the share of that ε that some of the answers save; below 0 where they spend more."""
+        """Return the share of the ε of `instead` that some of the answers save; below 0 if they spend more."""
 
         def share(one: Studied) -> float | None:
             instead = one.scratch_at_equal_loss(rows(one))
@@ -74,7 +74,7 @@ class Studied:
         return self.over(share)
 
     def losses(self) -> dict[tuple[str, float], Estimate]:
-        """Return mean losses by published choice and ε of one explanation, each from scratch."""
+        """Return mean losses of explanations from scratch, by published choice and ε of one explanation."""
         each = [one.over_epsilon() for one in self.repetitions]
         return {key: estimate([means[key] for means in each], self.confidence) for key in each[0]}
 
@@ -112,7 +112,7 @@ class Studied:
         return self.experiment("protocols").filter(protocol=name)
 
     def over_epsilon(self) -> dict[tuple[str, float], float]:
-        """Return mean losses by published choice and ε of one explanation, each from scratch."""
+        """Return mean losses of explanations from scratch, by published choice and ε of one explanation."""
         means = self.experiment("epsilon").group_by("as_published", "epsilon").agg(pl.col("excess_loss").mean())
         return {(published, epsilon): loss for published, epsilon, loss in means.iter_rows()}
 
@@ -121,9 +121,9 @@ class Studied:
         return epsilon_of_gdp(math.sqrt(rows["mu_squared_spent"].to_numpy().max()), self.study["delta"])
 
     def scratch_at_equal_loss(self, rows: pl.DataFrame) -> float | None:
-        """Return the ε that the same number of queries from scratch spends at the mean loss of these; None outside the measured range.
+        """Return the ε that as many queries from scratch would spend to reach these answers' mean loss; None outside the measured range.
 
-        The ε of one query at that loss is interpolated linearly in log ε over log loss.
+        The ε of one query with that loss is interpolated linearly in log ε over log loss.
         """
         losses = {epsilon: loss for (published, epsilon), loss in self.over_epsilon().items() if not published}
         losses[self.study["epsilon"]] = mean_of(self.protocol("non-adaptive"), "excess_loss")
@@ -137,7 +137,7 @@ class Studied:
 
 
 def studied(root: Path, studies: Mapping[str, Any], confidence: float = 0.95) -> Iterator[Studied]:
-    """Yield every black box of every study whose answers are below `root`: those fitted to the pool, then models, the largest ε first."""
+    """Yield every black box of every study, with the answers below `root`: first those fitted to the pool, then models by decreasing ε."""
     for dataset, study in studies.items():
         ordered = sorted(study["settings"], key=lambda setting: -float(setting["epsilon"]))
         settings = {setting["name"]: setting for setting in ordered}
@@ -147,10 +147,10 @@ def studied(root: Path, studies: Mapping[str, Any], confidence: float = 0.95) ->
 
 
 def mean_of(rows: pl.DataFrame, column: str) -> float:
-    """Return the mean of a column without nulls."""
+    """Return the mean of a column that has no nulls."""
     return float(rows[column].to_numpy().mean())
 
 
 def terms_at(study: Mapping[str, Any], epsilon: float) -> Terms:
-    """Return the terms of the single explanation whose budget is this ε."""
+    """Return the terms of a single explanation whose budget is this ε."""
     return Terms(epsilon, study["delta"], epsilon, study["steps"], study["c"], study["kernel"], study["adjacency"])

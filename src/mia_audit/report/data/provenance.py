@@ -37,7 +37,7 @@ PACKAGES = (
 
 
 def provenance(results: Results, findings: Sequence[Finding]) -> dict[str, Any]:
-    """Return the content of provenance.json, which is the same in every run on one machine."""
+    """Return the content of provenance.json, which does not differ between runs on one machine."""
     from mia_audit.storage import digests
 
     spec = results.spec
@@ -121,7 +121,7 @@ def noise_mask(finding: Finding) -> str:
 
 
 def guarantee(finding: Finding) -> dict[str, Any]:
-    """Return the privacy accounting of the shadow model that spent most; empty without DP."""
+    """Return the privacy accounting of the shadow model that spent the most; empty without DP."""
     if finding.shadows is None or not finding.setting.private:
         return {}
     worst = finding.shadows.sort("epsilon", descending=True).row(0, named=True)

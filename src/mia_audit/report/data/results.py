@@ -45,7 +45,7 @@ class Results:
 
     @cached_property
     def design_corrections(self) -> list[str]:
-        """The membership designs that attacks were corrected for, of all settings."""
+        """The membership designs, over all settings, for which attacks were corrected."""
         facts = map(self.facts, self.spec.settings)
         return list(dict.fromkeys(known[CORRECTION] for known in facts if CORRECTION in known))
 
@@ -56,7 +56,7 @@ class Results:
 
     @cached_property
     def evenly_mixed(self) -> list[tuple[str, dict[str, Any]]]:
-        """Data set and row of shares.csv for every setting whose locally linear maps are mixed evenly."""
+        """The data set, and the row of shares.csv, of every setting whose locally linear maps are mixed evenly."""
         tables = ((path.parent.name, pl.read_csv(path)) for path in self._shares())
         return [(dataset, row) for dataset, table in tables for row in table.filter("mixed_evenly").to_dicts()]
 
@@ -68,7 +68,7 @@ class Results:
         return table_metadata(self._file(setting, "metrics.parquet"), "metrics")
 
     def groups(self, setting: Setting) -> tuple[pl.DataFrame, dict[str, dict[str, int]]]:
-        """Return the metrics of a setting's groups, and by aggregate and column how many were too small."""
+        """Return the metrics of a setting's groups, and by aggregate and column the number of groups that were too small."""
         path = self._file(setting, "groups.parquet")
         return read_frame(path, "group_metrics"), table_metadata(path, "group_metrics").get("small", {})
 
@@ -97,7 +97,7 @@ class Results:
 
     @cached_property
     def starts(self) -> dict[tuple[str, str], Start]:
-        """The measured public models from which trainings started, by dataset × architecture."""
+        """The public models from which trainings started, with their accuracy and loss, by dataset × architecture."""
         starts = {group: read_start(self.root.joinpath(*group, PUBLIC)) for group in self.spec.groups}
         return {group: start for group, start in starts.items() if start}
 
@@ -157,7 +157,7 @@ class Results:
         return read_frame(self.root.joinpath(*group, "explanations.parquet"), "explanations")
 
     def explanation_curves(self, group: tuple[str, str]) -> pl.DataFrame:
-        """Return the curves measured on the explanations of every setting of a dataset × architecture, a row a model and step."""
+        """Return the curves measured on explanations in every setting of a dataset × architecture, a row per model and step."""
         return read_frame(self.root.joinpath(*group, "curves.parquet"), "curves")
 
     def scored(self, setting: Setting, attack: str, signal: str, likelihood: str, aggregate: str = NONE) -> Scored:
@@ -171,7 +171,7 @@ class Results:
         return scored
 
     def mask_coverage(self, setting: Setting) -> float | None:
-        """Return the share of the trained parameters whose noise a mask scales, as the first model's masks state it; None without."""
+        """Return the share of the trained parameters whose noise a mask scales, from the first model's masks; None without masks."""
         from safetensors import SafetensorError, safe_open
 
         path = next(iter(sorted(self._file(setting, "models").glob("shadow-*/masks.safetensors"))), None)

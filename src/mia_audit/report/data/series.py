@@ -1,4 +1,4 @@
-"""The attacks that are drawn: the strongest on the outputs, its baseline without shadow models, the strongest per explainer."""
+"""The attacks to draw: the strongest on the outputs, the baseline without shadow models, and the strongest on each explainer."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from mia_audit.report.data.results import Results
 
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#C0689A", "#927600", "#5B5FC7")
-"""After Okabe and Ito: distinct for any colour vision, with a contrast of at least 3:1 on a white and on a dark page."""
+"""Colours after Okabe and Ito: distinct for any colour vision, with a contrast of at least 3:1 on a white and on a dark page."""
 DASHES: tuple[tuple[float, ...], ...] = ((), (), (4, 1.5), (1.5, 1.2), (5, 1.5, 1, 1.5), (8, 2))
 CHANNELS = {
     "outputs": "outputs",
@@ -65,9 +65,9 @@ def strongest(finding: Finding) -> dict[str, Leak]:
 
 
 def series(group: Sequence[Finding], everyone: Sequence[Finding] = ()) -> list[Series]:
-    """List the series drawn for a group of settings: outputs, then the others by decreasing AUC, up to the number of colours.
+    """List the series to draw for a group of settings: outputs, then the others by decreasing AUC, at most as many as colours.
 
-    Colours, dashes and markers are assigned over `everyone`, all settings of the audit, or over the group if it is left out.
+    Colours, dashes and markers are assigned over `everyone`, all settings of the audit, or over the group if that is left out.
     """
     drawn = _ranked(group)[:MOST]
     looks = dict(zip(_ranked(everyone or group)[:MOST], LOOKS, strict=False))

@@ -29,34 +29,34 @@ class Setting:
     accountant: str | None = None
     clipping: str | None = None
     measured: bool = True
-    """Whether explanations of its models are measured, if the audit measures any."""
+    """Whether explanations of this setting's models are measured, if the audit measures any."""
     budget: str = ""
-    """Replaces ε in its name if ε is computed from a stated noise multiplier; empty otherwise."""
+    """What replaces ε in the setting's name if ε is computed from a stated noise multiplier; empty otherwise."""
     trained: bool = True
-    """False where the signals were imported: there is no training.parquet."""
+    """False if signals were imported, so that there is no training.parquet."""
     design: str = ""
     """The membership design; empty where it is unknown."""
     model: str = ""
     parameters: Mapping[str, Any] = field(default_factory=dict, hash=False)
-    """The model's parameters in the config."""
+    """The parameters of the model in the config."""
     swept: Mapping[str, Any] = field(default_factory=dict, hash=False)
     """The parameters that a sweep varies."""
     explained: Mapping[str, Any] | None = field(default=None, hash=False)
-    """Set if the attack is on the explanation sets of one fixed black box: its name, noisy steps and adjacency."""
+    """Name, noisy steps and adjacency of the fixed black box, if its explanation sets are attacked; else None."""
     finished: str = ""
     """The file or folder of the finished model that is the only target; empty if there is none."""
     folder: str = ""
-    """Folder below the results; {dataset}/{architecture}/{mechanism}-eps{epsilon} by default."""
+    """The setting's folder below the results, if it is not {dataset}/{architecture}/{mechanism}-eps{epsilon}."""
     no_guarantee: str = ""
-    """The reason why the mechanism guarantees nothing and ε is nominal; empty for all others."""
+    """Why the mechanism guarantees nothing and ε is nominal; empty for mechanisms with a guarantee."""
     by_person: bool = False
     """Whether membership was drawn by person."""
     given_name: str = ""
-    """Its owner's name for it, if models are given rather than trained here; empty otherwise."""
+    """The owner's name for the setting, if its models are given rather than trained here; empty otherwise."""
     grouped: bool = False
     """Whether results are sliced by groups of records."""
     floor: float = 0.0
-    """Test accuracy that the first model of every training job had to reach; 0 without one."""
+    """The test accuracy that the first model of every training job had to reach; 0 if none was required."""
     label: str = ""
     """The label that replaces its mechanism and ε in the report; empty if there is none."""
     dataset_label: str = ""
@@ -95,12 +95,12 @@ class Setting:
 
     @property
     def named(self) -> str:
-        """The form of ε in file names, and in tables written by earlier stages."""
+        """ε as it is written in file names, and in tables of earlier stages."""
         return self.budget or self.epsilon
 
     @property
     def nominal(self) -> str:
-        """The parameter of a mechanism without a guarantee that takes the place of ε."""
+        """The parameter that takes the place of ε for a mechanism without a guarantee."""
         stated = self.named.startswith(STATED)
         return f"noise multiplier {self.named.removeprefix(STATED)}" if stated else f"nominal {self.epsilon}"
 
@@ -111,7 +111,7 @@ class Setting:
 
     @property
     def group(self) -> tuple[str, str]:
-        """Dataset and architecture: settings of one group differ in their protection only and are compared."""
+        """Dataset and architecture: settings with both in common differ only in their protection, and are compared."""
         return self.dataset, self.architecture
 
     @property
@@ -122,7 +122,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Gap:
-    """Models missing from a setting, the reason of each by its number, and whether enough are left to attack the setting."""
+    """The models missing from a setting, by number, with the reason for each, and whether enough are left to attack the setting."""
 
     setting: Setting
     models: Mapping[int, str]
@@ -131,7 +131,7 @@ class Gap:
 
 @dataclass(frozen=True)
 class Spec:
-    """All inputs of the tables, figures and page of one audit other than files."""
+    """What tables, figures and page of one audit depend on besides files."""
 
     audit: str
     settings: tuple[Setting, ...]
@@ -153,7 +153,7 @@ class Spec:
     explanation_maps: bool = False
     """Whether attribution maps of some records were kept."""
     intrinsic: tuple[str, ...] = ()
-    """Data sets on which intrinsic explanations are compared with post-hoc ones."""
+    """The data sets on which intrinsic explanations are compared with post-hoc ones."""
     curves: bool = False
     """Whether curves were measured on explanations (deletion, insertion)."""
     studies: Mapping[str, Any] = field(default_factory=dict)
@@ -161,15 +161,15 @@ class Spec:
     figures: Figures = field(default_factory=Figures)
     """Style and file formats of figures."""
     margins: Mapping[str, float] = field(default_factory=dict)
-    """Largest differences between two mechanisms that count as equivalent, by metric."""
+    """By metric, the largest difference at which two mechanisms count as equivalent."""
     policy: Mapping[str, Any] | None = None
     """The policy that the report evaluates."""
     ladder: Mapping[str, str] = field(default_factory=dict)
-    """Digests of what the results of trained settings depend on, by folder, if the rungs of a ladder are shown (`config.recipe`)."""
+    """By folder, the digest of what a trained setting's results depend on (`config.recipe`), if the rungs of a ladder are shown."""
 
     @cached_property
     def planned(self) -> Spec:
-        """The same audit including the settings that could not be attacked, with all outputs that the config announces."""
+        """This specification with the settings that could not be attacked, from which all outputs that the config announces follow."""
         lost = (gap.setting for gap in self.gaps if not gap.attacked)
         return replace(self, settings=(*self.settings, *lost), gaps=())
 
@@ -197,7 +197,7 @@ class Spec:
 
 
 def parse_spec(values: Mapping[str, Any]) -> Spec:
-    """Return what a report depends on, from a validated specification; UserError where it has neither settings nor studies."""
+    """Return a report's specification from its validated values; UserError if it has neither settings nor studies."""
     if not values["settings"] and not values["studies"]:
         raise UserError(
             "--spec: 'settings' is empty; expected at least one setting, or studies of private explanations"

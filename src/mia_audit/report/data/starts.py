@@ -1,4 +1,4 @@
-"""The accuracy of public pre-training, from which private trainings start and which spends no privacy of the audited records."""
+"""The accuracy of public pre-training, from which private trainings start; it spends no privacy of the audited records."""
 
 from __future__ import annotations
 

@@ -25,11 +25,11 @@ REPORT = "report.html"
 
 @dataclass(frozen=True)
 class Contents:
-    """The sources of a dossier; `release`, `ledger`, `verdicts` and `policy` are empty where there is none."""
+    """The sources of a dossier; each of `release`, `ledger`, `verdicts` and `policy` is empty if there is none."""
 
     results: Results
     sources: Mapping[str, Any]
-    """provenance.json."""
+    """The content of provenance.json."""
     release: Path | None = None
     card: Mapping[str, Any] = field(default_factory=dict)
     ledger: Mapping[str, Any] = field(default_factory=dict)
@@ -79,7 +79,7 @@ class Contents:
 
 
 def _is_paper(name: str) -> bool:
-    """Whether a file of a release describes the model and is not part of it: weights are passed on separately."""
+    """Whether a file of a release describes the model, as opposed to weights, which are passed on separately."""
     return name in (CARD, CARD_TEXT, MANIFEST, SIGNATURE)
 
 
@@ -116,7 +116,7 @@ def _json(path: Path, expected: str) -> dict[str, Any]:
 
 
 def _ledger(path: Path) -> dict[str, Any]:
-    """Return an extract of a data set's ledger: its terms, entries and total, and the digest of the whole ledger."""
+    """Return an extract of a data set's ledger: its terms, its entries, the total, and the digest of the whole ledger."""
     from dataclasses import asdict
 
     from mia_audit.privacy.dataset_ledger import read_ledger, total_of
@@ -135,5 +135,5 @@ def _ledger(path: Path) -> dict[str, Any]:
 
 
 def _finite(value: Any) -> Any:
-    """Return None for a number that JSON does not have, and for an ε that is not finite."""
+    """Return None for a number that JSON cannot represent, and for an ε that is not finite."""
     return None if isinstance(value, float) and not math.isfinite(value) else value

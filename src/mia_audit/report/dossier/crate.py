@@ -154,8 +154,8 @@ def _crate(contents: Contents, made: Path, licence: str, controller: str) -> ROC
     audit, version = contents.results.spec.audit, str(contents.sources.get("versions", {}).get("mia-audit", "unknown"))
     crate.name = f"Dossier of the membership audit {audit}"
     crate.description = (
-        "What a model promises about the privacy of its training records, what attacks found of it, and the answers to what"
-        " assessors ask. It holds personal data where the records are about persons."
+        "A model's privacy guarantee for its training records, the results of attacks on it, and answers to assessors' questions."
+        " It holds personal data if the records are about persons."
     )
     terms = {"@type": "CreativeWork", "name": "Who may use this dossier", "description": licence}
     owner = {"@type": "Organization", "name": controller}

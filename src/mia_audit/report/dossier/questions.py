@@ -1,7 +1,7 @@
 """The questions of a dossier, and their answers from an audit, each with its source files.
 
-The first part follows NIST SP 800-226 (Guidelines for Evaluating Differential Privacy Guarantees, 2025) from the top of its
-pyramid down; the second one article 35(7) of the GDPR. What an audit cannot know is a question for the controller.
+The first part follows the pyramid of NIST SP 800-226 (Guidelines for Evaluating Differential Privacy Guarantees, 2025) from
+its top down; the second part follows article 35(7) of the GDPR. What an audit cannot know is a question for the controller.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def _unit(contents: Contents) -> Answer:
     return Answer((f"One {joined(sorted(units))}.",), (PROVENANCE,), WHOSE)
 
 
-WHOSE = "Is this unit the one that persons mean by their data? Do several records belong to one person or household?"
+WHOSE = "Is this unit what a person would call their data? Do several records belong to one person or household?"
 
 
 def _epsilon(contents: Contents) -> Answer:
@@ -159,7 +159,7 @@ def _protected(contents: Contents) -> Answer:
     units = joined(sorted({guarantee(one).get("unit", "record") for one in private}))
     return Answer(
         (
-            f"Whether one {units} was among the training records, and what is in it, against whoever has the model's weights,"
+            f"Whether one {units} was among the training records, and its content, against anyone who has the model's weights,"
             " its outputs and explanations computed from it, whatever else they know.",
         ),
         (PROVENANCE, RELEASE_CARD) if contents.card else (PROVENANCE,),
@@ -168,7 +168,7 @@ def _protected(contents: Contents) -> Answer:
 
 def _not_protected(contents: Contents) -> Answer:
     sentences = [
-        "What the records say together: a model that predicts well tells of persons who were not among them too.",
+        "What the records reveal in aggregate: a model that predicts well also reveals facts about persons who are not among them.",
         "The choice of settings by their accuracy on the same records, unless the ledger lists it.",
         "The audit's own models, signals, scores and reports: they were computed from the records without noise, and the"
         " report shows and ranks single records. They are for the auditor.",
@@ -178,9 +178,9 @@ def _not_protected(contents: Contents) -> Answer:
         sentences.append("Other releases from the same records: no ledger of the data set is part of this dossier.")
     else:
         entries = len(contents.ledger["entries"])
-        sentences.append(f"Other releases than the {count(entries, 'entry', 'entries')} of the ledger.")
+        sentences.append(f"Releases other than the {count(entries, 'entry', 'entries')} of the ledger.")
         sources.append(LEDGER)
-    return Answer(tuple(sentences), tuple(sources), "What else was published from these records, by whomever?")
+    return Answer(tuple(sentences), tuple(sources), "What else was published from these records, and by whom?")
 
 
 def _composition(contents: Contents) -> Answer:
@@ -227,7 +227,9 @@ def _verified(contents: Contents) -> Answer:
             f"The SHA-256 of every file of the audit is listed{', and the list is signed' if signed else ''}."
         )
         sources += [MANIFEST, *([SIGNATURE] if signed else [])]
-    return Answer(tuple(sentences), tuple(sources), "Who has reviewed mechanism and code, apart from who wrote them?")
+    return Answer(
+        tuple(sentences), tuple(sources), "Who has reviewed the mechanism and the code, apart from their authors?"
+    )
 
 
 def _utility(contents: Contents) -> Answer:
@@ -241,7 +243,7 @@ def _utility(contents: Contents) -> Answer:
 def _trust(contents: Contents) -> Answer:
     return Answer(
         (
-            "Training has the records as they are: the guarantee is that of a central curator, who is trusted with them.",
+            "Training reads the records without noise: the guarantee is that of a central curator, who is trusted with them.",
         ),
         (CONFIG,),
         "Who has access to the records, the machine, the ledger and the audit's files, and how is that limited?",
@@ -291,12 +293,12 @@ def _risks(contents: Contents) -> Answer:
                 f" others with an AUC of {auc.mean:.3f}{interval}; guessing has 0.5."
             )
     sentences.append(
-        "That a person was in the training set can itself be sensitive, for example where all of it are patients."
+        "That a person was in the training set can itself be sensitive, for example if everyone in it is a patient."
     )
     return Answer(
         tuple(sentences),
         (SETTINGS, "tables/summary.csv", REPORT),
-        "What would it mean for a person that their membership is known? How likely is somebody to try, and with what?",
+        "What would it mean for a person that their membership is known? How likely is such an attack, and by what means?",
     )
 
 
@@ -318,7 +320,11 @@ def _measures(contents: Contents) -> Answer:
 
 
 def _advice(contents: Contents) -> Answer:
-    return Answer((), (), "What did the data protection officer advise, and persons or their representatives say?")
+    return Answer(
+        (),
+        (),
+        "What did the data protection officer advise, and what did the persons concerned or their representatives say?",
+    )
 
 
 def _review(contents: Contents) -> Answer:
@@ -350,4 +356,4 @@ QUESTIONS = (
     Question(DPIA, "Advice and views", "Who was asked?", _advice),
     Question(DPIA, "Review", "When is the assessment reviewed?", _review),
 )
-"""In the order of the page."""
+"""All questions, in the order of the page."""

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 MARKERS = "osD^vP"
 CURVE = 3
-"""Values of ε that make a curve."""
+"""Smallest number of values of ε that make a curve."""
 DEVIATIONS = 2
 """Length of an error bar on either side in standard deviations, as in Harder et al. (2020), Figures 5 and 6."""
 NOTHING = "No model of these settings was trained to the end."
@@ -33,7 +33,7 @@ class Line:
 
     name: str
     points: list[tuple[str, Finding]]
-    """The value on the x axis and the setting there."""
+    """Pairs of a value on the x axis and the setting there."""
 
 
 def curves_over_epsilon(settings: Sequence[Setting]) -> list[tuple[str, str]]:
@@ -121,7 +121,7 @@ def _trained(findings: Findings) -> list[Finding]:
 
 
 def _rest(finding: Finding, key: str) -> tuple[object, ...]:
-    """Return everything except the swept parameter that a setting's training depends on."""
+    """Return everything that a setting's training depends on, except the swept parameter."""
     setting = finding.setting
     parameters = sorted((name, str(value)) for name, value in setting.parameters.items() if name != key)
     return setting.dataset, setting.model, setting.mechanism, setting.epsilon, *parameters

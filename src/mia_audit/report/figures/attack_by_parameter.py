@@ -32,7 +32,7 @@ def attack_by_parameter(results: Results, findings: Findings, key: str) -> Figur
     """Draw AUC and TPR of every series over the values, a column of panels per data set, protection and other values."""
     columns = [(title, points) for title, points in titled_lines(findings.settings, key) if len(points) > 1]
     if not columns:
-        return "No two values of it were attacked under the same protection."
+        return "No two values of this key were attacked under the same protection."
     metrics: list[tuple[str, str, float]] = [("auc", "AUC", 0.5)]
     if findings.fpr is not None:
         metrics.append(("tpr", f"TPR at {rate(findings.fpr)} FPR", findings.fpr))

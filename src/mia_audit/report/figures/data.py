@@ -96,7 +96,7 @@ def _legend(artist: Any) -> str | None:
 
 
 def _names(axes: Axes) -> Any:
-    """Return a function from a row to the label of its position, on axes whose ticks are names."""
+    """Return a function from a row to the label of its position, for axes whose ticks are names."""
     places: dict[str, dict[int, str]] = {}
     for name, axis in (("x", axes.xaxis), ("y", axes.yaxis)):
         ticks = axis.get_ticklocs()

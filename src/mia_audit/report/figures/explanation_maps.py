@@ -32,7 +32,7 @@ OVERLAID = frozenset({"gradcam"})
 CELL = 0.56
 """Width of a map in inches."""
 FEATURES = 10
-"""Features of a table that are shown, the most important ones."""
+"""Number of a table's features that are shown, the most important ones."""
 BAR = 0.05
 """Height of a bar in inches."""
 FEATURE_LETTERS = 18
@@ -53,8 +53,8 @@ def _groups(spec: Spec) -> dict[str, tuple[str, str]]:
 def explanations(results: Results, findings: Findings, place: tuple[str, str]) -> Figure | str:
     """Draw the maps of a few records by the first shadow model of every setting.
 
-    Images: a row per record, its picture first, then every explainer's maps, setting by setting. Tables: the
-    features that count most, ranked, a panel per explainer and a bar per setting.
+    For images, a row per record has its picture, then every explainer's maps, setting by setting. For tables, a panel per
+    explainer ranks the most important features, with a bar per setting.
     """
     group = findings.groups().get(place, [])
     if not group or (maps := results.maps(place)).is_empty():
@@ -143,7 +143,7 @@ def _shares(row: Mapping[str, Any]) -> np.ndarray:
 def _feature_chart(
     maps: pl.DataFrame, explained: Sequence[tuple[str, str]], group: Sequence[Finding], metadata: Mapping[str, Any]
 ) -> Figure:
-    """Draw the most important features of every explainer, a bar per setting: the mean size of their share over the records."""
+    """Draw the most important features of every explainer, with a bar per setting for the mean size of a feature's share."""
     features = len(maps["map"][0])
     names = metadata.get("features") or [str(place) for place in range(features)]
     shown = min(FEATURES, features)

@@ -39,8 +39,8 @@ ATTACKS = {"outputs": ("0.1", "s"), "explanations": ("0.5", "D"), "both": ("0.7"
 @figure(
     "explanation_metrics",
     once("explanation_metrics", lambda spec: spec.explanation_metrics and spec.groups),
-    "Test accuracy, similarity of explanations and AUC of attacks in every setting, with intervals. Similarity is that to the "
-    "model without DP with the same training set; hollow: of two models without DP with different training sets.",
+    "Test accuracy, similarity of explanations and AUC of attacks in every setting, with intervals. Similarity is with "
+    "the model without DP that has the same training set; hollow: between two models without DP with different training sets.",
 )
 def explanation_metrics(results: Results, findings: Findings, subject: None = None) -> Figure | str:
     """Draw accuracy, similarity of explanations and leakage over the settings, a column of panels per group."""
@@ -77,7 +77,7 @@ def explanation_metrics(results: Results, findings: Findings, subject: None = No
 def _similarity(
     axes: Axes, group: list[Finding], interpretation: Interpretation, looks: Mapping[Explained, Series]
 ) -> None:
-    """Draw the similarity to the reference's models; that between two reference models as hollow markers and lines."""
+    """Draw the similarity to the reference's models, and that between two reference models as hollow markers and lines."""
     base = reference(group)
     drawn = interpretation.drawn
     known = [(x, finding, similarity(finding, base, interpretation)) for x, finding in enumerate(group)]

@@ -33,14 +33,14 @@ class Top:
 
 
 EVEN = 1.2
-"""A top map whose mean share is below this multiple of an even share decides nothing: the mixture is one linear map."""
+"""If the top map's mean share is below this multiple of an even share, no map decides: the mixture is one linear map."""
 
 
 @dataclass(frozen=True)
 class Column:
-    """One setting: its heading, the records' top maps, every class's leading filter, and the largest share of a map.
+    """One setting: its heading, the records' top maps, every class's leading filter, and the mean share of the top map.
 
-    `top_share` is the mean over a sample of records of the largest share for the predicted class, of `maps` maps.
+    `top_share` is the largest share that any of the `maps` maps has for the predicted class, averaged over a sample of records.
     """
 
     heading: str
@@ -56,7 +56,7 @@ class Column:
 
     @property
     def title(self) -> str:
-        """The heading, with a warning where no map stands out."""
+        """The heading, with a warning if no map stands out."""
         return f"{self.heading} (maps mixed evenly)" if self.mixes_evenly else self.heading
 
 

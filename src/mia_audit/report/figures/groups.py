@@ -31,7 +31,7 @@ def _places(spec: Spec) -> dict[str, tuple[str, str]]:
     "groups",
     _places,
     "The strongest attack on every setting by group: AUC, with intervals for all groups of a setting together (Bonferroni), and TPR"
-    " at the threshold that all groups have in common. Dashed: guessing, and the FPR of all together.",
+    " at the common threshold of all groups. Dashed: guessing, and the FPR over all groups together.",
 )
 def groups(results: Results, findings: Findings, subject: tuple[str, str]) -> Figure | str:
     """Draw a line per group and a colour per setting: AUC on the left, TPR at the common threshold on the right."""

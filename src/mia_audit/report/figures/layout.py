@@ -56,7 +56,7 @@ def name_places(axes: Axes, names: Sequence[str]) -> None:
 
 
 def label_lines(row: Iterable[Axes], text: str) -> None:
-    """Label the y axis of the first panel in every line over which a row of panels is wrapped."""
+    """Label the y axis of the first panel of a row of panels, and of every line on which a wrapped row continues."""
     for axes in row:
         place = axes.get_subplotspec()
         if place is not None and place.is_first_col():

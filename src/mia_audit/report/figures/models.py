@@ -32,7 +32,7 @@ def models(results: Results, findings: Findings, subject: None = None) -> Figure
         if len(table.filter(dataset=place[0], architecture=place[1]))
     ]
     if not groups:
-        return "Fewer models cannot be evaluated: there are too few, or the design needs all of them."
+        return "Fewer models cannot be evaluated: the audit has too few, or its design needs all of them."
     metrics = {"auc": "AUC"} | ({"tpr": f"TPR at {rate(findings.fpr)} FPR"} if findings.fpr is not None else {})
     drawn, panels = panel_grid(len(metrics), len(groups), height=1.75)
     likelihoods = table["likelihood"].unique(maintain_order=True).to_list()
@@ -81,7 +81,7 @@ def roc_by_models(results: Results, findings: Findings, subject: None = None) ->
         if kept:
             drawn.append((setting, [row for row in kept if row["likelihood"] == chosen]))
     if not drawn:
-        return "No ROC curve is kept for fewer models: there are too few, or the design needs all of them."
+        return "No ROC curve is kept for fewer models: the audit has too few, or its design needs all of them."
     figure, panels = panel_grid(1, len(drawn), height=2.3)
     for axes, (setting, rows) in zip(panels[0], drawn, strict=True):
         for row, colour in zip(rows, (PALETTE[order % len(PALETTE)] for order in range(len(rows))), strict=True):

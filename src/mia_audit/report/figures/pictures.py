@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 FINEST = 64
-"""Largest number of cells a side of an attribution map; finer maps are averaged."""
+"""Largest number of cells along a side of an attribution map; finer maps are averaged."""
 NEGATIVE, ZERO, POSITIVE = (np.array(colour, dtype=float) for colour in ((0, 114, 178), (247, 247, 247), (213, 94, 0)))
 
 

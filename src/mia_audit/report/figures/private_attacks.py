@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 MARKERS = "os^Dv"
 ATTACKS = {"var-lrt": "VAR-LRT", "l1-lrt": "L1-LRT", "l2-lrt": "L2-LRT", "threshold": "threshold"}
 NAMED = {"local_linear": "no noise"}
-"""Names of explainers that differ from those elsewhere in a report."""
+"""Names of explainers, where they differ from those elsewhere in a report."""
 SET_ATTACKS = {
     "lrt": "how well it fits the record",
     "var-lrt": "VAR-LRT",
@@ -35,8 +35,8 @@ SET_ATTACKS = {
 @figure(
     "private_attacks",
     once("private_attacks", lambda spec: spec.attacks_private_explainers),
-    "AUC of attacks on private explanations by the ε of each, beside the same fit without noise, gradients and outputs, for every "
-    "training, with intervals. Dashed: guessing.",
+    "AUC of attacks on private explanations by the ε of each, and on the same fit without noise, on gradients and on outputs, for "
+    "every training, with intervals. Dashed: guessing.",
     private=True,
 )
 def attacks(results: Results, findings: Findings, subject: None = None) -> Figure:
@@ -135,7 +135,7 @@ def attacked(results: Results, dataset: str | None = None) -> dict[Setting, dict
 
 
 def _attacked(summary: pl.DataFrame, attack: str, likelihood: str) -> list[tuple[str, dict[str, Any]]]:
-    """Return the summary of an attack on every explanation, the most private first, and of loss-LiRA on the outputs."""
+    """Return the summary rows of an attack on every explanation, the most private first, and of loss-LiRA on the outputs."""
     rows: dict[tuple[float, str], dict[str, Any]] = {}
     for row in summary.iter_rows(named=True):
         if row["likelihood"] not in (likelihood, "none"):

@@ -62,8 +62,8 @@ def _pictured(spec: Spec) -> dict[str, str]:
 @figure(
     "private_models",
     _pictured,
-    "Images and their private explanations by the training of the model (Figure 6), those first that every model misclassifies: "
-    "orange counts for the class explained, blue against it.",
+    "Images and their private explanations by the training of the model (Figure 6); those that every model misclassifies come "
+    "first. Orange counts for the class explained, blue against it.",
     private=True,
 )
 def models(results: Results, findings: Findings, dataset: str) -> Figure:
@@ -100,7 +100,7 @@ def draw_models(results: Results, dataset: str) -> Figure:
 
 
 def correlation(one: Studied) -> Estimate | None:
-    """Return Spearman's correlation of the loss with the misclassification around a query; None where one of them is constant."""
+    """Return Spearman's correlation of the loss with the misclassification around a query; None if one of the two is constant."""
     from scipy.stats import rankdata
 
     each = []

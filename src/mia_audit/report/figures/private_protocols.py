@@ -32,7 +32,7 @@ def iterations(results: Results, findings: Findings, subject: None = None) -> Fi
 
 
 def draw_iterations(axes: Axes, one: Studied) -> None:
-    """Draw the losses of the queries that were recorded, or a note that none started this close."""
+    """Draw the losses of the queries whose iterations were recorded, or a note that no query started this close to the minimum."""
     paths = one.answers["path"].drop_nulls().to_list()
     for place, path in enumerate(paths):
         axes.plot([max(loss, LEAST) for loss in path], color=PALETTE[place % len(PALETTE)], linewidth=0.7)

@@ -31,9 +31,9 @@ PROTOCOLS = {
 DENSITIES = {"random": PALETTE[0], "dense": PALETTE[2], "sparse": PALETTE[1]}
 BINS = 24
 POINTS = 200
-"""Points drawn of a line over queries."""
+"""Number of points that are drawn of a line over queries."""
 LEAST = 1e-9
-"""Losses below this value are rounding errors, and are drawn at this value."""
+"""Losses below this are rounding errors, and are drawn as if they had this value."""
 
 
 def of_protocol(name: str) -> Rows:
@@ -95,7 +95,7 @@ def draw_spending(axes: Axes, one: Studied, rows: Rows, colour: str, label: str)
 def draw_band(
     axes: Axes, places: Any, values: Sequence[Estimate], colour: str, step: Literal["post"] | None = None
 ) -> None:
-    """Shade the intervals of a line; without repetitions there are none."""
+    """Shade the intervals of a line, which exist only if there are repetitions."""
     if values and not math.isnan(values[0].low):
         low, high = [value.low for value in values], [value.high for value in values]
         axes.fill_between(places, low, high, color=colour, alpha=0.25, linewidth=0, step=step)

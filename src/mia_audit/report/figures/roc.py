@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from mia_audit.report.data.results import Results
 
 HALF_COLUMN = 28
-"""Number of letters of a legend that fit into half a column."""
+"""Number of a legend's letters that fit into half a column."""
 BANDS = 2
 """Number of bands; more would overlap."""
 

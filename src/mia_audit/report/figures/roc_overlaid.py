@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from mia_audit.report.data.spec import Spec
 
     Curves = Sequence[tuple[str, Finding]]
-    """Settings that differ in one key, by their name in the legend."""
+    """Curves of settings that differ in one key, by their name in the legend."""
 
 NOTHING = "No two of these settings were attacked."
 

@@ -38,7 +38,7 @@ class Strip:
 
 
 def strips(maps: Mapping[str, pl.DataFrame], headings: Mapping[str, Mapping[tuple[str, str], str]]) -> list[Strip]:
-    """Choose the explainers that only one architecture has, or all of an architecture without such an explainer.
+    """Choose each architecture's first explainer that no other one has, or all of its explainers if there is none.
 
     `maps` are the architectures' explanations.parquet, of the same records; `headings` name their settings by mechanism
     and ε, in the order in which they are drawn.

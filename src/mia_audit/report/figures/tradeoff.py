@@ -21,7 +21,7 @@ LINE = 8.5
 LABEL_LETTERS_PER_INCH = 17
 """Letters per inch in a setting's name beside its point."""
 PANEL = 0.8
-"""Share of a panel's width that its axis does not use."""
+"""Share of a panel's width that its axes fill."""
 
 
 @figure(

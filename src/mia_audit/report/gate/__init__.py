@@ -1,1 +1,1 @@
-"""The rule that a finished audit is held to: a policy, its criteria, and their verdicts."""
+"""The gate of a finished audit: a policy, its criteria, and their verdicts."""

@@ -1,4 +1,4 @@
-"""The criteria of a policy, one function each; a key of `policy.py` that is left out has no criterion."""
+"""The criteria of a policy, one function each; a key that the policy leaves out is not checked."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Case:
     results: Results
     finding: Finding
     drawn: pl.DataFrame
-    """The metrics of the unit that membership was drawn for."""
+    """The metrics of the unit (records or persons) for which membership was drawn."""
     metrics: pl.DataFrame
     """The metrics of all units."""
 
@@ -62,11 +62,11 @@ class Case:
         return [one for one in read_scores(path, aggregate=NONE) if not one.key[3]]
 
     def judged(self, criterion: str, verdict: Verdict, value: str, limit: str, note: str = "") -> Judged:
-        """Return the verdict on this setting."""
+        """Return a criterion's verdict on this setting."""
         return Judged(criterion, self.setting, verdict, value, limit, note)
 
     def held_to(self, criterion: str, interval: Interval, limit: float, unknown: str) -> Judged:
-        """Judge an interval against the largest allowed value; `unknown` is the reason for a missing interval."""
+        """Compare an interval with the largest allowed value; `unknown` is the note if there is no interval."""
         verdict = verdicts.at_most(interval, limit)
         note = interval.of if not math.isnan(interval.high) else unknown
         return self.judged(criterion, verdict, printed(interval), f"at most {limit:g}", note)
@@ -84,7 +84,7 @@ FEW = "one model has no interval over models"
 
 
 def leak(case: Case) -> Iterator[Judged]:
-    """Judge AUC and TPRs of all attacks on the unit that membership was drawn for."""
+    """Judge AUC and TPRs of all attacks on the unit for which membership was drawn."""
     yield from _limits(case, case.policy, case.drawn, "")
 
 
@@ -259,4 +259,4 @@ CRITERIA: tuple[Callable[[Case], Iterator[Judged]], ...] = (
     *(leak, persons, groups, most_exposed),
     *(epsilon, canaries, null_control, models, accuracy),
 )
-"""In the order of output."""
+"""All criteria, in the order of output."""

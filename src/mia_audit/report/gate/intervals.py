@@ -24,8 +24,8 @@ UNKNOWN = Interval(math.nan, math.nan, math.nan)
 def strongest(metrics: pl.DataFrame, column: str, confidence: float) -> Interval:
     """Return the interval of the largest mean of a metric over all attacks of a metrics table, null controls left out.
 
-    The upper limit is the largest of all attacks', each at the level `confidence`; the lower one is the largest at
-    Bonferroni's level for their number. NaN if some attack's metric is unknown.
+    Its upper limit is the largest of the attacks' upper limits at the level `confidence`, its lower limit the largest of
+    their lower ones at Bonferroni's level for the number of attacks. NaN if some attack's metric is unknown.
     """
     keys = ["attack", "signal", "likelihood", *(name for name in ("aggregate",) if name in metrics.columns)]
     groups = list(metrics.filter(~pl.col("null_control") & pl.col("auc").is_not_null()).group_by(*keys))
@@ -43,7 +43,7 @@ def over_targets(over: OverTargets, confidence: float, tried: int, rate: bool, o
     """Return the interval of one metric over targets, its lower limit corrected for the `tried` metrics examined.
 
     The interval of a rate is at least as wide as if all targets' members were independent trials (Clopper and Pearson
-    1934): over targets only, a rate that is 0 for all of them would have an interval of width 0.
+    1934); an interval over targets alone would have width 0 for a rate that is 0 for all of them.
     """
     low, high = over.interval(confidence, tried)[0], over.interval(confidence)[1]
     trials = 0 if math.isnan(over.members) else round(over.members * over.count)
@@ -63,8 +63,8 @@ def worst_group(
 ) -> Interval:
     """Return the interval of the largest AUC, or TPR at `fpr`, of any attack in any group.
 
-    `groups` are masks of records [N] by name. Ranks are those within a group. NaN where a group cannot resolve the FPR, or where
-    there is no group.
+    `groups` are masks of records [N] by name. Records are ranked within their group. NaN if some group cannot resolve the
+    FPR, or if there is no group.
     """
     column = "auc" if fpr is None else f"tpr_at_fpr_{fpr:g}"
     tried = len(scores) * len(groups)
@@ -118,15 +118,15 @@ def most_exposed(scores: Sequence[Scored], fpr: float, confidence: float) -> Int
 
 
 def _difference(hits: int, members: int, alarms: int, others: int, confidence: float) -> tuple[float, float]:
-    """Return the limits of a difference of two shares, each share with half of the error probability."""
+    """Return the limits of a difference of two shares, from limits of each share with half of the error probability."""
     inside, outside = (clopper_pearson(*pair, (1 + confidence) / 2) for pair in ((hits, members), (alarms, others)))
     return inside[0] - outside[1], inside[1] - outside[0]
 
 
 def _recognised(scored: Scored, fpr: float) -> np.ndarray | None:
-    """Return [N, 4]: how many of the models trained on a record recognise it, the number of these models, and both for the other models.
+    """Return [N, 4]: how many of the models trained on a record recognise it and how many there are, then the same for the other models.
 
-    None where some model cannot resolve the FPR.
+    None if some model cannot resolve the FPR.
     """
     counts = np.zeros((len(scored.record), 4), dtype=np.int64)
     for score, member in zip(scored.score.T, scored.member.T, strict=True):

@@ -16,9 +16,9 @@ from mia_audit.report.gate.verdicts import Judged, Verdict
 
 
 def judge(results: Results, policy: Policy, findings: Findings | None = None) -> list[Judged]:
-    """Return a verdict per criterion and setting, setting by setting; `findings` are used where they have the policy's level.
+    """Return a verdict per criterion and setting, setting by setting; `findings` are used if they have the policy's level.
 
-    Nothing can be decided about a setting too many of whose models diverged. Raises UserError for a setting that the
+    All criteria are undecided for a setting of which too many models diverged. Raises UserError for a setting that the
     audit does not have.
     """
     lost = {gap.setting.path: gap for gap in results.spec.gaps if not gap.attacked}
@@ -44,7 +44,7 @@ def _lost(name: str) -> Judged:
 
 
 def judge_digests(complaints: Iterator[str]) -> Judged:
-    """Return the verdict on the files of an audit from a line per file that differs from its digest."""
+    """Return the verdict on the files of an audit, given a line for every file that differs from its digest."""
     differences = list(complaints)
     value = f"{len(differences)} differ" if differences else "all as written"
     verdict = Verdict.FAIL if differences else Verdict.PASS

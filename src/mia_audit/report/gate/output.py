@@ -42,7 +42,7 @@ def lines(judged: Sequence[Judged]) -> Iterator[str]:
 
 
 def as_json(judged: Sequence[Judged], **known: Any) -> dict[str, Any]:
-    """Return the verdicts as JSON, with the other `known` entries."""
+    """Return the verdicts as JSON, together with the entries `known`."""
     names = ("criterion", "setting", "verdict", "value", "limit", "note")
     return {
         **known,

@@ -7,7 +7,7 @@ from pydantic import Field, PositiveInt, field_validator, model_validator
 from mia_audit.sections import Probability, Section
 
 Rates = dict[Probability, Probability]
-"""The largest allowed TPR by FPR, both as fractions."""
+"""The largest allowed TPR at each FPR, both as fractions."""
 
 
 class Limits(Section):
@@ -43,7 +43,7 @@ class MostExposed(Section):
     """A limit on how often any single record is recognised."""
 
     fpr: Probability = 0.01
-    """A model recognises a record if all but this share of the records that it was not trained on score lower."""
+    """A model recognises a record if at most this share of the records that it was not trained on score as high."""
     at_most: Probability
     """Largest advantage: the share of models that recognise a record among those trained on it, minus the share among the others."""
 

@@ -21,7 +21,7 @@ EXIT_CODES = {Verdict.PASS: 0, Verdict.FAIL: 3, Verdict.CANNOT_TELL: 4}
 
 @dataclass(frozen=True)
 class Interval:
-    """A value, the limits of its confidence interval (NaN where it has none), and its subject."""
+    """A value, the limits of its confidence interval (NaN if it has none), and what the value is of."""
 
     value: float
     low: float
@@ -31,7 +31,7 @@ class Interval:
 
 @dataclass(frozen=True)
 class Judged:
-    """One criterion on one setting (empty: on the whole audit): the measured value, the limit, and the verdict."""
+    """One criterion on one setting (an empty name: on the whole audit): the measured value, the limit, and the verdict."""
 
     criterion: str
     setting: str
@@ -42,7 +42,7 @@ class Judged:
 
     @property
     def name(self) -> str:
-        """The criterion and what it is about."""
+        """The criterion, with its setting if it has one."""
         return f"{self.criterion} of {self.setting}" if self.setting else self.criterion
 
 
@@ -61,10 +61,10 @@ def at_least(interval: Interval, limit: float) -> Verdict:
 
 
 def largest(intervals: Sequence[Interval]) -> Interval:
-    """Return the interval of the largest of several values: each of its limits is the largest one.
+    """Return the interval of the largest of several values: each of its limits is the largest of theirs.
 
-    Its upper limit is too small only if that of the truly largest value is. Lower limits must already be corrected for
-    the number of values. NaN where one of the limits is not known.
+    Its upper limit is too small only if the upper limit of the truly largest value is. Lower limits must already be
+    corrected for the number of values. NaN if one of the limits is not known.
     """
     chief = max(intervals, key=lambda one: one.value)
     ends = [

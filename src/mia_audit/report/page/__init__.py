@@ -1,1 +1,1 @@
-"""Page: report.html, a single file that loads no other."""
+"""Page: report.html, a single file that loads no other file."""

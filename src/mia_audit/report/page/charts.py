@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 Chart = tuple[str, str, str, dict[str, Any]]
 """Id, label, caption and Vega-Lite specification."""
 BESIDE, ROOM = 16, 110
-"""Letters per line of a name beside a point, and the largest width of names in pixels: wider ones would reverse a phone's axis."""
+"""Letters per line of a name beside a point, and the largest width of names in pixels: wider ones would reverse the axis on a phone."""
 BELOW, LONGEST, SHORTEST = 38, 22, 8
-"""Letters that fit below a chart on a phone; then the largest and smallest number per line of a setting's name."""
+"""Number of letters that fit below a chart on a phone; the largest and the smallest number per line of a setting's name."""
 EVERY = 4
-"""Every fourth FPR of a curve is drawn."""
+"""Only every fourth FPR of a curve is drawn."""
 X_SHAPE = "M-1,-.5L-.5,-1L0,-.5L.5,-1L1,-.5L.5,0L1,.5L.5,1L0,.5L-.5,1L-1,.5L-.5,0Z"
 SHAPES = {
     **{"o": "circle", "s": "square", "^": "triangle-up", "D": "diamond", "v": "triangle-down", "P": "cross"},
@@ -201,7 +201,7 @@ def by_setting(
     panel: bool = False,
     axis: Mapping[str, Any] | None = None,
 ) -> Any:
-    """Draw estimates side by side, a group per setting in the order of the rows; with `panel`, those of the chosen panel."""
+    """Draw estimates side by side, a group per setting in the order of the rows; with `panel`, only those of the chosen panel."""
     import altair as alt
 
     chart = alt.Chart(alt.InlineData(values=list(rows)))
@@ -228,7 +228,7 @@ def by_setting(
 
 
 def _broken(names: Sequence[str]) -> dict[str, Any]:
-    """Break the names below an axis into lines, where they would run into each other on a phone."""
+    """Break the names below an axis into lines if they would run into each other on a phone."""
     different = list(dict.fromkeys(names))
     letters = min(max(BELOW // max(len(different), 1), SHORTEST), LONGEST)
     lines = {name: broken(name, letters) for name in different if len(name) > letters}

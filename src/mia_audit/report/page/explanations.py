@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 Place = tuple[str, str]
 TWO = "Two unprotected"
-"""Name of the similarity between two unprotected models, in the chart."""
+"""The chart's name for the similarity between two unprotected models."""
 COMPARED: dict[str | None, str] = {
     None: "–",
     REFERENCE: "unprotected model, same training set",
@@ -50,7 +50,7 @@ COMPARED: dict[str | None, str] = {
 def section(
     results: Results, findings: Findings, interpreted: Mapping[Place, Interpretation], confidence: float
 ) -> list[dict[str, Any]]:
-    """Return every data set's part: a table over the settings of all its architectures, sentences and pictures."""
+    """Return a part for every data set: a table over the settings of all its architectures, sentences and pictures."""
     datasets: dict[str, dict[Place, list[Finding]]] = {}
     for place, group in findings.groups().items():
         if place in interpreted:
@@ -124,8 +124,8 @@ def _layout(
         *(Column(head, "Similarity of explanations") for head in heads),
     ]
     meaning = (
-        f" Similarity is the {measure} with the explanation of the same record by the unprotected model that has the same training "
-        "set; without protection, that of two models with different training sets: explanations differ by this much anyway."
+        f" Similarity is the {measure} between a model's explanation of a record and that of the unprotected model with the same "
+        "training set. Rows without protection compare two such models with different training sets, as explanations differ anyway."
     )
     caption = f"Accuracy, explanations and leakage side by side, means over models with {level} intervals."
     return Layout(columns, rows, caption + (meaning if measure else ""))

@@ -28,7 +28,7 @@ FEATURES = 6
 
 @dataclass(frozen=True)
 class Bar:
-    """A feature of a row: its value, and its attributions by both models relative to the largest one shown."""
+    """A feature of a row: its value, and both models' attributions to it, relative to the largest attribution shown."""
 
     feature: str
     value: str
@@ -54,10 +54,10 @@ class Exposed:
     """Attributions by a model that trained on the record and by one that did not, on one scale."""
     bars: list[Bar] = field(default_factory=list)
     person: str = ""
-    """The id of a person, whose records are in `theirs`; empty for a record."""
+    """The id of a person, whose records are listed in `theirs`; empty for a record."""
     theirs: str = ""
     origin: str = ""
-    """Its file, or its row in the user's file, counted from 1 below the header."""
+    """The record's file, or its row in the user's file, counted from 1 below the header."""
 
 
 def most_exposed(results: Results, finding: Finding, fpr: float | None) -> tuple[Leak, list[Exposed]] | None:
@@ -106,7 +106,7 @@ def called_members(scores: np.ndarray, member: np.ndarray, fpr: float) -> np.nda
 def _illustrate(
     results: Results, finding: Finding, exposed: list[Exposed], membership: Mapping[int, Mapping[int, bool]]
 ) -> None:
-    """Add label, picture and attributions of every record, where the audit has the pool and the models."""
+    """Add label, picture and attributions to every record, if the audit has the pool and the models."""
     setting = finding.setting
     metadata = results.pool_metadata(setting.dataset)
     pool = results.root / "pools" / setting.dataset
@@ -170,7 +170,7 @@ def _shown_signal(results: Results, finding: Finding) -> Signal | None:
     shown = read_signal(leak.signal) if leak and results.spec.explainers else None
     name = shown.explainer if shown else None
     if name in explainers and explainers[str(name)].needs_training_records:
-        return None  # needs all training records
+        return None  # this explainer needs all training records
     return shown
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from mia_audit.report.data.results import Results
 
 RECORDS = 8
-"""Number of records listed for a person, those with the largest effect of membership on their score."""
+"""Number of records listed for a person: those on whose scores membership has the largest effect."""
 
 
 def most_exposed_persons(results: Results, finding: Finding, fpr: float | None) -> tuple[Leak, list[Exposed]] | None:

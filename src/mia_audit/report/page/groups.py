@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def bearers(results: Results, findings: Findings) -> Iterator[dict[str, Any]]:
-    """Yield the risk of groups for every data set and architecture whose results are sliced by groups."""
+    """Yield the risk of every group, for each data set and architecture with results by group."""
     grouped = strongest_only(groups_of(results, findings))
     for place in dict.fromkeys(one.finding.setting.group for one in grouped):
         alike = [one for one in grouped if one.finding.setting.group == place]

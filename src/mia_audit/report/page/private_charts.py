@@ -114,7 +114,7 @@ def _loss_chart(boxes: Sequence[Studied]) -> dict[str, Any]:
 
 
 def _y(value: Estimate, logarithmic: bool = False) -> dict[str, float]:
-    """A mean, and its interval where there is one that the axis can show."""
+    """Return a mean, and its interval if there is one that the axis can show."""
     if math.isnan(value.low) or (logarithmic and value.low <= 0):
         return {"y": short(value.mean)}
     return {"y": short(value.mean), "low": short(value.low), "high": short(value.high)}

@@ -1,4 +1,4 @@
-"""The findings on a study of private explanations, as sentences of the page."""
+"""The findings on private explanations, as sentences of the page."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def epsilon(spent: Estimate) -> str:
 
 
 def saved(one: Studied, rows: Rows) -> str:
-    """Say how much less some of the answers spend than queries from scratch with the same loss; empty if unknown."""
+    """Say how much less some of the answers spend than queries from scratch with the same mean loss; empty if unknown."""
     share, instead = one.saved(rows), one.instead(rows)
     if share is None or instead is None:
         return ""
@@ -45,7 +45,7 @@ def change(saved: Estimate) -> str:
 
 
 def findings_of(boxes: Sequence[Studied]) -> Iterator[tuple[str, str]]:
-    """Yield the findings on the black boxes that were fitted to the pool; the tables list all black boxes."""
+    """Yield the findings on black boxes that were fitted to the pool; the tables list the others too."""
     boxes = [one for one in boxes if one.setting is None] or boxes[:1]
     yield "Noise", " ".join(_noise(one) for one in boxes)
     yield "Past answers", " ".join(_adapting(one) for one in boxes)
@@ -120,7 +120,7 @@ def _parts(one: Studied, divided: tuple[Estimate, Estimate]) -> str:
 
 
 def misclassification(boxes: Sequence[Studied]) -> Iterator[tuple[str, str]]:
-    """Yield how losses depend on the misclassification around a query, for every black box that misclassifies any record there."""
+    """Yield a sentence on how losses depend on the misclassification around queries, if a black box misclassifies any record there."""
     known = [(one.label, value) for one in boxes if (value := correlation(one))]
     if known:
         values = joined([f"{label} {with_interval(value, significant(value.mean, 2))}" for label, value in known])

@@ -48,7 +48,7 @@ CHOICES = {
 }
 PLACE = ("dataset", "architecture", "mechanism", "epsilon")
 SPREAD = (0.05, 0.95)
-"""Quantiles that bound the range of nine in ten."""
+"""The quantiles between which nine queries in ten lie."""
 
 
 def private_section(
@@ -84,7 +84,7 @@ def private_section(
 
 
 def _conclusion(boxes: Sequence[Studied]) -> Iterator[str]:
-    """Give the loss of explanations of the first black box, and what the adaptive protocol saves at the same loss."""
+    """State the loss of explanations of the first black box, and what the adaptive protocol saves at the same loss."""
     one = boxes[0]
     scratch, adaptive = of_protocol("non-adaptive"), of_protocol("adaptive")
     loss, zero = (one.mean(scratch, name) for name in ("excess_loss", "excess_loss_of_zero"))
@@ -107,14 +107,14 @@ def _terms(study: Any, by_person: bool) -> str:
     )
     who = "All protect the explanation set for a fixed black box; they do not cover what the black box itself has memorised"
     return (
-        f"Every ε stands at δ = {power(study['delta'])}, for {explained_adjacency(study['adjacency'], by_person)}; {accounting}."
+        f"Every ε is at δ = {power(study['delta'])}, for {explained_adjacency(study['adjacency'], by_person)}; {accounting}."
         f" {count(study['steps'], 'noisy step')} from scratch, {study['kernel']} weights, c = {study['c']:g}. {who}."
         f"{_repeated(study)}"
     )
 
 
 def _repeated(study: Any) -> str:
-    """Say what intervals are over; empty if nothing was repeated."""
+    """Say over which repetitions intervals are computed; empty if nothing was repeated."""
     times = study.get("repetitions", 1)
     if times == 1:
         return ""
@@ -145,7 +145,7 @@ def _with_published(exact: Estimate, published: Estimate) -> Cell:
 
 
 def _cell(value: Estimate, shown: str = "") -> Cell:
-    """A mean, and its interval in small print where it has one."""
+    """Return a mean, with its interval in small print if it has one."""
     within = significant_interval(value)
     return Cell(shown or significant(value.mean), (within,) if within else ())
 
@@ -201,13 +201,13 @@ def _training(boxes: Sequence[Studied], results: Results) -> Layout | None:
     caption = (
         "Private explanations of models, by their training: distance to the exact explanations of the model without protection "
         "(Dist, of weights whose squares sum to at most 1), and excess loss over the best fit to their own model. Means over "
-        "queries, and the range of nine in ten."
+        "queries, and the range of nine queries in ten."
     )
     return Layout([*text("Model"), Column("Dist"), Column("approximation loss")], rows, caption) if rows else None
 
 
 def _spread(one: Studied, column: str) -> Cell:
-    """A mean over queries, its interval over repetitions, and the range of nine queries in ten."""
+    """Return a mean over queries, its interval over repetitions, and the range of nine queries in ten."""
     answers = one.answers.filter(experiment="protocols", protocol="non-adaptive")
     if answers[column].null_count():
         return Cell("–")

@@ -1,4 +1,4 @@
-"""report.html: a single file that loads no other, with the answer first."""
+"""report.html, with the answer first."""
 
 from collections.abc import Iterator, Mapping
 from importlib.resources import files
@@ -247,7 +247,7 @@ WHOSE = {
     (True, False): "records of the explanation set",
     (True, True): "persons in the explanation set",
 }
-"""The units that an attack recognises, by whether explanation sets are attacked and whether persons are the unit."""
+"""The units that an attack recognises, by whether explanation sets are attacked, and whether the unit is the person."""
 
 
 def _exposed(results: Results, findings: Findings) -> Iterator[dict[str, Any]]:
@@ -357,7 +357,7 @@ def _metadata(results: Results, findings: Findings, sources: Mapping[str, Any]) 
 
 
 def _given(digests: Mapping[str, Mapping[str, str]]) -> Iterator[tuple[str, str]]:
-    """Yield the files that no audit wrote, with their digests, and with their settings if there are several."""
+    """Yield the files that no audit wrote, with their digests, and with their setting if there are several settings."""
     for setting, given in digests.items():
         for name, digest in given.items():
             yield (f"{name} (given)" if len(digests) == 1 else f"{name} (given, {setting})"), digest
@@ -365,7 +365,7 @@ def _given(digests: Mapping[str, Mapping[str, str]]) -> Iterator[tuple[str, str]
 
 READ_OUT = (
     "Exact ROC over all thresholds, ties as one vertex; TPR at an FPR is the largest at or below it; AUC with ties at ½; "
-    "means over targets with intervals that count the shadow models which targets share; likelihood ratios with the {likelihood} likelihood."
+    "means over targets with intervals that allow for the shadow models which targets share; likelihood ratios with the {likelihood} likelihood."
 )
 
 

@@ -24,7 +24,7 @@ from mia_audit.signals.name import read_signal
 
 
 def answer_table(group: Sequence[Finding]) -> list[dict[str, Any]]:
-    """Return the answer's rows: the strongest attack of a setting on each channel, as a number and a bar, and the accuracy."""
+    """Return the answer's rows: for each setting, the strongest attack on each channel, as a number and a bar, and the accuracy."""
     present, bounds = present_channels(group), _bounds(group)
     return [_row(finding, present, bounds) for finding in group]
 
@@ -103,7 +103,7 @@ def null_layout(findings: Findings, level: str) -> Layout | None:
         *text("Contains 0.5"),
     ]
     caption = (
-        f"The strongest attacks on the true membership and on a shuffled one: AUC, {level} interval. Both include what the models share, "
-        "because each is attacked with the help of the others; the null control's is wider because all of its spread is noise."
+        f"The strongest attacks on the true membership and on a shuffled one: AUC, {level} interval. Both intervals allow for the models "
+        "that targets share as shadow models; the null control's is wider because all of its spread is noise."
     )
     return Layout(columns, rows, caption) if rows else None

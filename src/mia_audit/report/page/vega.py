@@ -1,6 +1,6 @@
 """Vega, Vega-Lite and Vega-Embed as one script, kept in the user's cache, because generating it takes longer than the page.
 
-Every report embeds that script, so a cached one is used only if its SHA-256 is the one pinned here for its version.
+Every report embeds that script, so a cached copy is used only if its SHA-256 is the one pinned here for its version.
 """
 
 import hashlib

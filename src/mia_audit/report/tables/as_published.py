@@ -45,9 +45,9 @@ def published_layout(results: Results, findings: Findings) -> Layout:
 
 @table("as_published", _layout, condition=lambda spec: spec.as_published, long=True)
 def as_published(results: Results, findings: Findings) -> pl.DataFrame:
-    """Return for the loss and every explanation's summary: the authors' score with both read-outs, and all other attacks on it.
+    """Return, for the loss and every summary of explanations, the authors' score with both read-outs and all other attacks.
 
-    Attacks with likelihoods use the headline's. `of` is the signal, which some of the attacks read together with others.
+    Attacks with likelihoods use the headline's. `of` is that signal, which some of the attacks read together with others.
     """
     from mia_audit.evaluation.summary import of_aggregate, summarise
 
@@ -90,5 +90,5 @@ def _rows(results: Results, setting: Setting, signal: str, headlines: list[dict[
 
 
 def _of(row: Mapping[str, Any], signal: str) -> bool:
-    """Return whether an attack belongs to the signal: attacks that read explanations with the confidence do not belong to the loss."""
+    """Return whether an attack is listed under the signal; one that reads explanations with the confidence is not, under the loss."""
     return signal != "loss" or "+" not in row["signal"]

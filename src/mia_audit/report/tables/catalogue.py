@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TableKind:
-    """A table: whether an audit has it, its data, and how it is printed; a table without a layout is written as CSV only.
+    """A kind of table: whether an audit has it, its data, and how it is printed; without a layout it is written as CSV only.
 
     A `long` table may break over pages. `private` tables are written with the figures of private explanations.
     """
@@ -77,7 +77,7 @@ def table_files(spec: Spec, private: bool = False) -> list[str]:
 def write(results: Results, findings: Findings, folder: Path, private: bool = False) -> None:
     """Write every table into a folder: CSV with six significant digits, exact Parquet, and LaTeX.
 
-    Tables that the audit no longer has are removed: an audit that lists no records must not keep an old list of them.
+    Tables that the audit no longer has are removed: an audit that shows no records must not keep an old table of them.
     """
     from mia_audit.storage import write_table, write_text
 
@@ -97,7 +97,7 @@ def write(results: Results, findings: Findings, folder: Path, private: bool = Fa
 
 
 def frame_of(schema: Mapping[str, type], rows: Iterable[Mapping[str, Any]]) -> pl.DataFrame:
-    """Return rows as a data frame, with integers of 32 bits."""
+    """Return rows as a data frame, with 32-bit integers."""
     import polars as pl
 
     kinds = {str: pl.String, float: pl.Float64, int: pl.Int32, bool: pl.Boolean}
@@ -118,7 +118,7 @@ def to_csv(frame: pl.DataFrame) -> str:
 
 
 def _rates(frame: pl.DataFrame) -> Iterator[tuple[str, pl.Series]]:
-    """Yield the columns of mean TPRs, each with the rows whose attack the column belongs to."""
+    """Yield the columns of mean TPRs, each with a mask of the rows that have the attack it belongs to."""
     for name in frame.columns:
         if "tpr_at_fpr" in name and name.endswith("_mean"):
             prefix = name.partition("tpr_at_fpr")[0]

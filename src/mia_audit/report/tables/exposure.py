@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 
 
 def _of_workflow(spec: Spec) -> bool:
-    """Whether the settings are the workflow's: `mia-audit audit` writes both tables itself, with or without a report."""
+    """Whether the workflow wrote the settings: `mia-audit audit` writes both tables itself, with or without a report."""
     return bool(spec.settings) and not any(setting.folder for setting in spec.settings)
 
 
 @table("exposure", condition=lambda spec: spec.exposed > 0 and _of_workflow(spec))
 def exposures(results: Results, findings: Findings) -> pl.DataFrame:
-    """Return the effect of membership on the scores of every record, and person, under each setting's strongest attack.
+    """Return the effect of membership on the scores of every record and person under the strongest attack on each setting.
 
-    The most exposed come first in every setting. `origin` is the row in the user's table, or the file of the image.
+    Within a setting the most exposed come first. `origin` is the row in the user's table, or the file of the image.
     """
     import polars as pl
 

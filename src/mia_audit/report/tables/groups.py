@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from mia_audit.report.data.results import Results
 
 SMALL_P = 1e-3
-"""p-values below this are written with a power of ten."""
+"""The value below which p-values are written with a power of ten."""
 
 
 def groups_layout(grouped: Sequence[Groups], confidence: float, several: bool = False) -> Layout:
@@ -52,8 +52,8 @@ def groups_layout(grouped: Sequence[Groups], confidence: float, several: bool = 
     ]
     caption = (
         "The strongest attack on every setting, by group. Against all others: the group's AUC minus that of everybody else. Own"
-        " threshold: the one that the group's non-members allow; common: the one that all together allow, and the FPR that the"
-        f" group then has. The {confidence * 100:g}\u00a0% intervals of AUC and difference hold for all groups of a setting together"
+        " threshold: set by the group's own non-members; common: set by all non-members, with the FPR that the group then"
+        f" has. The {confidence * 100:g}\u00a0% intervals of AUC and difference hold for all groups of a setting together"
         " (Bonferroni); p is corrected for their number (Holm)."
     )
     return Layout(columns, rows, caption)

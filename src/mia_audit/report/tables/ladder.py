@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from mia_audit.report.data.results import Results
 
 SCREEN = (
-    "A screen is of the first model, alone or with one or two others as references: what it finds is a leak, "
-    "and that it finds none is no evidence of safety."
+    "A screen attacks the first model only, alone or with one or two others as references: a positive result is a leak, "
+    "a negative one is no evidence of safety."
 )
 HELD = (
     "The intervals of larger rungs are wider than the usual ones: they hold at all rungs together, so that the audit could stop "

@@ -1,4 +1,4 @@
-"""One description of a printed table, which renders to LaTeX here and to HTML in the page's templates."""
+"""The layout of a printed table, which is rendered to LaTeX here and to HTML by the page's templates."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -31,7 +31,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Layout:
-    """A table as it is printed: its columns, a row of cells for each, its caption and the notes below it."""
+    """A table as it is printed: its columns, rows with a cell for each column, its caption and the notes below it."""
 
     columns: Sequence[Column]
     rows: Sequence[Sequence[Cell | str]]

@@ -17,16 +17,16 @@ if TYPE_CHECKING:
     from mia_audit.report.data.results import Results
 
 LITTLE = 0.005
-"""Largest gain in AUC and TPR from further models at which both have levelled off."""
+"""AUC and TPR are taken to have levelled off if using all other models changes each by less than this."""
 
 CAPTION = (
     "The strongest attack on every setting with fewer other models per target, in random groups: means over the same targets. "
-    f"From the number marked * on, all other models add less than {LITTLE:g} to the AUC and to the TPR."
+    f"*: with this many or more, using all other models changes AUC and TPR by less than {LITTLE:g}."
 )
 
 
 def level(rows: Sequence[Mapping[str, Any]], tpr: str | None) -> int | None:
-    """Return the number of other models beyond which further ones add little to the AUC and the TPR; None where there is none.
+    """Return the number of other models beyond which further ones add little to AUC and TPR; None if there is no such number.
 
     `rows` are of one attack and likelihood, in the order of their numbers (`evaluation.model_counts.by_count`).
     """

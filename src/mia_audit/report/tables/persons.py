@@ -1,4 +1,4 @@
-"""Persons and their records side by side, to compare the strongest attacks on each."""
+"""The strongest attacks on persons and on their records, side by side."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ def persons_layout(group: Sequence[Finding], fpr: float | None) -> Layout:
         *(Column(title, group_name) for group_name in WORDS.values() for title in ("AUC", tpr)),
     ]
     caption = (
-        "The attack that is strongest on persons, on single records and on persons, whose scores are the sum, the mean or the"
+        "The attack that is strongest on persons: its results on single records and on persons, whose scores are the sum, the mean or the"
         " largest of their records' scores. Membership was drawn by person in all columns."
     )
     return Layout(columns, rows, caption)
 
 
 def _different(finding: Finding) -> dict[str, Leak]:
-    """Return the strongest attack of every channel, without those of another channel."""
+    """Return the strongest attack of every channel, omitting an attack that is already listed for another channel."""
     first = {leak.key: channel for channel, leak in reversed(finding.strongest.items())}
     return {channel: finding.strongest[channel] for channel in finding.strongest if channel in first.values()}
 
@@ -77,7 +77,7 @@ def _layout(results: Results, findings: Findings, frame: pl.DataFrame) -> Layout
 
 @table("persons", _layout, condition=lambda spec: any(one.by_person for one in spec.settings))
 def persons(results: Results, findings: Findings) -> pl.DataFrame:
-    """Return the strongest attack on every channel, by aggregate: `none` for records."""
+    """Return the strongest attack on every channel by each aggregate (`none` for records)."""
     rows: list[dict[str, Any]] = [
         {
             **identity(finding.setting),

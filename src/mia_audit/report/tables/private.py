@@ -1,4 +1,4 @@
-"""Private explanations: losses, steps and ε spent by every protocol, and the actual ε of the published choices."""
+"""Private explanations: every protocol's losses, steps and ε spent, and the actual ε of the published choices."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 KEYS = ("experiment", "protocol", "as_published", "epsilon")
 SOURCES = {"scratch": "scratch", "warm-start": "warm_start", "reused": "reused", "history": "history"}
 INTERVALS = ("excess_loss_mean", "distance", "steps", "epsilon_spent", "epsilon_from_scratch_at_equal_loss")
-"""Numbers of the table that have an interval over repetitions."""
+"""The columns of the table that have an interval over repetitions."""
 PUBLISHED = {
     "": "exact noise, capped weights, centred, noisy β",
     "sigma": "the noise of Algorithm 1",
@@ -31,7 +31,7 @@ PUBLISHED = {
 
 @table("private_explanations", condition=lambda spec: spec.studies, private=True)
 def private_explanations(results: Results, findings: Findings) -> pl.DataFrame:
-    """Return a row per black box, experiment, protocol and ε: losses, steps, ε spent and sources of the answers.
+    """Return losses, steps, ε spent and sources of answers, a row per black box, experiment, protocol and ε.
 
     Numbers are means over repetitions; `_low` and `_high` are the ends of their Student's t intervals, empty without
     repetitions. `answers` are those of one repetition.

@@ -1,4 +1,4 @@
-"""Private explanations: disjoint parts beside the whole data set, and losses beside misclassification."""
+"""Private explanations: disjoint parts compared with the whole data set, and losses with misclassification."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 def private_parts(results: Results, findings: Findings) -> pl.DataFrame:
     """Return a row per black box and protocol: ε spent and mean loss of the whole data set and of its disjoint parts.
 
-    The parts' ε is the largest of any part, because nobody is in two parts (parallel composition). Losses are on the
-    whole data set. `_low` and `_high` are ends of intervals over repetitions.
+    The ε of the parts is the largest of any part, because nobody is in two parts (parallel composition). Losses are computed
+    on the whole data set. `_low` and `_high` are the ends of intervals over repetitions.
     """
     import polars as pl
 
@@ -52,8 +52,8 @@ def private_parts(results: Results, findings: Findings) -> pl.DataFrame:
 def private_misclassified(results: Results, findings: Findings) -> pl.DataFrame:
     """Return a row per black box: mean misclassification of the records nearest to queries, and its correlation with the loss.
 
-    The correlation is Spearman's over a repetition's queries, empty if nothing is misclassified. `_low` and `_high` are ends of
-    intervals over repetitions.
+    The correlation is Spearman's over a repetition's queries, null if nothing is misclassified. `_low` and `_high` are the
+    ends of intervals over repetitions.
     """
     import polars as pl
 

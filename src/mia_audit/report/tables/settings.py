@@ -155,7 +155,7 @@ PUBLIC_START = "public start"
 
 
 def _start_row(place: tuple[str, str], start: Start) -> dict[str, Any]:
-    """Return the row of the public model from which trainings of a group start; it spends no privacy of the audited records."""
+    """Return the row of the public model from which the trainings of a group start; it spends no privacy of the audited records."""
     where = dict(zip(SETTING, (*place, PUBLIC_START, "0"), strict=True))
     return where | {"test_accuracy_mean": start.accuracy, "test_loss_mean": start.loss, "models": 1}
 

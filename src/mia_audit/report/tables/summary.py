@@ -74,7 +74,7 @@ def null_control(results: Results, findings: Findings) -> pl.DataFrame:
 
 
 def _unit_columns(frame: pl.DataFrame) -> list[tuple[Column, Any]]:
-    """Return the columns of unit and aggregate, if some scores are persons'."""
+    """Return the columns of unit and aggregate, if some scores are those of persons."""
     return [printed("Unit", "unit"), printed("Aggregate", "aggregate")] if "unit" in frame.columns else []
 
 

@@ -1,6 +1,6 @@
 """The answer in prose: the leakage of outputs and explanations, and the effect and cost of each ε.
 
-Every sentence follows from the sign and the interval of an estimate; an interval that includes guessing is never a leak.
+Every sentence follows from the sign and the interval of an estimate; if the interval includes guessing, no leak is stated.
 """
 
 import math
@@ -227,7 +227,7 @@ def _recognised(leak: Leak, fpr: float | None, names: Members) -> Iterator[str]:
 def _against_outputs(leak: Leak, outputs: Leak, channel: str) -> str:
     who = SUBJECTS[channel]
     if leak.key == outputs.key:
-        return "It reads only the outputs: no attack found more in both than in them."
+        return "It reads only the outputs: no attack that reads both is stronger."
     gap = difference(leak, outputs)
     if gap.low > 0:
         return f"Over the same models, {who} leak {_points_with_interval(gap)} of AUC more than the outputs."

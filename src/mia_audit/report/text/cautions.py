@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from mia_audit.report.data.spec import Setting
 
 LARGE_DELTA = 1e-2
-"""From this δ on a guarantee is almost meaningless, for any number of records."""
+"""With a δ this large or larger, a guarantee is almost meaningless for any number of records."""
 
 RULE = (
     "the noise in a step's mean gradient is the noise multiplier over the batch, so take the largest batch that time permits, keep"
@@ -27,7 +27,7 @@ RULE = (
 
 
 def cautions(results: Results, findings: Findings) -> list[str]:
-    """Return the warnings, those about signals first."""
+    """Return the warnings; those about signals come first."""
     return [*_unread(results), *_guessed(results, findings), *_mixed(results), *_deltas(findings)]
 
 
@@ -42,14 +42,14 @@ def readings(results: Results) -> list[str]:
 
 
 def floors(results: Results) -> list[str]:
-    """State the required test accuracy of the first models, and its settings."""
+    """State the test accuracy required of first models, and the settings with this requirement."""
     by_floor: dict[float, list[str]] = {}
     for setting in results.spec.settings:
         if setting.floor:
             by_floor.setdefault(setting.floor, []).append(setting.path)
     return [
-        f"Had the first model of a training job been below a test accuracy of {percent(floor)} (training.floor), the audit would"
-        f" have stopped: {joined(paths)}."
+        f"The audit required a test accuracy of {percent(floor)} from the first model of every training job (training.floor), and"
+        f" would have stopped otherwise: {joined(paths)}."
         for floor, paths in sorted(by_floor.items())
     ]
 
@@ -67,8 +67,8 @@ def _mixed(results: Results) -> Iterator[str]:
     for dataset, row in results.evenly_mixed:
         yield (
             f"No map stands out in {dataset}, {row['architecture']}, {row['setting']}: the top map's mean share is"
-            f" {fixed(row['top_share'])} where {row['maps']} maps mixed evenly have {fixed(row['even_share'])}, so that the model is"
-            " one linear map per class, and its maps explain no more than that."
+            f" {fixed(row['top_share'])}; in an even mixture of {row['maps']} maps it is {fixed(row['even_share'])}. The model is"
+            " therefore one linear map per class, and its maps explain no more than that."
         )
 
 
@@ -131,7 +131,7 @@ def _steps(finding: Finding) -> str:
 
 
 def _deltas(findings: Findings) -> Iterator[str]:
-    """Name every δ that permits revealing a record outright."""
+    """Name every δ that is large enough to permit revealing a record outright."""
     for finding in findings.settings:
         delta, size = finding.setting.delta, _units(finding)
         if finding.setting.private and delta and (delta >= LARGE_DELTA or delta * size >= 1):

@@ -62,5 +62,5 @@ def small_sentence(grouped: Sequence[Groups]) -> str:
     columns = joined([f"{count(number, 'group')} of {column}" for column, number in lost.items()])
     return (
         f"Not shown, having fewer than {LEAST} {unit}: {columns}. Their intervals would be too wide to tell them from others, and a"
-        f" row about a few {unit} says something about each of them."
+        f" row about so few {unit} would reveal something about each of them."
     )

@@ -20,7 +20,7 @@ KINDS = {
 
 @dataclass(frozen=True)
 class Source:
-    """The outputs or one explainer of an architecture, with the strongest attack on it by protection."""
+    """The outputs or one explainer of an architecture, with the strongest attack on this source under every protection."""
 
     architecture: str
     explainer: str
@@ -52,7 +52,7 @@ class Comparison:
 
 
 def compared(findings: Findings) -> dict[str, Comparison]:
-    """Compare the explainers of every data set that has intrinsic ones, without the architectures of a sweep."""
+    """Compare the explainers of every data set that has intrinsic ones; architectures of a sweep are left out."""
     groups = [group for group in findings.groups().values() if group[0].setting.trained and not group[0].setting.swept]
     comparisons = {}
     for dataset in dict.fromkeys(group[0].setting.dataset for group in groups):

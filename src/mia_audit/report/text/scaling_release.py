@@ -10,8 +10,8 @@ from mia_audit.report.text.formatting import at_most, count, joined, power, prot
 Releases = Mapping[str, Mapping[str, Any]]
 
 
-WHOM = {False: "a record", True: "a person, or where training protects records on a record,"}
-"""Whom the joint ε of constants and training protects, by whether the constants are per person."""
+WHOM = {False: "a record", True: "a person (or a record, where training protects records)"}
+"""Whom the joint ε of constants and training protects, by whether the constants were released per person."""
 
 
 def release_sentence(pool: str, release: Mapping[str, Any]) -> str:
@@ -23,9 +23,9 @@ def release_sentence(pool: str, release: Mapping[str, Any]) -> str:
         f" δ = {power(release['delta'])} for every {unit} of the pool, when one of {count(release[f'{unit}s'], unit)}{whole} is added or"
         " removed, their number being public: Gaussian mechanism without sampling, accounted for exactly, noise multiplier"
         f" {significant(release['noise_multiplier'])}, sensitivity {significant(release['sensitivity'])}"
-        f" ({count(len(release['bounds']), 'column')} within stated bounds). This ε adds to every other one, and is"
-        " that of a release whose noise nobody can recompute: here whoever knows the seed can. All models share the constants, whatever they"
-        " were trained on, so that no attack here tests this release."
+        f" ({count(len(release['bounds']), 'column')} within stated bounds). This ε adds to every other one. It is"
+        " that of a release whose noise nobody can recompute; here, whoever knows the seed can. All models share the constants,"
+        " whatever they were trained on, so no attack here tests this release."
     )
 
 
@@ -54,6 +54,6 @@ def release_notes(findings: Sequence[Finding], releases: Releases) -> Iterator[s
         ]
         if sums:
             yield (
-                f"Constants of {pool} and the training of one model together spend on {WHOM['persons' in release]} that it was trained on, by basic"
-                f" composition: {joined(sums)}."
+                f"For {WHOM['persons' in release]} on which a model was trained, the constants of {pool} and this training together"
+                f" spend, by basic composition: {joined(sums)}."
             )

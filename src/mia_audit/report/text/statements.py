@@ -37,7 +37,7 @@ DESIGNS = {
 }
 
 MANY = 10
-"""From this number of attacks on, the strongest one comes with a warning."""
+"""With this many attacks or more, the strongest one comes with a warning."""
 
 
 def scope(results: Results, findings: Findings) -> str:
@@ -52,8 +52,8 @@ def scope(results: Results, findings: Findings) -> str:
     if finished:
         attacked += (
             f" The finished {'model' if len(finished) == 1 else 'models'} {joined(finished)} {'was' if len(finished) == 1 else 'were'}"
-            " attacked with the help of the shadow models of the same recipe. Whether that reveals membership, and not another"
-            " difference between the records, rests on its members and the other records having been drawn alike."
+            " attacked with the help of the shadow models of the same recipe. This measures membership, and not another difference"
+            " between the records, only if its members and the other records were drawn in the same way."
         )
     if spec.studies and not any(setting.trained for setting in spec.settings):
         return _studied_scope(results, findings)
@@ -289,7 +289,7 @@ def guarantee_sentence(finding: Finding, metadata: Mapping[str, Any]) -> str:
 
 
 def worth_clause(finding: Finding) -> str:
-    """State the guarantee that one for records gives to persons with several; empty if unknown, or if the guarantee is for persons."""
+    """State what a guarantee for records is worth to persons with several; empty if unknown, or if the guarantee is for persons."""
     if not finding.worth:
         return ""
     values = [
@@ -298,7 +298,7 @@ def worth_clause(finding: Finding) -> str:
         else f"{at_most(one.epsilon)} for {one.records} (δ = {power(one.delta)})"
         for one in finding.worth
     ]
-    return f"; that ε is for a record: to a person with several records it is {joined(values)}"
+    return f"; that ε is for a record: for a person with several records it is {joined(values)}"
 
 
 def no_guarantee_sentence(finding: Finding) -> str:
@@ -317,7 +317,7 @@ def _covered(finding: Finding) -> str:
 
 
 def exposed_sentences(finding: Finding, leak: Leak, records: int, maps: bool, bars: bool) -> str:
-    """Introduce the most exposed records, and say how to read their attributions."""
+    """Introduce the list of the most exposed records, and say how to read their attributions."""
     described = f"{leak.attack} on {read_signal(leak.signal).label}"
     if finding.setting.finished:
         return (
@@ -327,7 +327,7 @@ def exposed_sentences(finding: Finding, leak: Leak, records: int, maps: bool, ba
     when = "in the explanation set" if finding.setting.explained else "trained on"
     score = f"whose membership score ({described}) rises most when they are {when}"
     unit = "person" if finding.by_person else "record"
-    text = f"The {count(records, unit)} {score}, {protected(finding.setting)}: those with the most to lose."
+    text = f"The {count(records, unit)} {score}, {protected(finding.setting)}: those most at risk."
     if finding.by_person:
         return f"{text} Their records follow, the most revealing first."
     explained = finding.strongest.get("explanations")
