@@ -69,7 +69,7 @@ def test_several_settings_need_a_choice(published, capsys):
         ("losses_CIFAR10/{}/2.csv", "2\n" + "0.5\n" * 19 + "x\n", "not a column of numbers"),
         ("losses_CIFAR10/{}/2.csv", "2\n" + "0.5\n" * 19 + "nan\n", "nan at model 2, record 19"),
         ("losses_CIFAR10/{}/2.csv", "", "0 records where 20 were expected"),
-        ("losses_CIFAR10/{}/2.csv", "2\n" + "0.5 1\n" * 20, "2 columns; expected one number a record"),
+        ("losses_CIFAR10/{}/2.csv", "2\n" + "0.5 1\n" * 20, "2 columns; expected one number per record"),
         ("losses_CIFAR10/{}/2.csv", "2\n" + "0.5\n" * 19 + "-1\n", "-1 at model 2, record 19, but 'loss' is positive"),
         (
             "losses_CIFAR10/{}/2.csv",

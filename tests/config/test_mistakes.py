@@ -115,7 +115,7 @@ CONFIGS = {
         "datasets: {cifar10: {standardise: public, public: 9}}",
         "datasets.cifar10.standardise: pool 'cifar10' does not read it",
     ),
-    "white without convert": ("datasets: {digits: {white: 4095}}", "white: belongs to convert"),
+    "white without convert": ("datasets: {digits: {white: 4095}}", "white: is for the conversion of 16-bit images"),
     # what the config decides with what is known of its data
     "a batch larger than the training set": (
         "datasets: {digits: {records: 100}}",
@@ -163,7 +163,7 @@ TABLES = {
     ),
     "bounds the wrong way round": (
         "datasets: {breast_cancer: {standardise: private, standardise_epsilon: 1, bounds: {'*': [9, 1]}}}",
-        "the low bound comes first, and below the high one, got 9 and 1",
+        "expected the low bound, then a larger high bound; got 9 and 1",
     ),
     "a table without a path": (
         "datasets: {mine: {source: table}}",
@@ -326,7 +326,7 @@ DATA: dict[str, tuple[Callable[[Path], None], dict[str, Any], str]] = {
     "semicolons": (
         text("age;label\n" + "1;a\n2;b\n" * 4),
         {},
-        "columns are separated by semicolons where commas were expected",
+        "columns are separated by semicolons; expected commas",
     ),
     "one class": (people(label=["ill"] * ROWS), {}, "all records are of one class, 'ill'"),
     "more public rows than rows": (
@@ -343,12 +343,12 @@ DATA: dict[str, tuple[Callable[[Path], None], dict[str, Any], str]] = {
     "an empty class": (
         pictures(fox=None),
         {"source": "images", "path": "t"},
-        "no images in fox; expected a subfolder a class",
+        "no images in fox; expected one subfolder per class",
     ),
     "images of 16 bits": (
         pictures(deep=DEEP),
         {"source": "images", "path": "t"},
-        "not of 8 bits a channel; convert: grey reads it",
+        "not of 8 bits per channel; convert: grey reads it",
     ),
     "images of two sizes": (
         pictures(wide=png(Image.new("L", (9, 8)))),
@@ -388,7 +388,7 @@ def test_a_mistake_in_data_is_one_line(
 
 
 MATRICES = {
-    "a name with a space": (["--name", "my audit"], "--name 'my audit': files are named after it: use letters"),
+    "a name with a space": (["--name", "my audit"], "--name 'my audit': it names files; expected letters"),
     "a signal without a scale": (["--signal", "gap=loss.npy"], "'gap' is not a loss, confidence, probability"),
     "δ of 2": (["--delta", "2"], "--delta 2: expected a number between 0 and 1"),
     "an attack that is none": (["--attacks", "lira"], "unknown attack 'lira': did you mean 'loss-lira'?"),

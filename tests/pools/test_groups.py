@@ -42,7 +42,7 @@ def test_records_without_a_value_are_a_group() -> None:
 
 
 def test_edges_of_words_and_too_many_words_are_refused() -> None:
-    with pytest.raises(UserError, match="edges cannot cut"):
+    with pytest.raises(UserError, match="edges cannot divide"):
         of(["a", "b"], 3)
     with pytest.raises(UserError, match="60 different values: expected at most 50 groups"):
         of([f"w{number}" for number in range(60)])
@@ -60,7 +60,7 @@ def test_a_person_is_where_most_of_their_records_are_in_any_order() -> None:
     ("groups", "words"),
     [
         (["sex", {"sex": [1]}], "'sex' is given twice"),
-        ([{"age": [40, 18]}], "from the lowest up"),
+        ([{"age": [40, 18]}], "in ascending order"),
         (["records"], "person, which names the persons"),
     ],
 )

@@ -124,7 +124,7 @@ def test_a_mean_goes_with_the_channels(photos: Path) -> None:
 def test_images_of_16_bits_are_converted_or_refused(photos: Path) -> None:
     shades = np.arange(64, dtype=np.uint16).reshape(8, 8) * 65
     Image.fromarray(shades).save(photos / "dog" / "deep.png")
-    fails("images", photos, r"deep\.png \(pixels of mode I;16, not of 8 bits a channel; convert: grey reads it")
+    fails("images", photos, r"deep\.png \(pixels of mode I;16, not of 8 bits per channel; convert: grey reads it")
     data = np.asarray(build("images", photos, convert="grey", white=4095).audited.data)
     np.testing.assert_array_equal(data[-1, 0], np.rint(shades * (255 / 4095)))
     assert np.asarray(build("images", photos, convert="rgb").audited.data)[-1].max() == round(63 * 65 / 257)
@@ -140,7 +140,7 @@ def test_an_empty_class_and_damaged_images_are_named_together(photos: Path) -> N
 @pytest.mark.parametrize(("empty", "words"), [(True, "no images in fox"), (False, "no subfolders with images")])
 def test_folders_without_images_are_named(photos: Path, empty: bool, words: str) -> None:
     (photos / "fox").mkdir()
-    fails("images", photos if empty else photos / "cat", rf"photos.*: {words}; expected a subfolder a class")
+    fails("images", photos if empty else photos / "cat", rf"photos.*: {words}; expected one subfolder per class")
 
 
 PEOPLE = {

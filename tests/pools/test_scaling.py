@@ -128,9 +128,9 @@ ROWS = np.random.default_rng(0).normal(size=(20, 2))
         ),
         (
             {"bounds": BOUNDS | {"age": [120, 0]}},
-            "bounds.age: the low bound comes first, and below the high one, got 120 and 0",
+            "bounds.age: expected the low bound, then a larger high bound; got 120 and 0",
         ),
-        ({"bounds": BOUNDS | {"age": [1, 1]}}, "bounds.age: the low bound comes first"),
+        ({"bounds": BOUNDS | {"age": [1, 1]}}, "bounds.age: expected the low bound, then a larger high bound"),
         ({"bounds": BOUNDS | {"age": [0, float("inf")]}}, "bounds.age.1: input should be a finite number"),
         ({"bounds": {}}, "standardise: private goes with bounds and standardise_epsilon"),
         ({"standardise_epsilon": None}, "standardise: private goes with bounds and standardise_epsilon"),
@@ -155,10 +155,14 @@ def test_what_is_wrong_with_bounds_and_budget_is_one_line(
     [
         (ROWS, {"bounds": {0: [-3, 3]}}, "datasets.mine.bounds: nothing for column '1'"),
         (ROWS, {"bounds": {2: [-3, 3]}}, "datasets.mine.bounds.2: no such column"),
-        (ROWS > 0, {"bounds": {"*": [0, 1]}}, "private: all columns are of 0 and 1 already"),
-        (np.zeros((20, 4, 4), np.uint8), {"bounds": {"*": [0, 1]}}, "standardise: columns of tables are standardised"),
+        (ROWS > 0, {"bounds": {"*": [0, 1]}}, "private: all columns hold only 0 and 1 already"),
+        (
+            np.zeros((20, 4, 4), np.uint8),
+            {"bounds": {"*": [0, 1]}},
+            "standardise: only for tables, but these records are images",
+        ),
         (np.zeros((20, 4, 4), np.uint8), {"standardise": "public", "public": 4}, "but these records are images"),
-        (ROWS, {"mean": 0.5}, "datasets.mine.mean: of images, but these records are rows of a table"),
+        (ROWS, {"mean": 0.5}, "datasets.mine.mean: only for images, but these records are rows of a table"),
     ],
 )
 def test_what_is_wrong_with_arrays_and_their_constants_is_one_line(

@@ -56,7 +56,7 @@ CIFAR, GTSRB, FOOD, MNIST = "cifar-10-batches-py", "gtsrb/GTSRB", "food-101", "M
         ("svhn", gone, "test_32x32.mat", "no readable SVHN in ROOT (test_32x32.mat is missing)"),
         ("svhn", halved, "train_32x32.mat", "(train_32x32.mat is damaged, or not the published file)"),
         ("mnist", gone, f"{MNIST}/t10k-labels-idx1-ubyte", f"({MNIST}/t10k-labels-idx1-ubyte is missing)"),
-        ("mnist", halved, f"{MNIST}/t10k-images-idx3-ubyte", "no readable MNIST in ROOT (3,128 bytes or more where its header announces 6,272)"),
+        ("mnist", halved, f"{MNIST}/t10k-images-idx3-ubyte", "no readable MNIST in ROOT (3,128 bytes or more, but its header says 6,272)"),
         ("fashion_mnist", gone, "FashionMNIST/raw/train-images-idx3-ubyte", "train-images-idx3-ubyte is missing)"),
         ("gtsrb", gone, f"{GTSRB}/Final_Test/Images/00020.ppm", "00020.ppm (no such file or directory). Repair them"),
         ("gtsrb", gone, "gtsrb/GT-final_test.csv", "no readable GTSRB in ROOT (gtsrb/GT-final_test.csv is missing)"),
@@ -109,7 +109,7 @@ def spoil(root: Path, how: str) -> None:
 @pytest.mark.parametrize(
     ("how", "words"),
     [
-        ("empty class", "no images in fox; expected a subfolder a class"),
+        ("empty class", "no images in fox; expected one subfolder per class"),
         ("one class", "all records are of one class, 'cat'"),
         ("grey", "1 grey-scale image among colour ones: ROOT/photos/cat/new.png. datasets.mine.convert: rgb or grey"),
         ("grey with transparency", "1 grey-scale image among colour ones"),
@@ -140,7 +140,7 @@ def test_a_missing_root(pool: str, tmp_path: Path, fails: Fails) -> None:
         ("a,label\n1,\n2,y\n3,x\n", "values are missing or not finite in column 'label' (row 1 first"),
         ("a,label\n1,x\n1e300,y\n", "1e+300 in column 'a' (row 2) is too large for a number of 32 bits"),
         ("a,label\n1,x\n?,y\n2,x\n", "column 'a' holds numbers but for '?' (row 2 first, 1 in all): correct them"),
-        ("a;label\n1;x\n2;y\n", "columns are separated by semicolons where commas were expected: save it with commas"),
+        ("a;label\n1;x\n2;y\n", "columns are separated by semicolons; expected commas: save it with commas"),
         ("a\tlabel\n1\tx\n2\ty\n", "columns are separated by tabs"),
         ("a,label,label\n1,x,y\n2,y,x\n", "column 'label' is there twice"),
         (

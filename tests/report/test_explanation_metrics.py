@@ -110,7 +110,7 @@ def test_the_section_says_what_was_planted(found):
     (part,) = section(results, findings, interpreted, results.spec.confidence)
     similar = [column for column in part["table"].columns if column.group == "Similarity of explanations"]
     assert [column.title for column in similar] == ["input × gradient", "integrated gradients"]
-    assert "Similarity is the SSIM with" in part["table"].caption
+    assert "Similarity is the SSIM between" in part["table"].caption
     assert [row[0] for row in part["table"].rows] == ["No protection", "dp-sgd, ε = 8", "dp-sgd, ε = 1", "other, ε = 8"]
     told = {item["term"]: item["text"] for item in part["items"]}
     strong = told["dp-sgd, ε = 1"]

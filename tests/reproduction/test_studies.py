@@ -113,7 +113,7 @@ def test_a_cell_has_the_published_noise_and_exact_noise_over_repetitions(written
 def test_the_steps_stand_beside_the_printed_means(written: tuple[Path, list[str]]) -> None:
     folder, _ = written
     drawn = (folder / "figure_5.svg").read_text()
-    assert "printed 121" in drawn and "printed 43" in drawn and "none: the reviews are not here" in drawn
+    assert "printed 121" in drawn and "printed 43" in drawn and "none: the reviews are not available" in drawn
 
 
 @pytest.mark.slow

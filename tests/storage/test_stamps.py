@@ -26,5 +26,5 @@ def test_equal_keys_are_equal_bytes(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["2-1", "3", "a-b", "-1", "1-2-3", ""])
 def test_a_range_is_first_and_last(text: str) -> None:
     assert parse_range("009-0017", "--shadows") == range(9, 18)
-    with pytest.raises(UserError, match="--shadows: first-last was expected"):
+    with pytest.raises(UserError, match="expected the numbers of the first and the last model"):
         parse_range(text, "--shadows")

@@ -16,16 +16,17 @@ if TYPE_CHECKING:
     Values = Callable[..., Float[np.ndarray, "n ..."]]
 
 REFERENCE, OTHER = "reference", "other model"
-"""What a model's explanations are compared with: those of the reference setting's model with the same training set, or
-those of another model of its own setting, trained on other records, as a baseline of similarity.
+"""What a model's explanations are compared with: those of the reference setting's model with the same training set, or,
+as a baseline, those of another model of its own setting, which was trained on other records.
 """
 
 
 @dataclass(frozen=True)
 class Measure:
-    """A number per record for explanations of n records by one model, or by two models: `function` returns [n], NaN where undefined.
+    """A measure of the explanations of n records by one model, or by two: `function` returns [n] numbers, NaN where undefined.
 
-    The function of a `curve` returns heights at equal steps, [n, steps + 1], and the number is the area below it (`below`).
+    If the measure is a `curve`, the function returns its heights at equal steps, [n, steps + 1], and the measure is the area
+    below it (`below`).
 
     `reads` are the names of the function's parameters, which determine its arguments: `maps` and `other`, the maps of
     the model and of the one that it is compared with ([n, H, W] for images, [n, d] for tables, float64); `labels` [n];
@@ -41,16 +42,16 @@ class Measure:
 
     @property
     def compares(self) -> bool:
-        """Whether it compares the explanations of two models."""
+        """Whether the measure compares the explanations of two models."""
         return "other" in self.reads
 
     @property
     def probes(self) -> bool:
-        """Whether it evaluates the model at other points."""
+        """Whether the measure evaluates the model at other points."""
         return "probe" in self.reads
 
     def options(self) -> tuple[str, ...]:
-        """List the keys of the config that it depends on."""
+        """List the keys of the config that the measure depends on."""
         return tuple(name for name in self.reads if name not in GIVEN)
 
     def of(self, given: dict[str, Any]) -> Float[np.ndarray, "n ..."]:
@@ -59,12 +60,12 @@ class Measure:
 
 
 DRAWS = "interpretability"
-"""Prefix of the keys of random draws here; another word would draw other records, and change all numbers."""
+"""Prefix of the keys of random draws in this package; another prefix would draw other records, and change all numbers."""
 
 GIVEN = ("maps", "other", "labels", "probe")
 
 measures: Registry[Measure] = Registry("measure", "mia_audit.explanation_metrics.methods", "-", eager=True)
-"""Measures by name; cheap to import, so a file may register several."""
+"""Measures by name; their files are cheap to import, so all are imported, and one file may register several measures."""
 
 
 def measure(name: str, label: str, images: bool = False, curve: bool = False) -> Callable[[Values], Values]:

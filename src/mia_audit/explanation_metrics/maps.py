@@ -11,9 +11,10 @@ from torch import Tensor
 def at_inputs(attributions: Float[Tensor, "n ..."], shape: tuple[int, ...]) -> Float[Tensor, "n ..."]:
     """Convert attributions of another shape to the shape of the inputs.
 
-    A layer's [n, c, h, w], or several maps side by side, are summed over channels, interpolated bilinearly to the size
-    of the input, like an overlay, and divided equally among the input's channels; several rows per record of a table,
-    [n, t, d], are summed. Raises ValueError for attributions that do not correspond to positions of the input.
+    Attributions of a layer, [n, c, h, w], or of several maps side by side are summed over channels, interpolated
+    bilinearly to the size of the input, like an overlay, and divided equally among the input's channels. If a table's
+    record has several rows of them, [n, t, d], these are summed. Raises ValueError for attributions that do not correspond
+    to positions of the input.
     """
     if attributions.shape[1:] == shape:
         return attributions
@@ -27,6 +28,6 @@ def at_inputs(attributions: Float[Tensor, "n ..."], shape: tuple[int, ...]) -> F
 
 
 def to_maps(attributions: Float[Tensor, "n ..."]) -> Float[np.ndarray, "n ..."]:
-    """Sum attributions over channels: [n, H, W] of images, [n, d] of tables, float64."""
+    """Return attributions summed over channels: [n, H, W] for images, [n, d] for tables, float64."""
     values = attributions.double()
     return (values.sum(dim=1) if values.ndim == 4 else values).cpu().numpy()

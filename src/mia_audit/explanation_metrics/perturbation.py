@@ -19,9 +19,9 @@ from mia_audit.seeds import generator
 class Probe:
     """Explanations of n records by one torch module, and functions for measures that test them.
 
-    `attributions` have the shape of `inputs`; they are in units of the quantity explained if they are
-    `multiplied` (as input × gradient is), otherwise in units of its gradient. `explain` gives the attributions of the same classes at
-    other points, for rows of the records.
+    `attributions` have the shape of `inputs`; they are in units of the quantity explained if they are `multiplied` by the
+    input (as input × gradient is), otherwise in units of its gradient. `explain` returns attributions at other points, for
+    the classes of given rows of the records.
     """
 
     model: nn.Module
@@ -50,7 +50,7 @@ class Probe:
         return torch.cat(parts).cpu().numpy()
 
     def rows(self, times: int) -> list[list[int]]:
-        """Split the records into lists that fill at most a batch when every record is repeated `times` times."""
+        """Split the records into lists that fit into a batch when every record is repeated `times` times."""
         size = max(1, self.batch // times)
         return [list(range(start, min(start + size, len(self.inputs)))) for start in range(0, len(self.inputs), size)]
 

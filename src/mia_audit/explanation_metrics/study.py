@@ -1,4 +1,4 @@
-"""Explanations of a few records by the models of several settings that share their training sets, measured."""
+"""Explain a few records by models, and measure the explanations."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from mia_audit.seeds import generator
 
 @dataclass(frozen=True)
 class Task:
-    """The request of a study: explainers by name with their options (those of `signals.families`), and measures by name with theirs.
+    """What to compute: explainers by name with their options (from `signals.families`), and measures by name with their options.
 
     `shape` is that of a model's inputs, [C, H, W] or [d], to which attributions are converted.
     """
@@ -49,7 +49,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Explained:
-    """One model's explanations of the sample by one explainer: the explained classes, the maps, and the measures of `probes`."""
+    """One model's explanations of the sample by one explainer: the explained classes, the maps, and the measures that query the model."""
 
     classes: Int[np.ndarray, " n"]
     maps: Float[np.ndarray, "n ..."]
@@ -62,7 +62,7 @@ class Explained:
 
 
 def draw_sample(records: int, wanted: int, dataset: str, seed: int) -> Int[np.ndarray, " n"]:
-    """Draw the numbers of the records to explain, sorted; they are the same for every architecture of a data set."""
+    """Draw the numbers of the records to explain, sorted; they are the same for all architectures on a data set."""
     return np.sort(generator(seed, DRAWS, dataset).permutation(records)[:wanted])
 
 
@@ -104,7 +104,9 @@ def _joined(parts: list[Explained]) -> Explained:
 
 def _explained_batch(model: TrainedModel, sample: Records, task: Task) -> Iterator[tuple[Attribution, Explained]]:
     if not isinstance(model, ExplainedModel):
-        raise UserError("explanation_metrics: the model has no attributions: leave its architecture out of them")
+        raise UserError(
+            "explanation_metrics: the model has no attributions: exclude its architecture from these measures"
+        )
     predicted = model.logits(sample).argmax(axis=1)
     classes = sample.labels.astype(np.int64) if task.explaining["explained_class"] == "true" else predicted
     probing = [name for name in task.measures if measures[name].probes]
@@ -115,7 +117,9 @@ def _explained_batch(model: TrainedModel, sample: Records, task: Task) -> Iterat
         try:
             values = at_inputs(torch.from_numpy(attributions), task.shape)
         except ValueError as error:
-            raise UserError(f"explainer '{key.explainer}': {error}: they do not match a record's coordinates") from None
+            raise UserError(
+                f"explainer '{key.explainer}': {error}: attributions do not match a record's coordinates"
+            ) from None
         maps = to_maps(values)
         given = {"maps": maps, **task.measuring}
         if isinstance(model, TorchBackedModel):
@@ -142,7 +146,7 @@ def _probe(
 
 
 def alone(one: Explained, labels: Int[np.ndarray, " n"], task: Task) -> dict[str, Float[np.ndarray, " n"]]:
-    """Measure one model's explanations without comparison."""
+    """Return the measures of one model's explanations that need no other model."""
     given = {"maps": one.maps, "labels": labels, **task.measuring}
     own = [name for name in task.measures if not measures[name].compares and not measures[name].probes]
     areas = {name: below(heights) for name, heights in one.curves.items()}
@@ -155,7 +159,7 @@ def below(heights: Float[np.ndarray, "n steps"]) -> Float[np.ndarray, " n"]:
 
 
 def beside(one: Explained, other: Explained, task: Task) -> dict[str, Float[np.ndarray, " n"]]:
-    """Measure how similar two models' explanations are."""
+    """Return the measures that compare two models' explanations."""
     given = {"maps": one.maps, "other": other.maps, **task.measuring}
     return {name: measures[name].of(given) for name in task.measures if measures[name].compares}
 

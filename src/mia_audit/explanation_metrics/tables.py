@@ -15,7 +15,7 @@ from mia_audit.explanation_metrics.study import Explained, Task, alone, beside, 
 from mia_audit.learners import Attribution, Records, TrainedModel
 
 Setting = tuple[str, str]
-"""Mechanism and ε."""
+"""A setting: mechanism and ε."""
 Explanations = Mapping[Setting, Mapping[Attribution, Explained]]
 """One shadow model's explanations of the sample in every setting."""
 
@@ -56,9 +56,9 @@ def explain_settings(
 def measure_tables(
     explanations: Iterator[tuple[int, Explanations]], reference: Setting | None, sample: Records, task: Task
 ) -> Iterator[pa.Table]:
-    """Yield the measures of every shadow: of the model, in comparison with the reference's model and, for every second shadow, with the previous one.
+    """Yield the measures of every shadow: of the model alone and compared with the reference's, for every second one also with the previous.
 
-    Pairs of neighbours are disjoint, so that their values are independent.
+    The pairs of consecutive models are disjoint, so that their values are independent.
     """
     last, before = -1, dict[Setting, Mapping[Attribution, Explained]]()
     for shadow, settings in explanations:
@@ -122,7 +122,7 @@ def _table(
 
 
 def curve_table(shadow: int, explanations: Explanations) -> pa.Table:
-    """Return one shadow model's curves in every setting, averaged over the records, a row a step."""
+    """Return one shadow model's curves in every setting, averaged over the records, one row per step."""
     rows = [
         (mechanism, epsilon, shadow, explainer, quantity, measure, step / (heights.shape[1] - 1), float(height))
         for (mechanism, epsilon), keys in explanations.items()
@@ -153,7 +153,7 @@ def _repeated(value: str | int | None, rows: int) -> pa.Array:
 
 
 def map_table(shadow: int, explanations: Explanations, sample: Records, rows: Sequence[int]) -> pa.Table:
-    """Return the maps of some rows of the sample by one shadow model of every setting, a row each, float32, row by row."""
+    """Return one shadow model's maps for some rows of the sample in every setting, one table row per map, float32 in row-major order."""
     columns: dict[str, list[Any]] = {name: [] for name in MAPS.names}
     for (mechanism, epsilon), keys in explanations.items():
         for (explainer, quantity), one in keys.items():

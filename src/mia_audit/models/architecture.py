@@ -16,7 +16,7 @@ from mia_audit.models.weights import load_weights
 from mia_audit.registry import code_files
 
 LEARNER = "torch-module"
-"""The learner of all architectures described here."""
+"""The learner that trains all architectures described here."""
 
 NEEDED = (
     "learner",
@@ -29,21 +29,21 @@ NEEDED = (
     "activation_bytes",
     "normalisation",
 )
-"""Keys that are read from an architecture.json."""
+"""The required keys of an architecture.json."""
 
 MEASURED = ("stored_bytes", "activation_bytes")
-"""Keys about the memory that a model needs, not about the model itself: no random generator is keyed by them."""
+"""Keys on a model's memory, not on the model itself: no random generator is keyed by them."""
 
 
 def describe(name: str, model: str, parameters: Parameters, shape: tuple[int, ...], classes: int) -> dict[str, Any]:
     """Build the model once, on the pool's shape, and return the metadata that rebuild it.
 
     Keys: name, learner, model, arguments (resolved), shape (of a record in the pool), input_shape (as the model takes
-    it), classes, parameters (trainable numbers), stored_bytes (with buffers), activation_bytes (kept by a record's pass
-    for its backward pass), batch_norm, batch_norm_layers, normalisation (the model's own mean and standard deviation of
-    pixels, used where the data set states none; empty for 0.5). Raises UserError, which names the config's key, for an
-    unknown model, for parameters or an image size that it refuses, and for a table given to an image model or an image
-    given to a table model.
+    it), classes, parameters (number of trainable parameters), stored_bytes (with buffers), activation_bytes (kept from a
+    record's forward pass for its backward pass), batch_norm, batch_norm_layers, normalisation (the model's own mean and
+    standard deviation of pixels, used if the data set states none; empty for 0.5). Raises UserError, which names the
+    config's key, for an unknown model, for parameters or an image size that it refuses, and for a table given to an image
+    model or an image given to a table model.
     """
     try:
         return _described(name, model, parameters, shape, classes)
@@ -87,9 +87,9 @@ def _described(name: str, model: str, parameters: Parameters, shape: tuple[int, 
 
 
 def own_normalisation(model: str, channels: int) -> dict[str, list[float]]:
-    """Return mean and standard deviation of pixels in [0, 1] per channel that a timm model's published weights were trained with.
+    """Return the mean and standard deviation of pixels in [0, 1], per channel, with which a timm model's published weights were trained.
 
-    Models of fewer channels than the published ones get the mean over channels.
+    Models with fewer channels than the published one get the mean over channels.
     """
     from mia_audit.models.timm_models import published_traits
 
@@ -129,7 +129,7 @@ def read_architecture(path: Path) -> dict[str, Any]:
 
 
 def check_architecture(architecture: Any) -> None:
-    """Raise UserError unless all keys of a torch module's architecture.json are there."""
+    """Raise UserError unless all keys of a torch module's architecture.json are present."""
     missing = [key for key in NEEDED if not isinstance(architecture, dict) or key not in architecture]
     if missing:
         raise UserError(
@@ -145,7 +145,7 @@ def check_architecture(architecture: Any) -> None:
 
 
 def load(architecture: Mapping[str, Any], weights: Path) -> nn.Module:
-    """Rebuild the model of an architecture.json with the weights of a file: eval mode, parameters frozen."""
+    """Rebuild the model of an architecture.json with weights from a file, in eval mode and with frozen parameters."""
     model = construct(architecture, seed=0)
     load_weights(model, weights)
     return model.eval().requires_grad_(False)

@@ -18,7 +18,7 @@ class Family(Protocol):
     """Models that are built the same way: one registered name, or all of timm's models."""
 
     def arguments(self, model: str, parameters: Parameters, shape: tuple[int, ...], classes: int) -> dict[str, Any]:
-        """Resolve the user's parameters for records of `shape` ([C, H, W] or [d]); UserError where they do not fit."""
+        """Resolve the user's parameters for records of `shape` ([C, H, W] or [d]); UserError if they do not fit."""
 
     def construct(self, model: str, arguments: Mapping[str, Any]) -> nn.Module:
         """Build the model from resolved arguments; exceptions of the library say what it refuses."""
@@ -35,7 +35,7 @@ Build = Callable[..., "nn.Module"]
 
 @dataclass(frozen=True)
 class FunctionFamily:
-    """Models that a function of the record's shape, the number of classes and the user's parameters builds."""
+    """Models that are built by a function of the record's shape, the number of classes and the user's parameters."""
 
     build: Build
 
@@ -52,7 +52,7 @@ class FunctionFamily:
 def architecture(name: str = "") -> Callable[[Build], Build]:
     """Register the decorated function `build(shape, classes, **parameters)` as an architecture.
 
-    It takes records of any shape, [C, H, W] or [d], as they are in the pool; its weights are drawn by torch's generator.
+    `build` gets the shape of the pool's records, [C, H, W] or [d], and draws weights from torch's global generator.
     """
 
     def decorate(build: Build) -> Build:

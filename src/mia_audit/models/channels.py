@@ -19,10 +19,10 @@ WRITERS = ("attn.proj", "mlp.fc2")
 class Channels:
     """The location of a model's channels: the layer whose output has them, and the layers whose parameters write them.
 
-    `maps` is the layer whose output heat maps are computed from. In a transformer it is the last block's first norm: after it,
-    a model that classifies by its class token no longer depends on the tokens of the image. `writers` are named as the model
-    names them; the first dimension of their parameters is the channel. `grid` is the height and width of the grid of the image's tokens,
-    `prefix` the number of tokens before them; None and 0 where the output is [B, C, h, w] already.
+    Heat maps are computed from the output of the layer `maps`. In a transformer this is the last block's first norm: after
+    it, a model that classifies by its class token no longer depends on the tokens of the image. `writers` are named as the
+    model names them; the first dimension of their parameters is the channel. `grid` is the height and width of the grid of
+    the image's tokens, `prefix` the number of tokens before them; they are None and 0 if the output is [B, C, h, w] already.
     """
 
     layer: nn.Module
@@ -32,11 +32,11 @@ class Channels:
     prefix: int = 0
 
     def flat(self, values: Float[Tensor, "B ..."]) -> Float[Tensor, "B C L"]:
-        """Return channels first, then all positions."""
+        """Return the values with channels first, then all positions."""
         return values.flatten(2) if self.grid is None else values.transpose(1, 2)
 
     def images(self, values: Float[Tensor, "B ..."]) -> Float[Tensor, "B C h w"]:
-        """Return the image's tokens on their grid."""
+        """Return the values of the image's tokens, arranged on their grid."""
         if self.grid is None:
             return values
         tokens = values[:, self.prefix :].transpose(1, 2)
@@ -44,7 +44,7 @@ class Channels:
 
 
 def find_channels(model: nn.Module) -> Channels | None:
-    """Find a model's channels; None where it has neither blocks of a transformer nor a convolution."""
+    """Find a model's channels; None if it has neither a transformer's blocks nor a convolution."""
     blocks = getattr(model, "blocks", None)
     last = blocks[-1] if isinstance(blocks, nn.Sequential | nn.ModuleList) and len(blocks) else None
     if last is not None and isinstance(getattr(last, "norm1", None), nn.Module) and hasattr(model, "patch_embed"):
@@ -64,7 +64,7 @@ def find_channels(model: nn.Module) -> Channels | None:
 
 
 def channels_of(model: nn.Module, who: str) -> Channels:
-    """Find a model's channels; for a model without any, a UserError that names `who` reads them."""
+    """Find a model's channels; UserError for a model without channels, which names `who`, the explainer that reads them."""
     channels = find_channels(model)
     if channels is None:
         raise UserError(
@@ -79,13 +79,13 @@ def forward_from(
 ) -> tuple[Float[Tensor, "B ..."], Float[Tensor, "B C"]]:
     """Run the model; return a layer's output as a leaf of the graph, and the logits computed from it.
 
-    Parameters and all layers before it are not differentiated.
+    Parameters, and the layers before this one, are not differentiated.
     """
     seen: list[Tensor] = []
 
     def keep(module: nn.Module, arguments: object, output: Tensor) -> Tensor:
         seen.append(output.detach().requires_grad_())
-        return seen[-1].clone()  # a later activation may work in place, which a leaf forbids
+        return seen[-1].clone()  # a later activation may work in place, which is not allowed on a leaf
 
     handle = layer.register_forward_hook(keep)
     try:

@@ -17,7 +17,7 @@ def channels_and_size(model: str, shape: tuple[int, ...]) -> tuple[int, tuple[in
 
 
 def image_size(parameters: Parameters, size: tuple[int, int]) -> int | list[int]:
-    """Return the input size: `img_size` of the parameters, else `size`; one number for a square."""
+    """Return the input's size: `img_size` of the parameters if given, else `size`, as one number if it is square."""
     asked = parameters.get("img_size")
     if asked is None:
         return size[0] if size[0] == size[1] else list(size)

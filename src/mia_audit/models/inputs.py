@@ -16,10 +16,10 @@ from torch import Tensor
 from mia_audit.models.prefetch import ReadAhead
 
 READY = 2**28
-"""In bytes: a pool that is at most this large in float32 is converted once and kept, a larger one batch by batch."""
+"""A pool of at most this many bytes in float32 is converted once and kept; a larger one is converted batch by batch."""
 
 SHARE = 0.25
-"""Share of a GPU's free memory that a pool may take in its stored type."""
+"""Share of a GPU's free memory that a pool, in its stored type, may take."""
 
 
 class Inputs:
@@ -61,7 +61,7 @@ class Inputs:
 
     @property
     def preprocessing(self) -> str:
-        """The conversion of stored records, as text that differs wherever the inputs would differ."""
+        """The conversion of stored records, as a text that differs whenever the inputs would differ."""
         return repr((sorted((key, repr(value)) for key, value in self._metadata.items()), self._shape))
 
     def stored(self, rows: Int[Tensor, " B"]) -> Num[np.ndarray, "B ..."]:
@@ -79,12 +79,12 @@ class Inputs:
 
 
 def taken_by(architecture: Mapping[str, Any], metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a pool's metadata, with the model's own mean and standard deviation of pixels where the data set states none."""
+    """Return a pool's metadata, with the model's own mean and standard deviation of pixels if the data set states none."""
     return {**architecture["normalisation"], **metadata}
 
 
 class Subset:
-    """Some rows of a pool, renumbered: `subset[rows]` is `whole[chosen[rows]]`, on the whole's device."""
+    """Some rows of a pool, renumbered: `subset[rows]` is `whole[chosen[rows]]`, on the same device."""
 
     def __init__(self, whole: "Inputs | Tensor", chosen: Int[Tensor, " n"]) -> None:
         self.device = whole.device
@@ -106,7 +106,7 @@ def to_input(
     """Return float32 [B, …] on the device: images (uint8 [B, C, H, W]) standardised, and resized to `input_shape` if it differs.
 
     `metadata` are those of records.parquet: kind (image | table), and for images mean and sd of pixels in [0, 1] (a number,
-    or one per channel; 0.5 where neither the data set nor the model states any). Tables (float32 [B, d]) pass through.
+    or one per channel; 0.5 if neither the data set nor the model states any). Tables (float32 [B, d]) pass through.
     """
     values = torch.from_numpy(np.array(records)).to(device)  # copied, since a memory map is read-only
     return _converted(values, metadata, input_shape)
@@ -145,7 +145,7 @@ def _give_back(records: np.ndarray) -> None:
 
 
 def _trim_heap() -> None:
-    """Return the heap's free pages to the system: glibc keeps them, and small results between them prevent their reuse."""
+    """Return the heap's free pages to the system: glibc keeps them, and small objects between them prevent their reuse."""
     trim = _malloc_trim()
     if trim is not None:
         trim(0)
@@ -153,5 +153,5 @@ def _trim_heap() -> None:
 
 @cache
 def _malloc_trim() -> Any:
-    """glibc's malloc_trim; None with another C library."""
+    """Return glibc's malloc_trim; None with another C library."""
     return getattr(ctypes.CDLL(None), "malloc_trim", None)

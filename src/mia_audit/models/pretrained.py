@@ -1,4 +1,4 @@
-"""Weights that shadow models start from: downloaded from a hub or read from a file, and adapted to the pool."""
+"""The weights from which shadow models start: downloaded from a hub or read from a file, and adapted to the pool."""
 
 import logging
 import pickle
@@ -28,7 +28,7 @@ class Published(Protocol):
 
 
 def classifier(model: nn.Module) -> nn.Module | None:
-    """Return the layer that gives the logits: what timm calls the classifier, else the last linear layer; None without one."""
+    """Return the layer that outputs the logits: what timm calls the classifier, else the last linear layer; None without one."""
     named = getattr(model, "get_classifier", None)
     layers = [layer for layer in model.modules() if isinstance(layer, nn.Linear)]
     layer = named() if named is not None else layers[-1] if layers else None
@@ -43,7 +43,7 @@ def classifier_names(model: nn.Module) -> set[str]:
 
 
 def fetch(architecture: Mapping[str, Any], source: str, where: str) -> dict[str, Tensor]:
-    """Return the weights of everything but the classifier: from the `hub`, or from a .safetensors or .pth file.
+    """Return all weights except the classifier's, from the `hub` or from a .safetensors or .pth file.
 
     Raises UserError, in which `where` names the config's key, for weights that cannot be loaded or belong to another
     architecture.
@@ -110,9 +110,7 @@ def read_tensors(path: Path, where: str) -> dict[str, Tensor]:
 
 
 def _unfetched(model: str) -> str:
-    return (
-        f"the published weights of '{model}' cannot be fetched; fetch them where there is a network and give the file"
-    )
+    return f"the published weights of '{model}' cannot be fetched; fetch them on a machine with a network and give the file"
 
 
 def _mismatch(error: Exception) -> str:

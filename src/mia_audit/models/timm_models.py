@@ -13,7 +13,7 @@ from mia_audit.models.images import channels_and_size, image_size, input_shape
 from mia_audit.runtime.torchvision_guard import guard
 
 PLAIN = re.compile(r"[A-Za-z0-9_]+(\.[A-Za-z0-9_]+)*")
-"""Pattern of names in timm's own list, with or without a tag: timm would load from `hf-hub:…`, `local-dir:…` and paths."""
+"""Pattern of the names in timm's own list, with or without a tag; timm would also load from `hf-hub:…`, `local-dir:…` and paths."""
 
 
 LOADERS = (
@@ -31,7 +31,7 @@ def check_arguments(model: str, arguments: Mapping[str, Any]) -> None:
     for name in arguments:
         if name in LOADERS or name.startswith("pretrained"):
             raise UserError(
-                f"model '{model}': parameter '{name}' loads weights or changes what is built; weights to start from are the"
+                f"model '{model}': parameter '{name}' loads weights or changes what is built; set initial weights by the"
                 " architecture's key pretrained"
             )
 
@@ -39,8 +39,8 @@ def check_arguments(model: str, arguments: Mapping[str, Any]) -> None:
 class TimmFamily:
     """A timm model by name; parameters go to its constructor.
 
-    Records are resized to `img_size` where it is given, else to the size that a model of fixed input size requires
-    (224 for `vit_small_patch16_224`); models that take any size get the pool's own.
+    Records are resized to `img_size` if it is given, else to the size that a model of fixed input size requires
+    (224 for `vit_small_patch16_224`); models that take any size get that of the pool's images.
     """
 
     def arguments(self, model: str, parameters: Parameters, shape: tuple[int, ...], classes: int) -> dict[str, Any]:
@@ -57,7 +57,7 @@ class TimmFamily:
     def fitted(self, model: str, arguments: Mapping[str, Any], tensors: Mapping[str, Tensor] | None) -> nn.Module:
         """Build the model with its published weights, or with those given, adapted by timm itself.
 
-        It has as many classes as the weights, so that timm loads all of them or raises.
+        The model has as many classes as the weights, so that timm loads all of them or raises.
         """
         traits = published_traits(model)
         if traits is None:

@@ -18,10 +18,10 @@ from mia_audit.storage import atomic_write
 from mia_audit.storage.stamps import STAMPS
 
 WEIGHTS = "weights.safetensors"
-"""A model's weights in the folder of a shadow model."""
+"""The file of a model's weights in the folder of a shadow model."""
 
 WRITTEN = "mia-audit"
-"""The one key of a file's metadata (safetensors orders several at random): JSON with the weights' digest and a notice."""
+"""The only key of a file's metadata (safetensors orders several keys at random): JSON with the weights' digest and a notice."""
 
 
 def round_weights(model: nn.Module) -> None:
@@ -97,5 +97,5 @@ def digest_of(tensors: Mapping[str, Tensor]) -> str:
 def remedy(path: Path) -> str:
     """Say what to do about a bad file of weights; an audit retrains a model whose weights differ from its table."""
     if path.parent.with_suffix(".parquet").exists():
-        return f"Delete {path.parent.parent / STAMPS} and run again, with --forcerun train where the audit had ended"
+        return f"Delete {path.parent.parent / STAMPS} and run again, with --forcerun train if the audit had finished"
     return "Delete it and run again" if path.with_suffix(".json").exists() else "Expected weights as safetensors"

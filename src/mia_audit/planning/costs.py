@@ -1,4 +1,4 @@
-"""The cost of a step and of a record, derived from a given rate by counting passes through the model."""
+"""The costs that a plan needs (of training steps, passes and explanations), and how they follow from one given rate."""
 
 from collections.abc import Mapping
 from typing import Any, Protocol
@@ -21,17 +21,17 @@ A ViT-S/16 at 224 pixels took 1.35 and 1.69 (benchmarks/paper_scale.py).
 
 
 BATCH = 256
-"""Records at once, if the plan does not state a number."""
+"""Number of records processed at once, if the plan does not state it."""
 
 PER_MAP = 3e-3
 """Seconds to measure one explanation, including comparisons with other models."""
 
 
 class Costs(Protocol):
-    """Seconds of one process, for an architecture in the form of architecture.json."""
+    """Costs in seconds of one process; `architecture` is the content of architecture.json."""
 
     def step(self, architecture: Mapping[str, Any], mechanism: Mechanism, training: Training) -> Linear:
-        """Return the cost of a training step as a function of its records."""
+        """Return the cost of a training step as a function of its number of records."""
 
     def calibration(self, mechanism: Mechanism, training: Training, records: int, epsilon: float) -> float:
         """Return the cost of calibrating a mechanism to a budget, once per job."""
@@ -43,7 +43,7 @@ class Costs(Protocol):
         """Return the cost of a record in one family of signals, for a model with this number of training records."""
 
     def measures(self, architecture: Mapping[str, Any], spec: Mapping[str, Any], records: int) -> float:
-        """Return the cost per model of explaining and measuring this number of records; `spec` is that of `mia-audit explanation-metrics`."""
+        """Return the cost per model of explaining and measuring this many records; `spec` is that of `mia-audit explanation-metrics`."""
 
     def study(self, study: PrivateExplanations, size: Size) -> MadeUp | None:
         """Return an object that times a study of private explanations; None if the study costs nothing."""

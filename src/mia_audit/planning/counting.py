@@ -1,4 +1,4 @@
-"""Count a model's passes in an explanation, using a cheap stand-in; the time of a pass is measured elsewhere."""
+"""Count the passes through a model that an explanation takes, using a cheap stand-in; `timing` measures the time of a pass."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -25,10 +25,10 @@ Explaining = Callable[[nn.Module, Tensor, np.ndarray], object]
 """Explains records, given a model, the records and their labels."""
 
 CHANNELS, SIDE = 2, 4
-"""Channels of a stand-in's convolution, and the side of its output."""
+"""Channels of the convolution in a stand-in, and the side of its output."""
 
 FEW_MEMBERS = 8
-"""Training records of a stand-in while passes are counted."""
+"""Number of training records of a stand-in."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Passes:
 
 @dataclass(frozen=True)
 class Rates:
-    """Seconds of a record's forward pass, with or without a graph, and of its backward pass to the inputs."""
+    """Seconds per record of a forward pass, with or without a graph, and of a backward pass to the inputs."""
 
     forward: float
     backward: float
@@ -58,7 +58,7 @@ class Rates:
 
 
 class Counted:
-    """Passes by the code that requests them, counted once because they do not depend on the model."""
+    """The passes of signals and measures, counted only once because they do not depend on the model."""
 
     def __init__(self) -> None:
         self._known: dict[str, Passes] = {}

@@ -1,4 +1,4 @@
-"""Check a machine before an audit runs on it: every finding is ok, or states the remedy."""
+"""Check a machine before an audit runs on it: every finding is ok, or says what to do."""
 
 import fcntl
 import platform
@@ -18,10 +18,10 @@ from mia_audit.planning.sizes import human
 
 LEAST_PYTHON = (3, 11)
 SKEW = 2.0
-"""Largest difference in seconds between a file server's clock and this machine's at which Snakemake still sees which file is newer."""
+"""Largest difference in seconds between a file server's clock and this machine's at which Snakemake still knows which file is newer."""
 
 EARLIEST_DATE = 1.75e9
-"""June 2025: any earlier date is wrong."""
+"""June 2025: an earlier date of this machine is wrong."""
 
 TIMEOUT = 10.0
 """Time limit of a system command, in seconds."""
@@ -29,7 +29,7 @@ TIMEOUT = 10.0
 
 @dataclass(frozen=True)
 class Finding:
-    """The result of one check: `ok`, `warn` (an audit runs, but …) or `fail` (an audit would stop)."""
+    """The result of one check: `ok`, `warn` (an audit runs, with a limitation) or `fail` (an audit would stop)."""
 
     verdict: Literal["ok", "warn", "fail"]
     what: str
@@ -88,7 +88,7 @@ def gpus(
 ) -> Iterator[Finding]:
     """List the driver's GPUs, and check that torch (built for CUDA `torch_cuda`, None without) can use them.
 
-    `problem` returns torch's error when it tries; `wanted` is the config's compute.device.
+    `problem` returns the error that torch raises on a GPU, if any; `wanted` is the config's compute.device.
     """
     needed: Literal["warn", "fail"] = "fail" if wanted.startswith("cuda") else "warn"
     listed = ask(["nvidia-smi", "--query-gpu=name,memory.total,driver_version", "--format=csv,noheader"])
@@ -155,7 +155,7 @@ def slurm(ask: Ask, which: Callable[[str], str | None], wrapper: Path) -> Iterat
 def disk(
     results: Path, needed: int | None, usage: Callable[[Path], "tuple[int, int, int]"] = shutil.disk_usage
 ) -> Finding:
-    """Compare the free bytes at the results with the plan's need (None without a config)."""
+    """Compare the free bytes at the results with those that the plan needs (None without a config)."""
     free = usage(_existing(results))[2]
     if needed is None:
         return Finding("ok", "disk", f"{human(free)} free at {results}; name a config to compare with its plan")
@@ -169,7 +169,7 @@ def disk(
 
 
 def memory(job: int | None, available: int | None) -> Finding:
-    """Compare the available bytes with the need of the largest job."""
+    """Compare the available bytes with those that the largest job needs."""
     if available is None or job is None:
         return Finding("ok", "memory", "unknown" if available is None else f"{human(available)} available")
     says = f"{human(available)} available, the largest job takes about {human(job)}"

@@ -1,4 +1,4 @@
-"""Estimate hours, disk and memory from a config, the sizes of its pools and the costs of a step; arithmetic only."""
+"""Estimate hours, disk and memory from a config, the sizes of its pools and `Costs`; nothing is timed here."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -35,7 +35,7 @@ from mia_audit.signals.families import columns
 from mia_audit.signals.name import FIT_ERROR, SUMMARIES, is_signal, read_signal
 
 Models = Mapping[tuple[str, str], Mapping[str, Any]]
-"""An architecture.json by data set and architecture."""
+"""The content of architecture.json, by data set and architecture."""
 
 START_UP = {
     "train": 5.0,
@@ -45,20 +45,20 @@ START_UP = {
     "architecture": 4.0,
     "explanation_metrics": 3.0,
 }
-"""Seconds of processor time for imports in a job that starts its own process, by rule; `LIGHT` for all others."""
+"""By rule, seconds of processor time for imports in a job that starts its own process; `LIGHT` for all other rules."""
 
 LIGHT = 1.2
 
 WARM_UP = 12.0
-"""Seconds of processor time that Snakemake and the warm worker's imports take."""
+"""Seconds of processor time for Snakemake and the imports of the warm worker."""
 
 FORKED = {"figures": 5.0, "report": 2.0, "private_report": 7.0}
-"""Seconds of processor time of a job's overhead if the warm worker forks it, by rule; `FORK` for all others."""
+"""By rule, seconds of processor time of a job's overhead if the warm worker forks it; `FORK` for all other rules."""
 
 FORK = 0.5
 
 PER_SETTING = {"figures": 2.0, "report": 1.0, "tables": 0.1}
-"""Seconds per setting of the last jobs."""
+"""Seconds per setting that the audit's last jobs take, by rule."""
 
 SHOWN_BYTES = 750_000
 """Bytes of a setting's figures and its part of the report."""
@@ -117,7 +117,7 @@ def estimate(
     costs: Costs,
     jobs: Mapping[str, int],
 ) -> Plan:
-    """Plan an audit on pools of those sizes; `jobs` are the workflow's, by rule."""
+    """Plan an audit on pools of these sizes; `jobs` are the numbers of the workflow's jobs, by rule."""
     plan = Plan()
     for size in sizes.values():
         plan.store("pools", size.bytes)
@@ -184,7 +184,7 @@ def _setting(plan: Plan, audit: Audit, setting: Setting, size: Size, metadata: M
     for family, options in of_model.items():
         each = costs.signals(metadata, family, options, round(inside))
         plan.add(f"signals {family}", count * size.records * each)
-        if needs_training_records(options["explainers"]):  # labelled by the model itself
+        if needs_training_records(options["explainers"]):  # the model itself labels its training records
             plan.add(f"signals {family}", count * inside * costs.forward(metadata))
     if measured := min(audit.explanation_metrics.records, size.records):
         spec = ExplanationMetricsSpec.of(audit, setting.dataset, setting.architecture).model_dump()
@@ -226,7 +226,7 @@ def _training(step: Linear, steps: float, records: float) -> float:
 
 
 def _attacks(plan: Plan, audit: Audit, every: Sequence[str], cells: int) -> None:
-    """The stages after a setting's signals, with that many cells (records × models) each."""
+    """Add the stages after a setting's signals, of which each has this many cells (records × models)."""
     attacked = [name for name in every if is_signal(name)]
     runs = len(attack_runs(audit.attacks.methods, [read_signal(name) for name in attacked], audit.attacks.likelihoods))
     plan.add("attacks", PER_CELL * runs * cells)
@@ -236,5 +236,5 @@ def _attacks(plan: Plan, audit: Audit, every: Sequence[str], cells: int) -> None
 
 
 def _members(audit: Audit, dataset: str, records: int) -> float:
-    """Return the mean size of a training set, drawn by the membership design."""
+    """Return the mean size of a training set under the membership design."""
     return float(draw_membership(audit.membership, records, dataset, audit.seed).sum(axis=0).mean())

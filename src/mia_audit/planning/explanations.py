@@ -1,4 +1,4 @@
-"""Time studies of private explanations, by the audit's own code on random records of the pool's size."""
+"""Time studies of private explanations by running the audit's own code on random records of the pool's size."""
 
 import time
 from collections.abc import Callable
@@ -46,7 +46,7 @@ class MadeUp:
         """Return the seconds to fit a black box and record its outputs."""
 
         def run(count: int) -> None:
-            # every class must be among the first records, or there would be fewer columns of values
+            # every class must be among the first records: the black box has a column of values per class
             labels = np.concatenate([np.arange(self.size.classes), self.labels[self.size.classes :]])[:count]
             black_boxes[name](self.records[:count], labels, self.size.classes, 0)
 
@@ -63,7 +63,7 @@ class MadeUp:
         return self.study.repetitions * _seconds(run, self.study.queries, least=max(2, self.study.parts))
 
     def attacked(self, epsilon: str, sets: int) -> float:
-        """Return the seconds to explain every record's neighbour from each of the sets."""
+        """Return the seconds to explain every record's nearest neighbour from each of the explanation sets."""
         noisy = epsilon != "inf"
         budget = float(epsilon) if noisy else 1.0
         study = self.study

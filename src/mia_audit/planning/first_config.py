@@ -1,4 +1,4 @@
-"""A first config: commented YAML that runs, from an inspection of the data and of a script."""
+"""Write a first config from an inspection of the data and of a script: commented YAML that runs."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from mia_audit.planning.look import Looked
 
 MODELS = 16
-"""Shadow models of a first audit."""
+"""Number of shadow models of a first audit."""
 
 BATCH = 32
 """Records per step, if there are enough."""
 
 PUBLIC = 0.15
-"""Share of a table's records that standardise the columns of built-in models."""
+"""Share of a table's records that are set aside to standardise columns for built-in models."""
 
 
 def architecture_of(looked: Looked, model: str, outputs: str) -> dict[str, Any]:
@@ -109,7 +109,7 @@ def _shape(looked: Looked) -> str:
 
 
 def _yaml(value: Any) -> str:
-    """Write a value as YAML in one line, which JSON is."""
+    """Write a value as YAML in one line: as JSON, which is valid YAML."""
     return json.dumps(value, ensure_ascii=False)
 
 

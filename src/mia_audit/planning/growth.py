@@ -13,13 +13,13 @@ from mia_audit.training.stored import files_read, known_key, training_keys
 
 @dataclass(frozen=True)
 class Growth:
-    """A setting, the models that are kept, and those that are trained, for the first time or again."""
+    """A setting, with the numbers of the models to keep and of those to train, for the first time or again."""
 
     setting: Setting
     kept: tuple[int, ...]
     trained: tuple[int, ...]
     again: tuple[int, ...]
-    """The models of `trained` that exist, but differ from the config."""
+    """Those of `trained` that exist already, but do not match the config."""
 
 
 def growth(audit: Audit, results: Path) -> Iterator[Growth]:
@@ -39,7 +39,7 @@ def _growth(audit: Audit, setting: Setting, results: Path) -> Growth:
 
 
 def _keys(audit: Audit, setting: Setting, results: Path) -> dict[int, str]:
-    """Return the key of every model in the config; empty if a file that training reads does not exist yet."""
+    """Return the training key of every model in the config; empty if a file that training reads does not exist yet."""
     shadows = range(audit.membership.models)
     names = (setting.dataset, setting.architecture, setting.mechanism)
     pool, group = results / "pools" / setting.dataset, results / setting.group

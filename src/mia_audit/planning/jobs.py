@@ -13,19 +13,19 @@ from mia_audit.errors import UserError
 from mia_audit.planning.estimate import LIGHT, START_UP, Plan
 
 MOST = 0.1
-"""Largest acceptable share of start-up in a job."""
+"""Largest acceptable share of a job's time that is start-up."""
 
 SIZED_BY = {"train": "shadows_per_job", "signals": "blocks_explained_per_job"}
-"""Rules whose jobs have a size, and the key of `compute` that sets it."""
+"""Rules whose jobs have a configurable size, with the key of `compute` that sets it."""
 
 
 def count_jobs(
     config: Path, checkout: Path, whole: bool = True, changes: Mapping[str, Any] | None = None
 ) -> dict[str, int]:
-    """Return the jobs of every rule of an audit, as a dry run from the checkout counts them; results there are not changed.
+    """Return the number of an audit's jobs by rule, counted by a dry run from the checkout, which changes no results.
 
-    `whole`: count all jobs of a new audit, not only the remaining ones. `changes` are keys of the config with their
-    values. Raises UserError if the folder has no workflow, or the workflow refuses the config.
+    With `whole`, count all jobs of a new audit, not only the remaining ones. `changes` are values that replace keys of the
+    config. Raises UserError if the folder has no workflow, or the workflow refuses the config.
     """
     snakefile = checkout / "Snakefile"
     if not snakefile.exists():
@@ -34,7 +34,7 @@ def count_jobs(
         )
     words = ["--dryrun", "--quiet", "rules", "--cores", "1", "--nolock", "--scheduler", "greedy"]
     words += ["--forceall"] if whole else []
-    words += ["--profile", "none"]  # the user's own profile, named in the environment, may set anything
+    words += ["--profile", "none"]  # a profile of the user's, named in the environment, may set anything
     words += ["--snakefile", str(snakefile), "--configfile", str(config)]
     words += ["--config", *(f"{key}={json.dumps(value)}" for key, value in changes.items())] if changes else []
     result = subprocess.run(

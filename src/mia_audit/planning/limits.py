@@ -1,6 +1,6 @@
 """Refuse jobs that can never fit in memory, and models and signals that cannot fit on disk, before any model is trained.
 
-The workflow writes the machines' limits to a file at its start. Models that are already described are checked at once,
+When it starts, the workflow writes the machines' limits to a file. Models that are already described are checked at once,
 all others by the job that describes them (`mia-audit architecture`).
 """
 
@@ -23,11 +23,11 @@ from mia_audit.signals.families import columns
 FILE = "limits.json"
 
 Usage = Callable[[Path], "tuple[int, int, int]"]
-"""Total, used and free bytes of the file system of a folder."""
+"""Returns total, used and free bytes of the file system of a folder."""
 
 
 def write(path: Path, config: Mapping[str, Any], megabytes: int | None) -> None:
-    """Write the audit's config and the largest memory of a job, if known."""
+    """Write the audit's config, and the largest memory that a job may have, if it is known."""
     from mia_audit.storage.atomic import write_text  # planning imports no pyarrow
 
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -35,21 +35,21 @@ def write(path: Path, config: Mapping[str, Any], megabytes: int | None) -> None:
 
 
 def refuse(path: Path, results: Path) -> None:
-    """Raise UserError for the first architecture in the results whose jobs fit no machine, or whose models do not fit on the disk."""
+    """Raise UserError for the first architecture in the results whose jobs fit no machine, or whose models do not fit on disk."""
     known = _read(path)
     for described in sorted(results.glob("*/*/architecture.json")):
         known.check(described.parent, json.loads(described.read_text(encoding="utf-8")))
 
 
 def refuse_model(path: Path, group: Path, metadata: Mapping[str, Any], records: int) -> None:
-    """Raise UserError like `refuse`, for one architecture; `group` is its folder, and `records` are those of its pool."""
+    """Do what `refuse` does, for one architecture; `group` is its folder, and `records` the number of records in its pool."""
     if path.exists():  # missing if a command is called by hand
         _read(path).check(group, metadata, records)
 
 
 @dataclass(frozen=True)
 class Limits:
-    """The limits of an audit's jobs: megabytes of memory, if known."""
+    """The limits of an audit's jobs: megabytes of memory, if they are known."""
 
     audit: Audit
     megabytes: int | None
@@ -94,19 +94,19 @@ def refuse_full_disk(
 
 
 def most_weights(audit: Audit, models: int) -> int:
-    """Return how many models have weights at the same time: if weights are temporary, those of one setting and the kept ones."""
+    """Return how many models have weights on disk at once: if weights are temporary, one setting's, and the kept ones of the others."""
     each = audit.membership.models
     return models if audit.compute.weights != "temporary" else each + kept_models(audit) * (models // each - 1)
 
 
 def weights_bytes(audit: Audit, metadata: Mapping[str, Any]) -> int:
-    """Return the bytes that a shadow model's weights take on disk; 0 where somebody else's code stores them."""
+    """Return the bytes that a shadow model's weights take on disk; 0 if the user's own code stores them."""
     stored = int(metadata.get("stored_bytes", 0))
     return stored // 2 if audit.compute.weights == "bf16" else stored
 
 
 def signals_bytes(signals: int, cells: int) -> int:
-    """Return the bytes of signals for this many records × models, in the models' own tables and in the setting's."""
+    """Return the bytes of signals for this many records × models, in the tables of models and in that of the setting."""
     return 2 * 4 * (signals + 3) * cells  # in addition to shadow, record and member
 
 

@@ -4,10 +4,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 LONG = 0.1
-"""Seconds from which a timed run is long enough: no more records are timed together, and the run is not repeated."""
+"""A timed run of this many seconds or more is long: no larger run follows, and it is not repeated."""
 
 WARM = 1.0
-"""Seconds from which set-up that happens once is small beside a run of a model, so that the first run counts."""
+"""In a first run of this many seconds or more, one-time set-up is negligible, so that the run need not be repeated."""
 
 
 @dataclass(frozen=True)
@@ -22,12 +22,12 @@ class Linear:
 
 
 def fitted(seconds: Callable[[int], float], most: int, few: int = 0, empty: bool = False) -> Linear:
-    """Fit `seconds` of 1, 4, 16 … records, up to `most` of them or until a run is long, by its last two points.
+    """Time runs of 1, 4, 16 … records, up to `most` of them or until a run is long, and fit a line through the last two.
 
-    A run that is nearly long is followed by one of twice as many. Shorter runs are timed twice, and so is the first one, beside
-    set-up that happens once. Where seconds are known to be proportional to records from a `few` on, and those are long already,
-    their run is the rate, less what a run of no records takes where there is such a thing (`empty`: a private step, whose
-    set-up is long).
+    A run that is nearly long is followed by one of twice as many records. Runs that are not long are timed twice. The first
+    run includes one-time set-up, and is followed by another one. If the seconds are known to be proportional to the number
+    of records from `few` records on, and a run of `few` is long, this run alone gives the rate; with `empty`, the seconds
+    of a run without records are subtracted first (a private step has a long set-up).
     """
     few = min(few, most)
     first = seconds(few or 1)

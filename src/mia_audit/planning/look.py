@@ -1,4 +1,4 @@
-"""Inspection of data and a training script for a first config: columns, classes, identifiers, functions."""
+"""Inspect data and a training script for a first config: columns, classes, identifiers, functions."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def label_of(frame: pl.DataFrame, given: str) -> str:
 def look_at_table(
     path: Path, frame: pl.DataFrame, label: str, columns: Mapping[str, str], more: Mapping[str, object]
 ) -> Looked:
-    """Describe a table of records; `more` are further keys of its section. UserError if a pool would refuse it."""
+    """Describe a table of records; `more` are further keys of its section. UserError if no pool can be built from it."""
     classes = frame[label].n_unique()
     if classes > CLASSES:
         raise UserError(
@@ -83,7 +83,7 @@ def look_at_folder(path: Path) -> Looked:
     if (path / "records.npy").is_file():
         shape = np.load(path / "records.npy", mmap_mode="r").shape
         if not (path / "labels.npy").is_file():
-            raise UserError(f"{path}: records.npy, but no labels.npy beside it")
+            raise UserError(f"{path}: has records.npy, but no labels.npy beside it")
         labels = np.load(path / "labels.npy", allow_pickle=False)
         return Looked({"source": "arrays", "path": str(path)}, shape[0], tuple(shape[1:]), len(np.unique(labels)))
     from mia_audit.pools import pools

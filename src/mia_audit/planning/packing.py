@@ -1,7 +1,7 @@
 """The number of shadow models per job if `compute.shadows_per_job` is `auto`: as many as fit into ten minutes.
 
-Models of a job are trained one after the other, so their number does not affect memory. It is decided once per audit
-and kept in its results, so that a rerun plans the same jobs. No model depends on it.
+Models of a job are trained one after the other, so their number does not affect memory. The number is decided once per
+audit and kept in its results, so that a rerun plans the same jobs. No model depends on it.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 AUTO = "auto"
 
 FILE = "shadows_per_job.json"
-"""The decision, in the folder of the results' specifications."""
+"""The file with the decided number, in the folder `specs` of the results."""
 
 SECONDS = 600.0
-"""Largest time of a job, excluding its start-up, which is 1.5 % of it."""
+"""Largest number of seconds of a job, without its start-up, which is 1.5 % of that."""
 
 GRID = (1, *sorted(digit * 2**power for digit in (2, 3) for power in range(17)))
-"""Possible numbers of models, so coarse that two timings rarely disagree."""
+"""The possible numbers of models, so far apart that two timings rarely lead to different ones."""
 
 
 def packed(audit: Audit, config: Mapping[str, Any], results: Path, keep: bool) -> Audit:
@@ -60,7 +60,7 @@ def packed(audit: Audit, config: Mapping[str, Any], results: Path, keep: bool) -
 
 
 def kept(audit: Audit, results: Path) -> int | None:
-    """Return the number decided earlier for the same trainings; None if there is none."""
+    """Return the number that was decided earlier for the same trainings, or None."""
     try:
         known = json.loads((results / "specs" / FILE).read_text(encoding="utf-8"))
         return int(known["models"]) if known["key"] == _key(audit) else None
@@ -82,7 +82,9 @@ def models_per_job(audit: Audit, sizes: Mapping[str, Size], models: Models, cost
 
     foreign = [name for name, section in audit.architectures.items() if section.learner != BUILT_IN]
     if foreign:
-        raise UserError(f"architectures.{foreign[0]} is trained by your own code, which is not timed: give a number")
+        raise UserError(
+            f"architectures.{foreign[0]} is trained by your own code, which is not timed: give a number of models"
+        )
     fitting = float(GRID[-1])
     for setting in settings(audit):
         if setting.trained:

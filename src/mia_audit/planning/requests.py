@@ -1,4 +1,4 @@
-"""Resources of jobs: memory and GPUs, for the rules, `mia-audit plan` and `mia-audit doctor`."""
+"""The resources that jobs request, memory and GPUs, for the rules, `mia-audit plan` and `mia-audit doctor`."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping
@@ -35,14 +35,14 @@ POOL_MEGABYTES = 2500
 """Memory of a job that builds a pool of images: for the process, and for the images decoded at once (`pools.images`)."""
 
 SPARE = 1.2
-"""A training job's request, as a multiple of the peak in one model's first epoch."""
+"""The memory that a training job requests, as a multiple of the peak in one model's first epoch."""
 
 WEIGHTS_MEGABYTES = 4000
 """Memory of a job that reads published weights."""
 
 
 def attack_memory(audit: Audit, dataset: str) -> int:
-    """Return the largest megabytes of attacking or evaluating a setting: one signal, and the scores of one attack."""
+    """Return the megabytes for attacking or evaluating a setting of a data set: one signal, and the scores of one attack."""
     section = audit.datasets.get(dataset)
     if section is None or section.records is None:
         return UNKNOWN_MEGABYTES
@@ -55,7 +55,7 @@ def attack_memory_of(cells: int) -> int:
 
 
 def report_memory(audit: Audit) -> int:
-    """Return the largest megabytes of tables, figures and report: the scores of one attack on the largest setting."""
+    """Return the megabytes for tables, figures and report: the scores of one attack on the largest setting."""
     return DRAWING_MEGABYTES + max(attack_memory(audit, dataset) for dataset in [*audit.datasets, *audit.imported])
 
 
@@ -84,9 +84,9 @@ def training_memory(
 ) -> int:
     """Return the megabytes requested by a job that trains shadow models; `described` is its architecture.json.
 
-    If there is a table `preflight` with the use of a model's first epoch, it decides. Every further attempt adds the
-    same amount, up to `limit`, the memory of the largest machine. Raises FileNotFoundError if a file does not exist
-    yet: Snakemake asks again when the job is ready.
+    If there is a table `preflight` with the memory used in a model's first epoch, that is requested. Every further attempt
+    adds the same amount, up to `limit`, the memory of the largest machine. Raises FileNotFoundError if a file does not
+    exist yet: Snakemake asks again when the job is ready.
     """
     if preflight:
         return _grown(ceil(SPARE * peak_of(Path(preflight))), attempt, limit)
@@ -106,7 +106,7 @@ def explaining_memory(audit: Audit, described: str, attempt: int, limit: int | N
 
 
 def refuse_too_large(audit: Audit, architecture: str, metadata: Mapping[str, Any], limit: int) -> None:
-    """Raise UserError if a job on an architecture requests on its first attempt more megabytes than any machine has.
+    """Raise UserError if the first attempt of a job on an architecture requests more megabytes than any machine has.
 
     The message names the largest compute.micro_batch with which all of the architecture's jobs fit. A user's own model is not checked.
     """
@@ -176,7 +176,7 @@ def model_job(
 ) -> dict[str, Any]:
     """Return the resources of a job that trains or explains models; `gpu` is the requested number of GPUs.
 
-    The device is a resource because a changed parameter of the rule would run the job again.
+    The device is a resource, not a parameter of the rule, because a changed parameter would run the job again.
     """
     return {"mem_mb": memory, "gpu": gpu, "device": audit.compute.device}
 

@@ -1,4 +1,4 @@
-"""Sizes of pools, whether or not they are on disk yet."""
+"""Sizes of pools, including pools that are not on disk yet."""
 
 from dataclasses import dataclass
 from math import prod
@@ -16,18 +16,18 @@ UNITS = {"TB": 1e12, "GB": 1e9, "MB": 1e6, "kB": 1e3}
 
 @dataclass(frozen=True)
 class Size:
-    """A pool: its audited and public records, the shape of a stored record, and its classes."""
+    """The size of a pool: its numbers of audited and public records, the shape of a stored record, and the number of classes."""
 
     records: int
     public: int
     shape: tuple[int, ...]
     classes: int
     persons: int = 0
-    """The number of persons of the (audited) records, if it is known."""
+    """The number of persons to whom the audited records belong, if it is known."""
 
     @property
     def bytes(self) -> int:
-        """Bytes of its arrays on disk: images are uint8, tables float32."""
+        """Bytes of the pool's arrays on disk: images are uint8, tables float32."""
         return (self.records + self.public) * prod(self.shape) * (1 if len(self.shape) == 3 else 4)
 
 
@@ -48,7 +48,7 @@ SOURCES = {
 
 
 def size_of(audit: Audit, dataset: str, results: Path, given: dict[str, Size]) -> Size:
-    """Return a data set's size: the given one, or that of its pool on disk, of its published source, or of its files.
+    """Return a data set's size: as given, or that of its pool on disk, of its published source, or of its files.
 
     Raises UserError if none of these is known.
     """
@@ -73,7 +73,7 @@ def _read(section: Dataset, dataset: str) -> Size:
         source = pools[section.source].load(section, where)
     except UserError as error:
         raise UserError(
-            f"{error}. (Where the data are elsewhere, give their size: --pool {dataset}=RECORDS,COLUMNS,CLASSES for a table,"
+            f"{error}. (If the data are on another machine, give their size: --pool {dataset}=RECORDS,COLUMNS,CLASSES for a table,"
             f" such as {dataset}=20000,24,3, and --pool {dataset}=20000,3x224x224,10 for images)"
         ) from None
     persons = 0 if source.persons is None else len(set(source.persons.tolist()))

@@ -27,7 +27,7 @@ from mia_audit.training.trainable import PARTS
 Known = TypeVar("Known")
 
 FEWER = 4
-"""Records of a private step where the pass of one is long: as many are at once in it, and a record takes what it does among more."""
+"""Number of records in the timed private step if a pass of one is long; with more records at once, each takes as long."""
 
 ONE_GRADIENT: Mapping[str, Any] = {"explain": ["logit"], "explained_class": "predicted"}
 """The explainer that needs one forward and one backward pass."""
@@ -91,7 +91,7 @@ class Measured:
 
     def _step(self, architecture: Mapping[str, Any], mechanism: Mechanism, training: Training) -> Linear:
         private = mechanism.kind.per_record
-        few, batch = LEAST if private else 1, self.batch  # a private pass of fewer records is filled up
+        few, batch = LEAST if private else 1, self.batch  # a private pass is padded to `LEAST` records
         if private and self._rates(architecture, "float32").both > LONG:
             few = batch = min(FEWER, batch)
         model = self._model(architecture).train()
@@ -112,8 +112,12 @@ class Measured:
             )
 
         with computing(model, training.precision or "float32"):
-            gradients = self._timed(architecture, run, training.batch, few, empty=private)  # a step of none is noise
-            update = min(self._seconds(optimizer.step) for _ in range(3))  # the first one makes the optimizer's state
+            gradients = self._timed(
+                architecture, run, training.batch, few, empty=private
+            )  # a step without records adds noise only
+            update = min(
+                self._seconds(optimizer.step) for _ in range(3)
+            )  # the first step creates the optimizer's state
         return Linear(gradients.fixed + update, gradients.each)
 
     def _calibration(self, mechanism: Mechanism, training: Training, records: int, epsilon: float) -> float:
@@ -152,7 +156,7 @@ class Measured:
         return Rates(share * both, (1 - share) * both)
 
     def _without_model(self, architecture: Mapping[str, Any], run: Explaining, most: int) -> float:
-        """Time explanations of a cheap model: their cost excluding passes."""
+        """Time explanations of a cheap model: their cost without that of passes."""
         model = stand_in_for(architecture, run).to(self.device)
         return self._timed(architecture, lambda inputs, labels: run(model, inputs, labels.cpu().numpy()), most)(most)
 
@@ -201,7 +205,7 @@ class Measured:
 
 
 def _compute_of(architecture: Mapping[str, Any]) -> dict[str, Any]:
-    """The terms of an architecture's cost: a classifier with a few more classes costs the same."""
+    """Return what an architecture's cost depends on: the number of classes hardly matters."""
     arguments = {
         name: value for name, value in architecture["arguments"].items() if name not in ("num_classes", "classes")
     }
@@ -209,5 +213,5 @@ def _compute_of(architecture: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _one_record(shape: Sequence[int], device: str = "cpu") -> tuple[Tensor, Tensor]:
-    """A public record of class 0, for mechanisms that read public records."""
+    """Return a public record of class 0, for mechanisms that read public records."""
     return torch.ones(1, *shape, device=device), torch.zeros(1, dtype=torch.long, device=device)

@@ -1,4 +1,4 @@
-"""From a source to a pool: duplicates dropped, public records set aside, audited records drawn, labels made noisy."""
+"""Build a pool from a source: drop duplicates, set public records aside, draw audited records, add noise to labels."""
 
 import hashlib
 import json
@@ -22,12 +22,12 @@ from mia_audit.runtime.progress import reporter
 from mia_audit.seeds import generator
 
 CHUNK = 2**24
-"""Bytes of records in memory at once."""
+"""Number of bytes of records in memory at once."""
 
 
 @dataclass(frozen=True)
 class Data:
-    """The records of one side, read from their store a chunk at a time, and standardised on the way."""
+    """The audited or the public records, read from their store a chunk at a time and standardised as they are read."""
 
     store: Store
     positions: Int[np.ndarray, " n"]
@@ -45,7 +45,7 @@ class Data:
 
     @property
     def dtype(self) -> np.dtype[np.generic]:
-        """As stored: uint8 for images, float32 for tables."""
+        """The type of stored values: uint8 for images, float32 for tables."""
         return self.store.dtype
 
     def chunks(self) -> Iterator[Num[np.ndarray, "B ..."]]:
@@ -64,9 +64,10 @@ class Data:
 
 @dataclass(frozen=True)
 class Records:
-    """Records of one side: data [n, …], labels [n], content hashes [n], rows in the source [n], labels replaced by wrong ones [n].
+    """The audited or the public records: data [n, …], labels [n], content hashes [n], rows in the source [n].
 
-    `persons` are the ids of their persons [n], if the section names them, and `files` their files [n], if each record has its own.
+    A mask [n] marks the labels that were replaced by wrong ones. `persons` are the ids of the records' persons [n], if the
+    section names them, and `files` their files [n], if each record has its own.
     """
 
     data: Data
@@ -171,7 +172,7 @@ def build_pool(
 
 
 def _by_hash(source: Source, persons: Persons, seed: int, name: str, threads: int) -> Int[np.ndarray, " n"]:
-    """Order persons by a hash under the seed, so that one more of them displaces at most one of the first n.
+    """Order records by their persons' hashes, keyed by the seed, so that one more person displaces at most one of the first n.
 
     A person's hash is the smallest of their records' hashes, which are of content and label; an image's content is its
     file, which is not decoded.
@@ -207,7 +208,7 @@ SIDES: dict[str, Callable[[int, int], tuple[Int[np.ndarray, " p"], Int[np.ndarra
     "sample": lambda public, wanted: (np.arange(public), np.arange(public, wanted)),
     "first": lambda public, wanted: (np.arange(wanted - public, wanted), np.arange(wanted - public)),
 }
-"""The indices of audited and of public persons, in reading order, by the value of `take`: the first are audited, the next public."""
+"""The places of public and of audited persons in reading order, by the value of `take`: with `first` the audited ones come first."""
 
 
 def _check_labels(source: Source, where: str) -> None:
@@ -228,12 +229,10 @@ def _check_kind(source: Source, section: Dataset, where: str) -> None:
     """Refuse keys for tables if the records are images, and keys for images if they are rows."""
     if source.kind == "image":
         if section.standardise != "none":
-            raise UserError(
-                f"{where}.standardise: columns of tables are standardised, but these records are images: see mean and std"
-            )
+            raise UserError(f"{where}.standardise: only for tables, but these records are images: see mean and std")
         _check_channels(section, source.records.shape[1], where)
     elif given := [key for key in ("mean", "std") if getattr(section, key) is not None]:
-        raise UserError(f"{where}.{given[0]}: of images, but these records are rows of a table: see standardise")
+        raise UserError(f"{where}.{given[0]}: only for images, but these records are rows of a table: see standardise")
 
 
 def _check_channels(section: Dataset, channels: int, where: str) -> None:

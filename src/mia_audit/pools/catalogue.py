@@ -1,4 +1,4 @@
-"""The registry of pool sources, and what a source returns."""
+"""The registry of pool sources, and the type of what a source returns."""
 
 from __future__ import annotations
 
@@ -46,16 +46,16 @@ class Source:
     classes: list[str]
     features: list[str]
     flags: frozenset[str] = frozenset()
-    """Features that are always 0 or 1: one of several words, true or false."""
+    """Features that are always 0 or 1, because they state one of several words, or true and false."""
     persons: Shaped[np.ndarray, " n"] | None = None
     """The id of every record's person, int64 or text, if the section names persons."""
     columns: Callable[[str], pl.Series] | None = None
-    """Returns every record's value under a name, which need not be a feature; UserError for an unknown name.
+    """Returns the column of a name, which need not be a feature, with a value for every record; UserError for an unknown name.
 
-    Without it only the names of `features` are known, if the records are rows of a table.
+    If this is None, only the columns in `features` are known, and only if the records are rows of a table.
     """
     files: Sequence[str] | None = None
-    """The file of every record, if each has its own: its path below the section's."""
+    """The file of every record, if each has its own, as a path relative to the section's."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Header:
 
     kind: Literal["image", "table", ""] = ""
     records: int | None = None
-    """An upper limit, duplicates included."""
+    """An upper limit of the number of records, duplicates included."""
     columns: tuple[str, ...] = ()
     """Columns of a table in a file, including those of label and persons."""
 
@@ -92,7 +92,7 @@ class PoolSource:
 
 
 pools: Registry[PoolSource] = Registry("source", "mia_audit.pools.sources", "_", eager=True)
-"""Sources by name; cheap to import, so a file may register several."""
+"""Sources by name; their files are cheap to import, so all are imported, and one file may register several sources."""
 
 TABLE_KEYS = ("standardise", "constants", "bounds", "standardise_epsilon", "standardise_delta")
 """Keys of a dataset's section for pools of rows."""

@@ -17,18 +17,18 @@ IDENTIFIER = re.compile(
     r"(?i)(^|[_\W])(id|ids|uuid|guid|ssn|name|surname|email|e-mail|phone|address|zip|zipcode|postcode|iban|mrn|patient|index|row)($|[_\W])"
     r"|(?-i:[a-z]I[Dd])$|^unnamed"
 )
-"""Names of columns that name a person or a row."""
+"""Column names that suggest an id of persons or rows."""
 
 FEW = 20
-"""Number of distinct values, or of rows, up to which a column identifies nobody."""
+"""A column with at most this many distinct values, or rows, is taken to identify nobody."""
 NEARLY = 0.9
-"""From this share of rows with a unique value on, a column identifies rows."""
+"""A column is taken to identify rows if at least this share of its values are distinct."""
 MANY_WORDS = 100
-"""From this number of distinct texts on, a column must be declared as a category."""
+"""A column of text with this many distinct values or more must be declared as a category."""
 MANY_NUMBERS, SHARE = 1000, 0.1
 """A column of whole numbers is assumed to hold ids if its distinct values exceed both this number and this share of rows."""
 LONG = 5
-"""From this many digits on, whole numbers of equal length are taken to be ids: of customers, patients, places."""
+"""Whole numbers that all have the same number of digits, at least this one, are taken to be ids: of customers, patients, places."""
 MOST_CATEGORIES = 1000
 """Largest number of values of a category, each of which becomes a separate column."""
 
@@ -45,10 +45,12 @@ def described(frame: pl.DataFrame, dataset: Dataset, root: str, where: str) -> p
                 raise UserError(f"{where}.{key}: {root} has no column '{name}': {suggest(name, frame.columns)}")
             if name in (dataset.label, dataset.person):
                 held = "holds the class" if name == dataset.label else "names the person of every record"
-                raise UserError(f"{where}.{key}.{name}: the column {held}, and is not a feature anyway; take it out")
+                raise UserError(
+                    f"{where}.{key}.{name}: the column {held}, and is not a feature anyway; leave it out here"
+                )
     dropped = {name for name, what in dataset.columns.items() if what == "drop"}
     if twice := sorted(dropped & set(dataset.impute)):
-        raise UserError(f"{where}.impute.{twice[0]}: the column is dropped; take it out here")
+        raise UserError(f"{where}.impute.{twice[0]}: the column is dropped; leave it out here")
     declared = {dataset.label, dataset.person, *dataset.columns}
     if odd := identifiers(frame, declared):
         raise UserError(f"{where}.columns: {root}: {_identifier_words(odd)}")
@@ -102,7 +104,7 @@ def _identifier_words(odd: Mapping[str, str]) -> str:
     looks = "looks like an identifier" if len(odd) == 1 else "look like identifiers"
     return (
         f"column{'s' * (len(odd) > 1)} {listed} {looks}: declare each one, such as person: {first}, or columns:"
-        f" {{{first}: drop}} (no model sees it), {{{first}: category}} (a column a value) or {{{first}: feature}} (as it is)"
+        f" {{{first}: drop}} (no model sees it), {{{first}: category}} (one column per value) or {{{first}: feature}} (used as it is)"
     )
 
 

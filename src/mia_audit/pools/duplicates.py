@@ -1,4 +1,4 @@
-"""Reading of records once, in parallel and in bounded memory, with detection of duplicates."""
+"""Read records once, in parallel and in bounded memory, and detect duplicates."""
 
 import hashlib
 import os
@@ -18,13 +18,13 @@ from mia_audit.pools.catalogue import BadRecordError, Rows
 from mia_audit.runtime.progress import Reporter
 
 TASK = 16
-"""Records that a thread reads at a time."""
+"""Number of records that a thread reads at a time."""
 AHEAD = 4
 """Largest number of tasks per thread that wait to be written."""
 
 
 class Store:
-    """Records on disk in the order of addition, in an unnamed file that disappears with its last user."""
+    """Records on disk in the order in which they were added, in an unnamed file that disappears when nothing uses it any more."""
 
     def __init__(self, shape: tuple[int, ...], dtype: np.dtype[np.generic], folder: Path | None) -> None:
         self.shape, self.dtype = shape, dtype
@@ -68,10 +68,10 @@ def distinct_records(
 ) -> Distinct:
     """Read records in an order until `wanted` distinct ones or all are read, and keep the first of equal ones.
 
-    Records are equal if their stored content and their labels are the same. With the number of every record's person in
-    `persons`, whose records follow each other in the order, `wanted` counts persons with a record. Equal records of one
-    person are kept, because they are always in a training set together. Raises UserError that names every record that
-    cannot be read.
+    Records are equal if their stored content and their labels are the same. `persons` has the number of every record's
+    person; a person's records must follow each other in the order. `wanted` then counts persons with a record, and equal
+    records of one person are kept, because they are always in a training set together. Raises UserError that names every
+    record that cannot be read.
     """
     store: Store | None = None
     rows: list[int] = []

@@ -1,4 +1,4 @@
-"""Groups of records by which results are sliced: a column's values or bands of them, the class, a person's number of records."""
+"""The groups by which results are sliced: by a column's values or bands of them, by class, or by a person's number of records."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from mia_audit.pools.section import Dataset
 
 CLASS, RECORDS = "class", "records"
-"""Names of `groups` that are not columns: the label, and the person's number of records."""
+"""The names in `groups` that are not columns: the label, and the number of a person's records."""
 FEW = 8
-"""Up to this many distinct numbers of a column each forms a group; more are divided at their quartiles."""
+"""If a column has at most this many distinct numbers, each of them is a group; otherwise they are divided at their quartiles."""
 MOST = 50
 """Largest number of groups of a column."""
 UNKNOWN = "unknown"
@@ -88,7 +88,7 @@ def grouping(name: str, values: pl.Series, edges: Sequence[float], where: str) -
     if values.dtype.is_numeric():
         labels, of = _of_numbers(values.cast(pl.Float64).to_numpy(), known, edges)
     elif edges:
-        raise UserError(f"{where} holds {values.dtype}, which edges cannot cut: leave them out")
+        raise UserError(f"{where} holds {values.dtype}, which edges cannot divide: leave the edges out")
     else:
         words = values.cast(pl.String)
         labels = words.drop_nulls().unique().sort().to_list()

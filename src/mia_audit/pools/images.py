@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 MODES = {1: "L", 3: "RGB"}
 """Pillow's mode by the number of channels."""
 FORMATS = ("PNG", "JPEG", "BMP", "PPM", "TIFF", "WEBP", "GIF")
-"""Accepted formats, whatever a file's name: those for which Pillow starts no other program."""
+"""The accepted formats, independent of a file's name: those for which Pillow starts no other program."""
 MOST_16_BITS = 2**16 - 1
 """The largest value of a pixel of 16 bits."""
 MOST_PIXELS = 50_000_000
@@ -73,9 +73,9 @@ class Images:
         return np.ascontiguousarray(pixels.reshape(*self.sizes, self.channels).transpose(2, 0, 1))
 
     def content(self, row: int) -> bytes:
-        """Return what an image is known by, whatever its place among the others: its file's bytes, or its pixels.
+        """Return what identifies an image independent of its position: its file's bytes, or else its pixels.
 
-        Of one that cannot be read it is the name, which `__getitem__` tells in its error.
+        An image that cannot be read is identified by its name, which the error of `__getitem__` has too.
         """
         try:
             if self.path_of is not None:
@@ -86,7 +86,7 @@ class Images:
 
 
 def open_plain(path: Path) -> Image:
-    """Open an image of one of `FORMATS`, of at most `MOST_PIXELS`; raises what Pillow raises."""
+    """Open an image in one of `FORMATS` and of at most `MOST_PIXELS` pixels; raises what Pillow raises."""
     from PIL.Image import open as open_file
 
     guard_pillow()
@@ -94,7 +94,7 @@ def open_plain(path: Path) -> Image:
 
 
 def in_8_bits(image: Image, white: int) -> Image:
-    """Return an image of 16 bits with values from 0 to `white` spread over 0 … 255, larger ones as 255; others as they are."""
+    """Return a 16-bit image with values 0 … `white` scaled to 0 … 255 and larger ones clipped; other images as they are."""
     if not image.mode.startswith("I;16"):
         return image
     from PIL.Image import fromarray
@@ -104,13 +104,13 @@ def in_8_bits(image: Image, white: int) -> Image:
 
 
 def guard_pillow() -> None:
-    """Let Pillow start no other program in this process, as it would for an EPS file of any name, and refuse larger images."""
+    """Stop Pillow from starting other programs in this process, as it would for EPS files of any name, and from opening huge images."""
     from PIL import EpsImagePlugin, Image
 
     EpsImagePlugin.gs_binary = False
     Image.init()
     Image.MAX_IMAGE_PIXELS = MOST_PIXELS
-    filterwarnings("ignore", category=UserWarning, module=r"PIL\.")  # of odd metadata, which are not read
+    filterwarnings("ignore", category=UserWarning, module=r"PIL\.")  # about odd metadata, which are not read
     filterwarnings("error", category=Image.DecompressionBombWarning)
 
 
@@ -134,5 +134,5 @@ def unreadable(error: Exception) -> str:
 
 
 def sizes_of(size: int | None, native: Any) -> tuple[int, int]:
-    """Return height and width: `size` squared where it is given, else those of the native (width, height)."""
+    """Return height and width: both `size` if it is given, else those of the image itself, `native` (width, height)."""
     return (size, size) if size else (int(native[1]), int(native[0]))

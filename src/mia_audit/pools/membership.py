@@ -17,9 +17,9 @@ def draw_membership(section: Membership, records: int, dataset: str, seed: int) 
 
     `half`: every model trains on its own uniformly random half of the pool (Huang et al. 2024). `bernoulli`: a fair
     coin for every record and model (Steinke et al. 2023). `split`: every model trains on its own uniformly random
-    share, at least one record in and one out: the restarts of a study. No design puts every record in exactly half of
-    the models, because the other models' members would then reveal the target's. If the unit is the person, `records`
-    counts persons.
+    share, with at least one record in and one out, like the restarts of a study. No design puts every record in exactly
+    half of the models, because the other models' members would then reveal the target's. If the unit is the person,
+    `records` counts persons.
     """
     return draw_columns(section, records, dataset, seed, range(section.models))
 

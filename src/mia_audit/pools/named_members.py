@@ -1,4 +1,4 @@
-"""The training records of a finished model in a pool, as named by its owner in a file or a column of the table."""
+"""Which of a pool's records a finished model was trained on, as its owner states in a file or a column of the table."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from mia_audit.pools.section import Dataset
 
 COLUMN = "column:"
-"""Prefix of the name of a column that is true for the records that were trained on."""
+"""Prefix in front of the name of a column that is true for the records that were trained on."""
 
 SHOWN = 3
-"""Number of ids in a message."""
+"""Number of ids that a message names."""
 
 
 def named_members(
@@ -28,7 +28,7 @@ def named_members(
 ) -> Bool[np.ndarray, " n"]:
     """Return which records of a pool were trained on.
 
-    `rows` are the records' rows in their source, which has `count` in all. `members` is `column:NAME` of a table, or a
+    `rows` are the records' rows in their source, which has `count` rows. `members` is `column:NAME` of a table, or a
     file: a .npy file of row numbers from 0 or of one truth value per row, or a text with one id per line. Ids are row
     numbers from 0, or values of the table's column `identifier`. Raises UserError, which begins with `where`, for ids
     that the source does not have, and if all or none of the pool's records were trained on.
@@ -45,13 +45,13 @@ def named_members(
 
 
 def check_persons(member: Bool[np.ndarray, " n"], persons: Persons, where: str) -> None:
-    """Raise UserError if a model was trained on only some of a person's records: the person is then neither in nor out."""
+    """Raise UserError if a model was trained on only some of a person's records, so that the person is neither in nor out."""
     inside = np.bincount(persons.of, weights=member, minlength=len(persons))
     if (split := (inside > 0) & (inside < persons.records)).any():
         first = int(np.argmax(split))
         raise UserError(
-            f"{where}: person {persons.ids[first]} was trained on in part ({inside[first]:.0f} of {persons.records[first]} records,"
-            f" {split.sum()} such in all): expected all of a person's records or none; name the rest, or audit rows (datasets.*.unit:"
+            f"{where}: only some records of person {persons.ids[first]} were trained on ({inside[first]:.0f} of {persons.records[first]};"
+            f" {split.sum()} such persons in all): expected all of a person's records or none; name the rest, or audit rows (datasets.*.unit:"
             " record)"
         )
 
@@ -61,7 +61,9 @@ def _rows(dataset: Dataset, members: str, identifier: str, count: int, where: st
         return np.flatnonzero(_truth(_column(dataset, members.removeprefix(COLUMN), where), f"{where}.members"))
     path = Path(members)
     if not path.is_file():
-        raise UserError(f"{where}.members: {path}: no such file; expected ids, one a line, a .npy file, or column:NAME")
+        raise UserError(
+            f"{where}.members: {path}: no such file; expected ids, one per line, a .npy file, or column:NAME"
+        )
     if path.suffix == ".npy":
         return _numbers(_array(path, count, where), count, f"{where}.members: {path}")
     lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
@@ -69,7 +71,7 @@ def _rows(dataset: Dataset, members: str, identifier: str, count: int, where: st
     if not identifier:
         if odd := next((word for word in words if not word.isdigit()), None):
             raise UserError(
-                f"{where}.members: {path}: '{odd}' is not a row number, counted from 0; ids of a column of the table need id: COLUMN"
+                f"{where}.members: {path}: '{odd}' is not a row number, counted from 0; for ids from a column of the table, set id: COLUMN"
             )
         return _numbers(np.array(words, dtype=np.int64), count, f"{where}.members: {path}")
     import polars as pl

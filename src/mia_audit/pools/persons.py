@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Persons:
-    """The owners of n records: the ids of P persons in the order of their first records, and the number of every record's person."""
+    """The persons of n records: the ids of P persons in the order of their first records, and the number of every record's person."""
 
     ids: Shaped[np.ndarray, " P"]
     of: Int[np.ndarray, " n"]
 
     @classmethod
     def numbered(cls, ids: Ids) -> Persons:
-        """Number the persons of a column of ids by their first record."""
+        """Number the persons in a column of ids in the order of their first records."""
         known, first, inverse = np.unique(ids, return_index=True, return_inverse=True)
         order = np.argsort(first)
         numbers = np.empty(len(known), dtype=np.int64)
@@ -91,9 +91,10 @@ PLACE = "{person}"
 
 
 def ids_of_files(named: str, names: Sequence[str], inside: Sequence[str], where: str) -> Ids:
-    """Return the ids of images by a CSV file with the columns `file` and `person`, or by a pattern of their file names.
+    """Return the ids of images' persons, from a CSV file with the columns `file` and `person` or from a pattern of file names.
 
-    `names` are the files' names below the data set's folder, `inside` those below their class's. Raises UserError.
+    `names` are the files' paths below the data set's folder, `inside` those below their class's folder. Raises UserError if
+    an image has no id.
     """
     return _ids_of_csv(named, names, where) if named.lower().endswith(".csv") else _ids_of_pattern(named, inside, where)
 
@@ -125,8 +126,8 @@ def column_of_files(path: str, names: Sequence[str], where: str, column: str) ->
     """Return a further column of the CSV file that names the persons of images, in the images' order; UserError without one."""
     if not path.lower().endswith(".csv"):
         raise UserError(
-            f"{where}.groups: '{column}': of images only the CSV file that person names says more than the class; expected one with"
-            " the columns file, person and this one"
+            f"{where}.groups: '{column}': images have further columns only in a CSV file that `person` names; expected one with"
+            f" the columns file, person and {column}"
         )
     frame, rows = _rows_of_files(path, names, f"{where}.person: {path}")
     if column not in frame.columns:
@@ -158,7 +159,7 @@ def _rows_of_files(path: str, names: Sequence[str], what: str) -> tuple[pl.DataF
 
 
 def ids_of_column(column: Any, what: str) -> Ids:
-    """Return the ids of a column of a data frame (polars); UserError where one is missing, and for fractions."""
+    """Return the ids in a column of a data frame (polars); UserError for a missing id, and for fractions."""
     import polars as pl
 
     missing = column.is_null()
@@ -168,8 +169,8 @@ def ids_of_column(column: Any, what: str) -> Ids:
         raise missing_ids(
             what,
             missing.to_numpy(),
-            "every record belongs to somebody; fill the ids in, give a record without a known person an id of its own, or"
-            " take it away",
+            "every record belongs to somebody; fill in the ids, give a record without a known person an id of its own, or"
+            " leave it out",
         )
     if column.dtype in (pl.String, pl.Categorical, pl.Enum):
         return np.array(column.cast(pl.String).to_list(), dtype=np.str_)
@@ -191,6 +192,6 @@ def check_apart(audited: Ids | None, public: Ids | None, audited_file: str, publ
         )
     if len(both := np.intersect1d(audited, public)):
         raise UserError(
-            f"{public_file}: {len(both)} persons have audited records too, {both[0]} first: public records must not be of those"
-            " who are audited; move all records of a person to one side"
+            f"{public_file}: {len(both)} persons have audited records too, {both[0]} first: public records must not belong to"
+            " audited persons; move all records of a person to one side"
         )

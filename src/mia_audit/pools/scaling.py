@@ -27,13 +27,13 @@ class Scaling:
         return np.asarray((records - self.centre) / self.scale, dtype=np.float32)
 
     def metadata(self) -> dict[str, Any]:
-        """Return its entries for the pool's metadata."""
+        """Return the entries of this scaling in the pool's metadata."""
         constants = {"centre": self.centre.tolist(), "scale": self.scale.tolist()}
         return constants | ({"release": self.release} if self.release else {})
 
 
 class Side(Protocol):
-    """The unscaled records of one side and, if the unit is the person, their shares in their persons [n]."""
+    """The unscaled audited or public records and, if the unit is the person, each record's share of its person [n]."""
 
     @property
     def shares(self) -> Float[np.ndarray, " n"] | None: ...
@@ -44,7 +44,7 @@ class Side(Protocol):
 
 
 Constants = Callable[[Side, Side], Scaling | None]
-"""Returns the constants from the audited and the public records; the config was checked before."""
+"""Returns the constants, given the audited and the public records, for a config that is already checked."""
 
 
 class Moments(Protocol):
@@ -65,7 +65,7 @@ class Moments(Protocol):
 
 
 Bounds = tuple[Float[np.ndarray, " d"], Float[np.ndarray, " d"]]
-"""Low and high of every column."""
+"""The low and the high bound of every column."""
 
 Shares = Float[np.ndarray, " n"] | None
 
@@ -90,7 +90,7 @@ def _none(task: Standardisation) -> Constants:
 
 
 def _public(task: Standardisation) -> Constants:
-    """By mean and standard deviation of the public records; a constant column is only centred."""
+    """Standardise by mean and standard deviation of the public records; a constant column is only centred."""
 
     def constants(audited: Side, public: Side) -> Scaling:
         records = np.concatenate(list(public.chunks()))
@@ -102,7 +102,7 @@ def _public(task: Standardisation) -> Constants:
 
 
 def _stated(task: Standardisation) -> Constants:
-    """By the constants that the config states for every column of numbers; unnamed columns of 0 and 1 are not changed."""
+    """Standardise by the constants that the config states for every column of numbers; unnamed columns of 0 and 1 are not changed."""
     constants = dict(task.section.constants)
     lacking = [name for name in task.source.features if name not in constants and name not in task.source.flags]
     pairs = np.array([constants.pop(name, (0.0, 1.0)) for name in task.source.features], dtype=np.float64)
@@ -111,13 +111,13 @@ def _stated(task: Standardisation) -> Constants:
         more = f" and {len(lacking) - 1} more" if len(lacking) > 1 else ""
         raise UserError(
             f"{task.where}.constants: nothing for column '{lacking[0]}'{more}: state [centre, scale] for every column of numbers, [0, 1]"
-            " for one that is to stay as it is"
+            " to leave one unchanged"
         )
     return lambda audited, public: Scaling(pairs[:, 0], pairs[:, 1])
 
 
 def _private(task: Standardisation) -> Constants:
-    """By noisy moments of the audited records; columns of 0 and 1 without stated bounds are not changed."""
+    """Standardise by noisy moments of the audited records; columns of 0 and 1 without stated bounds are not changed."""
     if task.release is None:
         raise TypeError("standardise: private needs a release function")
     bounds, section, features, release = _bounds(task), task.section, task.source.features, task.release
@@ -152,7 +152,7 @@ def _private(task: Standardisation) -> Constants:
 
 
 RECORD, PERSON = "record", "person, with all of their records,"
-"""The difference between neighbouring pools."""
+"""What neighbouring pools differ by."""
 
 EVERY = "*"
 """Key of `bounds` for all columns of numbers that it does not name."""
@@ -177,7 +177,7 @@ def _bounds(task: Standardisation) -> dict[str, tuple[float, float]]:
             f" without looking at the records, or one for all others under '{EVERY}'"
         )
     if not bounds:
-        raise UserError(f"{task.where}.standardise: private: all columns are of 0 and 1 already; leave it out")
+        raise UserError(f"{task.where}.standardise: private: all columns hold only 0 and 1 already; leave the key out")
     return bounds
 
 

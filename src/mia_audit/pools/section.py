@@ -10,12 +10,12 @@ from mia_audit.sections import FilePath, Probability, Section
 
 def _bounds(value: tuple[float, float]) -> tuple[float, float]:
     if not value[0] < value[1]:
-        raise ValueError(f"the low bound comes first, and below the high one, got {value[0]:g} and {value[1]:g}")
+        raise ValueError(f"expected the low bound, then a larger high bound; got {value[0]:g} and {value[1]:g}")
     return value
 
 
 Column = Annotated[str, BeforeValidator(str)]
-"""Columns of arrays are numbers, and YAML does not make text of them."""
+"""The name of a column; columns of arrays are named by numbers, which YAML does not read as text."""
 Bounds = Annotated[tuple[FiniteFloat, FiniteFloat], AfterValidator(_bounds)]
 
 
@@ -33,14 +33,15 @@ class Dataset(Section):
     size: int | None = Field(None, gt=0, le=4096)
     """Images: the side in pixels to which all are resized; required if sizes vary, else their own when left out."""
     convert: Literal["none", "rgb", "grey"] = "none"
-    """Images in a folder: convert all to colour or grey-scale; without it they must all be of one kind."""
+    """Images in a folder: convert all to colour or grey-scale; when left out, they must all be of one kind."""
     white: int | None = Field(None, gt=0, le=2**16 - 1)
-    """Images of 16 bits in a folder, which `convert` reads: the value that becomes white, such as 4095 for 12 bits; 65,535 when left out."""
+    """Images of 16 bits in a folder, with `convert`: the value that becomes white, such as 4095 for 12 bits; 65,535 when left out."""
     label: str = "label"
     """Tables in a file: the column that holds the class."""
     columns: dict[Column, Literal["drop", "category", "feature"]] = Field({})
     """Tables in a file: the role of columns whose values do not show it: `drop` (no model sees it: an id, or whether a finished
-    model was trained on the record), `category` (a column of 0 and 1 for each value), `feature` (as it is, though it looks like an id)."""
+    model was trained on the record), `category` (a column of 0 and 1 for each value), `feature` (used as it is, although it
+    looks like an id)."""
     impute: dict[Column, FiniteFloat | str] = Field({})
     """Tables in a file: the constant that replaces missing values, by column; stated, not computed from the records."""
     person: str = ""
@@ -73,7 +74,7 @@ class Dataset(Section):
     standardise_delta: Probability = 1e-5
     """`standardise: private`: δ of that ε."""
     architectures: tuple[str, ...] = ()
-    """Architectures of this audit to train on it; all when left out."""
+    """Architectures of this audit that are trained on this data set; all when left out."""
     groups: tuple[str | dict[Column, tuple[FiniteFloat, ...]], ...] = ()
     """Columns by whose values every result is sliced (docs/groups.md), `class`, or `records`: a person's number of
     records. `{age: [18, 40, 65]}` divides a column of numbers at these edges; without edges, a column with many values
@@ -107,7 +108,7 @@ class Dataset(Section):
             raise ValueError(f"groups: '{twice[0]}' is given twice")
         for name, edges in self.edges_of_groups.items():
             if any(second <= first for first, second in pairwise(edges)):
-                raise ValueError(f"groups.{name}: expected edges from the lowest up, each once, got {list(edges)}")
+                raise ValueError(f"groups.{name}: expected edges in ascending order, each once; got {list(edges)}")
         if "records" in names and not self.person:
             raise ValueError(
                 "groups: records counts a person's records, but person, which names the persons, is not given"
@@ -125,7 +126,7 @@ class Dataset(Section):
     @model_validator(mode="after")
     def _white(self) -> Self:
         if self.white and self.convert == "none":
-            raise ValueError("white: belongs to convert, which makes images of 16 bits those of 8: convert: grey")
+            raise ValueError("white: is for the conversion of 16-bit images to 8 bits: give convert: grey too")
         return self
 
     @model_validator(mode="after")
@@ -144,7 +145,7 @@ class Dataset(Section):
 
 
 class Draw(Section):
-    """How training sets are drawn: each depends on this, the seed, the data set and the model's number, but on no other model."""
+    """How training sets are drawn: each depends on these keys, the seed, the data set and the model's number, but on no other model."""
 
     design: Literal["half", "bernoulli", "split"] = "half"
     share: Probability | None = None

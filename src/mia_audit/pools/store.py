@@ -17,7 +17,7 @@ from mia_audit.storage import atomic_write, open_table, read_table, sha256, tabl
 from mia_audit.storage.unpacked import NOT_NUMPY
 
 ARRAY = "array_sha256"
-"""Key of a pool's metadata: the SHA-256 of the table's array; pools from other tools lack it."""
+"""The metadata key for the SHA-256 of a table's array; pools from other tools lack it."""
 
 
 def write_pool(pool: Pool, folder: Path) -> None:
@@ -111,7 +111,9 @@ def persons_of(path: Path) -> Persons:
     """Return the persons of a pool's audited records; UserError if they are unknown, or have public records too."""
     ids, public = read_persons(path), path.with_name("public.parquet")
     if ids is None:
-        raise UserError(f"{path}: no column 'person', which unit: person goes by; name it: datasets.NAME.person")
+        raise UserError(
+            f"{path}: no column 'person', which unit: person needs; name the persons in datasets.NAME.person"
+        )
     check_apart(ids, read_persons(public) if public.exists() else None, str(path), str(public))
     return Persons.numbered(ids)
 
@@ -144,7 +146,7 @@ def write_membership(path: Path, membership: Bool[np.ndarray, "n k"], metadata: 
 def read_membership(
     path: Path, shadows: Iterable[int] | None = None, records: int | None = None
 ) -> Bool[np.ndarray, "n k"]:
-    """Read the membership of all shadows, or of some; UserError where it is not for this number of `records`, if given."""
+    """Read the membership of all shadows, or of some; UserError if it is not for the given number of `records`."""
     names = None if shadows is None else [str(shadow) for shadow in shadows]
     table = read_table(path, "membership", names)
     if records is not None and len(table) != records:

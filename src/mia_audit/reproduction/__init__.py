@@ -1,1 +1,1 @@
-"""Reproduction: the published numbers of papers beside numbers from their score matrices and from finished audits."""
+"""Reproduction: printed numbers of papers beside those computed from their score matrices and from finished audits."""

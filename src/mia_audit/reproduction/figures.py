@@ -1,4 +1,4 @@
-"""Two figures: the ROC curves of the table, and the effect of fewer shadow models."""
+"""Two figures on published score matrices: ROC curves of attacks, and the effect of fewer shadow models."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def curves_figure(lines: Sequence[Row], member: Bool[np.ndarray, "N K"]) -> Figure:
-    """Draw exact log-log ROC curves of the authors' score, the default and the best, with the printed values as points."""
+    """Draw exact log-log ROC curves of the authors' score, of the default attack and of the best one, with printed values as points."""
     from matplotlib.figure import Figure
 
     names = list(dict.fromkeys(line.attack for line in lines))

@@ -1,4 +1,4 @@
-"""Results of finished audits for a paper's printed numbers: by the paper's procedure, by exact metrics of its scores, and by our attacks."""
+"""Results of finished audits to compare with a paper's printed numbers: by its procedure, by exact metrics of its scores, by our attacks."""
 
 from __future__ import annotations
 
@@ -39,26 +39,26 @@ if TYPE_CHECKING:
     Place = tuple[str, str, str, float]
 
 SUMMARIES = {"var-lrt": "variance", "l1-lrt": "l1", "l2-lrt": "l2", "threshold": "variance"}
-"""Signals of the papers' attacks on explanations."""
+"""The summary that each of the papers' attacks on explanations reads."""
 
 OUTPUTS = {"loss-lira": "loss", "shadow-classifier": "confidence"}
-"""Signals of their attacks on outputs."""
+"""The signal that each of the papers' attacks on outputs reads."""
 
 SECONDS, EXPLAINED = "seconds", 200
-"""The metric of a table of times, and the number of records explained in that time."""
+"""The metric of a table of times, and the number of records that are explained in that time."""
 MINUTES = "minutes"
-"""The metric that is computed from the times of steps."""
+"""The metric that is computed from the times of training steps."""
 
 PLAIN = ("threshold", "shadow-classifier")
-"""Attacks without a likelihood that are the same in the papers and here, with exact metrics."""
+"""Attacks without a likelihood, which are the same in the papers and here; their metrics are exact."""
 
 
 @dataclass(frozen=True)
 class Found:
-    """The results for a printed cell, each part empty if unknown: values of one metric, one per target or model.
+    """The results for a printed cell: values of its metric, one per target or model; each part is empty if unknown.
 
-    `alike` follows the paper's procedure: its score and, for likelihood ratios, its read-out. `exact` are exact metrics
-    of the same scores, `ours` those of this package's attack on the same signal.
+    `alike` follows the paper's procedure: its score and, for likelihood ratios, its read-out of the ROC curve. `exact` is
+    the exact metric of the same scores, `ours` that of this package's attack on the same signal.
     """
 
     alike: Values = field(default_factory=lambda: np.empty(0))
@@ -71,7 +71,7 @@ class Measured:
     """The settings of finished audits, by their names in a paper."""
 
     def __init__(self, audits: Sequence[Results]) -> None:
-        """If two audits have the same setting, the later one is used."""
+        """Collect the audits' settings; if two audits have the same setting, the later one is used."""
         self._settings: dict[Place, tuple[Results, int]] = {}
         self._read: dict[tuple[Place, str], Float[np.ndarray, "3 K"]] = {}
         for results in audits:
@@ -111,9 +111,9 @@ class Measured:
     def with_fewer(
         self, place: Place, signal: str, numbers: Sequence[int]
     ) -> Iterator[tuple[int, Float[np.ndarray, "n k"], Bool[np.ndarray, "n k"]]]:
-        """Yield each available number of other models, the paper's scores of all targets from that many, and the members.
+        """Yield each available number of other models, with the paper's scores of all targets from that many, and the membership.
 
-        They are computed from the audit's signals; the targets are the same for every number.
+        Scores are computed from the audit's signals; the targets are the same for every number.
         """
         if place not in self._settings:
             return
@@ -131,7 +131,8 @@ class Measured:
     def seconds(self, place: Place, explainer: str, records: int) -> Values:
         """Return the recorded seconds for explaining this many records by one model, one value per job of signals.
 
-        Explainers of one family are computed together, and the outputs with the gradients. A job that runs again records only the remaining work.
+        Explainers of one family are computed together, and the outputs with the gradients. A job that runs again records only
+        the work that remained.
         """
         if place not in self._settings:
             return np.empty(0)
@@ -150,9 +151,9 @@ class Measured:
         return np.array(spent)
 
     def over_threshold(self, key: Key) -> tuple[OverTargets | None, OverTargets | None]:
-        """Return a metric minus the threshold attack's on the same signal and targets: for the paper's score, and for ours.
+        """Return a metric minus that of the threshold attack on the same signal and targets, for the paper's score and for our attack.
 
-        Both are exact; None if either is unknown.
+        Both differences are exact; None for one that is unknown.
         """
         place, signal = place_of(key), signal_of(key)
         if place not in self._settings:
@@ -242,10 +243,10 @@ def place_of(one: Key | Setting) -> Place:
 def difference(values: Values, printed: Printed, confidence: float = 0.95) -> tuple[float, float, float]:
     """Return the mean of the values minus the printed mean, and its interval; NaN if either, or a spread, is unknown.
 
-    The models are not the paper's, so nothing is paired. Targets share their shadow models: the variance of a mean over
-    K of them is 2 (K − 1)/(K − 2) times that of independent ones, which holds if nothing leaks and is otherwise a rule
-    of thumb (docs/data.md). For accuracies it is that of independent models. t has the degrees of freedom of the
-    smaller number of models.
+    The models are not the paper's, so nothing is paired. Targets share their shadow models: the variance of a mean over K
+    targets is taken to be 2 (K − 1)/(K − 2) times that of independent ones, which holds if nothing leaks and is otherwise
+    a rule of thumb (docs/data.md). For accuracies it is that of independent models. The degrees of freedom of t are those
+    of the smaller number of models.
     """
     from scipy.special import stdtrit
 

@@ -24,15 +24,15 @@ METRICS = ("auc", "tpr_at_fpr_0.001", "tpr_at_fpr_0.01")
 
 
 def measure(published: Published, seed: int = 0) -> pl.DataFrame:
-    """Return means and standard deviations over targets, each audited in a random group of models, and the share of scored records.
+    """Return means and standard deviations over targets, each attacked within a random group of models, and the share of scored records.
 
-    Records without a score count as 0, a likelihood ratio of 1, so that all likelihoods are compared on the same records.
+    Records without a score get the score 0, a likelihood ratio of 1, so that all likelihoods are compared on the same records.
     """
     models = published.member.shape[1]
     measured = []
     for name in published.signals:
         if name == "loss":
-            continue  # the confidence is its rescaled form
+            continue  # the confidence is a rescaled loss, and is measured instead
         signal = Reading(read_signal(name), [published.signals[name]]).scaled
         for count in (count for count in COUNTS if count < models):
             for likelihood, ratio in RATIOS.items():
@@ -52,7 +52,7 @@ def measure(published: Published, seed: int = 0) -> pl.DataFrame:
 
 
 def _ratio(ratio: Ratio, signal: Cells, models: Int[np.ndarray, " n"], member: Member) -> Cells:
-    """Return the scores of some of the models, with one another as shadow models."""
+    """Return the scores of some models as targets, with only one another as shadow models."""
     return ratio(np.asfortranarray(signal[:, models]), member)
 
 

@@ -21,7 +21,7 @@ ATTACK, SIGNAL = "shadow-classifier", "confidence"
 """The attack whose probabilities are drawn."""
 
 DRAWN = 400
-"""Number of the target's members, and of its non-members, that are drawn: the first ones of the pool."""
+"""Number of the target's members, and of its non-members, that are drawn: the first ones in the pool."""
 
 CAPTION = (
     "Probability of membership by the shadow classifier on the confidence: records of one target, a cell each, members left of the "
@@ -32,8 +32,8 @@ CAPTION = (
 def confusion(audits: Sequence[Results]) -> pl.DataFrame:
     """Return confusion matrices over the records that a model was not trained on, a row per true and predicted class.
 
-    `share` is the share of the class's records, as mean and standard deviation over models; settings without signals,
-    and so without predictions, have no rows.
+    `share` is the share of the true class's records with that prediction, as mean and standard deviation over models;
+    settings without signals, and so without predictions, have no rows.
     """
     place = ("dataset", "architecture", "mechanism", "epsilon", "label", "predicted")
     schema: dict[str, Any] = dict.fromkeys(place[:4], pl.String) | dict.fromkeys((*place[4:], "models"), pl.Int32)
@@ -60,7 +60,7 @@ def _confusion(path: Any) -> pl.DataFrame | None:
     models = signals.group_by("label").agg(models=pl.col("shadow").n_unique())  # models tested on the class
     shares = counted.group_by("label", "predicted").agg("share").join(models, on="label").sort("label", "predicted")
     padded = [
-        np.array([*row["share"], *[0.0] * (row["models"] - len(row["share"]))])  # a mistake that a model never made
+        np.array([*row["share"], *[0.0] * (row["models"] - len(row["share"]))])  # 0: mistakes never made
         for row in shares.iter_rows(named=True)
     ]
     return shares.with_columns(
@@ -96,7 +96,7 @@ def _figure(results: Results, settings: Sequence[Any]) -> Figure:
 def membership_grid(
     score: Float[np.ndarray, " N"], member: Float[np.ndarray, " N"], drawn: int = DRAWN
 ) -> Float[np.ndarray, "H W"]:
-    """Return probabilities from logits, members in the left half of a grid and as many non-members in the right one; NaN fills it."""
+    """Return probabilities from logits on a grid: members in the left half, as many non-members in the right half; NaN in unused cells."""
     from scipy.special import expit
 
     count = min(drawn, int(member.sum()), int((~member).sum()))

@@ -1,4 +1,4 @@
-"""A paper's ROC curves in its own panels: the paper's score on the audits' models, read exactly."""
+"""A paper's ROC curves in its own panels: exact curves of the paper's score on the audits' models."""
 
 from __future__ import annotations
 

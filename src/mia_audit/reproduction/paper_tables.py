@@ -1,4 +1,4 @@
-"""A paper's tables in its own layout: every printed number beside the results of audits."""
+"""A paper's tables in the paper's own layout: every printed number beside the results of audits."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ NOTE = (
 
 @dataclass(frozen=True)
 class Row:
-    """A printed cell, its results, and the command that trains the models for it."""
+    """A printed cell, the results for it, and the command that trains the models for it."""
 
     printed: Printed
     found: Found

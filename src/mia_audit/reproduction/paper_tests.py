@@ -1,4 +1,4 @@
-"""A paper's tests of one attack against another, beside paired tests that account for the shadow models that targets share."""
+"""A paper's tests of one attack against another, beside paired tests that allow for shadow models shared by targets."""
 
 from __future__ import annotations
 

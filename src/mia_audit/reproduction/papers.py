@@ -56,7 +56,7 @@ class Panel:
     config: str = ""
     """The config that trains them, if it differs from the data set's."""
     others: Sequence[int] = ()
-    """Numbers of shadow models for each of which every curve is drawn, with the same targets."""
+    """Numbers of shadow models: every curve is drawn once for each of them, with the same targets."""
 
 
 @dataclass(frozen=True)
@@ -68,11 +68,11 @@ class Paper:
     figures: Mapping[str, Sequence[Panel]]
     configs: Mapping[str, str]
     elsewhere: Mapping[str, str]
-    """Tables and figures that are not written here, with their location or the reason for their absence."""
+    """Tables and figures of the paper that are not written here, with where they are or why there are none."""
     studies: Mapping[str, str] = field(default_factory=dict)
-    """Titles of the tables of a paper of private explanations, which are written from finished studies instead."""
+    """Titles of tables, for a paper on private explanations: these are written from finished studies instead of audits."""
     of_settings: str = ""
-    """The figure of membership probabilities, for a paper that also measures confusion matrices."""
+    """The figure of membership probabilities; set for a paper that also measures confusion matrices."""
     tests: str = ""
     """The table that prints tests of one attack against another."""
 
@@ -174,7 +174,7 @@ HUANG = Paper(
             "Seconds per explainer for 200 records of CIFAR-10",
             ("explainer",),
             ("metric",),
-            "Measured on the machine that ran the audit, a value a job, its start-up included: IXG and SL come from one pass.",
+            "Measured on the machine that ran the audit, one value per job, start-up included: IXG and SL come from one pass.",
         ),
         "8": Shape("Accuracy at every ε", ("dataset", "epsilon"), ("metric",)),
         "9": Shape("L1-LRT with and without privacy", ("metric", "epsilon"), ("dataset", "explainer")),
@@ -224,7 +224,7 @@ HARDER = Paper(
     configs={name: f"config/harder2020/{name}.yaml" for name in ("mnist", "fashion_mnist")},
     elsewhere={
         "Figures 2 to 5, 8 and 9": "figures of the audits of config/harder2020 (docs/papers.md)",
-        "Figures 6, 7 and 10": "the hospital data cannot be had; config/harder2020/table.yaml is the study on another table",
+        "Figures 6, 7 and 10": "the hospital data are not available; config/harder2020/table.yaml is the study on another table",
     },
 )
 
@@ -268,7 +268,7 @@ PATEL = Paper(
     configs={},
     elsewhere={
         "Table 1": "notation: no result",
-        "Table 2": "influential words: the reviews are not here, and MIM is not built",
+        "Table 2": "influential words: the reviews are not available, and MIM is not implemented",
         "Section 6.2": "disjoint parts: figures/private_parts and tables/private_parts.csv of the studies",
     },
     studies={"3": "Approximation loss of Algorithm 1", "text": "Numbers of the text"},

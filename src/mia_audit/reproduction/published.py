@@ -6,4 +6,4 @@ PRINTED = {
     "l2": ("L2-LRT", ((0.078, 0.021), (0.146, 0.016), (0.633, 0.007))),
     "variance": ("VAR-LRT", ((0.025, 0.008), (0.120, 0.015), (0.613, 0.009))),
 }
-"""Their Table 3 by signal: the attack's name, then mean and standard deviation of TPR at 0.1 % and at 1 % FPR and of the AUC."""
+"""The paper's Table 3 by signal: the attack's name, then mean and standard deviation of TPR at 0.1 % and at 1 % FPR and of the AUC."""

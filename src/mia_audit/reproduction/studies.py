@@ -1,4 +1,4 @@
-"""Printed numbers of a paper on private explanations, and measurements of finished studies on substitutes for its data sets."""
+"""The printed numbers of a paper on private explanations, and their measurements in finished studies on substitute data sets."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ class StandIn:
 
     @property
     def command(self) -> str:
-        """The command that measures it, or the reason why there is none."""
+        """The command that runs the study, or the reason why there is none."""
         return f"snakemake --cores all --configfile {self.config}" if self.config else self.why
 
 
-NO_TEXT = "none: the reviews are not here, and no other text stands in for them"
+NO_TEXT = "none: the reviews are not available, and no other text is a substitute for them"
 
 STAND_INS: Mapping[str, StandIn] = {
     "Face": StandIn("digits", "forest", "config/patel2020/digits.yaml"),
@@ -55,7 +55,7 @@ STAND_INS: Mapping[str, StandIn] = {
 
 @dataclass(frozen=True)
 class PrintedNumber:
-    """A number of the paper: its table (`text`: none), its place, its key, and the variance printed with it."""
+    """A number of the paper: its table (`text` if it is in none), its place, its key, and the variance printed with it."""
 
     table: str
     where: str
@@ -130,7 +130,7 @@ def _steps(protocol: str) -> Callable[[Studied, str], dict[str, Estimate]]:
 
 
 def _least_steps(one: Studied, epsilon: str) -> dict[str, Estimate]:
-    """The fewest steps of queries with their own start, as required by the noise."""
+    """Return the fewest steps of any query with a warm start."""
     started = [again.protocol("adaptive").filter(source="warm-start")["steps"] for again in one.repetitions]
     return {"exact": estimate([float(np.min(steps.to_numpy())) for steps in started], one.confidence)}
 
@@ -141,7 +141,7 @@ def _all_steps(one: Studied, epsilon: str) -> dict[str, Estimate]:
 
 
 def _accuracy(results: Results, boxes: Sequence[Studied], epsilon: str) -> dict[str, Estimate]:
-    """The test accuracy of the audit's models at one ε, all of them."""
+    """Return the test accuracy of all of the audit's models at one ε."""
     for index, setting in enumerate(results.spec.settings):
         if setting.epsilon == epsilon and setting.dataset == boxes[0].dataset and setting.trained:
             trained = results.training[index]
@@ -158,4 +158,4 @@ QUANTITIES: Mapping[str, Callable[[Studied, str], dict[str, Estimate]]] = {
     "share_of_all_steps": _all_steps,
     "share_of_all_steps_overfitted_region": _all_steps,
 }
-"""Measurements by the name of the printed number; numbers with other names are not measured."""
+"""Functions that measure a printed number, by its name; numbers with other names are not measured."""

@@ -31,11 +31,11 @@ if TYPE_CHECKING:
 
     Panel = tuple[str, str, Callable[[Axes, Studies, str], None]]
 
-CAPTION = "In the paper's panels, on what stands in for its data sets; bands: intervals over repetitions."
+CAPTION = "The paper's panels, measured on substitutes for its data sets; bands: intervals over repetitions."
 
 
 def figures(studies: Studies) -> Mapping[str, Callable[[], Figure | None]]:
-    """Return the figures' drawings by number; a drawing returns None where no panel has results."""
+    """Return the drawing functions of figures by number; they return None if no panel has results."""
     adapting = [name for name in PROTOCOLS if name != "non-interactive"]
     spent_and_lost: list[tuple[str, Any]] = [
         ("ε spent", _spending(adapting)),
@@ -112,7 +112,7 @@ def _iterations(axes: Axes, studies: Studies, dataset: str) -> None:
 
 
 def _steps(axes: Axes, studies: Studies, dataset: str) -> None:
-    """Draw histograms of steps, with their printed and our means in the legend."""
+    """Draw histograms of steps, with printed and measured means in the legend."""
     one = studies.boxes(dataset)[0]
     printed = {number.quantity: number.mean for number in printed_numbers("patel2020") if number.dataset == dataset}
     labels = {}

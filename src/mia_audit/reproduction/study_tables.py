@@ -1,4 +1,4 @@
-"""Tables of printed numbers beside those of finished studies."""
+"""Tables of printed numbers beside measurements of finished studies."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ NAMES = {
     "share_of_all_steps_overfitted_region": "share of queries that take all steps, section 6.5",
     "test_accuracy": "test accuracy of the model",
 }
-"""Names of quantities in a table."""
+"""What tables call the quantities."""
 
 NOTE = (
-    "The paper's data sets cannot be had: `alike` is Algorithm 1 with its own noise, `exact` with exactly calibrated noise, on what "
-    "stands in for them. The paper prints mean ± variance over queries; intervals are Student's t over repetitions, of accuracies "
+    "The paper's data sets are not available: `alike` is Algorithm 1 with its own noise, `exact` with exactly calibrated noise, both "
+    "on substitutes for them. The paper prints mean ± variance over queries; intervals are Student's t over repetitions, of accuracies "
     "over models."
 )
 
 
 def frame(printed: Sequence[PrintedNumber], studies: Studies) -> pl.DataFrame:
-    """Return a row per printed number: the number, ours with intervals over repetitions, or the command if ours is missing."""
+    """Return a row per printed number, with its measurements and their intervals over repetitions, or the command if there are none."""
     lines = []
     for number in printed:
         known, stand_in = studies.number(number), STAND_INS[number.dataset]

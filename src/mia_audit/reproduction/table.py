@@ -45,23 +45,23 @@ JOINT = {
 
 @dataclass(frozen=True)
 class Row:
-    """One line: the paper's name of the attack, the method used here, its signal, and its scores [N, K], if any."""
+    """One line: the paper's name of the attack, the method used here, its signal, and its scores [N, K] if they are computed."""
 
     attack: str
     method: str
     signal: str
     values: Float[np.ndarray, "3 K"]
-    """The metrics of every target [3, K], or printed mean and standard deviation [3, 2]."""
+    """The three metrics of every target [3, K], or their printed means and standard deviations [3, 2]."""
     scores: Float[np.ndarray, "N K"] | None = None
 
     @property
     def mean(self) -> np.ndarray:
-        """The three metrics' means."""
+        """The means of the three metrics."""
         return self.values[:, 0] if self.scores is None and self.values.shape[1] == 2 else self.values.mean(axis=1)
 
     @property
     def sd(self) -> np.ndarray:
-        """Their standard deviations over targets."""
+        """The standard deviations of the three metrics over targets."""
         return (
             self.values[:, 1] if self.scores is None and self.values.shape[1] == 2 else self.values.std(axis=1, ddof=1)
         )

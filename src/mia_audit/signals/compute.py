@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Task:
-    """A request for one family's signals: its options (those of `signals.families`), the audit's seed, and the records held at once."""
+    """A request for one family's signals: its options (from `signals.families`), the audit's seed, and the number of records at once."""
 
     family: str
     options: Mapping[str, Any]
@@ -47,8 +47,8 @@ def model_signals(
     """Return a family's columns for one model, [N] each: label and predicted int32, the others float32.
 
     Explainers that are fitted to training records need the model's training set in `trained_on`. A model that computes
-    no attributions has only signals of its outputs. Raises UserError if an output is not finite, or if no explainer of
-    a family other than the outputs' can explain the model.
+    no attributions has only signals of its outputs. Raises UserError if an output is not finite, or if a family without
+    signals of outputs has no explainer that can explain the model.
     """
     answered = explainers_of(model, task)
     request = ExplanationRequest(answered, task.options, task.seed, trained_on, task.model)
@@ -81,9 +81,10 @@ def explainers_of(model: TrainedModel, task: Task) -> list[str]:
 def summaries_of(
     model: TrainedModel, records: Records, request: ExplanationRequest, with_outputs: bool, batch: int
 ) -> Summaries:
-    """Return summaries of attributions, a batch of records at a time, and, if asked for, of outputs.
+    """Return summaries of attributions, a batch of records at a time, and the signals of outputs if asked for.
 
-    Outputs are requested all at once: a model bounds its own memory, and for some models every query is expensive.
+    The outputs of all records are requested at once: a model bounds its own memory, and for some models every query is
+    expensive.
     """
     scalars = _outputs(model, records, request.options) if with_outputs else {}
     parts: list[dict[tuple[Attribution, str], np.ndarray]] = []

@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 
 def loss_from_probability(probability: Float[np.ndarray, "N K"]) -> Float[np.ndarray, "N K"]:
-    """Return −log p; a probability of 0 is replaced by the smallest positive one."""
+    """Return −log p; a probability of 0 is replaced by the smallest positive number."""
     loss: Float[np.ndarray, "N K"] = -np.log(_within(probability)[0])
     return loss
 
 
 def confidence_from_probability(probability: Float[np.ndarray, "N K"]) -> Float[np.ndarray, "N K"]:
-    """Return log p − log(1 − p); 0 and 1 are replaced by the closest other probabilities."""
+    """Return log p − log(1 − p); probabilities of 0 and 1 are replaced by the closest other ones."""
     inside, complement = _within(probability)
     confidence: Float[np.ndarray, "N K"] = np.log(inside) - np.log(complement)
     return confidence
@@ -58,7 +58,7 @@ SOURCES: dict[str, dict[str, Callable[[Cells], Cells]]] = {
     "confidence": {"loss": confidence_from_loss, PROBABILITY: confidence_from_probability},
     "loss": {"confidence": loss_from_confidence, PROBABILITY: loss_from_probability},
 }
-"""Sources of loss and confidence if they are not given, the best first."""
+"""The signals from which loss and confidence are derived if they are not given, the best first."""
 
 
 def with_derived(given: Sequence[Signal]) -> list[Signal]:
@@ -81,5 +81,5 @@ def derived_from(given: Collection[str]) -> dict[str, str]:
 
 
 def derive(name: str, source: str, read: Read) -> list[Cells]:
-    """Return the values [N, K] of a signal for every query, from those of the signal it is derived from."""
+    """Return the values [N, K] of a derived signal for every query, given the function that reads its source."""
     return [SOURCES[name][source](values) for values in read(read_signal(source))]

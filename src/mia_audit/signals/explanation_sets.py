@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from mia_audit.explain.private_local.terms import Terms
 
 ROWS = 1024
-"""Records whose distances to all others are in memory at once."""
+"""Number of records whose distances to all others are in memory at once."""
 STEM = "local_linear"
 
 
@@ -47,9 +47,9 @@ def membership_signals(
 ) -> dict[str, Float[np.ndarray, " N"]]:
     """Explain record `asked[i]` only from the members, for every record i, and return the signals of each.
 
-    `fit_error` is |φᵀ(x_i − z) − (f(x_i) − f(z))|: the error of the explanation at record i. The summaries are those of
-    other explanations. Without `noisy` the exact minimum is computed; with it each explanation has independent noise,
-    keyed by `key` and its record.
+    `fit_error` is |φᵀ(x_i − z) − (f(x_i) − f(z))|, the error at record i of the explanation φ of record z = `asked[i]`. The
+    summaries of φ are those of any attribution. Without `noisy` the exact minimum is computed; with it each explanation has
+    independent noise, keyed by `key` and its record.
     """
     inside = explained.among(member)
     queries, which = np.unique(asked, return_inverse=True)
@@ -60,7 +60,7 @@ def membership_signals(
     problems = list(inside.problems(points[queries], values[queries, kinds], kinds, terms))
     if noisy:
         deviation, features = terms.multiplier * terms.sensitivity / inside.units, inside.features
-        # other terms or explanation sets get other noise, because equal noise could be subtracted
+        # noise differs between terms and between explanation sets, because equal noise could be subtracted
         own = (*key, repr(terms), hashlib.sha256(member.tobytes() + inside.whose).hexdigest())
         noise = [generator(*own, int(query)).standard_normal((terms.steps, features)) for query in queries]
         rate = learning_rate(terms.c, deviation, features)

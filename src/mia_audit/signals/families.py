@@ -1,4 +1,4 @@
-"""Families of signals: the unit of a job, with its options and the names of its columns."""
+"""Families of signals: each is computed by one job, and has options and columns of its own."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 def families(section: Explainers, model: str, learner: str = BUILT_IN) -> dict[str, dict[str, Any]]:
     """Return every family of explainers that the config requests for a model, with exactly the options that it depends on.
 
-    `gradient` always comes first: it has the outputs, and input × gradient and saliency use the same pass. Explainers
-    that do not explain the model are left out. Names are safe as file names.
+    `gradient` always comes first: it has the signals of outputs, and input × gradient and saliency use the same pass.
+    Explainers that cannot explain the model are left out. Families' names are safe as file names.
     """
     of_family: dict[str, list[str]] = {
         GRADIENT: [name for name in shared() if explainers[name].explains(model, learner)]

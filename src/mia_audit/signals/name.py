@@ -1,4 +1,4 @@
-"""Signals: the grammar of their names, and their values in the form for attacks."""
+"""Signals: the grammar of their names, and their values in the form that attacks read."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     Scale = Callable[[np.ndarray], np.ndarray]
 
 SUMMARIES = {"variance": "variance", "l1": "L1 norm", "l2": "L2 norm", "linf": "largest value"}
-"""Summaries of an attribution, in the order of their columns, and their names in words."""
+"""Summaries of an attribution, in the order of their columns, with their names in words."""
 
 DECISIONS = ("label", "predicted")
-"""Columns beside the signals: the record's class and the model's decision."""
+"""The columns of a signals table that hold the record's class and the model's decision."""
 
 OUTPUTS = ("loss", "confidence")
 """Signals that are computed only from the model's outputs."""
@@ -34,16 +34,16 @@ PROBABILITY = "probability"
 """The softmax probability of the label, from which loss and confidence are derived; attacks do not read it."""
 
 DIAGNOSTIC = "completeness"
-"""Suffix of the names of columns that say how exact an attribution is, and are not signals."""
+"""Suffix of columns that state how exact an attribution is; they are not signals."""
 
 FIT_ERROR = "fit_error"
-"""The error at a record of its neighbour's explanation."""
+"""The signal for the error, at a record, of its neighbour's explanation."""
 
 TEMPERED = re.compile(r"loss_t(?P<temperature>\d+(\.\d+)?)")
-"""The loss of the softmax of logits that are divided by a temperature."""
+"""Pattern of signals that are the loss at a temperature: of the softmax of logits divided by it."""
 
 NAMED = 3
-"""Largest number of signals of a joint reading that are named individually."""
+"""Largest number of signals, read together, that a label names one by one."""
 
 ATTRIBUTION = re.compile(
     rf"(?P<explainer>.+?)(?P<probability>_probability)?(?P<true>_true)?_(?P<summary>{'|'.join(SUMMARIES)})"
@@ -115,7 +115,7 @@ class Signal:
 
     @property
     def _joined_label(self) -> str:
-        """The label of a joint reading: the names of a few signals, or the number of many."""
+        """The label of signals that are read together: a few are named, many are counted."""
         parts = [read_signal(part.strip()) for part in self.name.split("+")]
         if len(parts) <= NAMED:
             return " + ".join(part.label for part in parts)
@@ -150,7 +150,7 @@ def stem(explainer: str, quantity: str, explained_class: str) -> str:
 
 
 def is_signal(column: str) -> bool:
-    """Return whether a column holds a signal, not the key, a decision or a diagnostic."""
+    """Return whether a column holds a signal, as opposed to a key, a class or a diagnostic."""
     return column not in ("shadow", "record", "member", "person", *DECISIONS) and not column.endswith(f"_{DIAGNOSTIC}")
 
 
@@ -158,7 +158,7 @@ def is_signal(column: str) -> bool:
 class Reading:
     """A signal and its values: a matrix [N records, K models] for every query of the records (augmentations).
 
-    `queries` are float32 where their file has that; attacks read `values` or `scaled`, which are float64.
+    `queries` are float32 if their file stores that; attacks read `values` or `scaled`, which are float64.
     """
 
     signal: Signal
@@ -172,7 +172,7 @@ class Reading:
 
     @property
     def scaled(self) -> Cells:
-        """The mean over queries on the scale on which the signal is closest to a Gaussian: the logarithm of a positive one.
+        """The mean over queries on the scale on which the signal is closest to a Gaussian: for a positive signal, its logarithm.
 
         A Gaussian ratio needs only the mean of exchangeable queries.
         """
@@ -182,7 +182,7 @@ class Reading:
     def prepared(self, prepare: Callable[[Cells, Scale | None], Any], scaled: bool = True) -> Any:
         """Return `prepare` applied to the scaled values, or to the raw ones if not `scaled`; computed once and cached.
 
-        `prepare` takes the stored matrix, and the function that puts it on the scale in float64, or None.
+        `prepare` takes the stored matrix, and the function that transforms it to the scale, in float64, or None.
         """
         if (prepare, scaled) not in self._prepared:
             logged = scaled and self.signal.scale == "positive"
@@ -200,7 +200,7 @@ class Reading:
 
 
 def as_is(values: Cells, scale: Scale | None = None) -> Cells:
-    """Return the values in float64, on their scale if one is given."""
+    """Return the values in float64, transformed by `scale` if it is given."""
     cells: Cells = values.astype(np.float64, copy=False) if scale is None else scale(values)
     return cells
 
@@ -216,7 +216,7 @@ def named(name: str) -> Reads:
 
 
 def every(summary: str) -> Reads:
-    """Read this summary of every explanation."""
+    """Read this summary of every explainer's attributions."""
     return lambda signals: [(signal,) for signal in signals if signal.summary == summary]
 
 

@@ -29,12 +29,12 @@ def signals(
     batch: int = 256,
     **options: Any,
 ) -> pl.DataFrame:
-    """Return a row a record: label, prediction, loss, confidence, and summaries of the explanations of a model.
+    """Return a row per record: label, prediction, loss, confidence, and summaries of the explanations of a model.
 
     `model` is a torch module, which is copied and put in eval mode, or a fitted estimator of scikit-learn's interface; `records`
     are its inputs, [n, …], and `labels` their classes, numbered from 0. `explainers` and the other `options` are those of a
     config's section `explainers` (docs/explainers.md). Raises UserError for an unknown explainer or option, for explainers that
-    need training records, and where an output is not finite.
+    need training records, and for an output that is not finite.
     """
     import polars as pl
     from pydantic import ValidationError
@@ -66,7 +66,7 @@ def _array(values: Any) -> np.ndarray:
 
 
 def _trained(model: Any, batch: int, classes: int) -> tuple[TrainedModel, str, int]:
-    """Return a model as the audit asks it, the learner whose models are like it, and the number of its classes."""
+    """Return a model wrapped as an audit queries it, the learner of such models, and the number of classes."""
     from mia_audit.learners.kinds.estimator import EstimatorModel, is_estimator
 
     if is_estimator(model):

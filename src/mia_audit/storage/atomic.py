@@ -18,19 +18,20 @@ from mia_audit.errors import UserError
 PARTIAL = ".partial"
 """Suffix of the temporary folders in which files are written."""
 SWAPS = 10
-"""Attempts to replace a folder that other processes replace at the same time."""
+"""Number of attempts to replace a folder that other processes replace at the same time."""
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 FULL_SIGNS = ("No space left", "os error 28", "File too large", "os error 27", "Disk quota", " requested and ")
-"""Messages of arrow, safetensors and NumPy (`8 requested and 4 written`) where their error has no number."""
+"""Parts of the messages of Arrow, safetensors and NumPy (`8 requested and 4 written`) for a full disk, if the error has no number."""
 
 
 @contextmanager
 def atomic_write(path: Path) -> Iterator[Path]:
     """Yield a temporary path beside `path` and rename it to `path` on success, so that a reader never sees a partial file.
 
-    Temporary files that killed processes left for this path are removed before and after, because an orphaned worker
-    may write it last. Raises UserError, naming the file, if the disk is full or the folder cannot be written to.
+    Temporary files that killed processes left for this path are removed before and after writing, because an orphaned
+    worker may be the last to write it. Raises UserError, naming the file, if the disk is full or the folder cannot be
+    written to.
     """
     with _naming_full_disk(path), _reserved(path) as folder:
         partial = folder / path.name
@@ -42,7 +43,7 @@ def atomic_write(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def create_once(path: Path, mode: int = 0o666) -> Iterator[Path]:
-    """Yield a temporary path as `atomic_write` does, but keep a file that another process has created meanwhile."""
+    """Yield a temporary path as `atomic_write` does, but keep the file of another process that has created it in the meantime."""
     with _naming_full_disk(path), _reserved(path) as folder:
         partial = folder / path.name
         yield partial
@@ -81,7 +82,7 @@ def _reserved(path: Path) -> Iterator[Path]:
 
 
 def _hold(folder: Path) -> int | None:
-    """Lock a temporary folder for the life of this process; return None where another process removed it first.
+    """Lock a temporary folder for the life of this process; return None if another process removed it first.
 
     On a file system without flock, no folder is ever considered stale. (filelock locks only files.)
     """
@@ -110,7 +111,7 @@ def _clear(path: Path) -> None:
 
 
 def _swap(partial: Path, path: Path) -> None:
-    """Replace a folder by another one, and try again if another process did so in between.
+    """Replace a folder by another one, and try again if another process replaced it in between.
 
     The old folder is renamed before it is removed, so that no reader sees it with some of its files missing.
     """
@@ -131,7 +132,7 @@ def _swap(partial: Path, path: Path) -> None:
 
 @contextmanager
 def _naming_full_disk(path: Path) -> Iterator[None]:
-    """Turn the errors of a full disk or of a limit on file sizes into a UserError that names the file."""
+    """Turn errors due to a full disk or a limit on file sizes into a UserError that names the file."""
     try:
         yield
     except UserError:
@@ -140,16 +141,17 @@ def _naming_full_disk(path: Path) -> Iterator[None]:
         message = str(error)
         if getattr(error, "errno", None) in FULL or any(sign in message for sign in FULL_SIGNS):
             raise UserError(
-                f"{path}: could not be written: {_reason(error)}. Make room and run again; what is finished stays"
+                f"{path}: could not be written: {_reason(error)}. Make room and run again; finished work is kept"
             ) from None
         raise
 
 
 @contextmanager
 def _naming_place(path: Path) -> Iterator[None]:
-    """Turn the errors of a folder that cannot be created or written to into a UserError that names the file.
+    """Turn errors due to a folder that cannot be created or written to into a UserError that names the file.
 
-    If an existing folder has disappeared, another process removed it: that error is not the user's, and is raised unchanged.
+    If an existing folder has disappeared, another process removed it: that is no mistake of the user's, and the error is
+    raised unchanged.
     """
     try:
         yield

@@ -1,4 +1,4 @@
-"""Columns of Parquet files, a batch of rows at a time: those of a whole setting are longer than what else is in memory."""
+"""Columns of Parquet files, read a batch of rows at a time: a setting's whole column is larger than anything else in memory."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     Parts = Iterable[Shaped[np.ndarray, " b"]]
 
 BATCH_ROWS = 1 << 18
-"""Rows of a column that are read at a time."""
+"""Number of rows of a column that are read at a time."""
 
 
 def column_parts(
     file: pq.ParquetFile, name: str, where: str, row_groups: Sequence[int] | None = None
 ) -> Iterator[np.ndarray]:
-    """Yield the values of a column of all row groups, or of some, in parts; UserError in the end if cells are empty."""
+    """Yield a column's values in parts, from all row groups or some; after the last part, UserError if cells were empty."""
     empty = 0
     for batch in file.iter_batches(BATCH_ROWS, columns=[name], row_groups=row_groups):
         values = batch.column(0)
@@ -40,7 +40,7 @@ def joined(parts: Parts) -> np.ndarray:
 
 
 def filled(parts: Parts, rows: int, dtype: type) -> np.ndarray:
-    """Return the values of all parts, `rows` in number, as an array of this type."""
+    """Return the values of all parts, which are `rows` in number, as an array of this type."""
     values: np.ndarray = np.empty(rows, dtype=dtype)
     start = 0
     for part in parts:
@@ -63,7 +63,7 @@ def stretches(parts: Parts) -> tuple[np.ndarray, Int[np.ndarray, " s"]]:
 
 
 def repeated(parts: Parts, count: int) -> np.ndarray | None:
-    """Return the first `count` values if the others repeat them, in their order; None if they do not."""
+    """Return the first `count` values if all others repeat them in the same order, else None."""
     first, row = np.empty(0), 0
     for part in parts:
         if not row:

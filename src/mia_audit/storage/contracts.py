@@ -1,4 +1,4 @@
-"""Requirements on a table from another tool to be read like the audit's own: its columns and their types."""
+"""The columns, and their types, that a table from another tool needs to be read like one of the audit's own."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ CONTRACTS: dict[str, dict[str, Test]] = {
     "scores": _ATTACK | {"record": WHOLE, "member": TRUTH, "score": NUMBER},
     "metrics": _ATTACK | {"members": WHOLE, "non_members": WHOLE, "auc": NUMBER},
 }
-"""Columns by kind of table, for the kinds that may come from elsewhere (docs/data.md)."""
+"""Required columns by kind of table, for the kinds that may come from other tools (docs/data.md)."""
 
 ID: Test = ("whole numbers or text", lambda kind: _text(kind) or bool(pa.types.is_integer(kind)))
 
@@ -44,7 +44,7 @@ OPTIONAL: dict[str, dict[str, Test]] = {
 """Optional columns by kind of table."""
 
 OTHERS = {"signals": NUMBER}
-"""Types of all other columns of a table, where they matter."""
+"""Types of all other columns, for the kinds of table in which they matter."""
 
 
 def check_columns(path: Path, schema: pa.Schema, kind: str) -> None:

@@ -17,13 +17,13 @@ State = Literal["whole", "damaged", "absent"]
 
 
 _known: dict[tuple[int, ...], tuple[State, str]] = {}
-"""State and SHA-256 of the files that this process has written or checked, by device, inode, size and time."""
+"""State and SHA-256 of the files that this process has written or checked, by device, inode, size and modification time."""
 
 
 def embed_digest(path: Path) -> None:
-    """Write the SHA-256 of a finished Parquet file into its metadata, in place of BLANK; it is computed with BLANK there.
+    """Compute the SHA-256 of a finished Parquet file whose metadata have BLANK at KEY, and write it in place of BLANK.
 
-    Raises ValueError where the metadata have no KEY.
+    Raises ValueError if the metadata have no KEY.
     """
     place = _place(path)
     if place is None:

@@ -11,12 +11,12 @@ DIVERGED = "diverged"
 
 
 def diverged_metadata(models: Mapping[str, str]) -> dict[str, Any]:
-    """Return the metadata for diverged models, their reasons by number; empty where there are none."""
+    """Return the metadata for diverged models: the reason for each, by its number; empty if there are none."""
     return {DIVERGED: dict(models)} if models else {}
 
 
 def diverged_models(path: Path, kind: str) -> dict[int, str]:
-    """Return the diverged models that a table lacks, with the reason of each."""
+    """Return the diverged models that a table lacks, by number, with the reason for each."""
     listed = table_metadata(path, kind).get(DIVERGED, {})
     if not isinstance(listed, dict) or not all(
         number.isascii() and number.isdigit() and len(number) < 10 and isinstance(reason, str)
@@ -27,7 +27,7 @@ def diverged_models(path: Path, kind: str) -> dict[int, str]:
 
 
 def diverged_of_all(paths: Iterable[Path], kind: str) -> dict[str, Any]:
-    """Return the metadata for a table merged from others, which lacks the models that any of them lacks."""
+    """Return the metadata for a table merged from others; it lacks every model that one of them lacks."""
     return diverged_metadata(
         {str(number): reason for path in paths for number, reason in diverged_models(path, kind).items()}
     )

@@ -1,4 +1,4 @@
-"""The random id of an audit: it names the results without revealing anything about them, unlike a digest."""
+"""The random id of an audit: unlike a digest, it names the results without revealing anything about them."""
 
 import re
 import secrets
@@ -8,7 +8,7 @@ from mia_audit.errors import UserError
 from mia_audit.storage.atomic import create_once
 
 IDENTIFIER = ".audit-id"
-"""Its file in the results, hidden so that SHA256SUMS of finished results does not change."""
+"""The file of the id in the results, hidden so that SHA256SUMS of finished results does not change."""
 
 
 def audit_id(results: Path) -> str:

@@ -1,6 +1,7 @@
-"""The list of an audit's files with their SHA-256, and comparison with it.
+"""The list of an audit's files with their SHA-256, and comparison of the files with it.
 
-It is `SHA256SUMS` in the format of sha256sum, so that `sha256sum --check` reads it; its own SHA-256 is the audit's root hash.
+The list is `SHA256SUMS` in the format of sha256sum, so that `sha256sum --check` reads it; its own SHA-256 is the audit's
+root hash.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _LINE = re.compile(r"([0-9a-f]{64})  ([^\n\r\\]+)")
 def files_of(root: Path, only: Collection[str] = ()) -> Iterator[Path]:
     """Yield the files of results that are handed on, sorted; UserError for links and anything else that is not a file.
 
-    `only`: the top-level names to include, for a folder that may contain other files.
+    `only` has the top-level names to include, for a folder that may contain other files.
     """
     tops = [root / name for name in only if (root / name).exists()] if only else [root]
     for path in sorted(path for top in tops for path in (top.rglob("*") if top.is_dir() else [top])):
@@ -36,7 +37,9 @@ def files_of(root: Path, only: Collection[str] = ()) -> Iterator[Path]:
         if stat.S_ISDIR(mode):
             continue
         if not stat.S_ISREG(mode):
-            raise UserError(f"{path}: a link, or no regular file; results that are handed on have neither")
+            raise UserError(
+                f"{path}: a link, or not a regular file; results that are passed on must have only regular files"
+            )
         if set("\n\r\\") & set(path.name):
             raise UserError(f"{path}: a name with a line end or a backslash, which {MANIFEST} cannot list; rename it")
         yield path
@@ -50,7 +53,7 @@ def write_manifest(root: Path, only: Collection[str] = ()) -> str:
 
 
 def root_hash(root: Path) -> str:
-    """Return the SHA-256 of SHA256SUMS, which stands for every file that it lists."""
+    """Return the SHA-256 of SHA256SUMS, which changes with any file that is listed."""
     return _sha256(root / MANIFEST)
 
 
@@ -68,7 +71,7 @@ def differences(root: Path) -> Iterator[str]:
 
 
 def provenance_differences(root: Path) -> Iterator[str]:
-    """Yield a line for every file whose digest in provenance.json differs, and for every file that it names and that is missing."""
+    """Yield a line for every file that provenance.json names and that is missing or has another digest."""
     path = root / "provenance.json"
     try:
         stated = parse_json(path.read_text(encoding="utf-8"))
@@ -105,7 +108,7 @@ def read_manifest(path: Path) -> dict[str, str]:
 
 
 def _is_file(path: Path) -> bool:
-    """Return whether a path named in a foreign file is a file; it may be longer than the system allows."""
+    """Return whether a path from a foreign file is a file; a path that is longer than the system allows is not."""
     try:
         return path.is_file()
     except OSError:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def new_key(path: Path, password: str) -> Path:
-    """Write a new secret key, encrypted if there is a password, and next to it its public key (`.pub`), which is returned."""
+    """Write a new secret key, encrypted if there is a password, and its public key next to it (`.pub`); return the public key."""
     from minisign import KeyPair
 
     public = path.with_name(f"{path.name}.pub")
@@ -37,7 +37,7 @@ def new_key(path: Path, password: str) -> Path:
 
 
 def sign(root: Path, key: Path, password: str) -> str:
-    """Write the signature of results' SHA256SUMS beside it, and return its trusted comment.
+    """Sign the SHA256SUMS of results, write the signature beside it, and return the signature's trusted comment.
 
     Raises UserError for a key that cannot be read or needs another password.
     """
@@ -87,4 +87,6 @@ def _public_key(key: str) -> PublicKey:
     try:
         return PublicKey.from_bytes(Path(key).read_bytes()) if Path(key).is_file() else PublicKey.from_base64(key)
     except (Error, ValueError, OSError) as error:
-        raise UserError(f"{key}: {first_line(error)}; expected a public key of minisign, a file or its line") from None
+        raise UserError(
+            f"{key}: {first_line(error)}; expected a public key of minisign: its file, or the line in it"
+        ) from None

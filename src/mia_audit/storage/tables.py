@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     import polars as pl
 
 SCHEMA_VERSION = "1"
-REMEDY = "If the audit wrote it, delete it and run again; else bring a whole copy"
+REMEDY = "If an audit wrote it, delete it and run again; otherwise provide an intact copy"
 BUFFER = 1 << 20
-"""Bytes of a column that are read at a time."""
+"""Number of bytes of a column that are read at a time."""
 ROW_GROUPS = "row_groups"
 """The metadata key of a scores table that lists attack, signal, likelihood, null_control, unit and aggregate of every row group."""
 MOST_ROWS = 1 << 26
@@ -72,7 +72,7 @@ def row_groups_of(rows: int) -> int:
 def open_table(path: Path, kind: str, columns: Sequence[str] = ()) -> pq.ParquetFile:
     """Open a Parquet table and check its digest, kind and columns; raise a UserError that names a wrong or damaged file.
 
-    A table without our metadata is accepted if its kind may come from other tools and it has the kind's columns.
+    A table without an audit's metadata is accepted if tables of its kind may come from other tools and it has their columns.
     """
     if not path.exists():
         raise UserError(f"{path}: no such file; expected a {kind} table in Parquet")

@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
 NOT_NUMPY = (ValueError, OSError, EOFError, TypeError, KeyError, OverflowError, SyntaxError, TokenError)
-"""NumPy's exceptions for files that are not arrays, because it parses their header as Python."""
+"""The exceptions that NumPy raises for files that are not arrays; they vary because it parses the header as Python."""
 DEFLATED = 1100
-"""One deflated byte unpacks to at most about 1,032 bytes."""
+"""The largest number of bytes to which one deflated byte unpacks, about 1,032."""
 CGROUP = Path("/sys/fs/cgroup")
 
 
 def available_memory() -> int:
-    """Return the bytes that this process may still allocate, by the machine, its control group and its limits."""
+    """Return the bytes that this process may still allocate, given the machine's memory, its control group and its limits."""
     import psutil
 
     free = [int(psutil.virtual_memory().available)]
@@ -50,7 +50,7 @@ def check_memory(where: str, needed: int, what: str) -> None:
 
 
 def check_parquet(file: pq.ParquetFile, where: str, columns: int | None = None) -> None:
-    """Raise UserError if this number of columns of a Parquet file (all when left out) does not fit in memory."""
+    """Raise UserError if this many columns of a Parquet file (all when left out) do not fit in memory."""
     rows, width = file.metadata.num_rows, file.metadata.num_columns
     stated = sum(file.metadata.row_group(group).total_byte_size for group in range(file.metadata.num_row_groups))
     columns = width if columns is None else columns
@@ -59,9 +59,10 @@ def check_parquet(file: pq.ParquetFile, where: str, columns: int | None = None) 
 
 
 def read_foreign(path: Path) -> pl.DataFrame:
-    """Read a Parquet file of any origin; UserError if it does not fit in memory; Arrow's and polars' errors are passed on.
+    """Read a Parquet file of any origin; UserError if it does not fit in memory; errors of Arrow and polars are passed on.
 
-    Arrow reads and checks it: polars' own reader ends the process for a file that does not fit, and panics for damaged ones.
+    Arrow reads and checks the file, because polars' own reader ends the process for a file that does not fit, and panics
+    for damaged ones.
     """
     import polars as pl
     import pyarrow.parquet as pq
@@ -74,7 +75,7 @@ def read_foreign(path: Path) -> pl.DataFrame:
 
 
 def without_metadata(table: pa.Table) -> pa.Table:
-    """Return a table without the metadata of its schema and its columns, in which polars panics for bytes that are not text."""
+    """Return a table without the metadata of its schema and columns: polars panics if these contain bytes that are not text."""
     import pyarrow as pa
 
     return table.cast(pa.schema([field.remove_metadata() for field in table.schema]))

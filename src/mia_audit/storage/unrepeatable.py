@@ -1,4 +1,4 @@
-"""Models whose repeated training with the same seed had another outcome: training tables list them in their metadata."""
+"""Models that differed when they were trained again from the same seed: training tables list them in their metadata."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -10,11 +10,11 @@ UNREPEATABLE = "unrepeatable"
 
 
 def unrepeatable_metadata(models: Iterable[int]) -> dict[str, Any]:
-    """Return the metadata for the numbers of such models; empty where there are none."""
+    """Return the metadata that lists these models by number; empty if there are none."""
     numbers = sorted(models)
     return {UNREPEATABLE: numbers} if numbers else {}
 
 
 def unrepeatable_models(path: Path) -> list[int]:
-    """Return the numbers of a training table's models that had another outcome when trained again."""
+    """Return the numbers of a training table's models that differed when trained again."""
     return [int(number) for number in table_metadata(path, "training").get(UNREPEATABLE, [])]

@@ -50,7 +50,7 @@ def test_what_constants_and_training_spend_adds_up(released: Any) -> None:
     ):
         assert words in alone
     assert "no attack here tests this release" in alone
-    assert "whose noise nobody can recompute: here whoever knows the seed can" in alone
+    assert "whose noise nobody can recompute; here, whoever knows the seed can" in alone
     spent = guarantee(found.settings[1])["epsilon_spent"]
     assert f"net with dp-sgd at ε = 8 at most {spent + 1.5:.2f} at δ = 1.1 · 10⁻⁵" in together
     assert "without protection" not in together

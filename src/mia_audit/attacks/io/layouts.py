@@ -43,7 +43,7 @@ def carlini(root: Path, where: Mapping[str, str], labels: Path | None) -> Publis
     _enough(folders, root, "experiment-*/keep.npy")
     parts = [_last(folder / "scores") or _last(folder / "logits") for folder in folders]
     if None in parts:
-        raise UserError(f"{folders[parts.index(None)]}: no .npy files in scores/ or logits/; expected one an epoch")
+        raise UserError(f"{folders[parts.index(None)]}: no .npy files in scores/ or logits/; expected one per epoch")
     files = [part for part in parts if part is not None]
     classes = None
     if any(file.parent.name == "logits" for file in files):
@@ -202,7 +202,7 @@ def oriented(member: np.ndarray, shape: tuple[int, ...], where: str) -> Bool[np.
         turned: np.ndarray = member.T
         return turned
     raise UserError(
-        f"{where}: {member.shape} where the signals have {shape}; expected one row a model, or one a record"
+        f"{where}: {member.shape} where the signals have {shape}; expected one row per model, or per record"
     )
 
 

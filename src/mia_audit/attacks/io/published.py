@@ -150,7 +150,7 @@ def _matrix(folder: Path, models: list[int], records: int | None = None) -> Floa
             raise UserError(f"{path}: not a column of numbers: {' '.join(str(error).split())}") from None
         expected = records if records is not None else len(columns[0])
         if columns[-1].ndim > 1:
-            raise UserError(f"{path}: {columns[-1].shape[1]} columns; expected one number a record")
+            raise UserError(f"{path}: {columns[-1].shape[1]} columns; expected one number per record")
         if columns[-1].shape != (expected,) or not expected:
             raise UserError(f"{path}: {columns[-1].shape[0]} records where {expected} were expected")
     matrix = np.stack(columns).T

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 def infidelity(probe: Probe, perturbations: int, removed_share: float) -> Float[np.ndarray, " n"]:
     """Mean of (Iᵀa − (f(x) − f(x − I)))² over random removals (Yeh et al. 2019, definition 2.1), by captum; 0 is best.
 
-    I removes every coordinate with probability `removed_share`. An explanation in units of f is compared by the sum of
-    its removed coordinates.
+    I removes every coordinate with probability `removed_share`. If the explanation is in units of f, the sum of its removed
+    coordinates takes the place of Iᵀa.
     """
     import torch
 

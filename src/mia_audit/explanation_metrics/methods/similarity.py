@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from jaxtyping import Float
 
 WINDOW = 7
-"""Side of SSIM's square window, scikit-image's default; smaller maps use the largest odd side that fits."""
+"""Side of SSIM's square window, as in scikit-image by default; for smaller maps it is the largest odd side that fits."""
 K1, K2 = 0.01, 0.03
 
 
@@ -78,9 +78,9 @@ def top_overlap(
 ) -> Float[np.ndarray, " n"]:
     """Overlap of the two maps' coordinates with the largest absolute values.
 
-    A map's top are its max(1, round(top_share · d)) largest coordinates, in order in case of ties, without those that
-    are 0; the overlap is a share of the longer top. Unrelated maps overlap by about `top_share`. NaN if both tops are
-    empty.
+    The top of a map is its max(1, round(top_share · d)) coordinates with the largest absolute values (the first ones in
+    case of ties), without those that are 0. The overlap is the number of common coordinates as a share of the longer top;
+    for unrelated maps it is about `top_share`. NaN if both tops are empty.
     """
     import numpy as np
 

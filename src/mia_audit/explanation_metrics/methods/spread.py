@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 def gini(maps: Float[np.ndarray, "n ..."]) -> Float[np.ndarray, " n"]:
     """Gini index of the absolute values (Hurley and Rickard 2009): 0 if all are equal, 1 − 1/d if only one is not 0.
 
-    The sparsity of explanations of Chalasani et al. (2020). NaN for a map that is 0 everywhere.
+    Chalasani et al. (2020) measure the sparsity of explanations by it. NaN for a map that is 0 everywhere.
     """
     import numpy as np
 

@@ -14,7 +14,7 @@ OPTIONAL = ("padding", "img_size")
 
 
 class CNN(nn.Sequential):
-    """Twice convolution, ReLU and 2 × 2 max-pooling, then a hidden layer and a linear head: [B, C, H, W] to [B, classes]."""
+    """Two blocks of convolution, ReLU and 2 × 2 max-pooling, then a hidden layer and a linear head: [B, C, H, W] to [B, classes]."""
 
     def __init__(
         self, channels: int, flat: int, classes: int, first: int, second: int, hidden: int, kernel: int, padding: int

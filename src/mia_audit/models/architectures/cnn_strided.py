@@ -17,10 +17,10 @@ LEAST = 14
 
 @architecture("cnn-strided")
 def cnn_strided(shape: tuple[int, ...], classes: int) -> nn.Module:
-    """Build 16 filters of 8 × 8, 32 of 4 × 4, both of stride 2 before ReLU and 2 × 2 max-pooling of stride 1, and 32 units.
+    """Build convolutions of 16 8 × 8 and 32 4 × 4 filters, of stride 2, each with ReLU and 2 × 2 max-pooling of stride 1, then 32 units.
 
     It maps [B, C, H, W] to [B, classes] and has 26,010 parameters for 28 × 28 grey pixels and 10 classes. Raises UserError
-    for tables, and for images of fewer than 14 pixels a side.
+    for tables, and for images with fewer than 14 pixels on a side.
     """
     from torch import nn
 

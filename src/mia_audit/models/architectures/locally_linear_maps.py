@@ -21,8 +21,8 @@ OPTIONAL = ("scale", "img_size")
 class LocallyLinearMaps(nn.Module):
     """f_k(x) = Σ_m σ_m^k g_m^k with g_m^k = w_m^k · R_m x + b_m^k and σ^k = softmax_m(β g^k): [B, …] to [B, classes].
 
-    R_m is a random projection to D' numbers that all classes share, drawn once and never trained (a buffer, kept with the
-    weights); without projections it is the identity. The bias makes M·K·(D' + 1) trained numbers.
+    R_m is a random projection to D' numbers that all classes share, drawn once and never trained (a buffer, stored with the
+    weights); without projections it is the identity. With biases there are M·K·(D' + 1) trained parameters.
     """
 
     projections: Tensor | None
@@ -59,7 +59,7 @@ class LocallyLinearMaps(nn.Module):
         return (self.beta * scores).softmax(dim=1)
 
     def mixed(self, scores: Float[Tensor, "B M K"]) -> Float[Tensor, "B K"]:
-        """Return f_k, the mean of the maps' scores by their shares."""
+        """Return f_k, the mean of the maps' scores weighted by their shares."""
         return (self.shares(scores) * scores).sum(dim=1)
 
     def filters(self) -> Float[Tensor, "M K D"]:
@@ -103,7 +103,7 @@ class LocallyLinearMaps(nn.Module):
 class LocallyLinearMapsFamily:
     """`locally-linear-maps`: maps (M), beta (β), projection (D', or none) and scale (standard deviation of R's entries).
 
-    The defaults are the paper's where it has one value for all data sets: M = 30, entries drawn from N(0, 1/D').
+    The defaults are the paper's, if it has one value for all data sets: M = 30, entries drawn from N(0, 1/D').
     """
 
     def arguments(self, model: str, parameters: Parameters, shape: tuple[int, ...], classes: int) -> dict[str, Any]:
@@ -146,7 +146,7 @@ def _input_shape(model: str, parameters: Parameters, shape: tuple[int, ...]) -> 
         return (shape[0], *((size, size) if isinstance(size, int) else size))
     if "img_size" in parameters:
         raise UserError(
-            f"parameters.img_size: model '{model}' is given a table of {shape[0]} columns, not images: leave this key out"
+            f"parameters.img_size: model '{model}' gets a table of {shape[0]} columns, not images: leave this key out"
         )
     return shape
 

@@ -14,7 +14,7 @@ from mia_audit.runtime.torchvision_guard import guard
 STAGES = ("dsa_r1_k3_s1_c64", "dsa_r2_k3_s2_c128", "dsa_r2_k3_s2_c256", "dsa_r6_k3_s2_c512", "dsa_r2_k3_s2_c1024")
 """MobileNet's stages (Howard et al. 2017) as timm writes them: repeats, stride and channels of depthwise-separable blocks."""
 GROUP = 8
-"""Channels of a group; timm rounds the channels of a thin network to multiples of it."""
+"""Number of channels in a group; timm rounds the channels of a thin network to multiples of it."""
 DEFAULTS: dict[str, Any] = {"width": 1.0, "stages": 5, "stem_stride": 2, "added": 64}
 
 

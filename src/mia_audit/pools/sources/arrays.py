@@ -41,7 +41,7 @@ def arrays(dataset: Dataset, where: str) -> Source:
     if labels.ndim != 1 or records.ndim == 0 or len(labels) != len(records):
         raise UserError(
             f"{where}.path: {root}: labels of shape {list(labels.shape)} do not go with records of shape {list(records.shape)}:"
-            " expected one label a record"
+            " expected one label per record"
         )
     if labels.dtype.kind in "iu":
         numbers = labels.astype(np.int64)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 IMAGES, LABELS = "images-idx3-ubyte", "labels-idx1-ubyte"
 NOT_IDX = (ValueError, OSError, EOFError)
-"""Exceptions on reading a damaged file."""
+"""Exceptions that reading a damaged file raises."""
 
 
 @pool("idx", "path", header=Header("image"))

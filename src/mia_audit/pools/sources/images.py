@@ -34,7 +34,7 @@ CHANNELS = {"1": 1, "L": 1, "LA": 1, "RGB": 3, "RGBA": 3, "P": 3, "PA": 3, "CMYK
 """Channels of an image by Pillow's mode; transparency is dropped."""
 DEEP = ("I;16", "I;16B", "I;16L")
 """Modes of grey-scale images of 16 bits, such as DICOM exports: supported only with conversion."""
-EXPECTED = f"expected a subfolder a class with files that end in {', '.join(sorted(SUFFIXES))}"
+EXPECTED = f"expected one subfolder per class, with files that end in {', '.join(sorted(SUFFIXES))}"
 CONVERTED = {"grey": 1, "rgb": 3}
 """Number of channels to which `convert` brings every image."""
 
@@ -94,9 +94,10 @@ def _is_image(path: Path) -> bool:
 
 
 def _header(path: Path, root: Path, deep: bool, whole: bool = False) -> tuple[int, tuple[int, int]] | str:
-    """Return channels and size (width, height), or the error of the file: only of its header, or with `whole` of all of it.
+    """Return channels and size (width, height), or the error of reading the file: its header or, with `whole`, all of it.
 
-    `deep`: images of 16 bits are to be converted. Links to files outside the `root`, and anything that is not a regular file, are not opened.
+    With `deep`, images of 16 bits are to be converted. Links to files outside the `root`, and anything that is not a regular
+    file, are not opened.
     """
     try:
         if not stat.S_ISREG(path.stat().st_mode):
@@ -105,8 +106,12 @@ def _header(path: Path, root: Path, deep: bool, whole: bool = False) -> tuple[in
             return f"a link that leads out of {root}: copy the file there"
         with open_plain(path) as image:
             if image.mode not in CHANNELS and not (deep and image.mode in DEEP):
-                hint = "; convert: grey reads it, white: the value that becomes white" if image.mode in DEEP else ""
-                return f"pixels of mode {image.mode}, not of 8 bits a channel{hint}"
+                hint = (
+                    "; convert: grey reads it, and white states the value that becomes white"
+                    if image.mode in DEEP
+                    else ""
+                )
+                return f"pixels of mode {image.mode}, not of 8 bits per channel{hint}"
             if whole:
                 image.load()
             return CHANNELS.get(image.mode, 1), image.size
@@ -127,7 +132,7 @@ def _agreed(
             wrong |= {path: header for path, header in zip(sound, decoded, strict=True) if isinstance(header, str)}
         problems = [f"{path} ({wrong[path]})" for path in paths if path in wrong]
         raise UserError(
-            f"{where}.path: {len(problems)} of {len(paths)} images cannot be read: {'; '.join(problems)}. Repair them, or take them away"
+            f"{where}.path: {len(problems)} of {len(paths)} images cannot be read: {'; '.join(problems)}. Repair them, or move them elsewhere"
         )
     channels = CONVERTED.get(dataset.convert) or Counter(channels for channels, _ in read).most_common(1)[0][0]
     if dataset.convert == "none":
@@ -136,7 +141,7 @@ def _agreed(
             kinds = ("grey-scale", "colour") if channels == 3 else ("colour", "grey-scale")
             raise UserError(
                 f"{where}.path: {len(odd)} {kinds[0]} image{'s' * (len(odd) > 1)} among {kinds[1]} ones: {', '.join(odd)}."
-                f" {where}.convert: rgb or grey makes them all alike"
+                f" {where}.convert: rgb or grey converts them all"
             )
     common = Counter(size for _, size in read).most_common(1)[0][0]
     other = next((path for path, header in zip(paths, headers, strict=True) if header[1] != common), None)

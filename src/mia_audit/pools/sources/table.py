@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 
 REPEATED = re.compile(r"(.*)_duplicated_\d+")
-"""polars' name for a second column of the same name."""
+"""The name that polars gives to a second column of the same name."""
 CHUNK = 1 << 20
-"""Bytes read at once to count lines."""
+"""Number of bytes read at once to count lines."""
 COUNTED = 1 << 30
 """Largest size in bytes of a file whose lines are counted."""
 SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars"}
@@ -95,7 +95,7 @@ def table(dataset: Dataset, where: str) -> Source:
 
 
 def read_frame(dataset: Dataset, where: str) -> tuple[Path, pl.DataFrame]:
-    """Return a section's file and all of its columns; UserError where it is not a table."""
+    """Return a section's file and all of its columns; UserError if it is not a table."""
     import polars as pl
     import pyarrow as pa
 
@@ -115,7 +115,7 @@ def read_frame(dataset: Dataset, where: str) -> tuple[Path, pl.DataFrame]:
     _check_header(frame, str(root), where)
     if frame.width == 1 and (other := next((mark for mark in SEPARATORS if mark in frame.columns[0]), None)):
         raise UserError(
-            f"{where}.path: {root}: columns are separated by {SEPARATORS[other]} where commas were expected: save it with commas"
+            f"{where}.path: {root}: columns are separated by {SEPARATORS[other]}; expected commas: save it with commas"
         )
     return root, frame
 
@@ -137,7 +137,7 @@ def _persons(frame: pl.DataFrame, dataset: Dataset, root: str, where: str) -> np
 
 
 def _column(frame: pl.DataFrame, root: str, where: str, name: str) -> pl.Series:
-    """Return a column of the file, including columns that no model sees."""
+    """Return a column of the file, which may be one that no model sees."""
     if name not in frame.columns:
         raise UserError(f"{where}.groups: {root} has no column '{name}': {suggest(name, frame.columns)}")
     return frame[name]
@@ -183,16 +183,16 @@ def _check_words(text: pl.Series, root: str, where: str) -> None:
         row = int(odd.arg_max() or 0)
         raise UserError(
             f"{where}.path: {root}: column '{text.name}' holds numbers but for '{text[row]}' (row {row + 1} first, {odd.sum()} in all):"
-            " correct them, or put a letter before all, if these are words"
+            " correct them or, if they are words, put a letter in front of each value"
         )
 
 
 def _check_header(frame: pl.DataFrame, root: str, where: str) -> None:
     if any("\0" in name for name in frame.columns):
-        raise UserError(f"{where}.path: {root}: not readable as a table: it is not in UTF-8; save it so")
+        raise UserError(f"{where}.path: {root}: not readable as a table: it is not in UTF-8; save it in UTF-8")
     names = [REPEATED.fullmatch(name) for name in frame.columns]
     if twice := [match[1] for match in names if match and match[1] in frame.columns]:
-        raise UserError(f"{where}.path: {root}: column '{twice[0]}' is there twice: rename one, or leave it out")
+        raise UserError(f"{where}.path: {root}: column '{twice[0]}' is there twice: rename or remove one")
 
 
 def _check_complete(frame: pl.DataFrame, root: str, where: str) -> None:
@@ -210,5 +210,5 @@ def _check_complete(frame: pl.DataFrame, root: str, where: str) -> None:
     if problems:
         raise UserError(
             f"{where}.path: {root}: values are missing or not finite in column {', '.join(problems)}; rows count from 1 below the"
-            " header. Drop the column (columns: drop), state a constant for it (impute), or take those rows away"
+            " header. Drop the column (columns: drop), state a constant for it (impute), or leave those rows out"
         )

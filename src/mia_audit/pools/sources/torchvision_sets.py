@@ -42,9 +42,9 @@ def _has_any(root: Path, names: Iterable[str]) -> bool:
 
 
 def from_packed(kind: Any) -> Any:
-    """Return torchvision's class of MNIST or a similar set, extended to read the published packed files.
+    """Return torchvision's class for MNIST or a similar set, extended to read the published packed files.
 
-    They may be in the root itself, as in Debian's package of Fashion-MNIST.
+    These may be in the root itself, as in Debian's package of Fashion-MNIST.
     """
     import torch
 
@@ -90,10 +90,10 @@ class TorchvisionSet:
     reads: Callable[[Any], Any] = _as_it_is
     """Turns torchvision's class into the one that reads the files."""
     package: tuple[str, str] | None = None
-    """Debian's package with the files, and its folder."""
+    """The Debian package with the files, and the folder that it installs them in."""
 
     def __call__(self, dataset: Dataset, where: str) -> Source:
-        """Read what torchvision loads in one piece, and leave images in separate files to be decoded later."""
+        """Read a data set that torchvision loads as one array; images in separate files are decoded later."""
         guard_pillow()
         parts = [self._part(dataset, where, arguments, counts) for arguments, counts in self.splits]
         starts = [0, *accumulate(len(part) for part in parts)]
@@ -171,7 +171,7 @@ MNIST_SPLITS = (({"train": True}, (60_000,)), ({"train": False}, (10_000,)))
 SVHN_SPLITS = (({"split": "train"}, (73_257,)), ({"split": "test"}, (26_032,)))
 FOOD_SPLITS = (({"split": "train"}, (75_750,)), ({"split": "test"}, (25_250,)))
 GTSRB_SPLITS = (({"split": "train"}, (26_640, 39_209)), ({"split": "test"}, (12_630,)))
-"""torchvision downloads the training set of the online competition; the final one, which the paper describes, is larger."""
+"""torchvision downloads the training set of the online competition; the final training set, which the paper describes, is larger."""
 GTSRB_FILES = ("GTSRB/Training", "GTSRB/Final_Test/Images", "GT-final_test.csv")
 
 
