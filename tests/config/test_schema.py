@@ -109,8 +109,8 @@ def test_a_stated_noise_multiplier_names_a_setting_instead_of_epsilon() -> None:
         ("architectures/mlp/pretrained", "public", ""),
         ("architectures", {}, "missing key 'architectures': an audit needs datasets, architectures and mechanisms"),
         ("imported/digits", {"signals": "s.parquet"}, "imported.digits: datasets has that name too"),
-        ("imported/other", {"signals": "s.parquet", "epsilon": 8}, "imported.other: an ε goes with a δ"),
-        ("imported/other", {"signals": "s.parquet", "delta": 1e-5}, "imported.other: an ε goes with a δ"),
+        ("imported/other", {"signals": "s.parquet", "epsilon": 8}, "imported.other: a guarantee has an ε and a δ"),
+        ("imported/other", {"signals": "s.parquet", "delta": 1e-5}, "imported.other: a guarantee has an ε and a δ"),
         (
             "datasets/digits/standardise",
             "audited",

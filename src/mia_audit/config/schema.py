@@ -65,7 +65,7 @@ class Imported(Section):
     @model_validator(mode="after")
     def _delta(self) -> Self:
         if (self.epsilon == "inf") != (self.delta is None):
-            raise ValueError("an ε goes with a δ: give both epsilon and delta, or neither")
+            raise ValueError("a guarantee has an ε and a δ: give both epsilon and delta, or neither")
         return self
 
 
