@@ -15,9 +15,9 @@ class Attacks(OpenSection):
     """Which membership scores are computed; the other keys are those that the attacks declare."""
 
     set: Literal["as-published"] | None = None
-    """A further set of attacks to run: `as-published` runs those of Huang et al. 2024 as in their code and in their
-    text, and adds the table as_published, which also has our attacks and both the authors' read-out of the ROC curve
-    and the exact one."""
+    """A further set of attacks to run: `as-published` runs those of Huang et al. 2024, as in their code and as in their
+    text, and adds the table as_published. It has our attacks too, and reads ROC curves both as the authors' code does
+    and exactly."""
 
     methods: tuple[str, ...] = ("threshold", "loss-lira", "var-lrt", "l1-lrt", "l2-lrt", "linf-lrt")
     """Attacks by name, or `file.py:function`; `attack:signal` or `attack:signal+signal` names the signals that it reads."""

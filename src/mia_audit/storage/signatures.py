@@ -77,7 +77,7 @@ def check_signature(root: Path, key: str) -> str:
     except (Error, ValueError) as error:
         raise UserError(f"{path}: {first_line(error)}; it is not a signature of these results by that key") from None
     if not signature.is_prehashed():
-        raise UserError(f"{path}: an old signature, without prehashing; expected one of the kind ED")
+        raise UserError(f"{path}: an old signature, without prehashing; expected a prehashed one (ED)")
     return str(signature.trusted_comment)
 
 

@@ -67,7 +67,7 @@ def test_whose_random_numbers_explainers_drew_is_said():
     assert randomness_sentence(None) == ""
     assert "as if the adversary knew" in randomness_sentence("shared")
     assert randomness_sentence("own").endswith("(randomness: own).")
-    assert "averages 8 requests" in randomness_sentence("averaged:8")
+    assert "averages the answers to 8 requests" in randomness_sentence("averaged:8")
 
 
 def test_a_claim_is_called_one_and_a_refuted_claim_refuted(findings):

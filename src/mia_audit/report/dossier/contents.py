@@ -93,7 +93,7 @@ def gather(
     card = _json(release / CARD, "the card of a release") if release else {}
     known = [one.path for one in results.spec.settings]
     if card and card.get("audit", {}).get("name") != results.spec.audit:
-        raise UserError(f"{release}: not a release of the audit '{results.spec.audit}', by its {CARD}")
+        raise UserError(f"{release}: according to its {CARD}, not a release of the audit '{results.spec.audit}'")
     setting = setting or str(card.get("setting", {}).get("name", ""))
     if setting and setting not in known:
         raise UserError(f"{root}: has no setting '{setting}'; it has {', '.join(known)}")

@@ -99,7 +99,7 @@ def randomness_sentence(randomness: str | None) -> str:
     if randomness == "own":
         return f"{own} (randomness: own)."
     requests = randomness.partition(":")[2]
-    return f"{own}, and averages {requests} requests for each record (randomness: {randomness})."
+    return f"{own}, but averages the answers to {requests} requests for each record (randomness: {randomness})."
 
 
 def _studied_scope(results: Results, findings: Findings) -> str:
