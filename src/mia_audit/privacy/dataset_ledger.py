@@ -147,9 +147,9 @@ def total_of(header: Header, entries: Sequence[Entry]) -> Total:
     composition, delta = str(terms["composition"]), float(terms["delta"])
     order = terms.get("order")
     if composition == "rdp" and order is None:  # without a budget the filter refuses nothing
-        told = "Rényi DP at the best order, as if all terms had been fixed before the first entry"
+        composed_by = "Rényi DP at the best order, as if all terms had been fixed before the first entry"
     else:
-        told = COMPOSITIONS[composition].format(order=order)
+        composed_by = COMPOSITIONS[composition].format(order=order)
     everywhere = [one for one in entries if "part" not in one.terms]
     partitions: dict[str, dict[str, list[Entry]]] = {}
     for one in entries:
@@ -166,7 +166,7 @@ def total_of(header: Header, entries: Sequence[Entry]) -> Total:
         worst = max(epsilon([*everywhere, *(one for part in parts for one in part)]) for parts in combinations)
     else:
         worst = epsilon(entries)  # an upper bound on the spent ε
-    return Total(worst, delta, float(terms["epsilon"]), header.unit, header.adjacency, told, parts)
+    return Total(worst, delta, float(terms["epsilon"]), header.unit, header.adjacency, composed_by, parts)
 
 
 def _epsilon(composition: str, order: float | None, delta: float, entries: Sequence[Entry]) -> float:

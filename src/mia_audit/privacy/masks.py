@@ -63,16 +63,16 @@ class ChannelNoise:
 
     def __init__(self, model: nn.Module, who: str) -> None:
         self.model = model
-        self.found: Channels = channels_of(model, who)
+        self._channels: Channels = channels_of(model, who)
         masked = {
             id(value)
-            for layer in self.found.writers.values()
+            for layer in self._channels.writers.values()
             for value in layer.parameters(recurse=False)
             if value.requires_grad
         }
         if not masked:
             raise UserError(
-                f"{who} scales the noise of {' and '.join(self.found.writers)}, which training.trainable freezes: set"
+                f"{who} scales the noise of {' and '.join(self._channels.writers)}, which training.trainable freezes: set"
                 " training.trainable: all, or choose dp-sgd"
             )
         trainable = [value for value in model.parameters() if value.requires_grad]
@@ -117,7 +117,9 @@ class ChannelNoise:
             total = torch.zeros((), dtype=torch.float64, device=inputs.device)
             for start in range(0, len(labels), size):
                 part = slice(start, start + size)
-                total = total + channel_weights(self.model, self.found, inputs[part], labels[part]).double().sum(dim=0)
+                total = total + channel_weights(self.model, self._channels, inputs[part], labels[part]).double().sum(
+                    dim=0
+                )
             return total
 
         total = AdaptiveBatchSize(micro_batch)(summed)
@@ -141,4 +143,4 @@ class ChannelNoise:
         """Combine the masks of all epochs."""
         channels = torch.stack([channels for channels, _ in history]).float().cpu()
         rest = torch.tensor([rest for _, rest in history])
-        return Masks(source, tuple(self.found.writers), channels, rest, self.coverage)
+        return Masks(source, tuple(self._channels.writers), channels, rest, self.coverage)

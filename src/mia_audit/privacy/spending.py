@@ -352,5 +352,5 @@ def divergences(charge: Charge, orders: Sequence[float]) -> Float[np.ndarray, " 
 
 def _check(sensible: bool, charge: Any) -> None:
     if not sensible:
-        told = ", ".join(f"{name} {value}" for name, value in asdict(charge).items() if name != "runs")
-        raise ValueError(f"an entry of kind {charge.kind} with impossible values: {told}")
+        stated = ", ".join(f"{name} {value}" for name, value in asdict(charge).items() if name != "runs")
+        raise ValueError(f"an entry of kind {charge.kind} with impossible values: {stated}")
