@@ -173,7 +173,7 @@ FORGERIES: dict[str, tuple[Callable[[Path], Any], str]] = {
         "training.parquet: missing, but provenance",
     ),
     "a file added": (lambda r: (r / "tables" / "more.csv").write_text("1"), "more.csv: not in SHA256SUMS"),
-    "a link added": (lambda r: (r / "tables" / "more.csv").symlink_to("/etc/passwd"), "a link, or no regular file"),
+    "a link added": (lambda r: (r / "tables" / "more.csv").symlink_to("/etc/passwd"), "a link, or not a regular file"),
     "the list deleted": (lambda r: (r / "SHA256SUMS").unlink(), "no SHA256SUMS"),
     "the list damaged": (lambda r: (r / "SHA256SUMS").write_text("../x"), "SHA256SUMS, line 1: damaged"),
     "provenance damaged": (lambda r: (r / "provenance.json").write_text("[]"), "provenance.json: damaged"),

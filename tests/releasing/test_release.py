@@ -219,7 +219,7 @@ def test_persons_are_the_unit_of_all_that_is_released(recipe):
     assert card["privacy"]["sampling_rate"] == 10 / 30
     assert read_ledger(Path("rows.ledger"))[0].unit == "person"
     records = {"dp-sgd": {"epsilon": [4], "unit": "record"}}
-    with pytest.raises(UserError, match="more than the ε of a record says"):
+    with pytest.raises(UserError, match="more privacy than the ε of one record"):
         recipe(datasets={"rows": rows}, mechanisms=records)
 
 

@@ -73,7 +73,7 @@ def explainers_of(model: TrainedModel, task: Task) -> list[str]:
     answered = [name for name in names if isinstance(model, ExplainedModel) and not explainers[name].needs_torch_module]
     if not answered and task.family != GRADIENT:
         raise UserError(
-            f"explainers.methods: '{names[0]}' explains torch modules, and this model is not one: leave it out for this model"
+            f"explainers.methods: '{names[0]}' explains only torch modules, and this model is not one: leave it out for this model"
         )
     return answered
 

@@ -224,7 +224,7 @@ def test_what_does_not_fit_is_named(tmp_path):
     np.save(tmp_path / "labels.npy", drawn.labels + 1)
     with pytest.raises(UserError, match="4 classes, but a label is 4; expected labels from 0 to 3"):
         from_logits(tmp_path / "logits.npy", tmp_path / "labels.npy", tmp_path / "member.npy")
-    with pytest.raises(UserError, match="one row a model, or one a record"):
+    with pytest.raises(UserError, match="one row per model, or per record"):
         oriented(drawn.member, (5, 5), "m.npy")
 
 

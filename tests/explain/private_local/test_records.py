@@ -123,7 +123,9 @@ def test_another_query_of_the_call_changes_no_bit(clustered, companion):
 def test_a_query_outside_the_domain_is_refused(clustered, feature):
     queries = clustered(3, 4).records.astype(np.float64)
     queries[1, 2] = feature
-    with pytest.raises(UserError, match="query 1 has a feature that is not a number between −1e\\+06 and 1e\\+06"):
+    with pytest.raises(
+        UserError, match="query 1 has a feature that is not finite, or not between −1e\\+06 and 1e\\+06"
+    ):
         clustered(3, 4).explained.points(queries)
 
 
