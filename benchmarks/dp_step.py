@@ -1,6 +1,6 @@
 """Measure a private training step against a plain one and against Opacus's implementations, in one run on one thread.
 
-    python benchmarks/dp_step.py                      four models, every side, time and memory (about three minutes)
+    python benchmarks/dp_step.py                      four models, every side, time and memory (three to ten minutes)
     python benchmarks/dp_step.py --models vit         one model
 
 A step consists of gradients, clipping (flat, at 1), noise and optimizer. Time is CPU time, with the sides taking turns. Memory
