@@ -86,7 +86,7 @@ def test_what_cannot_be_tuned_is_one_line(recipe):
 def test_a_budget_or_a_ledger_that_cannot_hold_tuning_is_one_line(recipe):
     small = {"dp-sgd": {"epsilon": [0.001], "accountant": "rdp"}}
     cases = (
-        ("rows/mlp/dp-sgd-eps0.001", {"mechanisms": small}, Search(), "not enough for the best of 10 trainings"),
+        ("rows/mlp/dp-sgd-eps0.001", {"mechanisms": small}, Search(), "is too small to select the best of 10"),
         (
             SETTING,
             {"mechanisms": FLAT, "privacy": LEDGER | {"planned": [SETTING]}},
