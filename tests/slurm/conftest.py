@@ -23,8 +23,6 @@ class Cluster:
     snakemake = (str(Path(__file__).with_name("often.py")),)
     """Python's arguments for a Snakemake that asks for the states of jobs often."""
     quick = (
-        "--slurm-init-seconds-before-status-checks",
-        "1",
         "--max-jobs-per-timespan",
         "60/1s",
         "--latency-wait",

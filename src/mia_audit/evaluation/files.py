@@ -1,4 +1,4 @@
-"""Reading scores.parquet one row group (one attack on all targets) at a time, and the rows of metrics.parquet."""
+"""Reading scores.parquet one run (one attack on all targets) at a time, and the rows of metrics.parquet."""
 
 from __future__ import annotations
 
