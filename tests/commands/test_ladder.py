@@ -117,7 +117,7 @@ def test_it_stops_where_the_interval_is_narrow_and_finishes_the_audit_there(
     said = capsys.readouterr().out
     assert "one threshold on the loss: TPR at 0.1 is" in said and "leaks: members are found" in said
     assert "Rung 1 of 5: one model, and 2 others as references" in said and "of records that it scores is" in said
-    assert "Rung 4 of 5: 17 models" in said and "Every interval is as narrow as asked" in said
+    assert "Rung 4 of 5: 17 models" in said and "Every interval is as narrow as requested" in said
     assert "Next: 2 more models a setting\n" in said, "no job has left its times yet"
     assert "Next: 4 more models a setting, about 21 s of one process" in said, (
         "3 a model, and attacks on 9 instead of 5"
@@ -129,8 +129,8 @@ def test_it_stops_where_the_interval_is_narrow_and_finishes_the_audit_there(
     screened = rows.filter(models=3)
     assert screened["attack"].to_list() == ["base", "rmia-offline", "loss-lira-offline"]
     assert screened["scored"][0] == 1 and 0.7 < screened["scored"][1] < 0.85
-    assert rows["decision"].to_list()[-3:] == ["wider than asked", "wider than asked", "as narrow as asked"]
-    assert rows.filter(models=5).select("asked", "more", "seconds").row(0) == (0.025, 4, 21.0)
+    assert rows["decision"].to_list()[-3:] == ["wider than requested", "wider than requested", "as narrow as requested"]
+    assert rows.filter(models=5).select("requested", "more", "seconds").row(0) == (0.025, 4, 21.0)
     assert rows.filter(models=17)["more"].to_list() == [None]
 
 

@@ -19,7 +19,7 @@ ROW: dict[str, Any] = {
     "mean": 0.61234567,
     "low": 0.5,
     "high": float("nan"),
-    "decision": "wider than asked",
+    "decision": "wider than requested",
     "more": 4,
     "recipe": "0123456789012345",
 }
@@ -29,7 +29,7 @@ def test_unknown_numbers_are_left_out_and_digests_stay_text(tmp_path: Path) -> N
     write_rungs(tmp_path / "ladder.csv", [ROW])
     (found,) = read_rungs(tmp_path / "ladder.csv").to_dicts()
     assert list(found) == list(COLUMNS)
-    assert found == ROW | {"mean": 0.612346, "high": None, "asked": None, "seconds": None}
+    assert found == ROW | {"mean": 0.612346, "high": None, "requested": None, "seconds": None}
     write_rungs(tmp_path / "ladder.csv", [])
     assert len(read_rungs(tmp_path / "ladder.csv")) == 0
 

@@ -42,11 +42,11 @@ report: {title: "a title"}
 
 
 def _matrix(path: Path) -> object:
-    from mia_audit.attacks.io.matrices import MatrixFiles, parse_given, read_membership
+    from mia_audit.attacks.io.matrices import MatrixFiles, parse_signal_file, read_membership
 
     np.save(path.parent / "member.npy", MEMBER)
     key = ":loss" if path.suffix == ".npz" else ""
-    files = MatrixFiles(str(path.parent / "member.npy"), [parse_given(f"loss={path}{key}")])
+    files = MatrixFiles(str(path.parent / "member.npy"), [parse_signal_file(f"loss={path}{key}")])
     read_membership(f"{path}{key}")
     return [files.read(signal) for signal in files.signals]
 

@@ -15,7 +15,7 @@ from mia_audit.errors import UserError
 from mia_audit.learners import Compute, Records, TrainingTask
 from mia_audit.learners.kinds.command import MODEL, CommandLearner, array_file, person_numbers
 
-Made = Callable[..., TrainingTask]
+MakeTask = Callable[..., TrainingTask]
 Described = Callable[..., dict[str, Any]]
 Write = Callable[..., Path]
 
@@ -69,7 +69,12 @@ def learner_of(described: Described, minutes: float = 0.0, **section: Any) -> Co
 
 
 def test_commands_train_and_predict(
-    programs: Write, described: Described, task: Made, table: Records, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    programs: Write,
+    described: Described,
+    task: MakeTask,
+    table: Records,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
     learner = learner_of(described)
     trained = learner.train(task(epsilon=2.0))
@@ -89,7 +94,7 @@ def test_commands_train_and_predict(
 
 
 def test_a_folder_and_public_records_are_files_too(
-    programs: Write, described: Described, task: Made, table: Records, tmp_path: Path
+    programs: Write, described: Described, task: MakeTask, table: Records, tmp_path: Path
 ) -> None:
     text = "import sys, pathlib, numpy as np; p = pathlib.Path(sys.argv[1]); p.mkdir(); (p / 'n').write_text(str(np.load(sys.argv[2]).shape))"
     train = f"{PYTHON} -c {shlex.quote(text)} {{out}} {{public}} {{records}} {{members}}"
@@ -100,7 +105,7 @@ def test_a_folder_and_public_records_are_files_too(
 
 
 def test_persons_and_progress_are_files(
-    programs: Write, described: Described, task: Made, table: Records, tmp_path: Path
+    programs: Write, described: Described, task: MakeTask, table: Records, tmp_path: Path
 ) -> None:
     text = (
         "import sys, numpy as np; open(sys.argv[4], 'a').write('8 1\\nnonsense\\n8 2\\n8'); "
@@ -154,7 +159,14 @@ def test_a_pools_own_file_is_handed_over_as_it_is(tmp_path: Path) -> None:
     ],
 )
 def test_commands_that_do_wrong_are_one_line(
-    file: str, before: str, after: str, message: str, programs: Write, described: Described, task: Made, table: Records
+    file: str,
+    before: str,
+    after: str,
+    message: str,
+    programs: Write,
+    described: Described,
+    task: MakeTask,
+    table: Records,
 ) -> None:
     text = TRAIN if file == "my train.py" else PREDICT
     assert before in text

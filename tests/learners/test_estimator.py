@@ -19,7 +19,7 @@ from mia_audit.signals.compute import Task, model_signals
 FOREST = "sklearn.ensemble:RandomForestClassifier"
 SMALL = {"n_estimators": 7}
 
-Made = Callable[..., TrainingTask]
+MakeTask = Callable[..., TrainingTask]
 Described = Callable[..., dict[str, Any]]
 
 PIPELINE = """
@@ -56,7 +56,7 @@ MODELS = {
 
 @pytest.mark.parametrize("model", MODELS)
 def test_an_estimator_is_trained_stored_and_asked(
-    model: str, table: Records, task: Made, described: Described, script: Callable[..., Path], tmp_path: Path
+    model: str, table: Records, task: MakeTask, described: Described, script: Callable[..., Path], tmp_path: Path
 ) -> None:
     script(PIPELINE, "pipeline.py")
     architecture = described(EstimatorLearner, model, parameters=MODELS[model])
@@ -79,7 +79,9 @@ def test_an_estimator_is_trained_stored_and_asked(
     assert list(signals) == ["label", "predicted", "loss", "confidence"] and np.isfinite(signals["confidence"]).all()
 
 
-def test_boosting_libraries_are_stored_alike(table: Records, task: Made, described: Described, tmp_path: Path) -> None:
+def test_boosting_libraries_are_stored_alike(
+    table: Records, task: MakeTask, described: Described, tmp_path: Path
+) -> None:
     pytest.importorskip("lightgbm")
     pytest.importorskip("xgboost")
     models = {
@@ -94,7 +96,7 @@ def test_boosting_libraries_are_stored_alike(table: Records, task: Made, describ
         np.testing.assert_array_equal(learner.load(folder).logits(table), trained.logits(table))
 
 
-def test_the_seed_is_the_shadows_and_bytes_repeat(task: Made, described: Described, tmp_path: Path) -> None:
+def test_the_seed_is_the_shadows_and_bytes_repeat(task: MakeTask, described: Described, tmp_path: Path) -> None:
     architecture = described(EstimatorLearner, FOREST, parameters=SMALL)
     learner = EstimatorLearner(architecture, Compute())
     stored = []
@@ -127,7 +129,9 @@ save_estimator(model, Path(sys.argv[1]))
     assert stored[0] == stored[1]
 
 
-def test_votes_are_smoothed_by_half_a_vote_for_every_class(table: Records, task: Made, described: Described) -> None:
+def test_votes_are_smoothed_by_half_a_vote_for_every_class(
+    table: Records, task: MakeTask, described: Described
+) -> None:
     learner = EstimatorLearner(described(EstimatorLearner, FOREST, parameters=SMALL), Compute())
     model = learner.train(task())
     assert votes_of(model.estimator) == 7
@@ -136,7 +140,7 @@ def test_votes_are_smoothed_by_half_a_vote_for_every_class(table: Records, task:
     assert shares.max() == 1
 
 
-def test_a_class_without_training_records_is_unlikely(table: Records, task: Made, described: Described) -> None:
+def test_a_class_without_training_records_is_unlikely(table: Records, task: MakeTask, described: Described) -> None:
     learner = EstimatorLearner(described(EstimatorLearner, FOREST, parameters=SMALL), Compute())
     few = Records(table.values, np.where(table.labels == 1, 0, table.labels), table.metadata, table.numbers)
     logits = learner.train(task(few)).logits(table)
@@ -144,7 +148,7 @@ def test_a_class_without_training_records_is_unlikely(table: Records, task: Made
 
 
 @pytest.mark.parametrize("outputs", ["logits", "labels"])
-def test_declared_outputs_are_what_is_asked(outputs: str, table: Records, task: Made, described: Described) -> None:
+def test_declared_outputs_are_what_is_asked(outputs: str, table: Records, task: MakeTask, described: Described) -> None:
     model = "sklearn.svm:LinearSVC" if outputs == "logits" else "sklearn.neighbors:NearestCentroid"
     learner = EstimatorLearner(described(EstimatorLearner, model, outputs=outputs), Compute())
     trained = learner.train(task())
@@ -178,7 +182,7 @@ def test_what_cannot_be_used_is_one_line(
     assert message in str(caught.value) and "\n" not in str(caught.value)
 
 
-def test_types_of_other_packages_are_not_loaded(task: Made, described: Described, tmp_path: Path) -> None:
+def test_types_of_other_packages_are_not_loaded(task: MakeTask, described: Described, tmp_path: Path) -> None:
     """A file that names a type of a package that neither the config nor the file's own library has is refused."""
     from fractions import Fraction
 
@@ -195,7 +199,7 @@ def test_types_of_other_packages_are_not_loaded(task: Made, described: Described
         learner.load(tmp_path)
 
 
-def test_a_crash_names_what_crashed(task: Made, described: Described, table: Records) -> None:
+def test_a_crash_names_what_crashed(task: MakeTask, described: Described, table: Records) -> None:
     learner = EstimatorLearner(described(EstimatorLearner, "sklearn.linear_model:LogisticRegression"), Compute())
     broken = Records(np.full_like(table.values, np.nan), table.labels, table.metadata, table.numbers)
     with pytest.raises(
@@ -216,7 +220,7 @@ def test_a_crash_names_what_crashed(task: Made, described: Described, table: Rec
     ],
 )
 def test_an_estimator_is_explained(
-    model: str, explainer: str, explain: str, table: Records, task: Made, described: Described
+    model: str, explainer: str, explain: str, table: Records, task: MakeTask, described: Described
 ) -> None:
     pytest.importorskip(model.partition(".")[0].partition(":")[0])
     if model.startswith("sklearn.ensemble"):

@@ -16,7 +16,7 @@ from mia_audit.models import describe
 from mia_audit.signals.compute import Task, explainers_of, model_signals
 from mia_audit.training.checkpoints import Checkpoint
 
-Made = Callable[..., TrainingTask]
+MakeTask = Callable[..., TrainingTask]
 Described = Callable[..., dict[str, Any]]
 Write = Callable[..., Path]
 
@@ -93,7 +93,7 @@ def saved(model: Any, folder: Path) -> Path:
 
 
 def test_a_model_of_its_own_kind_is_trained_stored_asked_and_explained(
-    script: Write, described: Described, task: Made, table: Records, tmp_path: Path
+    script: Write, described: Described, task: MakeTask, table: Records, tmp_path: Path
 ) -> None:
     learner = learner_of(described, script(CENTROIDS), outputs="logits")
     steps: list[tuple[int, int]] = []
@@ -113,7 +113,7 @@ def test_a_model_of_its_own_kind_is_trained_stored_asked_and_explained(
 
 
 def test_a_script_knows_its_task(
-    script: Write, described: Described, task: Made, table: Records, tmp_path: Path
+    script: Write, described: Described, task: MakeTask, table: Records, tmp_path: Path
 ) -> None:
     text = (
         FOREST.replace("    model =", "    assert told(task)\n    model =", 1)
@@ -134,7 +134,7 @@ def told(task):
 
 
 def test_an_estimator_needs_no_predict(
-    script: Write, described: Described, task: Made, table: Records, tmp_path: Path
+    script: Write, described: Described, task: MakeTask, table: Records, tmp_path: Path
 ) -> None:
     learner = learner_of(described, f"{script(FOREST)}:fit")  # type: ignore[arg-type]
     trained = learner.train(task())
@@ -144,7 +144,7 @@ def test_an_estimator_needs_no_predict(
 
 
 def test_a_torch_module_is_stored_by_its_weights_and_explained(
-    script: Write, described: Described, task: Made, table: Records, tmp_path: Path
+    script: Write, described: Described, task: MakeTask, table: Records, tmp_path: Path
 ) -> None:
     learner = learner_of(described, script(LINEAR), parameters={"width": 5})
     trained = learner.train(task())
@@ -193,7 +193,7 @@ def train(task):
 
 
 def test_a_wrapped_built_in_model_has_its_scores_to_the_last_bit(
-    script: Write, described: Described, task: Made, tmp_path: Path
+    script: Write, described: Described, task: MakeTask, tmp_path: Path
 ) -> None:
     random = np.random.default_rng(0)
     pixels = random.integers(0, 256, (14, 1, 8, 8), dtype=np.uint8)
@@ -239,7 +239,7 @@ HOSTILE = {
 
 @pytest.mark.parametrize("what", HOSTILE)
 def test_hostile_code_gets_a_clear_word(
-    what: str, script: Write, described: Described, task: Made, table: Records
+    what: str, script: Write, described: Described, task: MakeTask, table: Records
 ) -> None:
     before, after, message = HOSTILE[what]
     path = script(replaced(before, after))
@@ -271,7 +271,7 @@ def test_a_script_that_lacks_something_is_refused_before_it_trains(
         learner_of(described, script(text), **section)
 
 
-def test_models_that_cannot_be_stored_or_asked_are_refused(script: Write, described: Described, task: Made) -> None:
+def test_models_that_cannot_be_stored_or_asked_are_refused(script: Write, described: Described, task: MakeTask) -> None:
     learner = learner_of(described, script("def train(task): return {1: 2}"))
     with pytest.raises(UserError, match="returned a dict, which is neither a torch module nor an estimator"):
         learner.train(task())
@@ -283,7 +283,7 @@ def test_models_that_cannot_be_stored_or_asked_are_refused(script: Write, descri
         learner_of(described, third).train(task())
 
 
-def test_explanations_are_checked(script: Write, described: Described, task: Made, table: Records) -> None:
+def test_explanations_are_checked(script: Write, described: Described, task: MakeTask, table: Records) -> None:
     learner = learner_of(described, script(replaced("records - model[classes]", "records[1:]")), outputs="logits")
     model: Any = learner.train(task())
     options = {"explain": ["logit"], "explained_class": "true"}
@@ -296,7 +296,9 @@ def test_explanations_are_checked(script: Write, described: Described, task: Mad
     assert Attribution("own:difference", "logit").quantity == "logit"
 
 
-def test_modules_beside_the_script_are_found(script: Write, described: Described, task: Made, tmp_path: Path) -> None:
+def test_modules_beside_the_script_are_found(
+    script: Write, described: Described, task: MakeTask, tmp_path: Path
+) -> None:
     (tmp_path / "folder").mkdir()
     script("NEIGHBOURS = 3\n", "folder/beside_the_script.py")
     text = FOREST.replace("RandomForestClassifier(5", "RandomForestClassifier(NEIGHBOURS")

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from mia_audit.explain.private_section import PrivateExplanations
 from mia_audit.models import describe
 from mia_audit.planning import timing
-from mia_audit.planning.costs import FORWARD, PER_MAP, PLAIN_STEP, PRIVATE_STEP, Given
+from mia_audit.planning.costs import FORWARD, PER_MAP, PLAIN_STEP, PRIVATE_STEP, RateCosts
 from mia_audit.planning.counting import Rates
 from mia_audit.planning.explanations import MadeUp
 from mia_audit.planning.linear import fitted
@@ -70,7 +70,7 @@ def test_set_up_that_happens_once_is_no_part_of_a_run(known: dict[str, Any]) -> 
 
 
 def test_a_rate_gives_costs_by_passes(mlp: dict[str, Any]) -> None:
-    costs = Given(records_per_second=50)
+    costs = RateCosts(records_per_second=50)
     training = Training()
     assert costs.step(mlp, Mechanism(mechanism="none"), training).each == PLAIN_STEP / 50
     assert costs.step(mlp, Mechanism(mechanism="dp-sgd"), training).each == PRIVATE_STEP / 50
@@ -84,7 +84,7 @@ def test_a_rate_gives_costs_by_passes(mlp: dict[str, Any]) -> None:
 
 
 def test_every_quantity_is_a_backward_pass_of_its_own(mlp: dict[str, Any]) -> None:
-    costs, both = Given(records_per_second=50), OPTIONS | {"explain": ["logit", "probability"]}
+    costs, both = RateCosts(records_per_second=50), OPTIONS | {"explain": ["logit", "probability"]}
     assert costs.signals(mlp, "gradient", both | {"explainers": ["ixg"]}, 9) == pytest.approx((2 - FORWARD) / 50)
 
 
@@ -132,7 +132,7 @@ def test_measures_that_ask_the_model_again_are_counted(mlp: dict[str, Any]) -> N
     # forward alone for the class and five points of the curve; gradients for the explanation, and for sensitivity one and
     # three changed records
     expected = 10 * (((1 + 5) * FORWARD + 1 + 1 + 3) / 50 + PER_MAP)
-    assert Given(50).measures(mlp, SPEC, 10) == pytest.approx(expected)
+    assert RateCosts(50).measures(mlp, SPEC, 10) == pytest.approx(expected)
 
 
 def test_explanations_fitted_to_records_and_measures_are_timed(

@@ -169,9 +169,9 @@ def test_attacks_are_compared_over_the_same_targets(audit: Path, written: tuple[
 
 def test_a_threshold_is_read_exactly(audit: Path) -> None:
     cell = Key("cifar10", VIT, "none", "inf", "ixg", "threshold", "auc")
-    found = Measured([finished(audit)]).found(cell)
+    found = Measured([finished(audit)]).results_of(cell)
     assert len(found.alike) == MODELS and (found.alike == found.exact).all() and not len(found.ours)
-    assert not len(Measured([]).found(cell).alike)
+    assert not len(Measured([]).results_of(cell).alike)
 
 
 def test_the_difference_counts_both_spreads_and_the_models_that_targets_share() -> None:
@@ -256,8 +256,8 @@ def test_similarity_and_minutes_are_read_of_what_audits_wrote(audit: Path, tmp_p
     )
     write_table(group / "none-epsinf" / "training.parquet", steps, "training", 1, {})
     measured, cell = Measured([finished(root)]), Key("cifar10", VIT, "none", "inf", "gradcam", "", "ssim")
-    assert measured.found(cell).alike.tolist() == pytest.approx([0.0, 0.1, 0.2])
-    assert not len(measured.found(replace(cell, explainer="ixg")).alike)
-    assert measured.found(replace(cell, explainer="", metric="minutes")).alike.tolist() == [2.0]
+    assert measured.results_of(cell).alike.tolist() == pytest.approx([0.0, 0.1, 0.2])
+    assert not len(measured.results_of(replace(cell, explainer="ixg")).alike)
+    assert measured.results_of(replace(cell, explainer="", metric="minutes")).alike.tolist() == [2.0]
     for metric in ("ssim", "minutes"):
-        assert not len(Measured([finished(audit)]).found(replace(cell, metric=metric)).alike)
+        assert not len(Measured([finished(audit)]).results_of(replace(cell, metric=metric)).alike)

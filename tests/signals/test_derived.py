@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from mia_audit.attacks.io.matrices import MatrixFiles, parse_given
+from mia_audit.attacks.io.matrices import MatrixFiles, parse_signal_file
 from mia_audit.attacks.io.parquet import SignalsFile
 from mia_audit.errors import UserError
 from mia_audit.signals.derived import confidence_from_loss, loss_from_confidence, with_derived
@@ -47,7 +47,7 @@ def test_a_table_and_matrices_are_read_alike(tmp_path, name):
     np.save(tmp_path / "member.npy", member)
     np.save(tmp_path / "values.npy", values)
     write_signals(tmp_path / "signals.parquet", member, {name: values})
-    matrices = MatrixFiles(f"{tmp_path}/member.npy", [parse_given(f"{name}={tmp_path}/values.npy")])
+    matrices = MatrixFiles(f"{tmp_path}/member.npy", [parse_signal_file(f"{name}={tmp_path}/values.npy")])
     table = SignalsFile(tmp_path / "signals.parquet")
     assert table.signals == matrices.signals
     assert {signal.name for signal in table.signals} == {"loss", "confidence"}

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from mia_audit.attacks.io.matrices import MatrixFiles, parse_given, read_matrix
+from mia_audit.attacks.io.matrices import MatrixFiles, parse_signal_file, read_matrix
 from mia_audit.attacks.io.parquet import SignalsFile
 from mia_audit.config.load import parse
 from mia_audit.errors import UserError
@@ -50,7 +50,7 @@ def test_headers_that_say_what_is_not_there_are_refused(tmp_path):
 def test_an_archive_is_compared_with_the_membership_before_it_is_read(tmp_path, monkeypatch):
     member = np.arange(20)[:, None] // 10 == np.arange(4) % 2
     np.save(tmp_path / "member.npy", member)
-    given = [parse_given(f"loss={zeros(tmp_path / 'loss.npz', (1000, 4))}")]
+    given = [parse_signal_file(f"loss={zeros(tmp_path / 'loss.npz', (1000, 4))}")]
     files = MatrixFiles(str(tmp_path / "member.npy"), given)
     monkeypatch.setattr(np, "load", None)
     with pytest.raises(UserError, match=r"loss.npz: 1000 × 4 where .*member.npy has 20 × 4"):
@@ -60,7 +60,7 @@ def test_an_archive_is_compared_with_the_membership_before_it_is_read(tmp_path, 
 def test_parquet_is_compared_with_the_membership_before_it_is_read(tmp_path, monkeypatch):
     np.save(tmp_path / "member.npy", np.arange(20)[:, None] // 10 == np.arange(4) % 2)
     pq.write_table(pa.table({str(k): np.zeros(100_000) for k in range(4)}), tmp_path / "loss.parquet")
-    files = MatrixFiles(str(tmp_path / "member.npy"), [parse_given(f"loss={tmp_path / 'loss.parquet'}")])
+    files = MatrixFiles(str(tmp_path / "member.npy"), [parse_signal_file(f"loss={tmp_path / 'loss.parquet'}")])
     monkeypatch.setattr(pq.ParquetFile, "read", None)
     with pytest.raises(UserError, match=r"loss.parquet: 100000 × 4 where .* has 20 × 4"):
         files.read(files.signals[0])

@@ -93,7 +93,7 @@ class Ladder:
             stops = bool(self.audit.until) and enough(judged, self.audit.until)
             self._ended(models, looks[looks.index(models) + 1] if models < looks[-1] and not stops else None)
             if stops:
-                print("Every interval is as narrow as asked")
+                print("Every interval is as narrow as requested")
                 break
         self._workflow(models, ["--forcerun", "manifest"])
         return models
@@ -124,9 +124,9 @@ class Ladder:
         print(f"{title}: {models} models, each the target of the others", flush=True)
         for setting, screens in looked.items():
             for one in screens:
-                asked = self.audit.until.get(one.metric)
-                print(f"  {_sentence(setting, one, asked)}", flush=True)
-                self.rows.append(self._key(setting, models, one, one.metric) | _look_cells(one, asked))
+                requested = self.audit.until.get(one.metric)
+                print(f"  {_sentence(setting, one, requested)}", flush=True)
+                self.rows.append(self._key(setting, models, one, one.metric) | _look_cells(one, requested))
         return [one for screens in looked.values() for one in screens]
 
     def _key(self, setting: Setting, models: int, one: "Look | Screen", metric: str) -> dict[str, Any]:
@@ -158,22 +158,22 @@ class Ladder:
         return self._planned(before + following - models) - self._planned(before)
 
     def _planned(self, models: int) -> float:
-        from mia_audit.planning.costs import Given
+        from mia_audit.planning.costs import RateCosts
         from mia_audit.planning.estimate import estimate, models_of
         from mia_audit.planning.sizes import size_of
 
         sizes = {name: size_of(self.audit, name, self.results, {}) for name in self.audit.datasets}
         values = self.audit.model_dump(exclude_unset=True) | {"membership": _at(self.audit, models)}
         one = check_audit(values, str(self.options.config))
-        return estimate(one, sizes, models_of(one, sizes), Given(self.options.records_per_second), {}).total
+        return estimate(one, sizes, models_of(one, sizes), RateCosts(self.options.records_per_second), {}).total
 
     def _workflow(self, models: int, words: Sequence[str], compute: Mapping[str, int] | None = None) -> None:
         from mia_audit.commands import run as workflow
 
         changed = ["--config", f"membership={json.dumps(_at(self.audit, models))}"]
         if compute:
-            asked = {**self.audit.compute.model_dump(exclude_unset=True), **compute}
-            changed.append(f"compute={json.dumps(asked)}")
+            section = {**self.audit.compute.model_dump(exclude_unset=True), **compute}
+            changed.append(f"compute={json.dumps(section)}")
         arguments = [*words, *self.options.option, *changed]
         if workflow.start(self.options.config, self.options.cores, arguments, self.options.checkout):
             raise UserError(f"{self.options.config}: the workflow failed; the failed job and its log are named above")
@@ -196,18 +196,27 @@ def _looks_at(audit: Audit, setting: Setting, results: Path, looks: int) -> "lis
     return screens
 
 
-def _sentence(setting: Setting, one: "Look", asked: float | None) -> str:
+def _sentence(setting: Setting, one: "Look", requested: float | None) -> str:
     what = f"{setting.path}, {one.attack} on {one.signal}"
     if one.half != one.half:  # NaN
         return f"{what}: {one.metric} is not resolved by these records"
-    wanted = "" if asked is None else f", asked ± {asked:g}"
+    wanted = "" if requested is None else f", requested ± {requested:g}"
     return f"{what}: {one.metric} {one.mean:.4f}, {one.low:.4f} to {one.high:.4f} (± {one.half:.4f}{wanted})"
 
 
-def _look_cells(one: "Look", asked: float | None) -> dict[str, Any]:
-    decision = "" if asked is None else "as narrow as asked" if one.narrow(asked) else "wider than asked"
+def _look_cells(one: "Look", requested: float | None) -> dict[str, Any]:
+    decision = (
+        "" if requested is None else "as narrow as requested" if one.narrow(requested) else "wider than requested"
+    )
     decision = "not resolved by these records" if one.half != one.half else decision
-    return {"scored": 1.0, "mean": one.mean, "low": one.low, "high": one.high, "asked": asked, "decision": decision}
+    return {
+        "scored": 1.0,
+        "mean": one.mean,
+        "low": one.low,
+        "high": one.high,
+        "requested": requested,
+        "decision": decision,
+    }
 
 
 def _screen_cells(one: Screen) -> dict[str, Any]:

@@ -61,8 +61,8 @@ def _write_audits(asked: str, chosen: "Paper", folders: Sequence[Path], out: Pat
     for name, shape in chosen.shapes.items():
         own = [row for row in cells if row.printed.table == name]
         _write_table(out, name, frame(own), layout(shape, own))
-        filled = sum(len(row.found.alike) > 0 for row in own)
-        missing |= {row.command for row in own if not len(row.found.alike) and row.printed.mean is not None}
+        filled = sum(len(row.results.alike) > 0 for row in own)
+        missing |= {row.command for row in own if not len(row.results.alike) and row.printed.mean is not None}
         print(f"Table {name}: {filled} of {len(own)} cells. {shape.title}.")
     if chosen.tests:
         tests = paper_tests.frame(chosen, paper_tests.printed_tests(asked), measured)

@@ -48,7 +48,7 @@ def run(options: argparse.Namespace) -> None:
     results = options.checkout / "results" / audit.audit
     sizes = {name: size_of(audit, name, results, given) for name in audit.datasets}
     from mia_audit.planning import packing
-    from mia_audit.planning.costs import Given
+    from mia_audit.planning.costs import RateCosts
     from mia_audit.planning.estimate import estimate, models_of
     from mia_audit.planning.timing import Measured
     from mia_audit.runtime.device import device_for
@@ -60,7 +60,7 @@ def run(options: argparse.Namespace) -> None:
         None if undecided else ThreadPoolExecutor(1).submit(counting)
     )  # counting runs snakemake in a separate process
     device = device_for(audit.compute.threads, "cpu" if rate else audit.compute.device)
-    costs: Costs = Given(rate) if rate else Measured(audit.compute.micro_batch, device)
+    costs: Costs = RateCosts(rate) if rate else Measured(audit.compute.micro_batch, device)
     models = models_of(audit, sizes)
     if undecided:
         number = packing.kept(audit, results) or packing.models_per_job(audit, sizes, models, costs)

@@ -18,7 +18,7 @@ COLUMNS: dict[str, Any] = {
     "models": int,
     **dict.fromkeys(("attack", "signal", "likelihood", "metric"), str),
     "scored": float,
-    **dict.fromkeys(("mean", "low", "high", "asked"), float),
+    **dict.fromkeys(("mean", "low", "high", "requested"), float),
     "decision": str,
     "more": int,
     "seconds": float,
@@ -26,7 +26,7 @@ COLUMNS: dict[str, Any] = {
 }
 """Columns and their types.
 
-`models` is the setting's number of models at that rung, `scored` the share of records that the attack scores, `asked`
+`models` is the setting's number of models at that rung, `scored` the share of records that the attack scores, `requested`
 the half width of the interval at which the ladder stops. `more` is the number of models that the next rung adds to the
 setting, null at the last rung, and `seconds` the time that they take, null if unknown. `recipe` is the digest of everything
 on which the setting's results depend, except the number of models.

@@ -93,5 +93,5 @@ def _estimate(rows: pl.DataFrame, name: str, confidence: float, looks: int) -> t
 
 
 def enough(looked: Sequence[Look], until: Mapping[str, float]) -> bool:
-    """Return whether every interval in `until` is as narrow as asked, in all settings looked at."""
+    """Return whether every interval in `until` is as narrow as requested, in all settings looked at."""
     return bool(looked) and all(one.narrow(until[one.metric]) for one in looked if one.metric in until)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from mia_audit.errors import UserError
 from mia_audit.explain.model_kinds import Kind, kind_of
 from mia_audit.registry import Registry
 from mia_audit.sections import Options
@@ -15,9 +16,9 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from mia_audit.explain.batch import Batch
-    from mia_audit.explain.shapley.box import Box, Found
+    from mia_audit.explain.shapley.box import Box, ByQuantity
 
-    OfBox = Callable[[Box, Mapping[str, Any]], Found]
+    OfBox = Callable[[Box, Mapping[str, Any]], ByQuantity]
     Attribute = Callable[[Batch, Mapping[str, Any]], dict[str, Float[Tensor, "B ..."]]]
 
 GRADIENT = "gradient"
@@ -123,6 +124,13 @@ def explainer(
 def explainer_label(name: str) -> str:
     """Return an explainer's label for its name in a column or in the config; an unknown name is returned unchanged."""
     return (explainers[name].label or name) if name in explainers else name.rpartition(".py:")[2]
+
+
+def needs_module(name: str) -> UserError:
+    """Return the error of an explainer that a model other than a torch module is to be explained with."""
+    return UserError(
+        f"explainers.methods: '{name}' explains only torch modules, and this model is not one; leave it out for this model"
+    )
 
 
 def private_epsilon(name: str) -> float | None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mia_audit.errors import UserError
-from mia_audit.explain.catalogue import explainers
+from mia_audit.explain.catalogue import explainers, needs_module
 from mia_audit.explain.shapley import Box
 from mia_audit.learners.protocol import Attribution, ExplanationRequest
 from mia_audit.training.task import Records
@@ -54,9 +54,7 @@ def boxed_attributions(
     for name in names:
         member = explainers[name]
         if member.of_box is None:
-            raise UserError(
-                f"explainers.methods: '{name}' explains only torch modules, and this model is not one; leave '{name}' out"
-            )
+            raise needs_module(name)
         answers = member.of_box(box, request.options)
         wanted = {quantity: values for quantity, values in answers.items() if quantity in request.options["explain"]}
         if not wanted:

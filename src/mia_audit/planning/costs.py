@@ -49,7 +49,7 @@ class Costs(Protocol):
         """Return an object that times a study of private explanations; None if the study costs nothing."""
 
 
-class Given:
+class RateCosts:
     """Costs derived from one rate: records per second in the gradient family's pass, one forward and one backward."""
 
     def __init__(self, records_per_second: float) -> None:

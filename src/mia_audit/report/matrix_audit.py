@@ -17,7 +17,7 @@ import pyarrow as pa
 from mia_audit.attacks.catalogue import AUTHORS, asked
 from mia_audit.attacks.design import recognise
 from mia_audit.attacks.io.checks import check_coins
-from mia_audit.attacks.io.matrices import MatrixFiles, parse_given, read_column
+from mia_audit.attacks.io.matrices import MatrixFiles, parse_signal_file, read_column
 from mia_audit.attacks.io.parquet import GIVEN, SignalsFile, readings_metadata, write_scores
 from mia_audit.attacks.io.population import population_files, with_population
 from mia_audit.attacks.run import Run, permuted_membership, plan
@@ -130,7 +130,7 @@ def settings_of(request: Request) -> dict[str, GivenSetting]:
     signals: dict[str, str] = {}
     for text in request.signals:
         words, _, file = text.partition("=")
-        if parse_given(text).signal.name in {name.partition(":")[0] for name in signals}:
+        if parse_signal_file(text).signal.name in {name.partition(":")[0] for name in signals}:
             raise UserError(f"--signal {words.partition(':')[0]}: given twice")
         signals[words] = file
     table = str(request.table) if request.table else ""
@@ -146,7 +146,7 @@ def _part(request: Request, name: str, given: GivenSetting) -> Part:
     source = (
         SignalsFile(Path(given.table))
         if given.table
-        else MatrixFiles(membership, [parse_given(f"{signal}={file}") for signal, file in given.signals.items()])
+        else MatrixFiles(membership, [parse_signal_file(f"{signal}={file}") for signal, file in given.signals.items()])
     )
     if request.design == "bernoulli":
         check_coins(source.member, f"{where}--design bernoulli")

@@ -54,7 +54,7 @@ PLAIN = ("threshold", "shadow-classifier")
 
 
 @dataclass(frozen=True)
-class Found:
+class CellResults:
     """The results for a printed cell: values of its metric, one per target or model; each part is empty if unknown.
 
     `alike` follows the paper's procedure: its score and, for likelihood ratios, its read-out of the ROC curve. `exact` is
@@ -79,27 +79,27 @@ class Measured:
                 if not setting.explained:
                     self._settings[place_of(setting)] = (results, index)
 
-    def found(self, key: Key) -> Found:
+    def results_of(self, key: Key) -> CellResults:
         """Return the results for a cell."""
         place = place_of(key)
         if place not in self._settings:
-            return Found()
+            return CellResults()
         if key.metric == SECONDS:
-            return Found(alike=self.seconds(place, key.explainer, EXPLAINED))
+            return CellResults(alike=self.seconds(place, key.explainer, EXPLAINED))
         if key.metric == MINUTES:
-            return Found(alike=self._minutes(place))
+            return CellResults(alike=self._minutes(place))
         if not key.attack:
-            return Found(alike=self._similar(place, key) if key.explainer else self._trained(place, key.metric))
+            return CellResults(alike=self._similar(place, key) if key.explainer else self._trained(place, key.metric))
         signal = signal_of(key)
         if key.attack in PLAIN:
             exact = self._metric(place, key.attack, signal, key.metric, "none")
-            return Found(alike=exact, exact=exact)
+            return CellResults(alike=exact, exact=exact)
         results, _ = self._settings[place]
         read = "confidence" if key.attack == "loss-lira" else signal
         ours = self._metric(place, key.attack, read, key.metric, results.spec.likelihood)
         exact = self._metric(place, AUTHORS, signal, key.metric, "none")
         alike = self._as_read(place, signal)[READ.index(key.metric)] if len(exact) else np.empty(0)
-        return Found(alike, exact, ours, f"{key.attack} ({results.spec.likelihood})" if len(ours) else "")
+        return CellResults(alike, exact, ours, f"{key.attack} ({results.spec.likelihood})" if len(ours) else "")
 
     def scored(self, place: Place, signal: str, attack: str) -> Scored | None:
         """Return the scores of an attack without likelihoods on a signal; None if there are none."""

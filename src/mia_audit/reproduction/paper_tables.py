@@ -10,7 +10,7 @@ import polars as pl
 
 from mia_audit.report.tables.layout import Cell, Column, Layout, text
 from mia_audit.report.text.formatting import fixed
-from mia_audit.reproduction.measured import Found, Measured, difference
+from mia_audit.reproduction.measured import CellResults, Measured, difference
 from mia_audit.reproduction.papers import DATASETS, EXPLAINERS, Key, Paper, Printed, Shape
 
 if TYPE_CHECKING:
@@ -63,13 +63,13 @@ class Row:
     """A printed cell, the results for it, and the command that trains the models for it."""
 
     printed: Printed
-    found: Found
+    results: CellResults
     command: str
 
 
 def rows(paper: Paper, printed: Sequence[Printed], measured: Measured) -> list[Row]:
     """Return every printed cell with its results."""
-    return [Row(cell, measured.found(cell.key), command(paper, cell.key.dataset)) for cell in printed]
+    return [Row(cell, measured.results_of(cell.key), command(paper, cell.key.dataset)) for cell in printed]
 
 
 def command(paper: Paper, dataset: str) -> str:
@@ -81,14 +81,14 @@ def frame(rows: Sequence[Row]) -> pl.DataFrame:
     """Return a row per printed cell; `difference` is `alike` minus the printed number, with its interval, and `command` computes missing results."""
     lines = []
     for row in rows:
-        gap, low, high = difference(row.found.alike, row.printed)
+        gap, low, high = difference(row.results.alike, row.printed)
         line: dict[str, Any] = {"table": row.printed.table, "where": row.printed.where} | asdict(row.printed.key)
         line |= {"printed_mean": row.printed.mean, "printed_sd": row.printed.sd, "printed_models": row.printed.models}
         for name in ("alike", "exact", "ours"):
-            values = getattr(row.found, name)
+            values = getattr(row.results, name)
             line |= {f"{name}_mean": _mean(values), f"{name}_sd": _sd(values)}
-        known = len(row.found.alike) > 0
-        line |= {"our_attack": row.found.our_attack, "models": len(row.found.alike) or None}
+        known = len(row.results.alike) > 0
+        line |= {"our_attack": row.results.our_attack, "models": len(row.results.alike) or None}
         line |= {"difference": gap, "difference_low": low, "difference_high": high}
         lines.append(line | {"command": "" if known else row.command})
     numbers = [name for name in lines[0] if name.endswith(("_mean", "_sd", "_low", "_high")) or name == "difference"]
@@ -108,7 +108,7 @@ def layout(shape: Shape, rows: Sequence[Row]) -> Layout:
         [*(WORDS.get(part, part) for part in first), *(_cell(known.get((first, parts))) for parts in across)]
         for first in down
     ]
-    missing = list(dict.fromkeys(row.command for row in rows if not len(row.found.alike)))
+    missing = list(dict.fromkeys(row.command for row in rows if not len(row.results.alike)))
     notes = [
         NOTE,
         *([shape.note] if shape.note else []),
@@ -131,7 +131,7 @@ def _cell(row: Row | None) -> Cell:
     printed = "–" if row.printed.mean is None else _spread(row.printed.mean, row.printed.sd)
     notes = []
     for name in ("alike", "exact", "ours"):
-        values = getattr(row.found, name)
+        values = getattr(row.results, name)
         if len(values) and (name == "alike" or row.printed.key.attack):
             notes.append(f"{name} {_spread(_mean(values), _sd(values))}")
     return Cell(printed, tuple(notes))

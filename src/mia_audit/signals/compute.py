@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mia_audit.errors import UserError
-from mia_audit.explain.catalogue import GRADIENT, explainers
+from mia_audit.explain.catalogue import GRADIENT, explainers, needs_module
 from mia_audit.learners import (
     Attribution,
     ExplainedModel,
@@ -72,9 +72,7 @@ def explainers_of(model: TrainedModel, task: Task) -> list[str]:
         return list(names)
     answered = [name for name in names if isinstance(model, ExplainedModel) and not explainers[name].needs_torch_module]
     if not answered and task.family != GRADIENT:
-        raise UserError(
-            f"explainers.methods: '{names[0]}' explains only torch modules, and this model is not one: leave it out for this model"
-        )
+        raise needs_module(names[0])
     return answered
 
 

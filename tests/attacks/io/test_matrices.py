@@ -6,7 +6,7 @@ import pytest
 
 from mia_audit.attacks.io.matrices import (
     MatrixFiles,
-    parse_given,
+    parse_signal_file,
     read_matrix,
     read_membership,
 )
@@ -67,7 +67,7 @@ def test_rows_that_stand_for_other_records_are_named(tmp_path, kind):
     member = pl.DataFrame(np.random.default_rng(0).random((30, 4)) < 0.5, schema=list("abcd")).with_row_index("record")
     loss = pl.DataFrame(np.random.default_rng(1).random((30, 4)), schema=list("abcd")).with_row_index("record")
     member.write_csv(tmp_path / "member.csv")
-    source = MatrixFiles(str(tmp_path / "member.csv"), [parse_given(f"loss={tmp_path}/loss.{kind}")])
+    source = MatrixFiles(str(tmp_path / "member.csv"), [parse_signal_file(f"loss={tmp_path}/loss.{kind}")])
     for order, same in ((range(30), True), ([1, 0, *range(2, 30)], False)):
         table = loss[list(order)]
         table.write_csv(tmp_path / "loss.csv") if kind == "csv" else table.write_parquet(tmp_path / "loss.parquet")
@@ -96,7 +96,7 @@ def test_truth_values_in_words_are_membership(tmp_path):
     ],
 )
 def test_a_signal_s_name_says_what_it_is(text, scale, members):
-    given = parse_given(text)
+    given = parse_signal_file(text)
     assert (given.signal.scale, given.signal.members, given.file) == (scale, members, "f")
 
 
@@ -113,7 +113,7 @@ def test_a_signal_s_name_says_what_it_is(text, scale, members):
 )
 def test_a_signal_that_is_not_named_right_says_how(text, message):
     with pytest.raises(UserError) as error:
-        parse_given(text)
+        parse_signal_file(text)
     assert message in str(error.value)
 
 
@@ -122,7 +122,7 @@ def test_three_dimensions_are_queries(tmp_path):
     queries = np.random.default_rng(1).random((30, 4, 3))
     np.save(tmp_path / "member.npy", member)
     np.save(tmp_path / "loss.npy", queries)
-    source = MatrixFiles(str(tmp_path / "member.npy"), [parse_given(f"loss={tmp_path / 'loss.npy'}")])
+    source = MatrixFiles(str(tmp_path / "member.npy"), [parse_signal_file(f"loss={tmp_path / 'loss.npy'}")])
     assert [signal.name for signal in source.signals] == ["loss", "confidence"]
     for index, values in enumerate(source.read(source.signals[0])):
         np.testing.assert_array_equal(values, queries[:, :, index])
@@ -134,7 +134,7 @@ def test_probabilities_give_loss_and_confidence(tmp_path):
     np.save(tmp_path / "member.npy", random.random((60, 5)) < 0.5)
     confidence = 3 * random.normal(size=(60, 5))
     np.save(tmp_path / "p.npy", 1 / (1 + np.exp(-confidence)))
-    file = MatrixFiles(f"{tmp_path}/member.npy", [parse_given(f"probability={tmp_path}/p.npy")])
+    file = MatrixFiles(f"{tmp_path}/member.npy", [parse_signal_file(f"probability={tmp_path}/p.npy")])
     assert [signal.name for signal in file.signals] == ["confidence", "loss"]
     found, loss = (file.read(signal)[0] for signal in file.signals)
     np.testing.assert_allclose(found, confidence, rtol=1e-9)
@@ -147,7 +147,7 @@ def test_probabilities_of_0_and_1_have_finite_signals_and_more_than_1_is_refused
     values = np.random.default_rng(1).random((60, 5))
     values[0, :2] = 0, 1
     np.save(tmp_path / "p.npy", values)
-    file = MatrixFiles(f"{tmp_path}/member.npy", [parse_given(f"probability={tmp_path}/p.npy")])
+    file = MatrixFiles(f"{tmp_path}/member.npy", [parse_signal_file(f"probability={tmp_path}/p.npy")])
     assert all(np.isfinite(file.read(signal)[0]).all() for signal in file.signals)
     values[3, 2] = 1.5
     np.save(tmp_path / "p.npy", values)

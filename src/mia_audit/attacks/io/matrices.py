@@ -35,14 +35,14 @@ Read = tuple[np.ndarray, np.ndarray | None]
 
 
 @dataclass(frozen=True)
-class Given:
+class SignalFile:
     """A signal and the file that holds its matrix."""
 
     signal: Signal
     file: str
 
 
-def parse_given(text: str) -> Given:
+def parse_signal_file(text: str) -> SignalFile:
     """Read `NAME=FILE`; a NAME without a known scale is written `NAME:positive:low`, `NAME:real:high` and so on."""
     words, equals, file = text.partition("=")
     name, *rest = words.split(":")
@@ -55,7 +55,7 @@ def parse_given(text: str) -> Given:
                 f"--signal {text}: '{name}' is not a loss, confidence, probability or attribution summary (…_{', …_'.join(SUMMARIES)}); "
                 f"give its scale and where members lie: {name}:positive:low, {name}:real:high …"
             )
-        return Given(signal, file)
+        return SignalFile(signal, file)
     if len(rest) != 2 or rest[0] not in ("positive", "real") or rest[1] not in ("low", "high"):
         raise UserError(f"--signal {text}: expected {name}:positive|real:low|high, got {words}")
     signal = Signal(name, cast(Any, rest[0]), cast(Any, rest[1]))
@@ -63,13 +63,13 @@ def parse_given(text: str) -> Given:
         raise UserError(
             f"--signal {text}: a {name} is {known.scale} and {known.members} in members; give anything else another name"
         )
-    return Given(signal, file)
+    return SignalFile(signal, file)
 
 
 class MatrixFiles:
     """Membership and signals in matrix files, checked against each other and read one at a time."""
 
-    def __init__(self, membership: str, given: list[Given]) -> None:
+    def __init__(self, membership: str, given: list[SignalFile]) -> None:
         """Read the membership; loss and confidence are derived from one another where only one is given."""
         self.member, self._index = read_membership(membership)
         self.record = np.arange(len(self.member))

@@ -1,6 +1,6 @@
 """Arrays and lists in pickled metadata, read without executing anything: the pickle's instructions only move values on a stack.
 
-An object becomes a `Made`, which has the name of its class and the arguments; no class is looked up, nothing is imported
+An object becomes a `PickledObject`, which has the name of its class and the arguments; no class is looked up, nothing is imported
 or called.
 """
 
@@ -20,7 +20,7 @@ MOST_BYTES = 1 << 30
 
 
 @dataclass
-class Made:
+class PickledObject:
     """An object that the pickle would create: its class or function by name, the arguments, and its state."""
 
     name: str
@@ -132,16 +132,16 @@ def _follow(stream: bytes) -> Any:
         elif name in ("GET", "BINGET", "LONG_BINGET"):
             stack.append(memo[int(argument or 0)])
         elif name == "GLOBAL":
-            stack.append(Made(str(argument).replace(" ", ".")))
+            stack.append(PickledObject(str(argument).replace(" ", ".")))
         elif name == "STACK_GLOBAL":
             last, first = stack.pop(), stack.pop()
-            stack.append(Made(f"{first}.{last}"))
+            stack.append(PickledObject(f"{first}.{last}"))
         elif name in ("REDUCE", "NEWOBJ"):
             arguments, made = stack.pop(), stack.pop()
-            stack.append(Made(made.name, arguments))
+            stack.append(PickledObject(made.name, arguments))
         elif name == "NEWOBJ_EX":
             keywords, arguments, made = stack.pop(), stack.pop(), stack.pop()
-            stack.append(Made(made.name, (*arguments, keywords)))
+            stack.append(PickledObject(made.name, (*arguments, keywords)))
         elif name == "BUILD":
             state = stack.pop()
             stack[-1].state = state
@@ -160,18 +160,18 @@ def _collect(part_of: Any, names: dict[str, Any], depth: int) -> None:
     """Gather the attributes and keys of objects and mappings, outermost first."""
     if depth > 6:
         return
-    if isinstance(part_of, Made):
+    if isinstance(part_of, PickledObject):
         for part in (part_of.state, part_of.arguments):
             _collect(part, names, depth + 1)
     elif isinstance(part_of, dict):
         for key, value in part_of.items():
             names.setdefault(key, value)
         for value in part_of.values():
-            if isinstance(value, (dict, Made)):
+            if isinstance(value, (dict, PickledObject)):
                 _collect(value, names, depth + 1)
     elif isinstance(part_of, (tuple, list)):
         for value in part_of[:16]:
-            if isinstance(value, (dict, Made)):
+            if isinstance(value, (dict, PickledObject)):
                 _collect(value, names, depth + 1)
 
 
@@ -179,7 +179,7 @@ def _array(value: Any) -> np.ndarray | None:
     """Return a list of whole numbers, or a NumPy array from the state that it is stored with."""
     if isinstance(value, (list, tuple)):
         return np.array([_number(item) for item in value]) if value else np.zeros(0, dtype=np.int64)
-    if not isinstance(value, Made):
+    if not isinstance(value, PickledObject):
         return None
     if value.name.endswith("_reconstruct") and isinstance(value.state, tuple) and len(value.state) == 5:
         _, shape, kind, fortran, content = value.state
@@ -196,7 +196,7 @@ def _array(value: Any) -> np.ndarray | None:
 
 
 def _number(item: Any) -> int | float:
-    if isinstance(item, Made):  # a NumPy scalar: its type and its bytes
+    if isinstance(item, PickledObject):  # a NumPy scalar: its type and its bytes
         kind, content = item.arguments
         dtype, raw = _dtype(kind), _bytes(content)
         if dtype is not None and raw is not None:
@@ -207,7 +207,7 @@ def _number(item: Any) -> int | float:
 
 def _bytes(content: Any) -> bytes | None:
     """Return bytes, which old protocols store as text and the name of an encoding, and new ones in a buffer."""
-    if isinstance(content, Made) and isinstance(content.arguments, tuple) and content.arguments:
+    if isinstance(content, PickledObject) and isinstance(content.arguments, tuple) and content.arguments:
         first = content.arguments[0]
         return first.encode("latin-1") if content.name == "_codecs.encode" and isinstance(first, str) else _bytes(first)
     return bytes(content) if isinstance(content, (bytes, bytearray)) else None
@@ -215,7 +215,7 @@ def _bytes(content: Any) -> bytes | None:
 
 def _dtype(kind: Any) -> np.dtype[Any] | None:
     """Return a NumPy type of numbers from how it is stored."""
-    if not (isinstance(kind, Made) and kind.name == "numpy.dtype" and isinstance(kind.arguments, tuple)):
+    if not (isinstance(kind, PickledObject) and kind.name == "numpy.dtype" and isinstance(kind.arguments, tuple)):
         return None
     text = str(kind.arguments[0])
     order = (

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from mia_audit.explain.batch import Batch
-    from mia_audit.explain.shapley.box import Box, Found
+    from mia_audit.explain.shapley.box import Box, ByQuantity
 
 
 class Evaluations(Section):
@@ -37,25 +37,25 @@ def _module(batch: Batch, options: Mapping[str, Any]) -> dict[str, Tensor]:
     )
 
 
-def _trees(box: Box, options: Mapping[str, Any]) -> Found:
+def _trees(box: Box, options: Mapping[str, Any]) -> ByQuantity:
     from mia_audit.explain.shapley import tree_shap
 
     return tree_shap(box)
 
 
-def _linear(box: Box, options: Mapping[str, Any]) -> Found:
+def _linear(box: Box, options: Mapping[str, Any]) -> ByQuantity:
     from mia_audit.explain.shapley import linear_shap
 
     return linear_shap(box)
 
 
-def _kernel(box: Box, options: Mapping[str, Any]) -> Found:
+def _kernel(box: Box, options: Mapping[str, Any]) -> ByQuantity:
     from mia_audit.explain.shapley import kernel_shap
 
     return kernel_shap(box, options["shap_evaluations"], options["shap_background"])
 
 
-def _permutations(box: Box, options: Mapping[str, Any]) -> Found:
+def _permutations(box: Box, options: Mapping[str, Any]) -> ByQuantity:
     from mia_audit.explain.shapley import permutation_shap
 
     return permutation_shap(box, options["shap_evaluations"], options["shap_background"])
@@ -63,7 +63,7 @@ def _permutations(box: Box, options: Mapping[str, Any]) -> Found:
 
 def _register(
     name: str,
-    explain: Callable[[Box, Mapping[str, Any]], Found],
+    explain: Callable[[Box, Mapping[str, Any]], ByQuantity],
     label: str,
     learners: tuple[str, ...],
     needs_training_records: bool = True,

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from jaxtyping import Float, Int
 
     Rows = Float[np.ndarray, "n d"]
-    Found = Mapping[str, Float[np.ndarray, "n d"]]
+    ByQuantity = Mapping[str, Float[np.ndarray, "n d"]]
     """Attributions by the quantity that they explain: `logit`, `probability`."""
 
 

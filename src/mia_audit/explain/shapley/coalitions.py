@@ -19,7 +19,7 @@ from mia_audit.seeds import generator
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float
 
-    from mia_audit.explain.shapley.box import Found
+    from mia_audit.explain.shapley.box import ByQuantity
 
 CELLS = 1 << 22
 """Largest number of values (rows × features) in one query of a model."""
@@ -28,7 +28,7 @@ EXACT = 12
 """Number of features up to which all coalitions are tried if the evaluations suffice."""
 
 
-def permutation_shap(box: Box, evaluations: int, background: int) -> Found:
+def permutation_shap(box: Box, evaluations: int, background: int) -> ByQuantity:
     """Return the mean marginal contributions over random orders of the features, each order and its reverse.
 
     A record takes at most `evaluations` outputs: 2d for every order and background record. Raises UserError if they are
@@ -59,7 +59,7 @@ def permutation_shap(box: Box, evaluations: int, background: int) -> Found:
     return {quantity: values / (2 * orders) for quantity, values in total.items()}
 
 
-def kernel_shap(box: Box, evaluations: int, background: int) -> Found:
+def kernel_shap(box: Box, evaluations: int, background: int) -> ByQuantity:
     """Return the coefficients of a weighted regression on coalitions, which sum to the change in output (Lundberg and Lee 2017).
 
     If d is at most `EXACT` and `evaluations` suffice for all 2^d coalitions with every background record, all are tried

@@ -11,10 +11,10 @@ from mia_audit.explain.shapley.box import Box, of_class
 from mia_audit.explain.shapley.trees import last_step
 
 if TYPE_CHECKING:
-    from mia_audit.explain.shapley.box import Found
+    from mia_audit.explain.shapley.box import ByQuantity
 
 
-def linear_shap(box: Box) -> Found:
+def linear_shap(box: Box) -> ByQuantity:
     """Return w ⊙ (x − mean of the training rows), which explains the logit; UserError for a model that is not linear."""
     estimator, rows, background = last_step(box)
     name = type(estimator).__name__

@@ -10,12 +10,12 @@ from mia_audit.errors import UserError, first_line
 from mia_audit.explain.shapley.box import Box, of_class
 
 if TYPE_CHECKING:
-    from mia_audit.explain.shapley.box import Found, Rows
+    from mia_audit.explain.shapley.box import ByQuantity, Rows
 
 INSTALL = "install it with: pip install 'mia-audit[shap]'"
 
 
-def tree_shap(box: Box) -> Found:
+def tree_shap(box: Box) -> ByQuantity:
     """Return the TreeSHAP values of the rows, by tree paths.
 
     The explained quantity is the margin of boosted trees (`logit`), and the votes of forests and single trees

@@ -73,7 +73,7 @@ def as_junit(judged: Sequence[Judged], suite: str) -> str:
 
 def layout(judged: Sequence[Judged]) -> Layout:
     """Return a table with a row per criterion."""
-    columns = [*text("Criterion", "Setting"), Column("Found", number=False), *text("Limit", "Verdict")]
+    columns = [*text("Criterion", "Setting"), Column("Value", number=False), *text("Limit", "Verdict")]
     rows = [
         [
             capital(one.criterion),

@@ -32,8 +32,8 @@ def ladder_layout(results: Results) -> Layout | None:
         (Column("Setting", number=False), lambda row: row["setting"]),
         (Column("Attack", number=False), _attack),
         (Column("Metric", number=False), _metric),
-        (Column("Found"), _found),
-        (Column("Asked"), lambda row: "–" if row["asked"] is None else f"± {row['asked']:g}"),
+        (Column("Value"), _value),
+        (Column("Requested"), lambda row: "–" if row["requested"] is None else f"± {row['requested']:g}"),
         (Column("Conclusion", number=False, wide=True), lambda row: row["decision"] or "–"),
         (Column("Next rung", number=False), _next),
     ]
@@ -52,7 +52,7 @@ def _metric(row: Mapping[str, Any]) -> str:
     return f"TPR at {rate(float(name.removeprefix('tpr_at_')))}" if name.startswith("tpr_at_") else "AUC"
 
 
-def _found(row: Mapping[str, Any]) -> Cell:
+def _value(row: Mapping[str, Any]) -> Cell:
     if row["mean"] is None:
         return Cell("–")
     known = None not in (row["low"], row["high"])
