@@ -1,7 +1,7 @@
 """Measure a private training step against a plain one and against Opacus's implementations, in one run on one thread.
 
-    python benchmarks/dp_step.py                      four models, every side, time and memory (three to ten minutes)
-    python benchmarks/dp_step.py --models vit         one model
+    python benchmarks/dp_step.py                      five models, every side (twenty minutes)
+    python benchmarks/dp_step.py --models vit         one model (two to five minutes)
 
 A step consists of gradients, clipping (flat, at 1), noise and optimizer. Time is CPU time, with the sides taking turns. Memory
 is what steps add to the peak of a separate process; this project's private step is also measured at sixteen times the batch.

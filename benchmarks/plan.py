@@ -11,6 +11,7 @@ jobs and of Snakemake itself, which the plan counts as part of the jobs' start-u
 """
 
 import argparse
+import csv
 import json
 import os
 import resource
@@ -21,6 +22,18 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 
+STAGES = {
+    "attack": "attacks",
+    "evaluate": "attacks",
+    "figures": "report",
+    "tables": "report",
+    "report": "report",
+    **dict.fromkeys(
+        ("black_box", "explain_privately", "explanation_signals", "private_report"), "private explanations"
+    ),
+}
+"""The plan's stage by rule, where their names differ."""
+
 
 def processor_seconds(words: list[str], folder: Path) -> tuple[float, str]:
     """Run a command; return the processor seconds of it and of all processes that it started, and its output."""
@@ -29,6 +42,20 @@ def processor_seconds(words: list[str], folder: Path) -> tuple[float, str]:
     done = subprocess.run(words, cwd=folder, env=environment, stdout=subprocess.PIPE, text=True, check=True)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, done.stdout
+
+
+def seconds_by_stage(results: Path) -> dict[str, float]:
+    """Return the processor seconds that all jobs report, by stage of the plan; those of training and signals are added up."""
+    seconds: dict[str, float] = {}
+    for path in sorted(results.glob("*/benchmarks/**/*.tsv")):
+        rule = path.relative_to(results).parts[2].removesuffix(".tsv")
+        if rule in ("steps", "repeats", "step_times"):
+            continue
+        with path.open(encoding="utf-8", newline="") as file:
+            used = sum(float(row["cpu_seconds"]) for row in csv.DictReader(file, delimiter="\t"))
+        stage = STAGES.get(rule, rule)
+        seconds[stage] = seconds.get(stage, 0.0) + used
+    return seconds
 
 
 def time_planning(configs: list[Path]) -> None:
@@ -70,9 +97,16 @@ def main() -> None:
         plan = json.loads(told)
         words = ["--snakefile", str(ROOT / "Snakefile"), "--configfile", config, "--cores", "1", "--quiet", "all"]
         taken, _ = processor_seconds([sys.executable, "-m", "snakemake", *words], folder)
+        stages = seconds_by_stage(folder / "results")
         used = sum(path.stat().st_size for path in (folder / "results").rglob("*") if path.is_file())
+    planned: dict[str, float] = {}
     for stage, hours in plan["hours"].items():
-        print(f"{stage:24}{3600 * hours:8.1f} s")
+        rule = stage.split()[0] if stage.startswith(("train ", "signals ")) else stage
+        planned[rule] = planned.get(rule, 0.0) + 3600 * hours
+    rest = {stage: seconds for stage, seconds in stages.items() if stage not in planned}
+    stages["start-up"] = taken - sum(stages.values()) + sum(rest.values())
+    for stage, seconds in planned.items():
+        print(f"{stage:24}{seconds:8.1f} s planned {stages.get(stage, 0.0):8.1f} s measured")
     said, disk = 3600 * plan["total_hours"], sum(plan["disk_bytes"].values())
     print(
         f"planned {said:.0f} s, measured {taken:.0f} s of processor time: ratio {said / taken:.2f} (planning took {planning:.0f} s)"

@@ -1,14 +1,15 @@
 """The arithmetic of a plan, from fixed costs."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
 
+from mia_audit.attacks.run import Run
 from mia_audit.config.load import parse
 from mia_audit.config.schema import Audit
 from mia_audit.explain.private_section import PrivateExplanations
-from mia_audit.planning.estimate import SHOWN_BYTES, Plan, estimate, models_of
+from mia_audit.planning.estimate import PER_SETTING, SHOWN_BYTES, Plan, estimate, models_of
 from mia_audit.planning.jobs import advice
 from mia_audit.planning.linear import Linear
 from mia_audit.planning.requests import PROCESS_BYTES
@@ -41,6 +42,9 @@ METADATA = {
 class FixedCosts:
     """Costs that are easy to add up."""
 
+    def pace(self) -> float:
+        return 2.0
+
     def step(self, architecture: Mapping[str, Any], mechanism: Mechanism, training: Training) -> Linear:
         return Linear(0.1, 0.001 if mechanism.mechanism == "none" else 0.002)
 
@@ -58,6 +62,10 @@ class FixedCosts:
     def measures(self, architecture: Mapping[str, Any], spec: Mapping[str, Any], records: int) -> float:
         assert (spec["explainers"], records) == (("ixg", "ig"), 32)
         return 0.4
+
+    def attacks(self, runs: Sequence[Run], records: int, models: int, fprs: Sequence[float]) -> float:
+        assert (records, models) == (1000, 10)
+        return 0.25 * len(runs)
 
     def study(self, study: PrivateExplanations, size: Size) -> Any:
         return self
@@ -125,6 +133,8 @@ def test_disk_and_memory(plan: Plan) -> None:
     signals = 2 + 3 * 4  # what the threshold attack reads, and has a null control of none
     runs = plan.disk["scores"] / (5 * 3 * 10 * 1000)
     assert runs == int(runs) and runs >= signals
+    assert plan.seconds["attacks"] == 3 * 0.25 * runs
+    assert plan.seconds["report"] == pytest.approx(2 * 3 * sum(PER_SETTING.values()))
     gradients = 128 * 20_000
     assert plan.memory["train"] == PROCESS_BYTES + 4 * 20_000 + 2 * gradients + 100 * 4000
     assert plan.memory["signals"] == PROCESS_BYTES + 20_000 + 128 * 4000

@@ -1,13 +1,17 @@
 """The costs that a plan needs (of training steps, passes and explanations), and how they follow from one given rate."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any, Protocol
 
+from mia_audit.attacks.run import Run
 from mia_audit.config.expand import needs_training_records
 from mia_audit.explain.private_section import PrivateExplanations
+from mia_audit.planning.attacks import AttackTimes
 from mia_audit.planning.counting import Counted, Rates
 from mia_audit.planning.explanations import MadeUp
 from mia_audit.planning.linear import Linear
+from mia_audit.planning.pace import pace
 from mia_audit.planning.sizes import Size
 from mia_audit.planning.timing import Measured
 from mia_audit.privacy.catalogue import Mechanism
@@ -30,6 +34,9 @@ PER_MAP = 3e-3
 class Costs(Protocol):
     """Costs in seconds of one process; `architecture` is the content of architecture.json."""
 
+    def pace(self) -> float:
+        """Return the factor of this machine for costs that `estimate` states as constants."""
+
     def step(self, architecture: Mapping[str, Any], mechanism: Mechanism, training: Training) -> Linear:
         """Return the cost of a training step as a function of its number of records."""
 
@@ -45,6 +52,9 @@ class Costs(Protocol):
     def measures(self, architecture: Mapping[str, Any], spec: Mapping[str, Any], records: int) -> float:
         """Return the cost per model of explaining and measuring this many records; `spec` is that of `mia-audit explanation-metrics`."""
 
+    def attacks(self, runs: Sequence[Run], records: int, models: int, fprs: Sequence[float]) -> float:
+        """Return the cost of these attacks on a setting, and of evaluating them."""
+
     def study(self, study: PrivateExplanations, size: Size) -> MadeUp | None:
         """Return an object that times a study of private explanations; None if the study costs nothing."""
 
@@ -56,6 +66,8 @@ class RateCosts:
         self.each = 1 / records_per_second
         self.rates = Rates(FORWARD * self.each, (1 - FORWARD) * self.each)
         self.counted = Counted()
+        self.attacks = AttackTimes()
+        self.pace = cache(pace)
 
     def step(self, architecture: Mapping[str, Any], mechanism: Mechanism, training: Training) -> Linear:
         passes = PRIVATE_STEP if mechanism.kind.per_record else PLAIN_STEP
@@ -85,6 +97,9 @@ class RateCosts:
 class Free:
     """Costs of zero: for plans that count jobs, memory and disk but not time."""
 
+    def pace(self) -> float:
+        return 0.0
+
     def step(self, architecture: Mapping[str, Any], mechanism: Mechanism, training: Training) -> Linear:
         return Linear(0.0, 0.0)
 
@@ -98,6 +113,9 @@ class Free:
         return 0.0
 
     def measures(self, architecture: Mapping[str, Any], spec: Mapping[str, Any], records: int) -> float:
+        return 0.0
+
+    def attacks(self, runs: Sequence[Run], records: int, models: int, fprs: Sequence[float]) -> float:
         return 0.0
 
     def study(self, study: PrivateExplanations, size: Size) -> MadeUp | None:

@@ -52,19 +52,16 @@ LIGHT = 1.2
 WARM_UP = 12.0
 """Seconds of processor time for Snakemake and the imports of the warm worker."""
 
-FORKED = {"figures": 5.0, "report": 2.0, "private_report": 7.0}
+FORKED = {"private_report": 7.0}
 """By rule, seconds of processor time of a job's overhead if the warm worker forks it; `FORK` for all other rules."""
 
 FORK = 0.5
 
-PER_SETTING = {"figures": 2.0, "report": 1.0, "tables": 0.1}
-"""Seconds per setting that the audit's last jobs take, by rule."""
+PER_SETTING = {"figures": 7.0, "report": 1.2, "tables": 2.5}
+"""Seconds of processor time per setting in the audit's last jobs, by rule."""
 
 SHOWN_BYTES = 750_000
 """Bytes of a setting's figures and its part of the report."""
-
-PER_CELL = 1.3e-6
-"""Seconds to score, store and evaluate one record of one target under one attack."""
 
 
 @dataclass
@@ -136,15 +133,16 @@ def estimate(
         if setting.trained and model:
             _setting(plan, audit, setting, sizes[setting.dataset], model, costs)
         elif setting.trained:
-            _foreign(plan, audit, setting, sizes[setting.dataset])
+            _foreign(plan, audit, setting, sizes[setting.dataset], costs)
     for dataset in audit.private_explanations:
         _study(plan, audit, dataset, sizes[dataset], models, costs)
     if audit.compute.weights == "temporary":
         most = max((model["stored_bytes"] for model in models.values()), default=0)
         plan.store("weights of a setting until its signals are merged", audit.membership.models * most)
-    plan.add("report", sum(PER_SETTING.values()) * len(settings(audit)))
+    plan.add("report", costs.pace() * sum(PER_SETTING.values()) * len(settings(audit)))
     plan.store("figures and report", SHOWN_BYTES * len(settings(audit)))
-    plan.add("start-up", WARM_UP + sum(count * FORKED.get(rule, FORK) for rule, count in jobs.items()))
+    start_up = WARM_UP + sum(count * FORKED.get(rule, FORK) for rule, count in jobs.items())
+    plan.add("start-up", costs.pace() * start_up)
     return plan
 
 
@@ -190,17 +188,17 @@ def _setting(plan: Plan, audit: Audit, setting: Setting, size: Size, metadata: M
         spec = ExplanationMetricsSpec.of(audit, setting.dataset, setting.architecture).model_dump()
         plan.add("explanation_metrics", compared_models(audit) * costs.measures(metadata, spec, measured))
     every = [name for family, options in of_model.items() for name in columns(family, options)]
-    _attacks(plan, audit, every, count * size.records)
+    _attacks(plan, audit, every, size.records, costs)
 
 
-def _foreign(plan: Plan, audit: Audit, setting: Setting, size: Size) -> None:
+def _foreign(plan: Plan, audit: Audit, setting: Setting, size: Size, costs: Costs) -> None:
     """Add a setting whose models the user's own code trains, for an unknown time."""
     plan.models += audit.membership.models
     if setting.architecture not in plan.untimed:
         plan.untimed.append(setting.architecture)
     of_model = families_of(audit)[setting.architecture]
     every = [name for family, options in of_model.items() for name in columns(family, options)]
-    _attacks(plan, audit, every, audit.membership.models * size.records)
+    _attacks(plan, audit, every, size.records, costs)
 
 
 def _study(plan: Plan, audit: Audit, dataset: str, size: Size, models: Models, costs: Costs) -> None:
@@ -213,7 +211,7 @@ def _study(plan: Plan, audit: Audit, dataset: str, size: Size, models: Models, c
         plan.add("private explanations", timed.black_box(name) + timed.answers(reference=False))
         for epsilon in study.attacked:
             plan.add("private explanations", timed.attacked(epsilon, count))
-            _attacks(plan, audit, [FIT_ERROR, *(f"{STEM}_{summary}" for summary in SUMMARIES)], count * size.records)
+            _attacks(plan, audit, [FIT_ERROR, *(f"{STEM}_{summary}" for summary in SUMMARIES)], size.records, costs)
     for one in explained_settings(audit, dataset).values():
         model = models.get((dataset, one.architecture))
         labelling = size.records * costs.forward(model) if model else 0.0
@@ -225,13 +223,14 @@ def _training(step: Linear, steps: float, records: float) -> float:
     return step.fixed * steps + step.each * records
 
 
-def _attacks(plan: Plan, audit: Audit, every: Sequence[str], cells: int) -> None:
-    """Add the stages after a setting's signals, of which each has this many cells (records × models)."""
-    attacked = [name for name in every if is_signal(name)]
-    runs = len(attack_runs(audit.attacks.methods, [read_signal(name) for name in attacked], audit.attacks.likelihoods))
-    plan.add("attacks", PER_CELL * runs * cells)
+def _attacks(plan: Plan, audit: Audit, every: Sequence[str], records: int, costs: Costs) -> None:
+    """Add the stages after a setting's signals."""
+    signals = [read_signal(name) for name in every if is_signal(name)]
+    runs = attack_runs(audit.attacks.methods, signals, audit.attacks.likelihoods)
+    cells = records * audit.membership.models
+    plan.add("attacks", costs.attacks(runs, records, audit.membership.models, audit.evaluation.fprs))
     plan.store("signals", signals_bytes(len(every), cells))
-    plan.store("scores", 5 * runs * cells)
+    plan.store("scores", 5 * len(runs) * cells)
     plan.need("attacks", attack_memory_of(cells) * 1e6)
 
 

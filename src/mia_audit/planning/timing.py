@@ -3,6 +3,7 @@
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from typing import Any, TypeVar
 
 import torch
@@ -12,9 +13,11 @@ from mia_audit.config.expand import needs_training_records
 from mia_audit.explain.batch import explained_batch
 from mia_audit.explain.private_section import PrivateExplanations
 from mia_audit.models import construct
+from mia_audit.planning.attacks import AttackTimes
 from mia_audit.planning.counting import Counted, Explaining, Rates, explaining, measuring, stand_in_for
 from mia_audit.planning.explanations import MadeUp
 from mia_audit.planning.linear import LONG, Linear, fitted
+from mia_audit.planning.pace import pace
 from mia_audit.planning.sizes import Size
 from mia_audit.privacy.catalogue import Job, Mechanism
 from mia_audit.privacy.per_record import LEAST
@@ -41,6 +44,8 @@ class Measured:
         self.device = device
         self._known: dict[str, Any] = {}
         self.counted = Counted()
+        self.attacks = AttackTimes()
+        self.pace = cache(pace)
         self._last: tuple[str, nn.Module, list[bool]] | None = None
 
     def step(self, architecture: Mapping[str, Any], mechanism: Mechanism, training: Training) -> Linear:
