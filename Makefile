@@ -71,7 +71,7 @@ $(READY): $(LOCK) pyproject.toml
 	@echo "Setting up $(VENV) once: $$(grep --count == $(LOCK)) packages of $(LOCK), some 2 GB, then mia-audit itself"
 	@$(PYTHON) -m venv $(VENV)
 	@echo "  1/2 installing the packages (minutes, by the speed of the network)"
-	@$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --requirement $(LOCK)
+	@$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-compile --requirement $(LOCK)
 	@echo "  2/2 installing mia-audit"
 	@$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@

@@ -57,7 +57,7 @@ FORKED = {"private_report": 7.0}
 
 FORK = 0.5
 
-PER_SETTING = {"figures": 7.0, "report": 1.2, "tables": 2.5}
+PER_SETTING = {"figures": 7.0, "report": 1.5, "tables": 2.5}
 """Seconds of processor time per setting in the audit's last jobs, by rule."""
 
 SHOWN_BYTES = 750_000
