@@ -14,7 +14,7 @@ from mia_audit.proving.prover import Limits, prove
 
 HERE = Path(__file__).parent
 DELTA = 1e-5
-LIMITS = Limits(trials=400, pilot=100, seconds=100)
+LIMITS = Limits(trials=200, pilot=50, seconds=60)
 DIFFPRIVLIB = ("diffprivlib==0.6.6", "scikit-learn<1.8")
 """diffprivlib, and the newest scikit-learn that it can be imported with; what both need besides is installed."""
 

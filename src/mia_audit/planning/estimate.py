@@ -52,7 +52,7 @@ LIGHT = 1.2
 WARM_UP = 12.0
 """Seconds of processor time for Snakemake and the imports of the warm worker."""
 
-FORKED = {"private_report": 7.0}
+FORKED = {"train": 2.0, "signals": 1.1, "private_report": 7.0}
 """By rule, seconds of processor time of a job's overhead if the warm worker forks it; `FORK` for all other rules."""
 
 FORK = 0.5
