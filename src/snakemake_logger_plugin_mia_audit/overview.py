@@ -31,11 +31,12 @@ def _lines(audit: "Audit") -> Iterator[str]:
 
 
 def _mechanism(name: str, audit: "Audit") -> str:
-    section = audit.mechanisms[name]
+    section, number = audit.mechanisms[name], audit.models_of(name)
+    fewer = f" ({number} models)" if number < audit.membership.models else ""
     epsilons = [epsilon for epsilon in section.epsilon if epsilon != "inf"]
     if multiplier := (section.model_extra or {}).get("noise_multiplier"):
-        return f"{name} at noise multiplier {multiplier:g}"
-    return f"{name} at ε = {', '.join(epsilons)}" if epsilons else name
+        return f"{name} at noise multiplier {multiplier:g}{fewer}"
+    return f"{name} at ε = {', '.join(epsilons)}{fewer}" if epsilons else f"{name}{fewer}"
 
 
 def _listed(names: Sequence[str]) -> str:

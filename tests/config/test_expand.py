@@ -9,6 +9,7 @@ from mia_audit.config import expand
 from mia_audit.config.load import parse
 from mia_audit.config.report_specs import ReportSpec
 from mia_audit.config.schema import Audit
+from mia_audit.config.specs import TrainingSpec
 
 CONFIG: dict[str, Any] = {
     "audit": "tiny",
@@ -47,11 +48,26 @@ def test_blocks_cover_every_shadow_once(models: int, size: int, expected: list[s
 
 def test_one_job_explains_whole_blocks() -> None:
     compute = {"shadows_per_job": 4, "blocks_explained_per_job": 2}
-    assert expand.explained_blocks(audit(membership={"models": 10}, compute=compute)) == {
+    assert expand.explained_blocks(audit(membership={"models": 10}, compute=compute), "none") == {
         "000-007": ["000-003", "004-007"],
         "008-009": ["008-009"],
     }
-    assert expand.explained_blocks(audit()) == {"000-008": ["000-008"], "009-016": ["009-016"]}
+    assert expand.explained_blocks(audit(), "none") == {"000-008": ["000-008"], "009-016": ["009-016"]}
+
+
+def test_a_mechanism_may_have_fewer_models() -> None:
+    """They are the first ones, trained as before: neither keys nor other mechanisms change."""
+    mechanisms = {"none": {}, "dp-sgd": {"epsilon": [8], "models": 11}}
+    fewer, same = (audit(mechanisms=mechanisms, membership={"models": models}) for models in (17, 10))
+    assert [fewer.models_of(name) for name in ("none", "dp-sgd", "imported")] == [17, 11, 17]
+    assert same.models_of("dp-sgd") == 10, "no more than the others"
+    assert expand.blocks(fewer, "dp-sgd") == ["000-008", "009-010"] and expand.blocks(fewer, "none")[-1] == "009-016"
+    assert expand.explained_blocks(fewer, "dp-sgd") == {"000-008": ["000-008"], "009-010": ["009-010"]}
+    assert expand.compared_models(fewer) == 11, "explanations are compared where all settings have the model"
+    assert expand.compared_blocks(fewer, "none") == ["000-008", "009-016"]
+    plain = audit(mechanisms={"none": {}, "dp-sgd": {"epsilon": [8]}})
+    names = ("digits", "mlp", "dp-sgd", "8")
+    assert TrainingSpec.of(fewer, *names) == TrainingSpec.of(plain, *names)
 
 
 def test_a_mechanism_overrides_training() -> None:
@@ -133,7 +149,7 @@ def test_explanations_are_compared_within_an_architecture() -> None:
     whole = audit(architectures={"mlp": {}, "vit": {"model": "vision_transformer"}})
     assert list(expand.compared_settings(whole)) == ["digits/mlp", "digits/vit"]
     few = audit(explanation_metrics={"models": 3})
-    assert expand.compared_models(few) == 3 and expand.compared_blocks(few) == ["000-008"]
+    assert expand.compared_models(few) == 3 and expand.compared_blocks(few, "none") == ["000-008"]
     assert expand.compared_settings(audit(explanation_metrics={"records": 0})) == {}
 
 

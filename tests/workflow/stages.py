@@ -39,14 +39,14 @@ def run_stages(audit: Audit, results: Path) -> None:
             device="cpu",
             out=folder / "models",
         )
-        spec = specs.MergeSpec.of_training(audit)
+        spec = specs.MergeSpec.of_training(audit, setting.mechanism)
         stage("merge", spec.write(written), training=folder / "models", out=folder / "training.parquet")
         explained = {"models": folder / "models", "shadows": shadows, "device": "cpu"}
         families = expand.families_of(audit)[setting.architecture]
         for family in families:
             spec = specs.SignalsSpec.of(audit, dataset, setting.architecture, family)
             stage("signals", spec.write(written), **known, **explained, out=folder / "signals" / family)
-        spec = specs.MergeSpec.of_signals(audit, setting.architecture)
+        spec = specs.MergeSpec.of_signals(audit, setting.architecture, setting.mechanism)
         merged = {"signals": folder / "signals", "membership": design}
         stage("merge", spec.write(written), **merged, out=folder / "signals.parquet")
         found = {"signals": folder / "signals.parquet", "out": folder / "scores.parquet"}

@@ -4,12 +4,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 
 from mia_audit.cli import main
 from mia_audit.config.load import check_audit
 from mia_audit.evaluation.rungs import write_rungs
 from mia_audit.planning.growth import growth
+from mia_audit.storage import read_frame
 
 from .test_faults import contents
 
@@ -32,6 +34,37 @@ def test_more_models_plan_the_last_job_and_new_ones_alone(copy_of_finished: Copy
     assert copy.planned() == {"membership": 1, "train": 2 * 2, "signals": 2 * 4, **MORE}
     copy.configure(tiny | {"membership": {"models": 6}})
     assert copy.planned() == {"membership": 1, "train": 2, "signals": 4, **MORE}
+
+
+def test_a_mechanism_keeps_its_number_of_models_while_the_others_grow(
+    copy_of_finished: Copy, tiny: dict[str, Any]
+) -> None:
+    private = tiny["mechanisms"]["dp-sgd"] | {"models": 5}
+    copy = copy_of_finished(
+        tiny | {"membership": {"models": 6}, "mechanisms": tiny["mechanisms"] | {"dp-sgd": private}}
+    )
+    assert copy.planned() == {"membership": 1, "train": 1, "signals": 2, **MORE, "training": 1}
+
+
+@pytest.mark.slow
+def test_settings_with_different_numbers_of_models_end_in_one_report(
+    copy_of_finished: Copy, tiny: dict[str, Any]
+) -> None:
+    private = tiny["mechanisms"]["dp-sgd"] | {"models": 4}
+    copy = copy_of_finished(tiny | {"mechanisms": tiny["mechanisms"] | {"dp-sgd": private}})
+    setting = copy.results / "digits" / "vit"
+    trained = identities(setting / "dp-sgd-eps8" / "models")
+    result = copy.run()
+    assert result.returncode == 0, result.stdout[-3000:]
+    numbers = {
+        name: read_frame(setting / name / "metrics.parquet", "metrics")["target"].unique().sort().to_list()
+        for name in ("none-epsinf", "dp-sgd-eps8")
+    }
+    assert numbers == {"none-epsinf": [0, 1, 2, 3, 4], "dp-sgd-eps8": [0, 1, 2, 3]}
+    assert trained.items() >= identities(setting / "dp-sgd-eps8" / "models").items(), "no model is trained again"
+    settings = pl.read_csv(copy.results / "tables" / "settings.csv")
+    assert sorted(settings["models"].to_list()) == [1, 4, 5], "the public start is one model"
+    assert (copy.results / "report.html").exists()
 
 
 def test_what_a_ladder_has_found_is_shown_in_a_new_report(copy_of_finished: Copy, tiny: dict[str, Any]) -> None:

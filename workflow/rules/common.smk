@@ -72,8 +72,8 @@ SHORT = 60
 
 SETTINGS = audits.settings(AUDIT)
 TRAINED = [setting for setting in SETTINGS if setting.trained]
-BLOCKS = audits.blocks(AUDIT)
-EXPLAINED = audits.explained_blocks(AUDIT)
+BLOCKS = {name: audits.blocks(AUDIT, name) for name in AUDIT.mechanisms}
+EXPLAINED = {name: audits.explained_blocks(AUDIT, name) for name in AUDIT.mechanisms}
 FAMILIES = audits.families_of(AUDIT)
 COMPARED = audits.compared_settings(AUDIT)
 
@@ -145,6 +145,15 @@ def files_of(settings, *names):
     ]
 
 
+def blocks_of(settings, chosen):
+    """Return the stamps of the blocks that `chosen` returns for a mechanism, in all settings."""
+    return [
+        f"<results>/{setting.path}/models/.jobs/{block}"
+        for setting in settings
+        for block in chosen(setting.mechanism)
+    ]
+
+
 def one_of(names):
     return "|".join(map(re.escape, sorted(set(names)))) or "(?!)"  # no name: no match
 
@@ -154,5 +163,10 @@ wildcard_constraints:
     mechanism=one_of(setting.mechanism for setting in SETTINGS),
     eps=one_of(setting.epsilon for setting in SETTINGS),
     target=one_of(AUDIT.targets),
-    block=one_of([*BLOCKS, *EXPLAINED]),
+    block=one_of(
+        block
+        for known in (BLOCKS, EXPLAINED)
+        for each in known.values()
+        for block in each
+    ),
     family=one_of(family for known in FAMILIES.values() for family in known),

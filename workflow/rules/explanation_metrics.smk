@@ -1,8 +1,8 @@
 rule explanation_metrics:
     input:
-        models=lambda w: files_of(
+        models=lambda w: blocks_of(
             COMPARED[f"{w.dataset}/{w.architecture}"],
-            *[f"models/.jobs/{block}" for block in audits.compared_blocks(AUDIT)],
+            lambda mechanism: audits.compared_blocks(AUDIT, mechanism),
         ),
         records="<pool>/records.npy",
         table="<pool>/records.parquet",

@@ -21,7 +21,7 @@ def black_box_models(wildcards):
     if setting is None:
         return {"models": [], "architecture": []}
     return {
-        "models": f"<results>/{setting.path}/models/.jobs/{BLOCKS[0]}",
+        "models": f"<results>/{setting.path}/models/.jobs/{BLOCKS[setting.mechanism][0]}",
         "architecture": f"<results>/{setting.group}/architecture.json",
     }
 

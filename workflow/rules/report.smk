@@ -87,7 +87,7 @@ rule figures:
 
 rule filters:
     input:
-        models=lambda w: files_of(FILTERED[w.dataset], f"models/.jobs/{BLOCKS[0]}"),
+        models=lambda w: blocks_of(FILTERED[w.dataset], lambda name: BLOCKS[name][:1]),
         records="<pool>/records.npy",
         table="<pool>/records.parquet",
     output:
@@ -136,7 +136,7 @@ rule report:
         CURVES,
         MAPS,
         files_of(SETTINGS, "signals.parquet"),
-        files_of(TRAINED, *[f"models/.jobs/{block}" for block in BLOCKS]),
+        blocks_of(TRAINED, BLOCKS.get),
         expand(
             "<results>/{target}/model",
             target=[

@@ -192,7 +192,7 @@ rule train:
 
 rule training:
     input:
-        expand("<setting>/models/.jobs/{block}", block=BLOCKS, allow_missing=True),
+        lambda w: [f"<setting>/models/.jobs/{block}" for block in BLOCKS[w.mechanism]],
     output:
         "<setting>/training.parquet",
     log:
@@ -202,7 +202,7 @@ rule training:
         "../../envs/environment.yaml"
     params:
         usage=f"{results}/benchmarks/training/{{dataset}}-{{architecture}}-{{mechanism}}-eps{{eps}}.tsv",
-        spec=lambda w: spec(specs.MergeSpec.of_training),
+        spec=lambda w: spec(specs.MergeSpec.of_training, w.mechanism),
         models=subpath(input[0], ancestor=2),
     shell:
         "mia-audit merge --training {params.models} --spec {params.spec} --out {output} --usage {params.usage} >{log} 2>&1"
@@ -223,7 +223,7 @@ rule discard:
     params:
         usage=f"{results}/benchmarks/discard/{{dataset}}-{{architecture}}-{{mechanism}}-eps{{eps}}.tsv",
         models=subpath(output[0], ancestor=2),
-        shadows=f"0-{AUDIT.membership.models - 1}",
+        shadows=lambda w: f"0-{AUDIT.models_of(w.mechanism) - 1}",
         keep=audits.kept_models(AUDIT),
     shell:
         "mia-audit discard --models {params.models} --shadows {params.shadows} --keep {params.keep} --out {output} --usage {params.usage} >{log} 2>&1"

@@ -1,7 +1,8 @@
 rule signals:
     input:
         models=lambda w: [
-            f"<setting>/models/.jobs/{block}" for block in EXPLAINED[w.block]
+            f"<setting>/models/.jobs/{block}"
+            for block in EXPLAINED[w.mechanism][w.block]
         ],
         records="<pool>/records.npy",
         table="<pool>/records.parquet",
@@ -42,7 +43,7 @@ rule merge:
         signals=lambda w: expand(
             "<setting>/signals/{family}/.jobs/{block}",
             family=FAMILIES[w.architecture],
-            block=EXPLAINED,
+            block=EXPLAINED[w.mechanism],
             allow_missing=True,
         ),
     output:
@@ -58,7 +59,7 @@ rule merge:
         "../../envs/environment.yaml"
     params:
         usage=f"{results}/benchmarks/merge/{{dataset}}-{{architecture}}-{{mechanism}}-eps{{eps}}.tsv",
-        spec=lambda w: spec(specs.MergeSpec.of_signals, w.architecture),
+        spec=lambda w: spec(specs.MergeSpec.of_signals, w.architecture, w.mechanism),
     shell:
         "mia-audit merge --signals $(dirname $(dirname $(dirname {input.signals[0]}))) --membership {input.membership} --records {input.persons} --spec {params.spec} --out {output}"
         " --usage {params.usage} >{log} 2>&1"

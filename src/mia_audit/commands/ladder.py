@@ -50,6 +50,10 @@ def run(options: argparse.Namespace) -> None:
     trained = [setting for setting in settings(audit) if setting.trained]
     if not trained:
         raise UserError(f"{options.config}: no models are trained; a ladder needs shadow models")
+    if own := next((name for name, section in audit.mechanisms.items() if section.models), None):
+        raise UserError(
+            f"{options.config}: mechanisms.{own}.models: a ladder grows all settings alike; leave it out, or run the audit as it is"
+        )
     models = Ladder(options, audit, trained).climb()
     if models < audit.membership.models:
         print(

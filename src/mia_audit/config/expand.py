@@ -101,12 +101,13 @@ def draw_of(audit: Audit, dataset: str) -> Draw:
     return Draw(**audit.membership.model_dump(exclude={"models"}, exclude_none=True), **unit)
 
 
-def blocks(audit: Audit) -> list[str]:
-    """Divide the shadow models 0 … K−1 into blocks that one job trains, each named first-last.
+def blocks(audit: Audit, mechanism: str = "") -> list[str]:
+    """Divide a mechanism's shadow models 0 … K−1 into blocks that one job trains, each named first-last.
 
-    If the number of models grows, only the last block changes, and blocks are added.
+    If the number of models grows, only the last block changes, and blocks are added. Without a mechanism, the blocks are
+    those of settings with all models.
     """
-    count, size = audit.membership.models, audit.compute.block_size
+    count, size = audit.models_of(mechanism), audit.compute.block_size
     starts = range(0, count, size)
     return [f"{first:03d}-{min(first + size, count) - 1:03d}" for first in starts]
 
@@ -121,16 +122,16 @@ def has_preflight(audit: Audit) -> bool:
     return len(blocks(audit)) >= PREFLIGHT_FROM if asked == "auto" else asked
 
 
-def explained_blocks(audit: Audit) -> dict[str, list[str]]:
-    """Group the blocks whose signals one job computes, by the group's name, first-last."""
-    all_blocks, size = blocks(audit), audit.compute.blocks_explained_per_job
+def explained_blocks(audit: Audit, mechanism: str) -> dict[str, list[str]]:
+    """Group a mechanism's blocks whose signals one job computes, by the group's name, first-last."""
+    all_blocks, size = blocks(audit, mechanism), audit.compute.blocks_explained_per_job
     groups = [all_blocks[start : start + size] for start in range(0, len(all_blocks), size)]
     return {f"{group[0].partition('-')[0]}-{group[-1].partition('-')[2]}": group for group in groups}
 
 
 def resolved_mechanism(audit: Audit, name: str, dataset: str = "") -> Mechanism:
     """Return a mechanism's section without its budgets and overrides; for a data set, with the unit of its guarantee."""
-    values = audit.mechanisms[name].model_dump(exclude={"epsilon", "training"})
+    values = audit.mechanisms[name].model_dump(exclude={"epsilon", "training", "models"})
     if dataset and Unit in audit.mechanisms[name].kind.options:
         values["unit"] = values["unit"] or ("person" if audit.datasets[dataset].by_person else "record")
     return Mechanism(**values)
@@ -229,8 +230,9 @@ def compared_settings(audit: Audit) -> dict[str, list[Setting]]:
 
 
 def compared_models(audit: Audit) -> int:
-    """Return how many shadow models of every setting have their explanations measured."""
-    return min(audit.explanation_metrics.models or audit.membership.models, audit.membership.models)
+    """Return how many shadow models of every setting have their explanations measured; every setting has so many."""
+    fewest = min(map(audit.models_of, audit.mechanisms), default=audit.membership.models)
+    return min(audit.explanation_metrics.models or fewest, fewest)
 
 
 def kept_models(audit: Audit) -> int:
@@ -238,9 +240,9 @@ def kept_models(audit: Audit) -> int:
     return compared_models(audit) if compared_settings(audit) else 1
 
 
-def compared_blocks(audit: Audit) -> list[str]:
-    """List the blocks that hold the models whose explanations are measured."""
-    return [block for block in blocks(audit) if int(block.partition("-")[0]) < compared_models(audit)]
+def compared_blocks(audit: Audit, mechanism: str) -> list[str]:
+    """List a mechanism's blocks that hold the models whose explanations are measured."""
+    return [block for block in blocks(audit, mechanism) if int(block.partition("-")[0]) < compared_models(audit)]
 
 
 def measures_curves(audit: Audit) -> bool:

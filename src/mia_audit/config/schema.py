@@ -44,6 +44,8 @@ class Mechanism(privacy.Mechanism):
     """Privacy budgets, one setting each; `none` has only inf, and a mechanism with a stated `noise_multiplier` has no budget."""
     training: TrainingOverrides = TrainingOverrides()
     """Training keys that differ for this mechanism."""
+    models: int | None = Field(None, ge=4)
+    """Shadow models of each of its settings, if fewer than membership.models: the first ones, with the same training sets."""
 
     @property
     def settings(self) -> tuple[str, ...]:
@@ -184,11 +186,19 @@ class Audit(Section):
                 expanded[label] = one
         return expanded
 
+    def models_of(self, mechanism: str) -> int:
+        """Return how many shadow models each setting of a mechanism has; all, for settings without one."""
+        every = self.membership.models
+        return min(self.mechanisms[mechanism].models or every, every) if mechanism in self.mechanisms else every
+
     @model_validator(mode="after")
     def _countable(self) -> Self:
-        epsilons = sum(max(1, len(one.epsilon)) for one in self.mechanisms.values())
-        settings = sum(len(self.architectures_of(name)) for name in self.datasets) * epsilons
-        jobs = settings * ceil(self.membership.models / self.compute.block_size)
+        groups = sum(len(self.architectures_of(name)) for name in self.datasets)
+        settings = groups * sum(max(1, len(one.epsilon)) for one in self.mechanisms.values())
+        jobs = groups * sum(
+            max(1, len(one.epsilon)) * ceil(self.models_of(name) / self.compute.block_size)
+            for name, one in self.mechanisms.items()
+        )
         if jobs > MOST_JOBS:
             raise ValueError(
                 f"{settings:,} settings of {self.membership.models:,} models (membership.models) are {jobs:,} blocks; expected at most"

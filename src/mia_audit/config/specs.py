@@ -337,14 +337,14 @@ class MergeSpec(Spec):
         return range(self.first, self.first + self.models)
 
     @classmethod
-    def of_training(cls, audit: Audit) -> Self:
-        """Specify the joined table of training."""
-        return cls(models=audit.membership.models)
+    def of_training(cls, audit: Audit, mechanism: str) -> Self:
+        """Specify the joined table of training of a mechanism's models."""
+        return cls(models=audit.models_of(mechanism))
 
     @classmethod
-    def of_signals(cls, audit: Audit, architecture: str) -> Self:
-        """Specify the joined table of an architecture's signals."""
-        return cls(families=tuple(expand.families_of(audit)[architecture]), models=audit.membership.models)
+    def of_signals(cls, audit: Audit, architecture: str, mechanism: str) -> Self:
+        """Specify the joined table of the signals of a mechanism's models."""
+        return cls(families=tuple(expand.families_of(audit)[architecture]), models=audit.models_of(mechanism))
 
     @classmethod
     def of_target(cls, audit: Audit, target: str) -> Self:

@@ -165,14 +165,14 @@ def training_seconds(
 
 
 def _setting(plan: Plan, audit: Audit, setting: Setting, size: Size, metadata: Mapping[str, Any], costs: Costs) -> None:
-    count = audit.membership.models
+    count = audit.models_of(setting.mechanism)
     mechanism = resolved_mechanism(audit, setting.mechanism, setting.dataset)
     training = audit.training_of(setting.architecture, setting.mechanism)
     private = mechanism.kind.per_record
     inside = _members(audit, setting.dataset, size.records)
     each, once = training_seconds(audit, setting, size, metadata, costs)
     plan.models += count
-    plan.add(f"train {setting.mechanism}", count * each + len(blocks(audit)) * once)
+    plan.add(f"train {setting.mechanism}", count * each + len(blocks(audit, setting.mechanism)) * once)
     batch = audit.compute.micro_batch
     kept = kept_models(audit) if audit.compute.weights == "temporary" else count
     plan.store("weights", kept * weights_bytes(audit, metadata))  # buffers too, such as random projections
@@ -188,17 +188,17 @@ def _setting(plan: Plan, audit: Audit, setting: Setting, size: Size, metadata: M
         spec = ExplanationMetricsSpec.of(audit, setting.dataset, setting.architecture).model_dump()
         plan.add("explanation_metrics", compared_models(audit) * costs.measures(metadata, spec, measured))
     every = [name for family, options in of_model.items() for name in columns(family, options)]
-    _attacks(plan, audit, every, size.records, costs)
+    _attacks(plan, audit, every, size.records, audit.models_of(setting.mechanism), costs)
 
 
 def _foreign(plan: Plan, audit: Audit, setting: Setting, size: Size, costs: Costs) -> None:
     """Add a setting whose models the user's own code trains, for an unknown time."""
-    plan.models += audit.membership.models
+    plan.models += audit.models_of(setting.mechanism)
     if setting.architecture not in plan.untimed:
         plan.untimed.append(setting.architecture)
     of_model = families_of(audit)[setting.architecture]
     every = [name for family, options in of_model.items() for name in columns(family, options)]
-    _attacks(plan, audit, every, size.records, costs)
+    _attacks(plan, audit, every, size.records, audit.models_of(setting.mechanism), costs)
 
 
 def _study(plan: Plan, audit: Audit, dataset: str, size: Size, models: Models, costs: Costs) -> None:
@@ -211,7 +211,9 @@ def _study(plan: Plan, audit: Audit, dataset: str, size: Size, models: Models, c
         plan.add("private explanations", timed.black_box(name) + timed.answers(reference=False))
         for epsilon in study.attacked:
             plan.add("private explanations", timed.attacked(epsilon, count))
-            _attacks(plan, audit, [FIT_ERROR, *(f"{STEM}_{summary}" for summary in SUMMARIES)], size.records, costs)
+            _attacks(
+                plan, audit, [FIT_ERROR, *(f"{STEM}_{summary}" for summary in SUMMARIES)], size.records, count, costs
+            )
     for one in explained_settings(audit, dataset).values():
         model = models.get((dataset, one.architecture))
         labelling = size.records * costs.forward(model) if model else 0.0
@@ -223,12 +225,12 @@ def _training(step: Linear, steps: float, records: float) -> float:
     return step.fixed * steps + step.each * records
 
 
-def _attacks(plan: Plan, audit: Audit, every: Sequence[str], records: int, costs: Costs) -> None:
+def _attacks(plan: Plan, audit: Audit, every: Sequence[str], records: int, models: int, costs: Costs) -> None:
     """Add the stages after a setting's signals."""
     signals = [read_signal(name) for name in every if is_signal(name)]
     runs = attack_runs(audit.attacks.methods, signals, audit.attacks.likelihoods)
-    cells = records * audit.membership.models
-    plan.add("attacks", costs.attacks(runs, records, audit.membership.models, audit.evaluation.fprs))
+    cells = records * models
+    plan.add("attacks", costs.attacks(runs, records, models, audit.evaluation.fprs))
     plan.store("signals", signals_bytes(len(every), cells))
     plan.store("scores", 5 * len(runs) * cells)
     plan.need("attacks", attack_memory_of(cells) * 1e6)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -79,12 +79,13 @@ def refuse_full_disk(
     usage: Usage = shutil.disk_usage,
 ) -> None:
     """Raise UserError if the models still to be trained, with their signals, need more bytes than are free."""
-    models = audit.membership.models * len(group_of(audit, dataset, architecture))
+    counts = [audit.models_of(setting.mechanism) for setting in group_of(audit, dataset, architecture)]
+    models = sum(counts)
     there = sum(1 for path in group.glob("*/models/shadow-*") if path.is_dir())
     of_model = families_of(audit)[architecture]
     stored = sum(len(columns(family, options)) for family, options in of_model.items())
     left = max(models - there, 0)
-    weights = weights_bytes(audit, metadata) * min(left, most_weights(audit, models))
+    weights = weights_bytes(audit, metadata) * min(left, most_weights(audit, counts))
     needed, free = weights + signals_bytes(stored, records) * left, usage(_existing(group))[2]
     if needed > free:
         raise UserError(
@@ -93,10 +94,13 @@ def refuse_full_disk(
         )
 
 
-def most_weights(audit: Audit, models: int) -> int:
-    """Return how many models have weights on disk at once: if weights are temporary, one setting's, and the kept ones of the others."""
-    each = audit.membership.models
-    return models if audit.compute.weights != "temporary" else each + kept_models(audit) * (models // each - 1)
+def most_weights(audit: Audit, counts: Sequence[int]) -> int:
+    """Return how many models have weights on disk at once, from the settings' numbers of models.
+
+    If weights are temporary, these are the models of the largest setting, and the kept ones of the others.
+    """
+    temporary = audit.compute.weights == "temporary"
+    return max(counts) + kept_models(audit) * (len(counts) - 1) if temporary else sum(counts)
 
 
 def weights_bytes(audit: Audit, metadata: Mapping[str, Any]) -> int:

@@ -57,7 +57,7 @@ def test_a_model_of_the_workflow(table, quantity):
 def test_registered_ones_say_what_they_are(table):
     records, labels = table
     said = {name: black_boxes[name](records, labels, 3, 0) for name in black_boxes}
-    assert set(said) == {"labels", "forest", "forest-overfitted"}
+    assert set(said) == {"labels", "forest", "forest-500", "forest-overfitted"}
     assert (said["labels"].argmax(1) == labels).all()
     deep, shallow = (np.mean(said[name].max(1)) for name in ("forest-overfitted", "forest"))
     assert deep >= shallow
