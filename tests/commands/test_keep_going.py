@@ -89,7 +89,7 @@ def audited(root: Path) -> Path:
     set_first_record(root, 1)  # so that the outputs of the other models are finite
     for setting in SETTINGS.values():
         folder = root / setting.path
-        spec = ("--spec", specs.MergeSpec.of_training(AUDIT).write(root))
+        spec = ("--spec", specs.MergeSpec.of_training(AUDIT, setting.mechanism).write(root))
         assert run("merge", *spec, "--training", folder / "models", "--out", folder / "training.parquet") == 0
         (family,) = expand.families_of(AUDIT)["net"]
         places = ("--pool", pool, "--architecture", root / "toy" / "net" / "architecture.json")
@@ -98,7 +98,7 @@ def audited(root: Path) -> Path:
             models = ("--models", folder / "models", "--shadows", block)
             assert run("signals", *places, *spec, *models, "--out", folder / "signals" / family) == 0
         joined = ("--membership", pool / "membership.parquet", "--out", folder / "signals.parquet")
-        spec = ("--spec", specs.MergeSpec.of_signals(AUDIT, "net").write(root))
+        spec = ("--spec", specs.MergeSpec.of_signals(AUDIT, "net", setting.mechanism).write(root))
         assert run("merge", *spec, "--signals", folder / "signals", *joined) == 0
         spec = ("--spec", specs.AttackSpec.of(AUDIT, "toy").write(root))
         assert run("attack", "--signals", folder / "signals.parquet", *spec, "--out", folder / "scores.parquet") == 0

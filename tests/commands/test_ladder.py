@@ -147,6 +147,13 @@ def test_persons_are_not_screened(calls: list[tuple[int, list[str]]], capsys: py
     assert [models for models, _ in calls] == [5, 33, 33] and "Rung 1 of 2: 5 models" in capsys.readouterr().out
 
 
+def test_settings_with_fewer_models_cannot_climb(
+    calls: list[tuple[int, list[str]]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert ladder(CONFIG | {"mechanisms": {"none": {}, "dp-sgd": {"epsilon": [8], "models": 9}}}) == 2
+    assert not calls and "mechanisms.dp-sgd.models: a ladder grows all settings alike" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

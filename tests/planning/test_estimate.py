@@ -140,6 +140,18 @@ def test_disk_and_memory(plan: Plan) -> None:
     assert plan.memory["signals"] == PROCESS_BYTES + 20_000 + 128 * 4000
 
 
+def test_a_mechanism_with_fewer_models_costs_less() -> None:
+    fewer = CONFIG["mechanisms"] | {"dp-sgd": CONFIG["mechanisms"]["dp-sgd"] | {"models": 4}}
+    audit = parse(Audit, CONFIG | {"mechanisms": fewer}, "tiny.yaml")
+    costs = type("Four", (FixedCosts,), {"attacks": lambda _, runs, records, models, fprs: 1.0 * models})()
+    sizes = {"digits": Size(1000, 100, (1, 8, 8), 10)}
+    plan = estimate(audit, sizes, {("digits", "mlp"): METADATA}, costs, {})
+    assert plan.models == 10 + 4 + 4
+    # the noise is calibrated in one job for each budget
+    assert plan.seconds["train dp-sgd"] == pytest.approx(2 * (4 * (10 * 0.1 + 1000 * 0.002 + 1000 * 0.0005) + 7))
+    assert plan.seconds["attacks"] == 10 + 4 + 4
+
+
 def test_imported_signals_cost_no_training() -> None:
     audit = parse(Audit, {"audit": "theirs", "imported": {"them": {"signals": "s.parquet"}}}, "theirs.yaml")
     plan = estimate(audit, {}, {}, FixedCosts(), {"attack": 1})

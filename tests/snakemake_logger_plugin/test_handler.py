@@ -12,6 +12,7 @@ from snakemake_interface_logger_plugins.tests import MockOutputSettings, TestLog
 from mia_audit.config.load import check_audit
 from snakemake_logger_plugin_mia_audit import LogHandler
 from snakemake_logger_plugin_mia_audit.handler import last_line, models_in
+from snakemake_logger_plugin_mia_audit.overview import overview
 
 AUDIT = {
     "audit": "mine",
@@ -81,6 +82,11 @@ def test_a_run_is_a_line_a_stage_and_the_answer_at_the_end(capsys: pytest.Captur
         "[0:00] Data: done, 2 jobs in 0:00",
         "Complete log(s): somewhere.log",
     ]
+
+
+def test_a_mechanism_with_fewer_models_says_so() -> None:
+    fewer = AUDIT | {"mechanisms": {"none": {}, "dp-sgd": {"epsilon": [8, 2], "models": 9}}}
+    assert "mechanisms   none, dp-sgd at ε = 8, 2 (9 models)" in overview(check_audit(fewer, "test"), Path("results"))
 
 
 def test_a_failed_job_shows_its_rule_and_the_last_line_of_its_log(

@@ -55,7 +55,7 @@ class AttackTimes:
 
 
 @dataclass(frozen=True)
-class MadeUp:
+class RandomSignals:
     """Random signals of an attack, and a membership with half of the records in every model."""
 
     run: Run
@@ -64,7 +64,7 @@ class MadeUp:
     fprs: Sequence[float]
 
     @classmethod
-    def of(cls, run: Run, records: int, models: int, fprs: Sequence[float]) -> MadeUp:
+    def of(cls, run: Run, records: int, models: int, fprs: Sequence[float]) -> RandomSignals:
         """Draw lognormal signals, independent of the membership."""
         random = generator(0, "plan", records, models)
         member = records // 2 > random.random((models, records)).argsort(axis=1).T
@@ -75,10 +75,10 @@ class MadeUp:
         return cls(run, readings, member, fprs)
 
 
-Stage = Callable[[MadeUp], object]
+Stage = Callable[[RandomSignals], object]
 
 
-def _score(made: MadeUp) -> None:
+def _score(made: RandomSignals) -> None:
     by_signal = {reading.signal: reading.queries for reading in made.readings}
     (scores,) = scores_of([made.run], by_signal.__getitem__, made.member, made.member)
     records, models = made.member.shape
@@ -87,13 +87,13 @@ def _score(made: MadeUp) -> None:
     metric_rows(Scored(key, np.arange(models), np.arange(records), made.member, stored), made.fprs, confidence=0.95)
 
 
-def _rescore(made: MadeUp) -> None:
+def _rescore(made: RandomSignals) -> None:
     without_each(made.run, made.readings, made.member, made.fprs)
 
 
 def _seconds(stage: Stage, run: Run, records: int, models: int, fprs: Sequence[float]) -> float:
     def seconds(count: int) -> float:
-        made = MadeUp.of(run, min(count * LEAST, max(records, 2)), models, fprs)
+        made = RandomSignals.of(run, min(count * LEAST, max(records, 2)), models, fprs)
         start = time.process_time()
         stage(made)
         return time.process_time() - start
