@@ -103,8 +103,7 @@ def main() -> None:
     for stage, hours in plan["hours"].items():
         rule = stage.split()[0] if stage.startswith(("train ", "signals ")) else stage
         planned[rule] = planned.get(rule, 0.0) + 3600 * hours
-    rest = {stage: seconds for stage, seconds in stages.items() if stage not in planned}
-    stages["start-up"] = taken - sum(stages.values()) + sum(rest.values())
+    stages["start-up"] = taken - sum(stages.get(stage, 0.0) for stage in planned)
     for stage, seconds in planned.items():
         print(f"{stage:24}{seconds:8.1f} s planned {stages.get(stage, 0.0):8.1f} s measured")
     said, disk = 3600 * plan["total_hours"], sum(plan["disk_bytes"].values())

@@ -31,7 +31,7 @@ def _lines(audit: "Audit") -> Iterator[str]:
 
 
 def _mechanism(name: str, audit: "Audit") -> str:
-    section, number = audit.mechanisms[name], audit.models_of(name)
+    section, number = audit.mechanisms[name], audit.number_of_models(name)
     fewer = f" ({number} models)" if number < audit.membership.models else ""
     epsilons = [epsilon for epsilon in section.epsilon if epsilon != "inf"]
     if multiplier := (section.model_extra or {}).get("noise_multiplier"):

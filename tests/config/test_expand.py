@@ -59,8 +59,8 @@ def test_a_mechanism_may_have_fewer_models() -> None:
     """They are the first ones, trained as before: neither keys nor other mechanisms change."""
     mechanisms = {"none": {}, "dp-sgd": {"epsilon": [8], "models": 11}}
     fewer, same = (audit(mechanisms=mechanisms, membership={"models": models}) for models in (17, 10))
-    assert [fewer.models_of(name) for name in ("none", "dp-sgd", "imported")] == [17, 11, 17]
-    assert same.models_of("dp-sgd") == 10, "no more than the others"
+    assert [fewer.number_of_models(name) for name in ("none", "dp-sgd", "imported")] == [17, 11, 17]
+    assert same.number_of_models("dp-sgd") == 10, "no more than the others"
     assert expand.blocks(fewer, "dp-sgd") == ["000-008", "009-010"] and expand.blocks(fewer, "none")[-1] == "009-016"
     assert expand.explained_blocks(fewer, "dp-sgd") == {"000-008": ["000-008"], "009-010": ["009-010"]}
     assert expand.compared_models(fewer) == 11, "explanations are compared where all settings have the model"

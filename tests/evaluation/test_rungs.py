@@ -27,9 +27,9 @@ ROW: dict[str, Any] = {
 
 def test_unknown_numbers_are_left_out_and_digests_stay_text(tmp_path: Path) -> None:
     write_rungs(tmp_path / "ladder.csv", [ROW])
-    (found,) = read_rungs(tmp_path / "ladder.csv").to_dicts()
-    assert list(found) == list(COLUMNS)
-    assert found == ROW | {"mean": 0.612346, "high": None, "requested": None, "seconds": None}
+    (row,) = read_rungs(tmp_path / "ladder.csv").to_dicts()
+    assert list(row) == list(COLUMNS)
+    assert row == ROW | {"mean": 0.612346, "high": None, "requested": None, "seconds": None}
     write_rungs(tmp_path / "ladder.csv", [])
     assert len(read_rungs(tmp_path / "ladder.csv")) == 0
 

@@ -20,9 +20,7 @@ SIGNALS = [read_signal(name) for name in ("loss", "confidence", "ixg_l1", "ig_l1
 def clock(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let every look at the clock take a tick, so that a run of any size takes one."""
     ticks = count()
-    told = SimpleNamespace(process_time=lambda: TICK * next(ticks))
-    monkeypatch.setattr(attacks, "time", told)
-    monkeypatch.setattr(pace, "time", told)
+    monkeypatch.setattr(pace, "time", SimpleNamespace(process_time=lambda: TICK * next(ticks)))
 
 
 @pytest.mark.usefixtures("clock")

@@ -169,8 +169,8 @@ def test_attacks_are_compared_over_the_same_targets(audit: Path, written: tuple[
 
 def test_a_threshold_is_read_exactly(audit: Path) -> None:
     cell = Key("cifar10", VIT, "none", "inf", "ixg", "threshold", "auc")
-    found = Measured([finished(audit)]).results_of(cell)
-    assert len(found.alike) == MODELS and (found.alike == found.exact).all() and not len(found.ours)
+    results = Measured([finished(audit)]).results_of(cell)
+    assert len(results.alike) == MODELS and (results.alike == results.exact).all() and not len(results.ours)
     assert not len(Measured([]).results_of(cell).alike)
 
 

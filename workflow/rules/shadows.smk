@@ -223,7 +223,7 @@ rule discard:
     params:
         usage=f"{results}/benchmarks/discard/{{dataset}}-{{architecture}}-{{mechanism}}-eps{{eps}}.tsv",
         models=subpath(output[0], ancestor=2),
-        shadows=lambda w: f"0-{AUDIT.models_of(w.mechanism) - 1}",
+        shadows=lambda w: f"0-{AUDIT.number_of_models(w.mechanism) - 1}",
         keep=audits.kept_models(AUDIT),
     shell:
         "mia-audit discard --models {params.models} --shadows {params.shadows} --keep {params.keep} --out {output} --usage {params.usage} >{log} 2>&1"

@@ -107,7 +107,7 @@ def blocks(audit: Audit, mechanism: str = "") -> list[str]:
     If the number of models grows, only the last block changes, and blocks are added. Without a mechanism, the blocks are
     those of settings with all models.
     """
-    count, size = audit.models_of(mechanism), audit.compute.block_size
+    count, size = audit.number_of_models(mechanism), audit.compute.block_size
     starts = range(0, count, size)
     return [f"{first:03d}-{min(first + size, count) - 1:03d}" for first in starts]
 
@@ -231,7 +231,7 @@ def compared_settings(audit: Audit) -> dict[str, list[Setting]]:
 
 def compared_models(audit: Audit) -> int:
     """Return how many shadow models of every setting have their explanations measured; every setting has so many."""
-    fewest = min(map(audit.models_of, audit.mechanisms), default=audit.membership.models)
+    fewest = min(map(audit.number_of_models, audit.mechanisms), default=audit.membership.models)
     return min(audit.explanation_metrics.models or fewest, fewest)
 
 

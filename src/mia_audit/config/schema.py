@@ -186,7 +186,7 @@ class Audit(Section):
                 expanded[label] = one
         return expanded
 
-    def models_of(self, mechanism: str) -> int:
+    def number_of_models(self, mechanism: str) -> int:
         """Return how many shadow models each setting of a mechanism has; all, for settings without one."""
         every = self.membership.models
         return min(self.mechanisms[mechanism].models or every, every) if mechanism in self.mechanisms else every
@@ -196,7 +196,7 @@ class Audit(Section):
         groups = sum(len(self.architectures_of(name)) for name in self.datasets)
         settings = groups * sum(max(1, len(one.epsilon)) for one in self.mechanisms.values())
         jobs = groups * sum(
-            max(1, len(one.epsilon)) * ceil(self.models_of(name) / self.compute.block_size)
+            max(1, len(one.epsilon)) * ceil(self.number_of_models(name) / self.compute.block_size)
             for name, one in self.mechanisms.items()
         )
         if jobs > MOST_JOBS:

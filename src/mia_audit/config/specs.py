@@ -339,12 +339,12 @@ class MergeSpec(Spec):
     @classmethod
     def of_training(cls, audit: Audit, mechanism: str) -> Self:
         """Specify the joined table of training of a mechanism's models."""
-        return cls(models=audit.models_of(mechanism))
+        return cls(models=audit.number_of_models(mechanism))
 
     @classmethod
     def of_signals(cls, audit: Audit, architecture: str, mechanism: str) -> Self:
         """Specify the joined table of the signals of a mechanism's models."""
-        return cls(families=tuple(expand.families_of(audit)[architecture]), models=audit.models_of(mechanism))
+        return cls(families=tuple(expand.families_of(audit)[architecture]), models=audit.number_of_models(mechanism))
 
     @classmethod
     def of_target(cls, audit: Audit, target: str) -> Self:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import ceil
@@ -16,6 +15,7 @@ from mia_audit.attacks.subsets import counts
 from mia_audit.evaluation.files import Scored, metric_rows
 from mia_audit.evaluation.leave_outs import without_each
 from mia_audit.planning.linear import fitted
+from mia_audit.planning.pace import processor_seconds
 from mia_audit.seeds import generator
 from mia_audit.signals.name import Reading
 
@@ -94,9 +94,7 @@ def _rescore(made: RandomSignals) -> None:
 def _seconds(stage: Stage, run: Run, records: int, models: int, fprs: Sequence[float]) -> float:
     def seconds(count: int) -> float:
         made = RandomSignals.of(run, min(count * LEAST, max(records, 2)), models, fprs)
-        start = time.process_time()
-        stage(made)
-        return time.process_time() - start
+        return processor_seconds(lambda: stage(made))
 
     seconds(1)  # the first run includes set-up
     return fitted(seconds, ceil(records / LEAST), few=1)(records / LEAST)

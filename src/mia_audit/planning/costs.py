@@ -1,7 +1,6 @@
 """The costs that a plan needs (of training steps, passes and explanations), and how they follow from one given rate."""
 
 from collections.abc import Mapping, Sequence
-from functools import cache
 from typing import Any, Protocol
 
 from mia_audit.attacks.run import Run
@@ -67,7 +66,7 @@ class RateCosts:
         self.rates = Rates(FORWARD * self.each, (1 - FORWARD) * self.each)
         self.counted = Counted()
         self.attacks = AttackTimes()
-        self.pace = cache(pace)
+        self.pace = pace
 
     def step(self, architecture: Mapping[str, Any], mechanism: Mechanism, training: Training) -> Linear:
         passes = PRIVATE_STEP if mechanism.kind.per_record else PLAIN_STEP

@@ -139,10 +139,11 @@ def estimate(
     if audit.compute.weights == "temporary":
         most = max((model["stored_bytes"] for model in models.values()), default=0)
         plan.store("weights of a setting until its signals are merged", audit.membership.models * most)
-    plan.add("report", costs.pace() * sum(PER_SETTING.values()) * len(settings(audit)))
+    pace = costs.pace()
+    plan.add("report", pace * sum(PER_SETTING.values()) * len(settings(audit)))
     plan.store("figures and report", SHOWN_BYTES * len(settings(audit)))
     start_up = WARM_UP + sum(count * FORKED.get(rule, FORK) for rule, count in jobs.items())
-    plan.add("start-up", costs.pace() * start_up)
+    plan.add("start-up", pace * start_up)
     return plan
 
 
@@ -165,7 +166,7 @@ def training_seconds(
 
 
 def _setting(plan: Plan, audit: Audit, setting: Setting, size: Size, metadata: Mapping[str, Any], costs: Costs) -> None:
-    count = audit.models_of(setting.mechanism)
+    count = audit.number_of_models(setting.mechanism)
     mechanism = resolved_mechanism(audit, setting.mechanism, setting.dataset)
     training = audit.training_of(setting.architecture, setting.mechanism)
     private = mechanism.kind.per_record
@@ -188,17 +189,18 @@ def _setting(plan: Plan, audit: Audit, setting: Setting, size: Size, metadata: M
         spec = ExplanationMetricsSpec.of(audit, setting.dataset, setting.architecture).model_dump()
         plan.add("explanation_metrics", compared_models(audit) * costs.measures(metadata, spec, measured))
     every = [name for family, options in of_model.items() for name in columns(family, options)]
-    _attacks(plan, audit, every, size.records, audit.models_of(setting.mechanism), costs)
+    _attacks(plan, audit, every, size.records, count, costs)
 
 
 def _foreign(plan: Plan, audit: Audit, setting: Setting, size: Size, costs: Costs) -> None:
     """Add a setting whose models the user's own code trains, for an unknown time."""
-    plan.models += audit.models_of(setting.mechanism)
+    count = audit.number_of_models(setting.mechanism)
+    plan.models += count
     if setting.architecture not in plan.untimed:
         plan.untimed.append(setting.architecture)
     of_model = families_of(audit)[setting.architecture]
     every = [name for family, options in of_model.items() for name in columns(family, options)]
-    _attacks(plan, audit, every, size.records, audit.models_of(setting.mechanism), costs)
+    _attacks(plan, audit, every, size.records, count, costs)
 
 
 def _study(plan: Plan, audit: Audit, dataset: str, size: Size, models: Models, costs: Costs) -> None:

@@ -1,6 +1,5 @@
 """Time studies of private explanations by running the audit's own code on random records of the pool's size."""
 
-import time
 from collections.abc import Callable
 from functools import cached_property
 
@@ -13,6 +12,7 @@ from mia_audit.explain.private_local import ExplanationSet, Terms
 from mia_audit.explain.private_local.study import Study
 from mia_audit.explain.private_section import PrivateExplanations
 from mia_audit.planning.linear import fitted
+from mia_audit.planning.pace import processor_seconds
 from mia_audit.planning.sizes import Size
 from mia_audit.signals.explanation_sets import membership_signals, neighbours
 
@@ -76,16 +76,10 @@ class MadeUp:
             membership_signals(self.explained, member, asked, terms, noisy, (0, "plan"))
 
         few = points[:COMPARED]
-        nearest = _once(lambda: neighbours(few)) * (len(points) / len(few)) ** 2
+        nearest = processor_seconds(lambda: neighbours(few)) * (len(points) / len(few)) ** 2
         return nearest + sets * _seconds(run, self.size.records, least=1)
 
 
 def _seconds(run: Callable[[int], object], whole: int, least: int) -> float:
     """Return the estimated seconds of a full run, from runs over a part."""
-    return fitted(lambda count: _once(lambda: run(min(max(count, least), whole))), whole)(whole)
-
-
-def _once(run: Callable[[], object]) -> float:
-    start = time.process_time()
-    run()
-    return time.process_time() - start
+    return fitted(lambda count: processor_seconds(lambda: run(min(max(count, least), whole))), whole)(whole)

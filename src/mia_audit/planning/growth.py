@@ -40,7 +40,7 @@ def _growth(audit: Audit, setting: Setting, results: Path) -> Growth:
 
 def _keys(audit: Audit, setting: Setting, results: Path) -> dict[int, str]:
     """Return the training key of every model in the config; empty if a file that training reads does not exist yet."""
-    shadows = range(audit.models_of(setting.mechanism))
+    shadows = range(audit.number_of_models(setting.mechanism))
     names = (setting.dataset, setting.architecture, setting.mechanism)
     pool, group = results / "pools" / setting.dataset, results / setting.group
     start = initial_weights(audit, setting.architecture)

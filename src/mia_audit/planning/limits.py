@@ -79,7 +79,7 @@ def refuse_full_disk(
     usage: Usage = shutil.disk_usage,
 ) -> None:
     """Raise UserError if the models still to be trained, with their signals, need more bytes than are free."""
-    counts = [audit.models_of(setting.mechanism) for setting in group_of(audit, dataset, architecture)]
+    counts = [audit.number_of_models(setting.mechanism) for setting in group_of(audit, dataset, architecture)]
     models = sum(counts)
     there = sum(1 for path in group.glob("*/models/shadow-*") if path.is_dir())
     of_model = families_of(audit)[architecture]

@@ -1,9 +1,10 @@
-"""How fast this machine runs Python, relative to the machine on which the constants of `estimate` were measured."""
+"""The processor time of work on this machine, and how fast it runs Python relative to that of the constants of `estimate`."""
 
 import argparse
 import ast
 import inspect
 import time
+from collections.abc import Callable
 
 PARSED = 0.028
 """Processor seconds to parse the source of `argparse`, a module of 2,700 lines, on that machine."""
@@ -14,10 +15,11 @@ TRIES = 5
 def pace() -> float:
     """Return the ratio of this machine's processor time to that machine's; it varies by some 10 % between calls."""
     source = inspect.getsource(argparse)
-    return min(_seconds(source) for _ in range(TRIES)) / PARSED
+    return min(processor_seconds(lambda: ast.parse(source)) for _ in range(TRIES)) / PARSED
 
 
-def _seconds(source: str) -> float:
+def processor_seconds(run: Callable[[], object]) -> float:
+    """Return the seconds of processor time that a run takes."""
     start = time.process_time()
-    ast.parse(source)
+    run()
     return time.process_time() - start

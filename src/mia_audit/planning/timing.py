@@ -3,7 +3,6 @@
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
 from typing import Any, TypeVar
 
 import torch
@@ -45,7 +44,7 @@ class Measured:
         self._known: dict[str, Any] = {}
         self.counted = Counted()
         self.attacks = AttackTimes()
-        self.pace = cache(pace)
+        self.pace = pace
         self._last: tuple[str, nn.Module, list[bool]] | None = None
 
     def step(self, architecture: Mapping[str, Any], mechanism: Mechanism, training: Training) -> Linear:
