@@ -1,23 +1,16 @@
 """The section of a config for an architecture: a model, its initial weights, and the mechanisms that it is trained under."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from itertools import product
-from typing import Annotated, Self
+from typing import Self
 
 from pydantic import Field, PrivateAttr, ValidationError, field_validator, model_validator
 
+from mia_audit.config.sweep import TRAINING, Parameter, Sweep, Swept, combinations
 from mia_audit.errors import UserError, suggest
 from mia_audit.learners.command_line import check_commands
 from mia_audit.learners.naming import BUILT_IN, Outputs, check_script, described_as, learner_of, script_and_function
-from mia_audit.sections import Epsilons, FilePath, Section, folder_name
+from mia_audit.sections import Epsilons, FilePath, Section
 from mia_audit.training.section import Training, TrainingOverrides
-
-Parameter = bool | int | float | str
-MOST_SWEPT = 1000
-"""Largest number of combinations of a sweep."""
-TRAINING = "training."
-"""Prefix of swept keys that belong to the training section."""
 
 
 class Under(Section):
@@ -27,16 +20,6 @@ class Under(Section):
     """A selection of the mechanism's privacy budgets; all of them when left out."""
     training: TrainingOverrides = TrainingOverrides()
     """Training keys that differ for this architecture under this mechanism."""
-
-
-@dataclass(frozen=True)
-class Swept:
-    """An architecture's part of a sweep: the section's name, and the values of the swept keys, without `training.`."""
-
-    section: str
-    values: Mapping[str, Parameter]
-    training: tuple[str, ...] = ()
-    """The swept keys of training."""
 
 
 class Architecture(Section):
@@ -55,7 +38,7 @@ class Architecture(Section):
     """The kind of output of `predict` in a command or a script; for an estimator, the method that is called (`probabilities`)."""
     votes: int = Field(0, ge=0)
     """Number of votes (such as trees) averaged in a probability, which decides how it is kept from 0 and 1; 0: not votes, or known."""
-    sweep: dict[str, Annotated[tuple[Parameter, ...], Field(min_length=1)]] = Field({})
+    sweep: Sweep = Field({})
     """Parameters, and keys of training such as `training.epochs`, with several values each: every combination becomes a
     separate architecture, named `{name}-{key}{value}`.
     """
@@ -145,13 +128,9 @@ class Architecture(Section):
         if not self.sweep:
             return {name: self}
         architectures = {}
-        for values in product(*self.sweep.values()):
-            chosen = {key.removeprefix(TRAINING): value for key, value in zip(self.sweep, values, strict=True)}
-            own = {key: value for key, value in chosen.items() if key in self.sweep}
-            words = [
-                f"{key}{str(value).lower() if isinstance(value, bool) else value}" for key, value in chosen.items()
-            ]
-            training = self._trained_with({key: value for key, value in chosen.items() if key not in own}, name)
+        for label, swept in combinations(name, self.sweep):
+            own = {key: value for key, value in swept.values.items() if key not in swept.training}
+            training = self._trained_with({key: swept.values[key] for key in swept.training}, name)
             one = self.model_copy(
                 update={
                     "model": self.model or name,
@@ -160,9 +139,7 @@ class Architecture(Section):
                     "sweep": {},
                 }
             )
-            one._swept = Swept(name, chosen, tuple(key for key in chosen if key not in own))
-            if (label := folder_name("-".join([name, *words]))) in architectures:
-                raise ValueError(f"{name}.sweep: two combinations are named '{label}'; give every value once")
+            one._swept = swept
             architectures[label] = one
         return architectures
 

@@ -131,7 +131,7 @@ def explained_blocks(audit: Audit, mechanism: str) -> dict[str, list[str]]:
 
 def resolved_mechanism(audit: Audit, name: str, dataset: str = "") -> Mechanism:
     """Return a mechanism's section without its budgets and overrides; for a data set, with the unit of its guarantee."""
-    values = audit.mechanisms[name].model_dump(exclude={"epsilon", "training", "models"})
+    values = audit.mechanisms[name].model_dump(exclude={"epsilon", "training", "models", "sweep"})
     if dataset and Unit in audit.mechanisms[name].kind.options:
         values["unit"] = values["unit"] or ("person" if audit.datasets[dataset].by_person else "record")
     return Mechanism(**values)

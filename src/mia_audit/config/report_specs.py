@@ -10,11 +10,11 @@ from pydantic import Field
 
 from mia_audit.attacks.catalogue import AUTHORS, asked
 from mia_audit.config import expand
-from mia_audit.config.architecture import Parameter
 from mia_audit.config.policy import load_policy
 from mia_audit.config.recipe import recipe
 from mia_audit.config.schema import Audit
 from mia_audit.config.specs import Spec
+from mia_audit.config.sweep import Parameter
 from mia_audit.evaluation.section import Evaluation
 from mia_audit.explain.catalogue import EXPLANATION_SETS
 from mia_audit.explain.private_section import PrivateExplanations
@@ -85,6 +85,8 @@ class ReportedSetting(Section):
     model: str = ""
     parameters: dict[str, Parameter] = Field(default_factory=dict)
     swept: dict[str, Parameter] = Field(default_factory=dict)
+    swept_mechanism: str = ""
+    """The section of a sweep that its mechanism came from; empty without one."""
     explained: ExplanationSets | None = None
     finished: str = ""
     """The file or folder of the finished model that is the only target; empty if there is none."""
@@ -163,6 +165,8 @@ def _reported(audit: Audit, setting: expand.Setting) -> ReportedSetting:
     noise = mechanism.model_extra or {}
     private = mechanism.kind.private and not no_guarantee
     floor = expand.floor_of(audit, setting.dataset, setting.architecture, setting.mechanism)
+    swept = audit.mechanisms[setting.mechanism].swept
+    own = dict(swept.values) if swept else {}
     return ReportedSetting(
         **named,
         **({"floor": floor} if floor else {}),
@@ -174,8 +178,9 @@ def _reported(audit: Audit, setting: expand.Setting) -> ReportedSetting:
         clipping=noise.get("clipping") if private else None,
         model=architecture.model,
         measured=bool(expand.compared_explainers(audit, setting.architecture)),
-        parameters=architecture.parameters | _swept_of_training(audit, setting),
-        swept=dict(architecture.swept.values) if architecture.swept else {},
+        parameters=architecture.parameters | _swept_of_training(audit, setting) | own,
+        swept=(dict(architecture.swept.values) if architecture.swept else {}) | own,
+        swept_mechanism=swept.section if swept else "",
     )
 
 

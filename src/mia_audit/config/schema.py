@@ -3,14 +3,16 @@
 These models are the single source of config/schema.json and config/README.md.
 """
 
-from math import ceil, prod
-from typing import Annotated, Any, Literal, Self
+from collections.abc import Mapping
+from math import ceil
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import (
     BeforeValidator,
     Field,
     PositiveFloat,
     PositiveInt,
+    PrivateAttr,
     ValidationError,
     field_validator,
     model_validator,
@@ -18,7 +20,8 @@ from pydantic import (
 
 from mia_audit.attacks.section import Attacks
 from mia_audit.canaries.section import Canaries
-from mia_audit.config.architecture import MOST_SWEPT, Architecture, Under
+from mia_audit.config.architecture import Architecture, Under
+from mia_audit.config.sweep import TRAINING, Sweep, Swept, combinations
 from mia_audit.config.target import Target
 from mia_audit.errors import suggest
 from mia_audit.evaluation.section import Evaluation
@@ -36,6 +39,12 @@ from mia_audit.report.section import Report
 from mia_audit.sections import STATED, Epsilon, Epsilons, FilePath, Name, Probability, Section, known, stated_noise
 from mia_audit.training.section import Training, TrainingOverrides
 
+UNSWEPT = {
+    "epsilon": "list the values in epsilon itself",
+    TRAINING: "not a key that a mechanism's sweep can change; keys of training are swept in the architecture's section",
+}
+"""Advice for keys of a mechanism's section that cannot be swept."""
+
 
 class Mechanism(privacy.Mechanism):
     """How training protects its records, and its privacy budgets; the other keys are those that the mechanism declares."""
@@ -46,12 +55,64 @@ class Mechanism(privacy.Mechanism):
     """Training keys that differ for this mechanism."""
     models: int | None = Field(None, ge=4)
     """Shadow models of each of its settings, if fewer than membership.models: the first ones, with the same training sets."""
+    sweep: Sweep = Field({})
+    """The mechanism's keys with several values each: every combination becomes a separate mechanism, named `{name}-{key}{value}`."""
+    _swept: Swept | None = PrivateAttr(None)
+
+    @property
+    def swept(self) -> Swept | None:
+        """The sweep that the mechanism came from, if any."""
+        return self._swept
+
+    @model_validator(mode="before")
+    @classmethod
+    def _first_combination(cls, values: Any) -> Any:
+        """Set swept keys to their first values, so that a section is checked with all of its keys."""
+        sweep = values.get("sweep") if isinstance(values, dict) else None
+        if not isinstance(sweep, dict):
+            return values
+        for key in sweep:
+            if key in ("mechanism", *cls.__annotations__) or key.startswith(TRAINING):
+                raise ValueError(f"sweep.{key}: {UNSWEPT.get(key, UNSWEPT[TRAINING])}")
+            if key in values:
+                raise ValueError(f"sweep.{key}: also given by itself; give it in one of the two")
+        return values | {key: several[0] for key, several in sweep.items() if isinstance(several, list) and several}
+
+    def expanded(self, name: str) -> "dict[str, Mechanism]":
+        """Return a mechanism per combination of the swept keys, by name; only itself if nothing is swept."""
+        if not self.sweep:
+            return {name: self}
+        mechanisms = {}
+        for label, swept in combinations(name, self.sweep):
+            try:
+                one = Mechanism.model_validate(self.model_dump(exclude={"sweep"}) | dict(swept.values))
+            except ValidationError as error:
+                wrong = error.errors()[0]
+                key = ".".join(map(str, wrong["loc"]))
+                raise ValueError(f"{name}.sweep.{key}: {wrong['msg'].lower()}") from None
+            one._swept = swept
+            mechanisms[label] = one
+        return mechanisms
 
     @property
     def settings(self) -> tuple[str, ...]:
         """The values that name the mechanism's settings: its budgets, or its noise multiplier."""
         multiplier = (self.model_extra or {}).get("noise_multiplier")
         return self.epsilon or (stated_noise(multiplier) if multiplier else "inf",)
+
+
+Sweeping = TypeVar("Sweeping", Architecture, Mechanism)
+
+
+def _expanded(sections: Mapping[str, Sweeping]) -> dict[str, Sweeping]:
+    """Return a section per combination of every section's sweep, by name; ValueError if two have one name."""
+    expanded: dict[str, Sweeping] = {}
+    for name, section in sections.items():
+        for label, one in section.expanded(name).items():
+            if label in expanded:
+                raise ValueError(f"'{label}' results from a sweep and is given too; choose another name")
+            expanded[label] = one
+    return expanded
 
 
 class Imported(Section):
@@ -173,18 +234,13 @@ class Audit(Section):
 
     @field_validator("architectures")
     @classmethod
-    def _sweeps(cls, value: dict[str, Architecture]) -> dict[str, Architecture]:
-        expanded: dict[str, Architecture] = {}
-        for name, architecture in value.items():
-            if (combinations := prod(map(len, architecture.sweep.values()))) > MOST_SWEPT:
-                raise ValueError(
-                    f"{name}.sweep: {combinations:,} combinations; expected at most {MOST_SWEPT:,}: leave values out"
-                )
-            for label, one in architecture.expanded(name).items():
-                if label in expanded:
-                    raise ValueError(f"'{label}' results from a sweep and is given too; choose another name")
-                expanded[label] = one
-        return expanded
+    def _architectures(cls, value: dict[str, Architecture]) -> dict[str, Architecture]:
+        return _expanded(value)
+
+    @field_validator("mechanisms")
+    @classmethod
+    def _mechanisms(cls, value: dict[str, Mechanism]) -> dict[str, Mechanism]:
+        return _expanded(value)
 
     def number_of_models(self, mechanism: str) -> int:
         """Return how many shadow models each setting of a mechanism has; all, for settings without one."""
@@ -271,12 +327,16 @@ class Audit(Section):
 
     @model_validator(mode="after")
     def _overrides(self) -> Self:
+        by_section: dict[str, list[Mechanism]] = {}
+        for name, section in self.mechanisms.items():
+            for known_as in {name, section.swept.section if section.swept else name}:
+                by_section.setdefault(known_as, []).append(section)
         for name, architecture in self.architectures.items():
             for mechanism, under in architecture.mechanisms.items():
                 where = f"architectures.{name}.mechanisms"
-                if mechanism not in self.mechanisms:
-                    raise ValueError(f"{where}: unknown mechanism '{mechanism}': {suggest(mechanism, self.mechanisms)}")
-                budgets = self.mechanisms[mechanism].settings
+                if not (sections := by_section.get(mechanism)):
+                    raise ValueError(f"{where}: unknown mechanism '{mechanism}': {suggest(mechanism, by_section)}")
+                budgets = list(dict.fromkeys(value for one in sections for value in one.settings))
                 if odd := [epsilon for epsilon in under.epsilon if epsilon not in budgets]:
                     known = ", ".join(budgets)
                     raise ValueError(
@@ -421,18 +481,24 @@ class Audit(Section):
 
     def budgets(self, architecture: str) -> dict[str, tuple[str, ...]]:
         """Return the mechanisms under which an architecture is trained, each with its budgets."""
-        chosen = self.architectures[architecture].mechanisms or dict.fromkeys(self.mechanisms, Under())
         return {
-            name: tuple(e for e in section.settings if e in (chosen[name].epsilon or (e,)))
+            name: tuple(e for e in section.settings if e in (under.epsilon or (e,)))
             for name, section in self.mechanisms.items()
-            if name in chosen
+            if (under := self._under(architecture, name))
         }
+
+    def _under(self, architecture: str, mechanism: str) -> Under | None:
+        """Return what an architecture says about a mechanism or the sweep that it came from; None if it is not trained under it."""
+        chosen, swept = self.architectures[architecture].mechanisms, self.mechanisms[mechanism].swept
+        if not chosen:
+            return Under()
+        return chosen.get(mechanism) or (chosen.get(swept.section) if swept else None)
 
     def training_of(self, architecture: str, mechanism: str) -> Training:
         """Return the training section with the overrides of the mechanism, of the architecture, and of both together."""
         own = self.architectures[architecture]
         resolved = self.training.overridden(self.mechanisms[mechanism].training).overridden(own.training)
-        return resolved.overridden(own.mechanisms.get(mechanism, Under()).training)
+        return resolved.overridden((self._under(architecture, mechanism) or Under()).training)
 
     @model_validator(mode="after")
     def _guarantees(self) -> Self:

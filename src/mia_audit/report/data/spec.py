@@ -40,7 +40,9 @@ class Setting:
     parameters: Mapping[str, Any] = field(default_factory=dict, hash=False)
     """The parameters of the model in the config."""
     swept: Mapping[str, Any] = field(default_factory=dict, hash=False)
-    """The parameters that a sweep varies."""
+    """The parameters that sweeps vary, of the model, its training and its mechanism."""
+    swept_mechanism: str = ""
+    """The section of a sweep that its mechanism came from; empty without one."""
     explained: Mapping[str, Any] | None = field(default=None, hash=False)
     """Name, noisy steps and adjacency of the fixed black box, if its explanation sets are attacked; else None."""
     finished: str = ""
