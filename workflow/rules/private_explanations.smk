@@ -30,9 +30,12 @@ rule black_box:
     params:
         usage=f"{results}/benchmarks/black_box/{{dataset}}-{{black_box}}.tsv",
         spec=lambda w: spec(specs.BlackBoxSpec.of, w.dataset, w.black_box),
+        models=lambda w, input: (
+            str(Path(input.models).parents[1]) if input.models else ""
+        ),
         pool=subpath(input.records, parent=True),
     shell:
-        "mia-audit black-box --pool {params.pool} --models $(dirname $(dirname {input.models})) --architecture {input.architecture} --spec {params.spec} --threads {threads} --out {output} --usage {params.usage} >{log} 2>&1"
+        "mia-audit black-box --pool {params.pool} --models {params.models} --architecture {input.architecture} --spec {params.spec} --threads {threads} --out {output} --usage {params.usage} >{log} 2>&1"
 
 
 rule explain_privately:

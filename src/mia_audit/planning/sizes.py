@@ -43,6 +43,7 @@ SOURCES = {
     "mnist": Size(70_000, 0, (1, 28, 28), 10),
     "fashion_mnist": Size(70_000, 0, (1, 28, 28), 10),
     "randhie": Size(20_190, 0, (24,), 3, persons=5_912),
+    "wordnet": Size(78_377, 0, (500,), 18),
 }
 """All records of published sources (train and test); images that vary in size are assumed to be stored at 224 pixels."""
 
