@@ -196,13 +196,10 @@ FINISHED = [
     *CANARIES,
     *(["<results>/paper"] if AUDIT.report.paper else []),
 ]
-DRAWN = []
 if SETTINGS:  # a config may have only a study of private explanations, and no settings
-    DRAWN = expand("<results>/figures/{name}", name=FIGURES)
     FINISHED += [
         *(["<results>/benchmarks/step_times.csv"] if TRAINED else []),
         *expand("<results>/tables/{name}", name=TABLES),
-        *DRAWN,
         *expand("<results>/figures/filters/{dataset}", dataset=FILTERED),
         *expand("<results>/figures/side_by_side/{dataset}", dataset=SIDE_BY_SIDE),
     ]
@@ -211,7 +208,8 @@ if SETTINGS:  # a config may have only a study of private explanations, and no s
 # One job draws all figures, so one of them is enough: Snakemake compares every input with all outputs of that job.
 rule manifest:
     input:
-        sorted(set(FINISHED).difference(DRAWN[1:])),
+        sorted(FINISHED),
+        rules.figures.output[:1] if SETTINGS else [],
         files_of(TRAINED, "models/.jobs/discarded")
         if AUDIT.compute.weights == "temporary"
         else [],
