@@ -2,6 +2,7 @@
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from itertools import pairwise
 from pathlib import Path
@@ -66,26 +67,29 @@ def imports_of(source: str) -> Iterator[str]:
                 yield module if module in MODULES else module.rpartition(".")[0]
 
 
-GRAPH = {
-    module: {target for target in imports_of(path.read_text(encoding="utf-8")) if target}
-    for module, path in MODULES.items()
-    if module
-}
+@cache
+def graph() -> dict[str, set[str]]:
+    """Return what every module of the package imports."""
+    return {
+        module: {target for target in imports_of(path.read_text(encoding="utf-8")) if target}
+        for module, path in MODULES.items()
+        if module
+    }
 
 
 def room(module: str) -> str:
     return module.partition(".")[0]
 
 
-def upward(graph: dict[str, set[str]]) -> set[tuple[str, str]]:
+def upward(imports: dict[str, set[str]]) -> set[tuple[str, str]]:
     """Return the imports of a higher layer."""
-    pairs = {(module, target) for module, targets in graph.items() for target in targets}
+    pairs = {(module, target) for module, targets in imports.items() for target in targets}
     return {(module, target) for module, target in pairs if LEVEL[room(target)] < LEVEL[room(module)]}
 
 
-def cycles(graph: dict[str, set[str]]) -> set[frozenset[str]]:
+def cycles(imports: dict[str, set[str]]) -> set[frozenset[str]]:
     """Return one cycle after the other, each taken apart when it is found."""
-    left = {module: set(targets) - {module} for module, targets in graph.items()}
+    left = {module: set(targets) - {module} for module, targets in imports.items()}
     loops: set[frozenset[str]] = set()
     while True:
         try:
@@ -100,15 +104,15 @@ def cycles(graph: dict[str, set[str]]) -> set[frozenset[str]]:
 
 
 def test_every_room_has_its_layer() -> None:
-    assert {room(module) for module in GRAPH} <= set(LEVEL)
+    assert {room(module) for module in graph()} <= set(LEVEL)
 
 
 def test_no_module_imports_from_a_higher_layer() -> None:
-    assert upward(GRAPH) == set()
+    assert upward(graph()) == set()
 
 
 def test_no_modules_import_each_other_in_a_cycle() -> None:
-    assert cycles(GRAPH) == set()
+    assert cycles(graph()) == set()
 
 
 def test_imports_are_seen_wherever_they_stand() -> None:

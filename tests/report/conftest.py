@@ -18,6 +18,7 @@ from mia_audit.report.data.findings import Findings
 from mia_audit.report.data.provenance import provenance
 from mia_audit.report.data.results import Results
 from mia_audit.report.data.spec import parse_spec
+from mia_audit.report.figures.catalogue import draw
 from mia_audit.storage import write_json, write_table
 
 RECORDS, MODELS = 300, 12
@@ -225,6 +226,14 @@ def written(tmp_path: Path) -> Callable[..., Small]:
 def findings(small: Small) -> Findings:
     """What the small audit found."""
     return find(small.results())
+
+
+@pytest.fixture(scope="session")
+def drawn(small: Small, findings: Findings, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the small audit's figures, which take seconds; treat it as read-only."""
+    folder = tmp_path_factory.mktemp("figures")
+    draw(small.results(), findings, folder)
+    return folder
 
 
 @pytest.fixture(scope="session")

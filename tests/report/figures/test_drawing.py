@@ -20,13 +20,11 @@ from mia_audit.report.section import Figures
 
 
 @pytest.mark.slow
-def test_the_same_inputs_give_the_same_bytes_whatever_the_users_settings(small, findings, tmp_path):
-    draw(small.results(), findings, tmp_path / "first")
+@pytest.mark.xdist_group("drawn")
+def test_the_same_inputs_give_the_same_bytes_whatever_the_users_settings(small, drawn, tmp_path):
     with matplotlib.rc_context({"font.size": 20, "savefig.dpi": 50, "svg.hashsalt": None, "axes.facecolor": "red"}):
-        draw(small.results(), find(small.results()), tmp_path / "second")
-    first, second = (
-        {path.name: path.read_bytes() for path in (tmp_path / name).iterdir()} for name in ("first", "second")
-    )
+        draw(small.results(), find(small.results()), tmp_path)
+    first, second = ({path.name: path.read_bytes() for path in folder.iterdir()} for folder in (drawn, tmp_path))
     assert first == second
     for name, content in first.items():
         assert b"CreationDate" not in content and b"dc:date" not in content, name
