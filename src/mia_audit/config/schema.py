@@ -71,12 +71,13 @@ class Mechanism(privacy.Mechanism):
         sweep = values.get("sweep") if isinstance(values, dict) else None
         if not isinstance(sweep, dict):
             return values
-        for key in sweep:
+        for key in map(str, sweep):
             if key in ("mechanism", *cls.__annotations__) or key.startswith(TRAINING):
                 raise ValueError(f"sweep.{key}: {UNSWEPT.get(key, UNSWEPT[TRAINING])}")
             if key in values:
                 raise ValueError(f"sweep.{key}: also given by itself; give it in one of the two")
-        return values | {key: several[0] for key, several in sweep.items() if isinstance(several, list) and several}
+        several = {key: listed for key, listed in sweep.items() if isinstance(listed, list | tuple) and listed}
+        return values | {key: listed[0] for key, listed in several.items()}
 
     def expanded(self, name: str) -> "dict[str, Mechanism]":
         """Return a mechanism per combination of the swept keys, by name; only itself if nothing is swept."""

@@ -51,9 +51,11 @@ def wordnet(dataset: Dataset, where: str) -> Source:
             f"{where}.path: {path}: no such file; Debian's package wordnet-base puts it in /usr/share/wordnet"
         )
     numbers, glosses = _glosses(path, where)
-    words = CountVectorizer(token_pattern="[a-z]{2,}", stop_words="english", max_features=WORDS, binary=True)
+    words = CountVectorizer(
+        token_pattern="[a-z]{2,}", stop_words="english", max_features=WORDS, binary=True, dtype=np.float32
+    )
     try:
-        records = words.fit_transform(glosses).toarray().astype(np.float32)
+        records = words.fit_transform(glosses).toarray()
     except ValueError:  # no word but stop words
         raise UserError(f"{where}.path: {path}: no gloss contains a word; expected WordNet's {FILE}") from None
     order = {number: label for label, number in enumerate(CLASSES)}
