@@ -1,5 +1,6 @@
-"""A smoke test of config/huang2024 from synthetic images to the report, and the paper's tables from its results."""
+"""The smoke configs of config/huang2024 from synthetic images to the report, and the paper's tables from one's results."""
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,8 +15,37 @@ from mia_audit.reproduction.papers import PAPERS
 
 from .stages import run_stages
 
-ROOT = Path(__file__).parents[2]
-SAMPLE = ["--images", "120", "--classes", "10", "--size", "32"]
+FOLDER = Path(__file__).parents[2] / "config" / "huang2024"
+SAMPLE = re.compile(r"^#   mia-audit (sample-images .*)$", re.MULTILINE)
+
+
+def images_of(config: Path) -> None:
+    """Write the images of a smoke config by the command that it opens with."""
+    (command,) = SAMPLE.findall(config.read_text())
+    assert main(command.split()) == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name", [path.stem for path in sorted(FOLDER.glob("*-smoke.yaml")) if path.stem != "svhn-smoke"]
+)
+def test_a_smoke_config_goes_from_images_to_the_report(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = FOLDER / f"{name}.yaml"
+    images_of(path)
+    values = read_plain(path)
+    values["attacks"] = {
+        "methods": ["threshold", "loss-lira", "l1-lrt"],
+        "likelihoods": ["pooled"],
+    }  # svhn-smoke has all
+    audit = check_audit(values, str(path))
+    results = Path("results") / audit.audit
+    run_stages(audit, results)
+    table = pl.read_csv(results / "tables" / "settings.csv")
+    assert set(table["architecture"]) == {*audit.architectures} and table["output_auc_mean"].is_finite().all()
+    assert audit.report.title in (results / "report.html").read_text()
 
 
 @pytest.mark.slow
@@ -23,8 +53,8 @@ def test_svhn_goes_from_images_to_the_papers_tables(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert main(["sample-images", "results/samples/svhn", *SAMPLE]) == 0
-    path = ROOT / "config" / "huang2024" / "svhn-smoke.yaml"
+    path = FOLDER / "svhn-smoke.yaml"
+    images_of(path)
     values = read_plain(path)
     values["attacks"]["likelihoods"] = ["pooled"]  # the others take half a minute, and are tested by themselves
     audit = check_audit(values, str(path))
