@@ -31,6 +31,23 @@ def test_an_attack_asks_for_memory_by_its_records_and_models() -> None:
     assert requests.attack_memory(audit(), "digits") == 4000, "the config does not say how many records there are"
 
 
+@pytest.mark.parametrize(
+    ("section", "more"),
+    [
+        ({"methods": ["threshold", "loss-lira"]}, True),
+        ({"methods": ["threshold", "loss-lira"], "likelihoods": ["hierarchical", "pooled"]}, False),
+        ({"methods": ["rmia"], "likelihoods": ["hierarchical"]}, False),
+        ({"methods": ["loss-lira"], "likelihoods": ["pooled", "types"]}, True),
+        ({"methods": ["loss-lira", "joint-lrt"], "likelihoods": ["pooled"]}, True),
+        ({"methods": ["shadow-classifier:confidence"], "likelihoods": ["pooled"]}, True),
+    ],
+)
+def test_attacks_on_several_signals_and_types_ask_for_more(section: dict[str, Any], more: bool) -> None:
+    known = audit(attacks=section, datasets={"digits": {"records": 100_000}}, membership={"models": 100})
+    per_cell = (requests.attack_memory(known, "digits") - requests.PROCESS_MEGABYTES) / 10
+    assert per_cell == (requests.MOST_BYTES_PER_CELL if more else requests.BYTES_PER_CELL)
+
+
 def test_a_job_asks_for_as_many_gpus_as_it_is_said_and_keeps_its_device() -> None:
     job = requests.model_job(audit(compute={"device": "auto"}), lambda wildcards: 1)
     assert (job["mem_mb"], job["gpu"](None), job["device"]) == (2000, 1, "auto")

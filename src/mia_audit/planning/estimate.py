@@ -235,7 +235,7 @@ def _attacks(plan: Plan, audit: Audit, every: Sequence[str], records: int, model
     plan.add("attacks", costs.attacks(runs, records, models, audit.evaluation.fprs))
     plan.store("signals", signals_bytes(len(every), cells))
     plan.store("scores", 5 * len(runs) * cells)
-    plan.need("attacks", attack_memory_of(cells) * 1e6)
+    plan.need("attacks", attack_memory_of(audit.attacks, cells) * 1e6)
 
 
 def _members(audit: Audit, dataset: str, records: int) -> float:

@@ -6,6 +6,8 @@ from math import ceil
 from pathlib import Path
 from typing import Any
 
+from mia_audit.attacks.catalogue import attacks, split
+from mia_audit.attacks.section import Attacks
 from mia_audit.config.expand import resolved_mechanism
 from mia_audit.config.schema import Audit
 from mia_audit.errors import UserError
@@ -13,8 +15,15 @@ from mia_audit.privacy.catalogue import HELD
 from mia_audit.runtime.usage import peak_of
 from mia_audit.training.section import Training
 
-PROCESS_MEGABYTES, BYTES_PER_CELL = 400, 115
-"""Memory of an attack: for the process, and per record × model (benchmarks/stage_memory.py)."""
+PROCESS_MEGABYTES = 400
+"""Memory of an attack's process, with the blocks of records that it scores at once."""
+
+BYTES_PER_CELL, MOST_BYTES_PER_CELL = 75, 115
+"""Memory of an attack per record × model (benchmarks/stage_memory.py): of one on one signal, and of those that may read
+several, or learn the records' types."""
+
+LEARNING_TYPES = {"blend", "types"}
+"""Likelihoods that learn the records' types."""
 
 DRAWING_MEGABYTES = 300
 """Memory of drawing and layout, in addition to that of an attack: tables, figures and report of the digits take 470 to 560 MB."""
@@ -46,12 +55,14 @@ def attack_memory(audit: Audit, dataset: str) -> int:
     section = audit.datasets.get(dataset)
     if section is None or section.records is None:
         return UNKNOWN_MEGABYTES
-    return attack_memory_of(section.records * audit.membership.models)
+    return attack_memory_of(audit.attacks, section.records * audit.membership.models)
 
 
-def attack_memory_of(cells: int) -> int:
-    """Return the megabytes of an attack on this many cells (records × models)."""
-    return PROCESS_MEGABYTES + ceil(cells * BYTES_PER_CELL / 1e6)
+def attack_memory_of(section: Attacks, cells: int) -> int:
+    """Return the megabytes of the largest of a config's attacks on this many cells (records × models)."""
+    several = any(attacks[split(method)[0]].several for method in section.methods)
+    most = several or not LEARNING_TYPES.isdisjoint(section.likelihoods)
+    return PROCESS_MEGABYTES + ceil(cells * (MOST_BYTES_PER_CELL if most else BYTES_PER_CELL) / 1e6)
 
 
 def report_memory(audit: Audit) -> int:
