@@ -35,7 +35,7 @@ def shadow_classifier(
     features /= np.maximum(features.std(axis=(0, 1)), np.finfo(np.float64).tiny)
     models, records, size = features.shape
     labels, partners = member.T, left_out(member)
-    classifier = LogisticRegression(warm_start=True, max_iter=1000)
+    classifier = LogisticRegression(solver="newton-cholesky", tol=1e-7, warm_start=True)
     if pairs is not None:
         return _of_pairs(classifier, features, labels, pairs)
     scores = np.empty((models, records))
