@@ -67,6 +67,28 @@ def test_what_is_left_out_has_the_opposite_membership_and_equalises_counts(insid
     np.testing.assert_array_equal(partners, left_out(member))
 
 
+def test_counts_carry_no_information_either_if_a_model_is_missing():
+    """The missing model's membership follows from the counts; where it is drawn, no further model is left out."""
+    member = balanced(np.random.default_rng(0), records=20_000)[:, 1:]
+    partners = left_out(member)
+    further = np.take_along_axis(member, np.maximum(partners, 0), axis=1) & (partners != NONE)
+    others = member.sum(axis=1, keepdims=True) - member - further
+    outside = MODELS - 2 - others - (partners != NONE)
+    for inside, out in {*zip(others[:, 0].tolist(), outside[:, 0].tolist(), strict=True)}:
+        mine = member[:, 0][(others[:, 0] == inside) & (outside[:, 0] == out)]
+        assert abs(mine.mean() - 0.5) < 4 * 0.5 / len(mine) ** 0.5
+
+
+@pytest.mark.parametrize("likelihood", ["per-record", "shrunk"])
+def test_noise_is_guessing_if_a_model_is_missing(likelihood):
+    """With counts left informative, the AUC was .52 and .51."""
+    random = np.random.default_rng(1)
+    member = balanced(random, records=20_000)[:, 1:]
+    scores = likelihood_ratio(random.normal(size=member.shape), member, likelihood)
+    aucs = [auc(score, here) for score, here in zip(scores.T, member.T, strict=True)]
+    assert abs(np.mean(aucs) - 0.5) < 0.005
+
+
 def test_the_partner_is_left_out_of_pairs_and_nothing_where_it_is_missing():
     member = pairs(np.random.default_rng(0))
     assert (left_out(member)[0] == [1, 0, 3, 2, 5, 4, 7, 6]).all()

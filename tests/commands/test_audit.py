@@ -113,6 +113,7 @@ def spoil(array, position, value):
         ("loss.npy", lambda a: a[0], "expected records × models"),
         ("member.npy", lambda a: spoil(a, (5, 0), 2), "2.0 at model 0, record 5; membership is 0 or 1"),
         ("member.npy", lambda a: spoil(a, (slice(None), 3), 0), "model 3 has no member"),
+        ("member.npy", lambda a: spoil(a, (slice(None), 3), a[:, 1]), "models 1 and 3 have the same training set"),
         ("member.npy", lambda a: a[:, :3], "3 models; attacks need at least 4"),
         ("member.npy", lambda a: np.zeros((3, 10**6), np.uint8), "more than 10000 models"),
     ],
@@ -251,9 +252,7 @@ def test_what_is_asked_for_twice_counts_once(folder):
 
 
 def test_too_few_models_for_a_variance(folder, capsys):
-    member = np.zeros((RECORDS, 4), dtype=bool)
-    member[::2, :2], member[1::2, 2:] = True, True
-    np.save(folder / "member.npy", member)
+    np.save(folder / "member.npy", np.arange(RECORDS)[:, None] % 4 == np.arange(4))
     np.save(folder / "loss.npy", np.load(folder / "loss.npy")[:, :4])
     assert audit(folder, "--likelihoods", "per-record") == 2
     assert "enough other models on each side for the likelihood 'per-record' (4 models)" in capsys.readouterr().err

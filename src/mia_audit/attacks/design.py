@@ -121,9 +121,10 @@ def left_out(member: Member) -> Partners | None:
     design = recognise(member)
     if design.independent:
         return None
-    records, models = member.shape
     if design.partner:
-        return np.broadcast_to(np.array(design.partner, dtype=np.int32), (records, models))
+        return np.broadcast_to(np.array(design.partner, dtype=np.int32), member.shape)
+    known, member = member.shape[1], completed(member)
+    records, models = member.shape
     random = generator("left out of a balanced design", records, models)
     order = np.argsort(random.random(member.shape, dtype=np.float32) + member, axis=1).astype(np.int32)
     inside = member.sum(axis=1, keepdims=True)
@@ -132,13 +133,38 @@ def left_out(member: Member) -> Partners | None:
     place = np.where(member, (draws * outside).astype(np.intp), outside + (draws * inside).astype(np.intp))
     opposite = np.where(member, outside, inside) > 0
     partners: Partners = np.where(opposite, np.take_along_axis(order, np.minimum(place, models - 1), axis=1), NONE)
-    return partners
+    return np.where(partners < known, partners, NONE)[:, :known]
+
+
+def completed(member: Member) -> Member:
+    """Return a balanced membership with that of the missing model, if any, as a last column.
+
+    The counts of the other models give the missing model's membership away. The model to leave out is drawn from all
+    models, with none left out where the missing one is drawn: without that model in the draw, counts stay informative.
+    """
+    count = member.sum(axis=1)
+    missing = count < count.max()
+    return np.column_stack([member, missing]) if missing.any() else member
 
 
 def opposite_values(values: np.ndarray, partners: Partners) -> tuple[np.ndarray, np.ndarray]:
     """Return the values of the left-out further models, and 1 where there is one, [B, K] each; both are 0 elsewhere."""
     exists = (partners != NONE).astype(np.float64)
     return np.take_along_axis(values, np.maximum(partners, 0), axis=1) * exists, exists
+
+
+def same_training_set(member: Member) -> tuple[int, int] | None:
+    """Return two models with equal memberships, or None; equality that independent memberships may have by chance does not count."""
+    records, models = member.shape
+    share = member.mean(axis=0)
+    alike = float((share**2 + (1 - share) ** 2).max())
+    if records * math.log(max(alike, 1e-300)) + 2 * math.log(models) > math.log(CHANCE):
+        return None
+    places: dict[bytes, int] = {}
+    for model, column in enumerate(member.T):
+        if (first := places.setdefault(np.packbits(column).tobytes(), model)) != model:
+            return first, model
+    return None
 
 
 def _adjacent(member: Member) -> bool:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mia_audit.attacks.design import NONE, left_out, recognise
+from mia_audit.attacks.design import NONE, completed, left_out, recognise
 from mia_audit.attacks.engine.histograms import Grid
 from mia_audit.attacks.engine.type_starts import first_types
 from mia_audit.attacks.engine.types import Types, learn, score
@@ -125,8 +125,9 @@ def equalised(member: Member, fold: Fold) -> Member:
 
     A record in s of the fold's F models is in m − s of the other models, with the same m for all records. Leaving out
     F − s of these and s of the models without the record, drawn uniformly, leaves it in m − F models whatever s is. With
-    one model in the fold this does what `design.left_out` does for a target.
+    one model in the fold this does what `design.left_out` does for a target. A missing model is drawn like the others.
     """
+    known, member = member.shape[1], completed(member)
     random = generator("counted in a balanced design", *member.shape, *fold.tolist())
     counted = np.ones(member.shape, dtype=bool)
     counted[:, fold] = False
@@ -135,4 +136,4 @@ def equalised(member: Member, fold: Fold) -> Member:
         drawn = np.where(side & counted, random.random(member.shape), 2.0)
         rank = np.argsort(np.argsort(drawn, axis=1), axis=1)
         counted &= ~(side & counted & (rank < excess))
-    return counted
+    return counted[:, :known]

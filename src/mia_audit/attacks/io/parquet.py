@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from mia_audit.attacks.design import same_training_set
 from mia_audit.attacks.io.checks import check_loss, check_orientation, check_probability
 from mia_audit.attacks.persons import NONE, aggregates_of, in_unit, unit_of
 from mia_audit.attacks.run import Run, unread
@@ -230,12 +231,17 @@ def stated_order(file: pq.ParquetFile) -> bool:
 
 
 def check_membership(member: Bool[np.ndarray, "N K"], where: str) -> None:
-    """Raise UserError unless every model has a member and a non-member."""
+    """Raise UserError unless every model has a member and a non-member, and a training set of its own."""
     count = member.sum(axis=0)
     for model in np.flatnonzero((count == 0) | (count == len(member))):
         lacking = "non-member" if count[model] else "member"
         raise UserError(
             f"{where}: model {model} has no {lacking}; an attack needs members and non-members of every model"
+        )
+    if twins := same_training_set(member):
+        raise UserError(
+            f"{where}: models {twins[0]} and {twins[1]} have the same training set, so that each gives the other's members away; "
+            "expected one model per training set"
         )
 
 
