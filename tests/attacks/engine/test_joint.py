@@ -82,3 +82,23 @@ def test_two_signals_tell_more_than_either(ratio):
         auc(s[:, 0], member[:, 0]) for s in (*(likelihood_ratio(s, member) for s in signals), ratio(signals, member))
     ]
     assert values[2] > max(values[:2]) + 0.01
+
+
+@pytest.mark.parametrize("kind", ["hierarchical", "pooled"])
+def test_a_signal_without_variance_adds_its_evidence_and_no_rounding(kind):
+    """Divided by a standard deviation that is all rounding, the first two made the score a coin, and the third infinite."""
+    random = np.random.default_rng(3)
+    member = random.random((400, 8)) < 0.5
+    signal = 2 * random.normal(size=(400, 1)) + random.normal(size=member.shape) + member
+    alone = mean_auc(JOINT_RATIOS[kind]([signal], member, None), member)
+    of_record = np.broadcast_to(random.normal(size=(400, 1)), member.shape)
+    for uninformative in (of_record, 1e8 + of_record, np.full(member.shape, 0.7)):
+        together = JOINT_RATIOS[kind]([signal, uninformative], member, None)
+        assert mean_auc(together, member) == pytest.approx(alone, abs=0.002)
+    perfect = JOINT_RATIOS[kind]([signal, np.where(member, 0.0, 0.7)], member, None)
+    assert not np.isinf(perfect).any() and mean_auc(perfect, member) > 0.999
+
+
+def mean_auc(scores, member):
+    known = ~np.isnan(scores).any(axis=1)
+    return np.mean([auc(score, here) for score, here in zip(scores[known].T, member[known].T, strict=True)])

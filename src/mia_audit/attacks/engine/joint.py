@@ -12,7 +12,7 @@ from mia_audit.attacks.design import Pairs, left_out
 from mia_audit.attacks.engine.blend import blended_ratio
 from mia_audit.attacks.engine.hierarchical import Ordered, Shifts
 from mia_audit.attacks.engine.hierarchical_designs import DesignShifts
-from mia_audit.attacks.engine.likelihood import PRIOR, Block, Side, blocks
+from mia_audit.attacks.engine.likelihood import PRIOR, Block, Side, Span, blocks
 from mia_audit.attacks.engine.type_ratio import MOST_SIGNALS, types_ratio
 
 if TYPE_CHECKING:
@@ -38,8 +38,9 @@ def joint_ratio(signals: Sequence[Cells], member: Member, pairs: Pairs | None = 
         first = together[0]
         score = np.zeros(first.values.shape)
         for sign, (matrix, log_determinant), sides in zip((-0.5, 0.5), whiten, _sides(together), strict=True):
+            deviations = [_informative(block.span, side.deviation) for block, side in zip(together, sides, strict=True)]
             for row in matrix:
-                projected = sum(weight * side.deviation for weight, side in zip(row, sides, strict=True))
+                projected = sum(weight * deviation for weight, deviation in zip(row, deviations, strict=True))
                 score += sign * np.square(projected)
             score += sign * log_determinant
         score[(first.inside.count < 1) | (first.outside.count < 1)] = np.nan
@@ -72,8 +73,14 @@ def _shrunk_deviations(signal: Cells, member: Member, leaving: Leaving) -> tuple
         shifts = Shifts(ordered, member) if leaving is None else DesignShifts(ordered, member, leaving)
         from_in, from_out = (np.empty((len(signal), shifts.pools.shape[1]), order="F") for _ in range(2))
         for block, inside, outside in shifts.deviations():
-            from_in[block.rows], from_out[block.rows] = inside, outside
+            from_in[block.rows], from_out[block.rows] = (_informative(block.span, side) for side in (inside, outside))
     return ordered.unsorted(from_in), ordered.unsorted(from_out)
+
+
+def _informative(span: Span, deviations: Cells) -> Cells:
+    """Return deviations with 0 for records on which all models agree: theirs are rounding, or a shift learned from other records."""
+    agreed = span.agreed
+    return np.where(agreed[:, None], 0.0, deviations) if agreed.any() else deviations
 
 
 def _sides(together: Sequence[Block]) -> Iterator[list[Side]]:
@@ -85,15 +92,17 @@ def _sides(together: Sequence[Block]) -> Iterator[list[Side]]:
 def _covariances(signals: Sequence[Cells], member: Member, leaving: Leaving) -> np.ndarray:
     """Return each target's covariances in and out, pooled over records and estimated without the target, [2, S, S, columns].
 
-    Where no record has two other models on a side, this is the covariance over all models.
+    Where no record has two other models on a side, this is the covariance over all models. Variances are at least the
+    records' mean `Span.floor`.
     """
     size, models = len(signals), member.shape[1]
     columns = len(leaving) if isinstance(leaving, Pairs) else models
     products, freedom = np.zeros((2, size, size, columns)), np.zeros((2, columns))
-    whole = np.zeros((size, size))
+    whole, floor = np.zeros((size, size)), np.zeros(size)
     for together in zip(*(blocks(signal, member, leaving) for signal in signals), strict=True):
         values = np.stack([block.every.ravel() for block in together])
         whole += values @ values.T
+        floor += [block.span.floor.sum() for block in together]
         for index, sides in enumerate(_sides(together)):
             freedom[index] += np.maximum(sides[0].count - 1, 0).sum(axis=0)
             for a in range(size):
@@ -103,6 +112,8 @@ def _covariances(signals: Sequence[Cells], member: Member, leaving: Leaving) -> 
     every = whole[:, :, None] / max(len(member) * (models - 1), 1)
     known = freedom[:, None, None] > 0
     covariances: np.ndarray = np.where(known, products / np.maximum(freedom, 1)[:, None, None], every)
+    diagonal = np.arange(size)
+    covariances[:, diagonal, diagonal] = np.maximum(covariances[:, diagonal, diagonal], (floor / len(member))[:, None])
     return covariances
 
 
