@@ -35,7 +35,7 @@ LAYERS = (
     ("storage",),
     ("sections",),
     ("registry",),
-    ("errors", "foreign_json", "regular_files", "sanitise", "seeds"),
+    ("errors", "foreign_json", "host_memory", "regular_files", "sanitise", "seeds"),
 )
 """Packages and modules of the root, from the top; those of one layer may import each other."""
 

@@ -11,7 +11,6 @@ from mia_audit.config.load import parse
 from mia_audit.config.schema import Audit
 from mia_audit.errors import UserError
 from mia_audit.planning import limits, requests
-from mia_audit.runtime import memory_limits
 
 CONFIG: dict[str, Any] = {
     "audit": "tiny",
@@ -116,19 +115,3 @@ def test_of_rounded_weights_half_the_bytes_have_to_fit(tmp_path: Path) -> None:
     check(30 * 40e6)
     with pytest.raises(UserError, match="make room"):
         check(30 * 40e6 - 1)
-
-
-def test_the_memory_of_this_machine_and_of_a_cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    whole = memory_limits.machine_memory()
-    assert whole > 100
-    monkeypatch.setattr(memory_limits, "CGROUP", tmp_path / "memory.max")
-    (tmp_path / "memory.max").write_text("64000000\n")
-    assert memory_limits.machine_memory() == 64
-    (tmp_path / "memory.max").write_text("max\n")
-    assert memory_limits.machine_memory() == whole or not Path("/sys/fs/cgroup/memory.max").exists()
-    (tmp_path / "sinfo").write_text("#!/bin/sh\nprintf '3000 \\n16000+\\n8000\\n'\n")
-    (tmp_path / "sinfo").chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert memory_limits.node_memory() == 16000
-    (tmp_path / "sinfo").unlink()
-    assert memory_limits.node_memory() is None

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mia_audit.runtime.slurm import cancel_jobs_of, partition_has_gpus, put_first_on_path
+from mia_audit.runtime.slurm import cancel_jobs_of, node_memory, partition_has_gpus, put_first_on_path
 
 OWN = Path(__file__).parents[2] / "workflow" / "profiles" / "slurm" / "bin"
 THEIRS = """#!/bin/sh
@@ -116,3 +116,12 @@ def test_a_partition_has_gpus_where_sinfo_lists_them(
 def test_without_an_answer_of_sinfo_no_gpu_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     assert not partition_has_gpus("gpu")
+
+
+def test_the_memory_of_the_largest_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "sinfo").write_text("#!/bin/sh\nprintf '3000 \\n16000+\\n8000\\n'\n")
+    (tmp_path / "sinfo").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert node_memory() == 16000
+    (tmp_path / "sinfo").unlink()
+    assert node_memory() is None

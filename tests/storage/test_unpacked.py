@@ -16,7 +16,7 @@ from mia_audit.pools.section import Dataset
 from mia_audit.pools.sources.arrays import arrays
 from mia_audit.pools.sources.table import table
 from mia_audit.storage import unpacked
-from mia_audit.storage.unpacked import Npz, available_memory
+from mia_audit.storage.unpacked import Npz
 
 
 def lying(path, shape, content=bytes(64)):
@@ -93,7 +93,3 @@ def test_signals_that_do_not_fit_are_one_line(tmp_path, little):
     pq.write_table(pa.table(columns | {"member": np.arange(rows) % 2, "loss": np.zeros(rows)}), tmp_path / "s.parquet")
     with pytest.raises(UserError, match="a table of 200,000 rows"):
         SignalsFile(tmp_path / "s.parquet")
-
-
-def test_what_is_available_is_known():
-    assert 0 < available_memory() < 1 << 50

@@ -6,18 +6,19 @@ from mia_audit.config import expand as audits
 from mia_audit.config import report_specs, specs
 from mia_audit.config.load import check_audit
 from mia_audit.errors import UserError
+from mia_audit.host_memory import whole_memory
 from mia_audit.planning import limits, packing, requests
 from mia_audit.report.data.spec import parse_spec
 from mia_audit.report.figures.catalogue import figure_files
 from mia_audit.report.tables.catalogue import table_files
 from mia_audit.runtime.gpus import usable_gpus
 from mia_audit.runtime.locks import release_stale_lock
-from mia_audit.runtime.memory_limits import machine_memory, node_memory
 from mia_audit.runtime.mtimes import clamp_future_mtimes
 from mia_audit.runtime.search_path import prepend_environment
 from mia_audit.runtime.slurm import (
     EXECUTOR,
     cancel_jobs_of,
+    node_memory,
     partition_has_gpus,
     put_first_on_path,
 )
@@ -98,7 +99,7 @@ def memory_limit():
         return AUDIT.compute.memory_mb
     if workflow.executor_plugin and workflow.executor_plugin.name == EXECUTOR:
         return node_memory()
-    return None if workflow.non_local_exec else machine_memory()
+    return None if workflow.non_local_exec else whole_memory() // 10**6
 
 
 @cache

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from mia_audit.config.load import load_audit
 from mia_audit.errors import UserError
+from mia_audit.host_memory import available_memory
 
 if TYPE_CHECKING:
     from mia_audit.config.schema import Audit
@@ -48,7 +49,7 @@ def _findings(audit: "Audit | None", checkout: Path) -> "Iterator[Finding]":
     plan = _plan(audit, results / audit.audit) if audit else None
     yield doctor.disk(results, sum(plan.disk.values()) if plan else None)
     stated = audit.compute.memory_mb if audit else None
-    available = stated * 10**6 if stated else doctor.available_memory()
+    available = stated * 10**6 if stated else available_memory()
     yield doctor.memory(max(plan.memory.values(), default=0) if plan else None, available)
 
 

@@ -168,10 +168,10 @@ def disk(
     return Finding(verdict, "disk", f"{human(free)} free at {results}, the audit writes about {human(needed)}{tight}")
 
 
-def memory(job: int | None, available: int | None) -> Finding:
+def memory(job: int | None, available: int) -> Finding:
     """Compare the available bytes with those that the largest job needs."""
-    if available is None or job is None:
-        return Finding("ok", "memory", "unknown" if available is None else f"{human(available)} available")
+    if job is None:
+        return Finding("ok", "memory", f"{human(available)} available")
     says = f"{human(available)} available, the largest job takes about {human(job)}"
     if available < job:
         return Finding("fail", "memory", f"{says}: lower compute.micro_batch")
@@ -223,15 +223,6 @@ def clock(skew: float, now: float) -> Finding:
             "fail", "clock", f"this machine's date is {time.strftime('%Y-%m-%d', time.gmtime(now))}: set its clock"
         )
     return Finding("ok", "clock", time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(now)))
-
-
-def available_memory() -> int | None:
-    """Return the available bytes of memory; None if the system is not Linux."""
-    try:
-        available = re.search(r"MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text())
-    except OSError:
-        return None
-    return int(available[1]) * 1024 if available else None
 
 
 def _lock_excludes(path: Path) -> bool:

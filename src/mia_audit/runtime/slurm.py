@@ -31,10 +31,8 @@ def partition_has_gpus(partition: str = "") -> bool:
 
     If only some nodes of a partition have GPUs, jobs do not request one, because most of the partition would stay idle.
     """
-    words = ["sinfo", "--noheader", "--format=%P %G"]
-    try:
-        said = subprocess.run(words, capture_output=True, text=True, timeout=TIMEOUT, check=True).stdout
-    except (OSError, subprocess.SubprocessError):
+    said = _sinfo("--format=%P %G")
+    if said is None:
         return False
     wanted = partition.split(",")
     rows = (line.split(maxsplit=1) for line in said.splitlines() if " " in line.strip())
@@ -43,6 +41,21 @@ def partition_has_gpus(partition: str = "") -> bool:
         if name.rstrip("*") in wanted if partition else name.endswith("*"):
             having[name] = having.get(name, True) and bool(re.search(r"(^|,)gpu:", gres))
     return any(having.values())
+
+
+def node_memory() -> int | None:
+    """Return the megabytes of SLURM's largest node; None if unknown."""
+    said = _sinfo("--exact", "--format=%m") or ""
+    return max(map(int, re.findall(r"^(\d+)\+?\s*$", said, re.MULTILINE)), default=None)
+
+
+def _sinfo(*options: str) -> str | None:
+    """Return what `sinfo` prints without its header; None if it fails or is not installed."""
+    words = ["sinfo", "--noheader", *options]
+    try:
+        return subprocess.run(words, capture_output=True, text=True, timeout=TIMEOUT, check=True).stdout
+    except (OSError, subprocess.SubprocessError):
+        return None
 
 
 RUN_ID = re.compile(

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-import resource
 import zipfile
 from pathlib import Path
 from tokenize import TokenError
 from typing import TYPE_CHECKING
 
 from mia_audit.errors import UserError
+from mia_audit.host_memory import available_memory
 
 if TYPE_CHECKING:
     import numpy as np
@@ -21,23 +21,6 @@ NOT_NUMPY = (ValueError, OSError, EOFError, TypeError, KeyError, OverflowError, 
 """The exceptions that NumPy raises for files that are not arrays; they vary because it parses the header as Python."""
 DEFLATED = 1100
 """The largest number of bytes to which one deflated byte unpacks, about 1,032."""
-CGROUP = Path("/sys/fs/cgroup")
-
-
-def available_memory() -> int:
-    """Return the bytes that this process may still allocate, given the machine's memory, its control group and its limits."""
-    import psutil
-
-    free = [int(psutil.virtual_memory().available)]
-    try:
-        limit, used = ((CGROUP / name).read_text().strip() for name in ("memory.max", "memory.current"))
-        free += [int(limit) - int(used)] if limit.isdigit() and used.isdigit() else []
-    except OSError:
-        pass
-    soft, _ = resource.getrlimit(resource.RLIMIT_AS)
-    if soft != resource.RLIM_INFINITY:
-        free.append(soft - int(psutil.Process().memory_info().vms))
-    return max(0, min(free))
 
 
 def check_memory(where: str, needed: int, what: str) -> None:
