@@ -11,7 +11,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from mia_audit.explain.quantity import QUANTITIES
-from mia_audit.models.patches import PatchesAsProducts
+from mia_audit.models.fast_pass import FastPass
 
 if TYPE_CHECKING:
     from mia_audit.explain.training_records import Members
@@ -81,8 +81,8 @@ def explained_batch(
         classes = CLASSES[options["explained_class"]](logits.detach(), labels)
         at_inputs = _backward(points, logits, classes, quantities)
     else:
-        # patches are computed as in a pass for gradients, so that the logits are the same bit for bit
-        with torch.no_grad(), PatchesAsProducts():
+        # computed as in a pass for gradients, so that the logits are the same bit for bit
+        with torch.no_grad(), FastPass():
             logits = model(inputs)
         classes = CLASSES[options["explained_class"]](logits, labels)
         at_inputs = {}
@@ -92,7 +92,7 @@ def explained_batch(
 
 
 def _forward(model: nn.Module, points: Tensor) -> tuple[Tensor, Tensor]:
-    with torch.enable_grad(), PatchesAsProducts():
+    with torch.enable_grad(), FastPass():
         points = points.detach().requires_grad_()
         logits = model(points)
     return points, logits

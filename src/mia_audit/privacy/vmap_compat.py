@@ -1,16 +1,14 @@
 """Replacements, with equal results, for operations that vmap batches badly."""
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.overrides import TorchFunctionMode
 
-from mia_audit.models.patches import patches
+from mia_audit.models.products import attention, patches
 
 
 class Batchable(TorchFunctionMode):
@@ -31,29 +29,6 @@ class Batchable(TorchFunctionMode):
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         return self._replacements.get(func, func)(*args, **(kwargs or {}))
-
-
-def attention(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attn_mask: Tensor | None = None,
-    dropout_p: float = 0.0,
-    is_causal: bool = False,
-    scale: float | None = None,
-    enable_gqa: bool = False,
-) -> Tensor:
-    """Scaled dot-product attention as plain matrix products; rarer variants use torch's own unfused implementation."""
-    boolean = attn_mask is not None and not attn_mask.is_floating_point()
-    if dropout_p or is_causal or enable_gqa or boolean:
-        with sdpa_kernel(SDPBackend.MATH):
-            return F.scaled_dot_product_attention(
-                query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
-            )
-    weights = (query * (1 / math.sqrt(query.shape[-1]) if scale is None else scale)) @ key.transpose(-2, -1)
-    if attn_mask is not None:
-        weights = weights + attn_mask
-    return weights.softmax(dim=-1) @ value
 
 
 def copied_group_norm(

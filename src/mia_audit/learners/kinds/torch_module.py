@@ -34,8 +34,8 @@ from mia_audit.models import (
     save_weights,
     taken_by,
 )
+from mia_audit.models.fast_pass import FastPass
 from mia_audit.models.memory import batch_for
-from mia_audit.models.patches import PatchesAsProducts
 from mia_audit.models.pretrained import read_tensors
 from mia_audit.models.weights import WEIGHTS, write_weights
 from mia_audit.privacy.catalogue import Terms
@@ -85,7 +85,7 @@ class TorchModel:
             parts = [self.module(inputs[start : start + size]) for start in range(0, len(records), size)]
             return torch.cat(parts)
 
-        with PatchesAsProducts():
+        with FastPass():
             logits: np.ndarray = AdaptiveBatchSize(self._batch)(all_logits).cpu().numpy()
         return logits
 

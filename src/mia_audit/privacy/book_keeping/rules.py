@@ -8,10 +8,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from mia_audit.models.patches import cut, pair
+from mia_audit.models.products import attention, cut, pair
 from mia_audit.privacy.book_keeping.products import ONE_HOT
 from mia_audit.privacy.book_keeping.trace import NotCovered, Rule, Trace, in_place, of_batch
-from mia_audit.privacy.vmap_compat import attention
 
 Call = Callable[..., Tensor]
 

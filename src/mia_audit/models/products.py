@@ -1,24 +1,35 @@
-"""Convolutions that cut images into patches, computed as matrix products."""
+"""Attention, and convolutions that cut images into patches, computed as plain matrix products."""
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch.nn.functional as F
 from torch import Tensor
-from torch.overrides import TorchFunctionMode
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 
-class PatchesAsProducts(TorchFunctionMode):
-    """A context in which a transformer's first layer is a matrix product, whose backward pass takes a third of the time on a CPU.
-
-    Convolutions of single pixels stay as they are: as products they would need a transposed copy of the images.
-    """
-
-    def __torch_function__(
-        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        cut = func is F.conv2d and len(args) > 1 and max(args[1].shape[2:]) > 1
-        return (patches if cut else func)(*args, **(kwargs or {}))
+def attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Tensor:
+    """Scaled dot-product attention as plain matrix products; rarer variants use torch's own unfused implementation."""
+    boolean = attn_mask is not None and not attn_mask.is_floating_point()
+    if dropout_p or is_causal or enable_gqa or boolean:
+        with sdpa_kernel(SDPBackend.MATH):
+            return F.scaled_dot_product_attention(
+                query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
+            )
+    weights = (query * (1 / math.sqrt(query.shape[-1]) if scale is None else scale)) @ key.transpose(-2, -1)
+    if attn_mask is not None:
+        weights = weights + attn_mask
+    return weights.softmax(dim=-1) @ value
 
 
 def patches(
