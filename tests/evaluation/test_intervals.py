@@ -67,6 +67,45 @@ def test_the_covariance_is_its_formula():
     assert OverTargets(values, without).interval(0.9, 4)[0] == pytest.approx(values.mean() - corrected)
 
 
+def test_effects_of_a_model_on_all_others_count_where_models_are_many():
+    random = np.random.default_rng(1)
+    values, without = random.random(12), np.full((12, 12), np.nan)
+    easy = random.normal(size=8)
+    values[:8] += easy  # an easy target makes the others easier
+    without[:8, :8] = values[:8, None] - easy - 0.01 * random.random((8, 8))
+    np.fill_diagonal(without, np.append(values[:8], [np.nan] * 4))
+    loss = [[values[t] - without[t, s] for s in range(8) if s != t] for t in range(8)]
+    change = np.zeros((8, 8))
+    for t in range(8):
+        change[t, [s for s in range(8) if s != t]] = np.array(loss[t]) - np.mean(loss[t])
+    pairs = (
+        (7 / 6) ** 2 * 10 / 11 * np.mean([change[t, s] * change[s, t] for t in range(8) for s in range(8) if s != t])
+    )
+    effects = [np.mean([change[t, s] for t in range(8) if t != s]) for s in range(8)]
+    expected = 2 * np.cov(values[:8], effects)[0, 1] - pairs
+    assert expected > max(pairs, 0)
+    assert OverTargets(values, without, is_auc=True).shared == pytest.approx(expected)
+    assert OverTargets(values, without).shared == pytest.approx(max(pairs, 0))
+    eight = OverTargets(values, without, is_auc=True).only(range(8))
+    assert eight.shared == pytest.approx(max(pairs / (10 / 11) * 6 / 7, 0))
+
+
+def test_silent_attacks_share_what_their_use_of_shadow_models_allows():
+    """Of attacks on noise, a likelihood ratio shares as much as attacks can, `rmia` less, a threshold nothing."""
+    signal, member = draw(3, 17, 0.0)
+    attacked = {name: over(name, kind, signal, member) for name, kind in ATTACKED}
+    assert all(one.above_guessing() > 0.05 for one in attacked.values())
+    shares = {name: one.shared / (one.sd**2 / 15) for name, one in attacked.items()}
+    assert shares["loss-lira"] == pytest.approx(1) and shares["threshold"] == 0 < shares["rmia"] < 0.5
+    assert attacked["rmia"].silence == pytest.approx(shares["rmia"])
+    rate = over("rmia", "none", signal, member, "tpr_at_fpr_0.1")
+    assert rate.silence == attacked["rmia"].silence
+    assert rate.shared == pytest.approx(rate.silence * rate.sd**2 / 15)
+
+
+ATTACKED = (("loss-lira", "pooled"), ("rmia", "none"), ("threshold", "none"))
+
+
 def test_a_single_target_has_no_interval_over_targets():
     one = OverTargets(np.array([0.9]), None, 50, 50)
     assert np.isnan([*one.interval(0.95), *one.future(0.95), one.p_value()]).all()

@@ -4,8 +4,10 @@ With h[t] the metric of target t and K targets, the variance of the mean is E[s�
 and c the covariance of two targets' metrics through the models that they share, which Student's t over targets ignores.
 No function of h estimates c without bias (Bengio and Grandvalet 2004, for cross-validation). The changes of targets'
 metrics when one of their shadow models is left out do, because leaving it out removes errors that two targets share. With
-d[t, s] = h[t] − (h[t] without model s), less its mean over s, c is (K − 1)/(K − 2) times the mean of d[t, s] d[s, t] over
-pairs of the few models that are left out in turn.
+d[t, s] = h[t] − (h[t] without model s), less its mean over s, the effects of two targets on each other contribute
+x = (K − 1)/(K − 2) times the mean of d[t, s] d[s, t] over pairs of the few models that are left out in turn. A model that is
+an easy target may also make others easier: this contributes twice the covariance, over models s, of h[s] with the mean
+over t of d[t, s], from which 2x is subtracted, because the effects within pairs are in it twice.
 """
 
 from __future__ import annotations
@@ -67,8 +69,10 @@ class OverTargets:
     members: float = math.nan
     non_members: float = math.nan
     """Numbers of scored members and non-members, means over targets."""
-    silent: bool = False
-    """Whether the attack's AUC is indistinguishable from guessing."""
+    silence: float = 0.0
+    """0 if the attack's AUC is above guessing; otherwise c, as a share of what it is for an attack that compares in and out models."""
+    is_auc: bool = False
+    """Whether the metric is the AUC: the changes of others are too coarse to estimate effects on models outside a pair."""
     within: Within | None = None
     """For a single target: the interval over its records, which replaces the one over targets."""
 
@@ -83,13 +87,17 @@ class OverTargets:
         members, non_members = (
             float(known[side].to_numpy().mean()) if side in known.columns and len(known) else math.nan for side in SIDES
         )
-        values = known[name].to_numpy().astype(np.float64)
-        within = None
+        values, within = _values(known, name), None
         if len(known) == 1 and f"{name}_low" in known.columns and known[f"{name}_low"][0] is not None:
             within = Within(known[f"{name}_low"][0], known[f"{name}_high"][0], confidence)
-        over = cls(values, _square(known, f"{name}{WITHOUT}"), members, non_members, within=within)
-        aucs = known["auc"].drop_nulls().to_numpy().astype(np.float64) if "auc" in known.columns else values[:0]
-        return replace(over, silent=len(aucs) > 1 and replace(over, values=aucs).above_guessing() > SILENT)
+        over = cls(
+            values, _square(known, f"{name}{WITHOUT}"), members, non_members, within=within, is_auc=name == "auc"
+        )
+        if over.is_auc or "auc" not in known.columns:
+            return replace(over, silence=over.silent() if over.is_auc else 0.0)
+        scored = known.filter(known["auc"].is_not_null())
+        auc = cls(_values(scored, "auc"), _square(scored, f"auc{WITHOUT}"), members, non_members)
+        return replace(over, silence=auc.silent())
 
     @property
     def count(self) -> int:
@@ -106,20 +114,39 @@ class OverTargets:
         """The standard deviation over targets (n − 1); NaN for a single one."""
         return float(self.values.std(ddof=1)) if self.count > 1 else math.nan
 
+    def silent(self) -> float:
+        """Return `silence` for all metrics of the attack whose AUC this is.
+
+        Without a leak, the variance of the mean is 2 (K − 1)/(K − 2) times that of independent targets if the effects of two
+        targets on each other are equal, as those of likelihood ratios are. An attack that hardly depends on single shadow
+        models shares less: at most the mean of d² (Cauchy and Schwarz).
+        """
+        if self.count < 2 or self.above_guessing() <= SILENT:
+            return 0.0
+        changes = None if self.without is None else _Changes.of(self.without)
+        return 1.0 if changes is None or not self._noise else min(changes.largest / self._noise, 1.0)
+
     @cached_property
     def shared(self) -> float:
         """The covariance c of two targets' metrics, at least 0.
 
-        If no models were left out, it is taken to be what it is without a leak: the variance of the mean is then
-        2 (K − 1)/(K − 2) times that of independent targets. This is also the lower limit of its estimate if the attack is
-        indistinguishable from guessing, unless leaving models out changed no metric: what all targets learn in common
-        (such as the sign of a shift) hardly changes without one model.
+        If no models were left out, or the attack is indistinguishable from guessing, it is what it is without a leak, unless
+        leaving models out changed no metric: what all targets learn in common (such as the sign of a shift) hardly changes
+        without one model. The effects of a model on all others are estimated only if there are more than `ENOUGH` models,
+        because they would widen the intervals of few models by their noise.
         """
-        noise = self.sd**2 / max(self.count - 2, 1)
-        estimate = _shared(self.without) if self.without is not None else None
-        if estimate is None:
-            return noise
-        return max(estimate, noise) if self.silent and estimate != 0 else max(estimate, 0.0)
+        changes = _Changes.of(self.without) if self.without is not None else None
+        if changes is None:
+            return self._noise
+        if self.silence and changes.largest:
+            return self.silence * self._noise
+        pairs = changes.within_pairs
+        on_all = changes.on_all(self.values) - 2 * pairs if self.is_auc and self.count > ENOUGH else 0.0
+        return max(pairs, pairs + on_all, 0.0)
+
+    @property
+    def _noise(self) -> float:
+        return self.sd**2 / max(self.count - 2, 1)
 
     @property
     def error(self) -> float:
@@ -177,7 +204,8 @@ class OverTargets:
         """Return the difference over the same targets, in the same order."""
         both = self.without is not None and other.without is not None
         without = self.without - other.without if both else None  # type: ignore[operator]
-        return OverTargets(self.values - other.values, without, silent=self.silent and other.silent)
+        silence = max(self.silence, other.silence) if self.silence and other.silence else 0.0
+        return OverTargets(self.values - other.values, without, silence=silence, is_auc=self.is_auc and other.is_auc)
 
     def _t(self, value: float) -> float:
         gap, error = self.mean - value, self.error
@@ -211,6 +239,11 @@ def two_one_sided(mean: float, error: float, freedom: int, margin: float) -> flo
     return float(stdtr(freedom, -inside / error)) if error else float(inside <= 0)
 
 
+def _values(metrics: pl.DataFrame, name: str) -> Values:
+    values: Values = metrics[name].to_numpy().astype(np.float64)
+    return values
+
+
 def _square(metrics: pl.DataFrame, name: str) -> Without | None:
     """Return the metric without each left-out model as a matrix over all targets; None if no model was left out."""
     if name not in metrics.columns:
@@ -228,18 +261,46 @@ def _square(metrics: pl.DataFrame, name: str) -> Without | None:
     return square
 
 
-def _shared(without: Without) -> float | None:
-    """Return the estimate of c, which may be negative; None if too few models were left out, or a value is not known."""
-    count = len(without)
-    places = np.flatnonzero(~np.isnan(np.diagonal(without)))
-    left = len(places)
-    if count < FEWEST or left < FEWEST:
-        return None
-    square = without[np.ix_(places, places)]
-    loss = np.diagonal(square)[:, None] - square
-    if np.isnan(loss).any():
-        return None
-    loss -= loss.sum(axis=1, keepdims=True) / (left - 1)
-    np.fill_diagonal(loss, 0.0)
-    product = float((loss * loss.T).sum()) / (left * (left - 1))
-    return product * ((left - 1) / (left - 2)) ** 2 * (count - 2) / (count - 1)
+@dataclass(frozen=True)
+class _Changes:
+    """What leaving a model out changes in the metrics of the q targets that are left out in turn, of K."""
+
+    change: Float[np.ndarray, "q q"]
+    """d[t, s] of the module's docstring; 0 for t = s."""
+    places: Int[np.ndarray, " q"]
+    factor: float
+
+    @classmethod
+    def of(cls, without: Without) -> _Changes | None:
+        """Compute the changes; None if too few models were left out, or a value is not known."""
+        count = len(without)
+        places = np.flatnonzero(~np.isnan(np.diagonal(without)))
+        left = len(places)
+        if count < FEWEST or left < FEWEST:
+            return None
+        square = without[np.ix_(places, places)]
+        change = np.diagonal(square)[:, None] - square
+        if np.isnan(change).any():
+            return None
+        change -= change.sum(axis=1, keepdims=True) / (left - 1)
+        np.fill_diagonal(change, 0.0)
+        return cls(change, places, ((left - 1) / (left - 2)) ** 2 * (count - 2) / (count - 1))
+
+    def _mean(self, products: Float[np.ndarray, "q q"]) -> float:
+        left = len(products)
+        return float(products.sum()) / (left * (left - 1)) * self.factor
+
+    @property
+    def within_pairs(self) -> float:
+        """The estimate of what two targets share by their effects on each other, which may be negative."""
+        return self._mean(self.change * self.change.T)
+
+    @property
+    def largest(self) -> float:
+        """The largest value that `within_pairs` can have for changes of this size."""
+        return self._mean(self.change**2)
+
+    def on_all(self, values: Values) -> float:
+        """Return twice the covariance of a model's own metric with its mean effect on the others' metrics."""
+        effects = self.change.sum(axis=0) / (len(self.change) - 1)
+        return 2 * float(np.cov(values[self.places], effects)[0, 1])

@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 
 from mia_audit.evaluation.files import Scored
-from mia_audit.evaluation.intervals import SILENT, OverTargets
+from mia_audit.evaluation.intervals import OverTargets
 from mia_audit.evaluation.metrics import clopper_pearson
 from mia_audit.report.gate.intervals import groups_of, most_exposed, over_targets, strongest, worst_group
 from mia_audit.report.gate.verdicts import Interval, Verdict, at_least, at_most, largest
@@ -56,10 +56,10 @@ def simulated(random: np.random.Generator, audits: int, leak: float) -> Simulate
     return Simulated(auc, tpr)
 
 
-def _over(auc: np.ndarray, values: np.ndarray) -> OverTargets:
-    half = RECORDS / 2
-    silent = OverTargets(np.diagonal(auc), None, half, half).above_guessing() > SILENT
-    return OverTargets(np.diagonal(values), values, half, half, silent)
+def _over(attack: Simulated, metric: str, audit: int) -> OverTargets:
+    half, auc, values = RECORDS / 2, attack.auc[audit], getattr(attack, metric)[audit]
+    silence = OverTargets(np.diagonal(auc), auc, half, half).silent()
+    return OverTargets(np.diagonal(values), values, half, half, silence, metric == "auc")
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +79,7 @@ def test_a_setting_at_its_limit_passes_in_at_most_one_audit_of_twenty(
     def verdicts() -> Iterator[Verdict]:
         for part in audits:
             for place in range(len(part[0].auc)):
-                overs = [_over(attack.auc[place], getattr(attack, metric)[place]) for attack in part]
+                overs = [_over(attack, metric, place) for attack in part]
                 yield at_most(largest([over_targets(over, 0.95, 2, metric == "tpr", "") for over in overs]), limit)
 
     found = list(verdicts())

@@ -119,12 +119,11 @@ class Leak:
 
     def over(self, metric: str) -> OverTargets:
         """Return `auc` or `tpr` over targets."""
-        from mia_audit.evaluation.intervals import SILENT, OverTargets
+        from mia_audit.evaluation.intervals import OverTargets
 
-        auc = OverTargets(self.auc, None, *self.sizes)
-        silent = len(self.auc) > 1 and auc.above_guessing() > SILENT
-        within = self.within.get(metric)
-        return OverTargets(getattr(self, metric), self.without.get(metric), *self.sizes, silent, within)
+        silence = OverTargets(self.auc, self.without.get("auc"), *self.sizes).silent()
+        values, without, within = getattr(self, metric), self.without.get(metric), self.within.get(metric)
+        return OverTargets(values, without, *self.sizes, silence, metric == "auc", within)
 
     @property
     def auc_estimate(self) -> Estimate:
