@@ -1,6 +1,6 @@
 """Simulate the coverage of intervals over targets: how often they contain the mean over many audits of the same records.
 
-    python benchmarks/interval_coverage.py [--audits N] [--designs …] [--leaks …]     (300 audits of everything: a quarter of an hour)
+    python benchmarks/interval_coverage.py [--audits N] [--designs …] [--leaks …] [--blend]     (300 audits of everything: a quarter of an hour)
 
 Signals are Gaussian, with a shift of members that differs between records; every audit draws new memberships and signals. The
 intervals of `evaluation.intervals` are compared with Student's t over targets, which assumes independent targets.
@@ -27,6 +27,7 @@ LEAKS = {"no": 0.0, "weak": 0.15, "yes": 0.6}
 """The median of the shifts of members, in standard deviations of the signal."""
 
 ATTACKS = (("loss-lira", "hierarchical"), ("loss-lira", "pooled"), ("rmia", "none"), ("joint-lrt", "pooled"))
+BLENDED = (("loss-lira", "blend"), ("joint-lrt", "blend"))
 
 
 def membership(design: str, models: int, random: np.random.Generator) -> np.ndarray:
@@ -37,8 +38,10 @@ def membership(design: str, models: int, random: np.random.Generator) -> np.ndar
     return np.stack([random.permutation(RECORDS) < share for _ in range(models)], axis=1)
 
 
-def audited(design: str, models: int, leak: float, seed: int) -> list[tuple[OverTargets, OverTargets]]:
-    """Return AUC and TPR over the targets of one audit, for every attack."""
+def audited(
+    design: str, models: int, leak: float, seed: int, tried: tuple[tuple[str, str], ...]
+) -> list[tuple[OverTargets, OverTargets]]:
+    """Return AUC and TPR over the targets of one audit, for every attack that is tried."""
     random = np.random.default_rng([seed, models])
     shift = leak * np.exp(0.5 * np.random.default_rng(0).normal(size=(RECORDS, 1)))
     member = membership(design, models, random)
@@ -50,7 +53,7 @@ def audited(design: str, models: int, leak: float, seed: int) -> list[tuple[Over
     }
     readings = {name: Reading(read_signal(name), [matrix]) for name, matrix in values.items()}
     judged = []
-    for attack, likelihood in ATTACKS:
+    for attack, likelihood in tried:
         run = plan([attack], [one.signal for one in readings.values()], [likelihood])[0]
         read = [readings[signal.name] for signal in run.signals]
         scores = attacks[attack].score(read, member, likelihood).astype(np.float32)
@@ -67,13 +70,15 @@ def main() -> None:
     parser.add_argument("--audits", type=int, default=300)
     parser.add_argument("--designs", nargs="+", choices=DESIGNS, default=DESIGNS)
     parser.add_argument("--leaks", nargs="+", choices=LEAKS, default=list(LEAKS))
+    parser.add_argument("--blend", action="store_true", help="the default likelihood instead (a second per audit)")
     options = parser.parse_args()
-    names = [f"`{attack}`, {likelihood}" if likelihood != "none" else f"`{attack}`" for attack, likelihood in ATTACKS]
+    tried = BLENDED if options.blend else ATTACKS
+    names = [f"`{attack}`, {likelihood}" if likelihood != "none" else f"`{attack}`" for attack, likelihood in tried]
     print(f"| design | leak | models | {' | '.join(names)} |\n|---|---|---|{'---|' * len(names)}")
     for design, leak, models in product(options.designs, options.leaks, MODELS):
-        audits = [audited(design, models, LEAKS[leak], seed) for seed in range(options.audits)]
+        audits = [audited(design, models, LEAKS[leak], seed, tried) for seed in range(options.audits)]
         cells = []
-        for place in range(len(ATTACKS)):
+        for place in range(len(tried)):
             (ours, student), (rate, _) = (covered([one[place][metric] for one in audits]) for metric in (0, 1))
             cells.append(f"{ours:.0f} / {rate:.0f} / {student:.0f}")
         print(f"| {design} | {leak} | {models} | {' | '.join(cells)} |", flush=True)

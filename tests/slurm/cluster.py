@@ -28,7 +28,7 @@ from pathlib import Path
 PROGRAMS = ("slurmctld", "slurmd", "slurmdbd", "munged", "mariadbd", "mariadb-install-db", "sbatch", "sacct")
 SYSTEM_CONFIG = Path("/etc/slurm/slurm.conf")
 MARK = "# a temporary cluster of mia-audit's tests"
-NODES, CPUS, MEMORY, GPUS = 3, 8, 16000, 2
+NODES, CPUS, MEMORY, GPUS = 3, 8, 3000, 2
 PATIENCE = 600.0
 """Seconds that anything here may take on a busy machine."""
 LINGER = 30.0

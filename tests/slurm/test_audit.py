@@ -34,6 +34,40 @@ exec env PATH="{rest}" sacct "$@"
 """
 """A wrapper of sacct that does not answer while a file is there."""
 
+LIMITED = """#!/bin/sh
+exec python "{folder}/limited.py" env PATH="{rest}" mia-audit "$@"
+"""
+ENFORCE = """
+import os, subprocess, sys, time
+from pathlib import Path
+asked = ["squeue", "--noheader", "--format=%m", "--jobs", os.environ["SLURM_JOB_ID"]]
+allowed = int(subprocess.check_output(asked, text=True).strip().removesuffix("M"))
+with subprocess.Popen(sys.argv[1:]) as job:
+    while job.poll() is None:
+        used = int(Path(f"/proc/{job.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE") / 1e6
+        if used > allowed:
+            job.kill()
+            sys.exit(f"out of memory: {used:.0f} of {allowed} MB")
+        time.sleep(0.05)
+sys.exit(job.returncode)
+"""
+"""A wrapper of mia-audit that kills a job whose resident memory exceeds what it requested, which SLURM itself does not do here."""
+
+HUNGRY = """
+import time
+import numpy as np
+from torch import nn
+
+def build(shape, classes):
+    return nn.Sequential(nn.Flatten(), nn.Linear(int(np.prod(shape)), classes))
+
+def train(task):
+    held = np.ones(2_300_000_000, dtype=np.uint8)
+    time.sleep(0.5)
+    return build(task.records.shape[1:], len(task.classes))
+"""
+"""A user's own model whose training holds more memory than a first attempt requests."""
+
 
 @dataclass(frozen=True)
 class Run:
@@ -176,6 +210,27 @@ def test_what_fits_no_node_is_refused_before_anything_is_submitted(
     result = copy.run()
     assert result.returncode == 1
     assert (
-        "MB with compute.micro_batch: 10000000, but jobs may have 16,000 MB: set compute.micro_batch: " in result.stdout
+        "MB with compute.micro_batch: 10000000, but jobs may have 3,000 MB: set compute.micro_batch: " in result.stdout
     )
     assert "SLURM jobid" not in result.stdout
+
+
+def test_what_needs_more_memory_than_it_requested_is_tried_again_with_more(
+    copy_of_finished: Any, tiny: dict[str, Any], cluster: Any, profile: Path
+) -> None:
+    """Nodes have 3 GB: a first attempt of a user's own model requests 2, a second all of them."""
+    packed = tiny["compute"] | {"shadows_per_job": tiny["membership"]["models"]}
+    hungry = {"hungry": {"model": "hungry.py"}}
+    audit = copy_of_finished(tiny | {"architectures": hungry, "mechanisms": {"none": {}}, "compute": packed})
+    audit.profile, audit.snakemake, audit.options = profile, cluster.snakemake, cluster.quick
+    audit.environment |= cluster.environment
+    (audit.folder / "hungry.py").write_text(HUNGRY)
+    (audit.folder / "limited.py").write_text(ENFORCE)
+    audit.wrap("mia-audit", LIMITED)
+    result = audit.run("results/tiny/digits/hungry/none-epsinf/training.parquet")
+    assert result.returncode == 0, result.stdout
+    (log,) = (audit.results / "logs" / "train").glob("*hungry*")
+    assert "out of memory" not in log.read_text()
+    requests = cluster.output("sacct", "-S", "now-1hour", "-X", "-n", "-P", "-o", "Comment,State,ReqMem").splitlines()
+    trained = [line.split("|")[1:] for line in requests if line.startswith("rule_train_") and "hungry" in line]
+    assert trained == [["FAILED", "2000M"], ["COMPLETED", "3000M"]]

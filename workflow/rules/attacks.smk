@@ -8,7 +8,7 @@ rule attack:
     conda:
         "../../envs/environment.yaml"
     resources:
-        mem_mb=lambda w, attempt: attempt * requests.attack_memory(AUDIT, w.dataset),
+        mem_mb=attack_memory,
     params:
         usage=f"{results}/benchmarks/attack/{{dataset}}-{{architecture}}-{{mechanism}}-eps{{eps}}.tsv",
         spec=lambda w: spec(specs.AttackSpec.of, w.dataset),
@@ -27,7 +27,7 @@ rule evaluate:
     conda:
         "../../envs/environment.yaml"
     resources:
-        mem_mb=lambda w, attempt: attempt * requests.attack_memory(AUDIT, w.dataset),
+        mem_mb=attack_memory,
     params:
         usage=f"{results}/benchmarks/evaluate/{{dataset}}-{{architecture}}-{{mechanism}}-eps{{eps}}.tsv",
         spec=lambda w: spec(specs.EvaluationSpec.of),
@@ -47,7 +47,7 @@ rule evaluate_groups:
     conda:
         "../../envs/environment.yaml"
     resources:
-        mem_mb=lambda w, attempt: attempt * requests.attack_memory(AUDIT, w.dataset),
+        mem_mb=attack_memory,
     params:
         usage=f"{results}/benchmarks/evaluate_groups/{{dataset}}-{{architecture}}-{{mechanism}}-eps{{eps}}.tsv",
         spec=lambda w: spec(specs.EvaluationSpec.of),

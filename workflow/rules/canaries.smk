@@ -8,6 +8,8 @@ rule canary_draw:
         "<results>/logs/canary_draw/{dataset}.log",
     conda:
         "../../envs/environment.yaml"
+    resources:
+        mem_mb=grown(requests.MODEL_MEGABYTES),
     params:
         usage=f"{results}/benchmarks/canary_draw/{{dataset}}.tsv",
         spec=lambda w: spec(specs.CanariesSpec.of),

@@ -102,6 +102,15 @@ def memory_limit():
     return None if workflow.non_local_exec else whole_memory() // 10**6
 
 
+def grown(megabytes):
+    """Return the memory of a job as Snakemake asks for it: as much again for every further attempt, up to what there is."""
+    return lambda wildcards, attempt: requests.grown(megabytes, attempt, memory_limit())
+
+
+def attack_memory(wildcards, attempt):
+    return grown(requests.attack_memory(AUDIT, wildcards.dataset))(wildcards, attempt)
+
+
 @cache
 def gpus(rule):
     """Return how many GPUs a job of a rule asks for, one where the config, this machine or SLURM's partition has one for it."""

@@ -14,7 +14,7 @@ rule pool:
         "../../envs/environment.yaml"
     threads: 8  # images are read in parallel; Snakemake lowers this to the number of cores
     resources:
-        mem_mb=lambda w, attempt: attempt * requests.POOL_MEGABYTES,
+        mem_mb=grown(requests.POOL_MEGABYTES),
     params:
         usage=f"{results}/benchmarks/pool/{{dataset}}.tsv",
         spec=lambda w: spec(specs.PoolSpec.of, w.dataset),
@@ -34,7 +34,7 @@ rule groups:
     conda:
         "../../envs/environment.yaml"
     resources:
-        mem_mb=lambda w, attempt: attempt * requests.POOL_MEGABYTES,
+        mem_mb=grown(requests.POOL_MEGABYTES),
     params:
         usage=f"{results}/benchmarks/groups/{{dataset}}.tsv",
         spec=lambda w: spec(specs.GroupsSpec.of, w.dataset),

@@ -26,7 +26,7 @@ rule black_box:
         "../../envs/environment.yaml"
     threads: AUDIT.compute.threads
     resources:
-        mem_mb=requests.MODEL_MEGABYTES,
+        mem_mb=grown(requests.MODEL_MEGABYTES),
     params:
         usage=f"{results}/benchmarks/black_box/{{dataset}}-{{black_box}}.tsv",
         spec=lambda w: spec(specs.BlackBoxSpec.of, w.dataset, w.black_box),
@@ -54,7 +54,7 @@ rule explain_privately:
         "../../envs/environment.yaml"
     threads: AUDIT.compute.threads
     resources:
-        mem_mb=requests.MODEL_MEGABYTES,
+        mem_mb=grown(requests.MODEL_MEGABYTES),
     params:
         usage=f"{results}/benchmarks/explain_privately/{{dataset}}-{{black_box}}.tsv",
         spec=lambda w: spec(specs.PrivateExplanationsSpec.of, w.dataset),
@@ -80,7 +80,7 @@ rule explanation_signals:
         "../../envs/environment.yaml"
     threads: AUDIT.compute.threads
     resources:
-        mem_mb=requests.MODEL_MEGABYTES,
+        mem_mb=grown(requests.MODEL_MEGABYTES),
     params:
         usage=f"{results}/benchmarks/explanation_signals/{{dataset}}-{{architecture}}-{{mechanism}}-eps{{eps}}.tsv",
         spec=lambda w: spec(
@@ -107,6 +107,8 @@ rule private_report:
         "<results>/logs/private_report.log",
     conda:
         "../../envs/environment.yaml"
+    resources:
+        mem_mb=grown(requests.MODEL_MEGABYTES),
     params:
         usage=f"{results}/benchmarks/private_report.tsv",
         spec=lambda w: spec(report_specs.ReportSpec.with_studies),

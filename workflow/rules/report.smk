@@ -44,7 +44,7 @@ rule tables:
     conda:
         "../../envs/environment.yaml"
     resources:
-        mem_mb=lambda w, attempt: attempt * requests.report_memory(AUDIT),
+        mem_mb=grown(requests.report_memory(AUDIT)),
     params:
         usage=f"{results}/benchmarks/tables.tsv",
         spec=lambda w: spec(report_specs.ReportSpec.of),
@@ -75,7 +75,7 @@ rule figures:
     conda:
         "../../envs/environment.yaml"
     resources:
-        mem_mb=lambda w, attempt: attempt * requests.report_memory(AUDIT),
+        mem_mb=grown(requests.report_memory(AUDIT)),
     params:
         usage=f"{results}/benchmarks/figures.tsv",
         spec=lambda w: spec(report_specs.ReportSpec.of),
@@ -96,6 +96,8 @@ rule filters:
         "<results>/logs/filters/{dataset}.log",
     conda:
         "../../envs/environment.yaml"
+    resources:
+        mem_mb=grown(requests.MODEL_MEGABYTES),
     params:
         usage=f"{results}/benchmarks/filters/{{dataset}}.tsv",
         spec=lambda w: spec(specs.FiltersSpec.of, w.dataset),
@@ -118,6 +120,8 @@ rule side_by_side:
         "<results>/logs/side_by_side/{dataset}.log",
     conda:
         "../../envs/environment.yaml"
+    resources:
+        mem_mb=grown(requests.MODEL_MEGABYTES),
     params:
         usage=f"{results}/benchmarks/side_by_side/{{dataset}}.tsv",
         spec=lambda w: spec(specs.SideBySideSpec.of, w.dataset),
@@ -159,7 +163,7 @@ rule report:
     conda:
         "../../envs/environment.yaml"
     resources:
-        mem_mb=lambda w, attempt: attempt * requests.report_memory(AUDIT),
+        mem_mb=grown(requests.report_memory(AUDIT)),
     params:
         usage=f"{results}/benchmarks/report.tsv",
         spec=lambda w: spec(report_specs.ReportSpec.with_studies, CLIMBED),
@@ -181,7 +185,7 @@ rule paper:
     conda:
         "../../envs/environment.yaml"
     resources:
-        mem_mb=lambda w, attempt: attempt * requests.report_memory(AUDIT),
+        mem_mb=grown(requests.report_memory(AUDIT)),
     params:
         spec=lambda w: spec(report_specs.PaperSpec.of),
         results=subpath(output[0], parent=True),

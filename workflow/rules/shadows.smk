@@ -16,6 +16,7 @@ rule architecture:
     conda:
         "../../envs/environment.yaml"
     resources:
+        mem_mb=grown(requests.MODEL_MEGABYTES),
         # a resource and not a param, so that adding a mechanism to the config retrains nothing
         private=lambda w: int(audits.trained_per_record(AUDIT, w.architecture)),
     params:
@@ -41,7 +42,7 @@ rule weights:
     conda:
         "../../envs/environment.yaml"
     resources:
-        mem_mb=requests.WEIGHTS_MEGABYTES,
+        mem_mb=grown(requests.WEIGHTS_MEGABYTES),
     params:
         usage=f"{results}/benchmarks/weights/{{dataset}}-{{architecture}}.tsv",
         spec=lambda w: spec(specs.WeightsSpec.of, w.architecture),

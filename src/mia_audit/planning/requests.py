@@ -70,6 +70,11 @@ def report_memory(audit: Audit) -> int:
     return DRAWING_MEGABYTES + max(attack_memory(audit, dataset) for dataset in [*audit.datasets, *audit.imported])
 
 
+def grown(first: int, attempt: int, limit: int | None = None) -> int:
+    """Return the megabytes of an attempt, the first of which requests `first`: as much again, up to `limit`, the largest machine's."""
+    return min(attempt * first, limit) if limit else attempt * first
+
+
 def training_bytes(metadata: Mapping[str, Any], training: Training, micro_batch: int, private: bool) -> int:
     """Return the bytes for training a model on a CPU, from its architecture.json."""
     weights = 4 * int(metadata["parameters"])
@@ -100,20 +105,20 @@ def training_memory(
     exist yet: Snakemake asks again when the job is ready.
     """
     if preflight:
-        return _grown(ceil(SPARE * peak_of(Path(preflight))), attempt, limit)
+        return grown(ceil(SPARE * peak_of(Path(preflight))), attempt, limit)
     of_batch = _training(audit, audit.training_of(architecture, mechanism), mechanism)
-    return _grown(_first(audit, _read(described), of_batch, audit.compute.micro_batch), attempt, limit)
+    return grown(_first(audit, _read(described), of_batch, audit.compute.micro_batch), attempt, limit)
 
 
 def pretraining_memory(audit: Audit, architecture: str, described: str, attempt: int, limit: int | None = None) -> int:
     """Return the megabytes requested by a job that trains the public model, like `training_memory`."""
     of_batch = _training(audit, audit.architectures[architecture].pretraining)
-    return _grown(_first(audit, _read(described), of_batch, audit.compute.micro_batch), attempt, limit)
+    return grown(_first(audit, _read(described), of_batch, audit.compute.micro_batch), attempt, limit)
 
 
 def explaining_memory(audit: Audit, described: str, attempt: int, limit: int | None = None) -> int:
     """Return the megabytes requested by a job that explains records, like `training_memory`."""
-    return _grown(_first(audit, _read(described), explaining_bytes, audit.compute.micro_batch), attempt, limit)
+    return grown(_first(audit, _read(described), explaining_bytes, audit.compute.micro_batch), attempt, limit)
 
 
 def refuse_too_large(audit: Audit, architecture: str, metadata: Mapping[str, Any], limit: int) -> None:
@@ -176,10 +181,6 @@ def _first(audit: Audit, metadata: Mapping[str, Any], on_cpu: OfBatch, batch: in
     on_gpu = audit.compute.device.startswith("cuda")
     needed = GPU_PROCESS_BYTES + metadata["stored_bytes"] if on_gpu else on_cpu(metadata, batch)
     return ceil(needed / 1e6)
-
-
-def _grown(first: int, attempt: int, limit: int | None) -> int:
-    return min(attempt * first, limit) if limit else attempt * first
 
 
 def model_job(
