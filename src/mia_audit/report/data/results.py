@@ -19,6 +19,7 @@ from mia_audit.evaluation.files import Scored, read_scores
 from mia_audit.evaluation.model_counts import MODEL_COUNTS
 from mia_audit.evaluation.rungs import FILE as RUNGS
 from mia_audit.evaluation.rungs import read_rungs
+from mia_audit.evaluation.summary import summarise
 from mia_audit.explanation_metrics.summary import per_model
 from mia_audit.foreign_json import parse_object
 from mia_audit.pools.store import read_persons
@@ -42,6 +43,11 @@ class Results:
     def metrics(self) -> list[pl.DataFrame]:
         """metrics.parquet of every setting, in the order of the spec."""
         return [read_frame(self._file(setting, "metrics.parquet"), "metrics") for setting in self.spec.settings]
+
+    @cached_property
+    def summaries(self) -> list[pl.DataFrame]:
+        """The metrics of every setting summarised over targets, in the order of the spec."""
+        return [summarise(metrics, self.spec.confidence) for metrics in self.metrics]
 
     @cached_property
     def design_corrections(self) -> list[str]:

@@ -170,7 +170,7 @@ def leak_chart(
             "setting": name,
             "series": one.name,
             "attack": f"{leak.attack} on {leak.signal}",
-            **_estimate(getattr(leak, f"{metric}_estimate")),
+            **ends(getattr(leak, f"{metric}_estimate")),
         }
         for name, finding in group
         for one in drawn
@@ -185,7 +185,7 @@ def similarity_chart(
 ) -> dict[str, Any]:
     """Draw the similarity of explanations by explainer in every setting, with intervals."""
     rows = [
-        {"setting": name, "series": one.name, **_estimate(finding[one.name])}
+        {"setting": name, "series": one.name, **ends(finding[one.name])}
         for name, finding in settings
         for one in drawn
         if one.name in finding
@@ -246,8 +246,8 @@ def tradeoff_chart(group: Sequence[tuple[str, Finding]]) -> dict[str, Any]:
             "end": short(finding.test_accuracy.mean if math.isnan(low) else low),
             "order": order,
             "series": CHANNELS[channel],
-            **_estimate(leak.auc_estimate),
-            **_estimate(finding.test_accuracy, "accuracy_"),
+            **ends(leak.auc_estimate),
+            **ends(finding.test_accuracy, "accuracy_"),
         }
         for order, (name, finding) in enumerate(group)
         if finding.test_accuracy
@@ -331,7 +331,8 @@ def finish(chart: Any, description: str, height: int) -> dict[str, Any]:
     return specification
 
 
-def _estimate(value: Estimate | None, prefix: str = "") -> dict[str, float | None]:
+def ends(value: Estimate | None, prefix: str = "") -> dict[str, float | None]:
+    """Return the mean of an estimate and the ends of its interval, null where unknown."""
     values = {part: getattr(value, part) for part in ("mean", "low", "high")} if value else {}
     return {f"{prefix}{part}": None if math.isnan(known) else short(known) for part, known in values.items()}
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from mia_audit.report.data.findings import Estimate, estimate
 from mia_audit.report.data.series import BASELINE, MARKERS, PALETTE, Series
-from mia_audit.report.figures.private_attacks import ATTACKS, attacked, trained_as
+from mia_audit.report.figures.private_attacks import ATTACKS, attacked, auc_of, trained_as
 from mia_audit.report.figures.private_studies import (
     DENSITIES,
     POINTS,
@@ -18,7 +18,7 @@ from mia_audit.report.figures.private_studies import (
     of_protocol,
     spending_curve,
 )
-from mia_audit.report.page.charts import Chart, by_setting, choice, colour, finish, guessing, short
+from mia_audit.report.page.charts import Chart, by_setting, choice, colour, ends, finish, guessing, short
 
 if TYPE_CHECKING:
     from mia_audit.report.data.private import Rows, Studied
@@ -81,7 +81,7 @@ def attacks_chart(results: Results, dataset: str) -> Iterator[Chart]:
     if not trainings:
         return
     rows = [
-        {"panel": title, "setting": name, "series": trained_as(setting), **_interval(row)}
+        {"panel": title, "setting": name, "series": trained_as(setting), **ends(auc_of(row))}
         for attack, title in ATTACKS.items()
         for setting, by_name in trainings.items()
         for name, row in by_name[attack].items()
@@ -92,11 +92,6 @@ def attacks_chart(results: Results, dataset: str) -> Iterator[Chart]:
     described = "AUC of attacks on explanations by their ε, with and without private training, with intervals."
     chart = _chosen(guessing(0.5) + dots, list(ATTACKS.values()))
     yield "leakage", "Attacks on private explanations", LEAKAGE, finish(chart, described, HEIGHT)
-
-
-def _interval(row: Mapping[str, Any]) -> dict[str, float | None]:
-    values = {part: row[f"auc_{part}"] for part in ("mean", "low", "high")}
-    return {part: None if value is None else short(value) for part, value in values.items()}
 
 
 def _loss_chart(boxes: Sequence[Studied]) -> dict[str, Any]:
@@ -170,8 +165,8 @@ def _line_chart(
     if any("low" in row for row in rows):
         described += " Bands: intervals over repetitions."
         band = base.mark_area(interpolate=interpolate, opacity=0.2)
-        ends = {"y": encoded(alt.Y, "y", "low"), "y2": alt.Y2("high:Q")}
-        line = band.encode(encoded(alt.X, "x"), **ends, color=colour(drawn, lines=True)) + line
+        limits = {"y": encoded(alt.Y, "y", "low"), "y2": alt.Y2("high:Q")}
+        line = band.encode(encoded(alt.X, "x"), **limits, color=colour(drawn, lines=True)) + line
     return finish(_chosen(line, list(panels)), described, HEIGHT)
 
 

@@ -21,11 +21,10 @@ from mia_audit.report.page.groups import bearers
 from mia_audit.report.page.policy import policy
 from mia_audit.report.page.tables import answer_table, attacks_layout, null_layout
 from mia_audit.report.page.vega import DRAW, bundle
-from mia_audit.report.tables.as_published import published_layout
+from mia_audit.report.tables.catalogue import tables
 from mia_audit.report.tables.columns import estimate_cell
 from mia_audit.report.tables.ladder import ladder_layout
 from mia_audit.report.tables.layout import Cell, Column, Layout, text
-from mia_audit.report.tables.models import models_layout
 from mia_audit.report.tables.persons import persons_layout
 from mia_audit.report.tables.settings import present_channels, settings_layout
 from mia_audit.report.text.answer import TITLES, answer
@@ -90,9 +89,9 @@ def render(results: Results, findings: Findings, sources: Mapping[str, Any]) -> 
     spec = results.spec
     level = f"{spec.confidence * 100:g}\u00a0%"
     null = null_layout(findings, level)
-    models = models_layout(results, findings)
+    models = tables["models"].printed(results, findings)
     ladder = ladder_layout(results)
-    published = published_layout(results, findings) if spec.as_published else None
+    published = tables["as_published"].printed(results, findings) if spec.as_published else None
     private = [finding for finding in findings.settings if finding.setting.private]
     gaps, unstable = gap_sentences(spec.gaps), unrepeatable_sentences(results)
     facts = (*corrections(results), *readings(results), *floors(results), gaps, *unstable)

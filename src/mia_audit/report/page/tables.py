@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from mia_audit.report.data.findings import Finding, Findings, Leak, reference
+from mia_audit.report.tables.columns import estimate_cell
 from mia_audit.report.tables.layout import Cell, Column, Layout, text
 from mia_audit.report.tables.settings import present_channels, setting_name
 from mia_audit.report.text.answer import TITLES
@@ -86,8 +87,8 @@ def null_layout(findings: Findings, level: str) -> Layout | None:
             setting_name(finding, findings),
             TITLES[channel].lower(),
             f"{leak.attack} on {read_signal(leak.signal).label}",
-            Cell(fixed(leak.auc_estimate.mean), (interval(leak.auc_estimate),)),
-            Cell(fixed(null.mean), (interval(null),)),
+            estimate_cell(leak.auc_estimate),
+            estimate_cell(null),
             f"no, by {significant(max(null.low - 0.5, 0.5 - null.high), 1)}" if null.excludes(0.5) else "yes",
         ]
         for finding in findings.settings

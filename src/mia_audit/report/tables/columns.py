@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from mia_audit.report.tables.layout import Cell, Column
-from mia_audit.report.text.formatting import fixed, spread
+from mia_audit.report.text.formatting import fixed, interval, percent, percent_interval, spread
 
 if TYPE_CHECKING:
-    from mia_audit.report.data.findings import Estimate
+    from mia_audit.report.data.findings import Estimate, Leak
     from mia_audit.report.data.spec import Setting
 
 SETTING: dict[str, type] = dict.fromkeys(("dataset", "architecture", "mechanism", "epsilon"), str)
+ATTACK: dict[str, type] = dict.fromkeys(("attack", "signal", "likelihood"), str)
 PARTS = ("mean", "sd", "low", "high")
 
 
@@ -33,9 +34,9 @@ def parts_schema(*names: str) -> dict[str, type]:
     return {f"{name}_{part}": float for name in names for part in PARTS}
 
 
-def printed(title: str, name: str, number: bool = False) -> tuple[Column, Any]:
-    """Print a column as it is; null as a dash."""
-    return Column(title, number=number), lambda row: "–" if row[name] is None else str(row[name])
+def printed(title: str, name: str) -> tuple[Column, Any]:
+    """Print a column of text as it is; null as a dash."""
+    return Column(title, number=False), lambda row: "–" if row[name] is None else str(row[name])
 
 
 def printed_epsilon(epsilon: str) -> str:
@@ -63,22 +64,28 @@ ATTACK_COLUMNS = [printed("Attack", "attack"), printed("Signal", "signal"), prin
 
 def spread_column(title: str, name: str, missing: str = "–") -> tuple[Column, Any]:
     """Print mean ± standard deviation."""
-    return Column(title), lambda row: missing if row[f"{name}_mean"] is None else spread(*_pair(row, name))
+    mean, sd = f"{name}_mean", f"{name}_sd"
+    return Column(title), lambda row: missing if row[mean] is None else spread(row[mean], row[sd])
 
 
-def _pair(row: Mapping[str, Any], name: str) -> tuple[float, float | None]:
-    return row[f"{name}_mean"], row[f"{name}_sd"]
-
-
-def interval_cell(row: Mapping[str, Any], low: str, high: str) -> str:
-    """Print an interval in brackets; nothing for a single target."""
-    return "" if row[low] is None else f"[{fixed(row[low])}, {fixed(row[high])}]"
+def interval_column(prefix: str = "") -> tuple[Column, Any]:
+    """Print the interval of the column before in brackets; nothing for a single target."""
+    low, high = f"{prefix}low", f"{prefix}high"
+    return Column("", number=False), lambda row: "" if row[low] is None else f"[{fixed(row[low])}, {fixed(row[high])}]"
 
 
 def estimate_cell(value: Estimate | None) -> Cell:
     """Print an estimate with its interval; unknown as a dash."""
-    from mia_audit.report.text.formatting import interval
+    return Cell("–") if value is None else Cell(fixed(value.mean), (interval(value),))
 
-    if value is None:
-        return Cell("–")
-    return Cell(fixed(value.mean), () if math.isnan(value.low) else (interval(value),))
+
+def rate_cell(value: Estimate) -> Cell:
+    """Print an estimate of a rate in percent, with its interval."""
+    return Cell(percent(value.mean), (percent_interval(value),))
+
+
+def leak_cells(leak: Leak | None, fpr: float | None) -> list[Cell]:
+    """Print AUC and TPR of an attack, which is not resolvable without an FPR; unknown as dashes."""
+    if leak is None:
+        return [Cell("–")] * 2
+    return [estimate_cell(leak.auc_estimate), Cell("not resolvable") if fpr is None else rate_cell(leak.tpr_estimate)]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from mia_audit.attacks.persons import NONE, PERSON, RECORD
 from mia_audit.report.data.findings import Finding, Findings
 from mia_audit.report.tables.catalogue import table
-from mia_audit.report.tables.columns import identity
+from mia_audit.report.tables.columns import ATTACK, SETTING, identity
 
 if TYPE_CHECKING:
     import polars as pl
@@ -30,9 +30,9 @@ def exposures(results: Results, findings: Findings) -> pl.DataFrame:
     """
     import polars as pl
 
-    words = dict.fromkeys(("dataset", "architecture", "mechanism", "epsilon", "unit"), pl.String)
+    words = dict.fromkeys((*SETTING, "unit"), pl.String)
     units = {"record": pl.Int32, "person": pl.String, "origin": pl.String}
-    attack = dict.fromkeys(("attack", "signal", "likelihood"), pl.String)
+    attack = dict.fromkeys(ATTACK, pl.String)
     numbers = dict.fromkeys(("member_score", "non_member_score", "gap", "percentile"), pl.Float64)
     schema = pl.Schema({**words, **units, **attack, **numbers, "rank": pl.Int32})
     parts = [part for finding in findings.settings for part in _of_setting(results, finding)]
@@ -62,7 +62,7 @@ def _ranked(results: Results, finding: Finding, aggregate: str, origin: Callable
     persons = aggregate != NONE
     known = None if scored.person is None else scored.person.astype(np.str_)
     named = identity(finding.setting) | {"unit": PERSON if persons else RECORD}
-    named |= dict(zip(("attack", "signal", "likelihood"), leak.key, strict=True))
+    named |= dict(zip(ATTACK, leak.key, strict=True))
     records = None if persons else [origin(int(number)) or None for number in scored.record]
     columns = {
         "record": None if persons else scored.record,

@@ -38,7 +38,7 @@ def ladder_layout(results: Results) -> Layout | None:
         (Column("Next rung", number=False), _next),
     ]
     rows = sorted(rungs.iter_rows(named=True), key=lambda row: row["models"])
-    return Layout(**laid_out(columns, rows), caption=f"{SCREEN} {HELD} {PRICES}")
+    return laid_out(columns, rows, f"{SCREEN} {HELD} {PRICES}")
 
 
 def _attack(row: Mapping[str, Any]) -> Cell:

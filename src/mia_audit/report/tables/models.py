@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from mia_audit.report.data.findings import Findings
 from mia_audit.report.tables.catalogue import frame_of, table
-from mia_audit.report.tables.columns import ATTACK_COLUMNS, SETTING, identity, setting_columns
+from mia_audit.report.tables.columns import ATTACK, ATTACK_COLUMNS, SETTING, identity, setting_columns
 from mia_audit.report.tables.layout import Column, Layout, laid_out
 from mia_audit.report.text.formatting import fixed, rate
 
@@ -50,17 +50,11 @@ def _layout(results: Results, findings: Findings, frame: pl.DataFrame) -> Layout
         (Column(name), lambda row: _cell(row["tpr"])),
         (Column("All add"), lambda row: _cell(row["tpr_more"])),
     ]
-    return Layout(**laid_out(columns, frame.iter_rows(named=True)), caption=CAPTION)
+    return laid_out(columns, frame.iter_rows(named=True), CAPTION)
 
 
 def _cell(value: float | None) -> str:
     return "–" if value is None else fixed(value)
-
-
-def models_layout(results: Results, findings: Findings) -> Layout | None:
-    """Return the table for the page; None without results for fewer models."""
-    frame = models(results, findings)
-    return _layout(results, findings, frame) if len(frame) else None
 
 
 @table("models", _layout, long=True)
@@ -76,15 +70,14 @@ def models(results: Results, findings: Findings) -> pl.DataFrame:
             alike = [row for row in counted if row["likelihood"] == likelihood]
             rows += [
                 identity(setting)
-                | {name: row[name] for name in ("attack", "signal", "likelihood", "others")}
+                | {name: row[name] for name in (*ATTACK, "others")}
                 | {"auc": row["auc_mean"], "auc_more": row["auc_more"], "auc_more_error": row["auc_more_error"]}
                 | {f"tpr{part}": row.get(f"{tpr}{source}") for part, source in PARTS.items()}
                 | {"level": row["others"] == level(alike, tpr)}
                 for row in alike
             ]
-    attack = dict.fromkeys(("attack", "signal", "likelihood"), str)
     values = dict.fromkeys(("auc", "auc_more", "auc_more_error", "tpr", "tpr_more", "tpr_more_error"), float)
-    return frame_of(SETTING | attack | {"others": int} | values | {"level": bool}, rows)
+    return frame_of(SETTING | ATTACK | {"others": int} | values | {"level": bool}, rows)
 
 
 PARTS = {"": "_mean", "_more": "_more", "_more_error": "_more_error"}

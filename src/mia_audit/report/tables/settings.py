@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from mia_audit.report.data.findings import CHANNELS, Finding, Findings, Leak, shadow_estimate
+from mia_audit.report.data.findings import CHANNELS, Finding, Findings, shadow_estimate
 from mia_audit.report.data.guessing import guessing
 from mia_audit.report.data.provenance import guarantee
 from mia_audit.report.tables.catalogue import frame_of, table
-from mia_audit.report.tables.columns import SETTING, identity, parts, parts_schema, printed_epsilon
+from mia_audit.report.tables.columns import ATTACK, SETTING, identity, leak_cells, parts, parts_schema, printed_epsilon
 from mia_audit.report.tables.layout import Cell, Column, Layout, text
 from mia_audit.report.text.answer import TITLES
 from mia_audit.report.text.formatting import (
@@ -18,7 +18,6 @@ from mia_audit.report.text.formatting import (
     capital,
     count,
     fixed,
-    interval,
     percent,
     percent_interval,
     power,
@@ -77,7 +76,7 @@ def settings_layout(
         cells = [*([_spent_cell(finding)] if trained else []), _bound_cell(finding)]
         cells += [_accuracy_cell(finding, phase, findings.confidence) for phase in phases]
         for channel in present:
-            cells += _leak_cells(finding.strongest.get(channel), findings.fpr)
+            cells += leak_cells(finding.strongest.get(channel), findings.fpr)
         rows.append([*([setting_name(finding, findings)] if page else _names(finding.setting)), *cells])
     lost = [gap.setting for gap in results.spec.gaps if not gap.attacked and not page]
     rows += [[*names, *[UNKNOWN] * (len(columns) - len(names))] for names in map(_names, lost)]
@@ -116,7 +115,7 @@ def _schema() -> dict[str, type]:
     schema |= dict.fromkeys(["epsilon_lower_bound_method", "accountant", "sampling", "clipping"], str)
     schema |= {"models": int} | parts_schema(*TRAINED) | {"left_out": str, "fpr": float}
     for prefix in PREFIXES.values():
-        schema |= {f"{prefix}_{name}": str for name in ("attack", "signal", "likelihood")}
+        schema |= {f"{prefix}_{name}": str for name in ATTACK}
         schema |= {f"{prefix}_attacks_tried": int} | parts_schema(f"{prefix}_auc", f"{prefix}_tpr_at_fpr")
     return schema
 
@@ -144,7 +143,7 @@ def _row(finding: Finding, findings: Findings, results: Results) -> dict[str, An
         row |= dict(zip(names, (bound.epsilon, bound.delta, bound.method), strict=True))
     for channel, leak in finding.strongest.items():
         prefix = PREFIXES[channel]
-        row |= {f"{prefix}_{name}": getattr(leak, name) for name in ("attack", "signal", "likelihood")}
+        row |= {f"{prefix}_{name}": getattr(leak, name) for name in ATTACK}
         row |= {f"{prefix}_attacks_tried": leak.tried, **parts(f"{prefix}_auc", leak.auc_estimate)}
         row |= parts(f"{prefix}_tpr_at_fpr", leak.tpr_estimate)
     targets = max((len(leak.targets) for leak in finding.strongest.values()), default=None)
@@ -227,11 +226,3 @@ def _accuracy_cell(finding: Finding, phase: str, confidence: float) -> Cell:
 def _bound_cell(finding: Finding) -> Cell:
     bound = finding.bound
     return Cell(at_least(bound.epsilon), (f"δ = {power(bound.delta)}",)) if bound else UNKNOWN
-
-
-def _leak_cells(leak: Leak | None, fpr: float | None) -> list[Cell]:
-    if leak is None:
-        return [UNKNOWN, UNKNOWN]
-    auc, tpr = leak.auc_estimate, leak.tpr_estimate
-    first = Cell(fixed(auc.mean), (interval(auc),))
-    return [first, Cell("not resolvable") if fpr is None else Cell(percent(tpr.mean), (percent_interval(tpr),))]
