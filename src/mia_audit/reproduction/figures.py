@@ -10,7 +10,7 @@ import polars as pl
 
 from mia_audit.evaluation.roc import log_grid, mean_log_roc
 from mia_audit.report.data.series import PALETTE
-from mia_audit.report.figures.layout import COLUMN, GUESSING
+from mia_audit.report.figures.layout import COLUMN, draw_roc, log_log
 from mia_audit.reproduction.table import BEST, DEFAULT, THEIRS, Row
 
 if TYPE_CHECKING:
@@ -32,15 +32,14 @@ def curves_figure(lines: Sequence[Row], member: Bool[np.ndarray, "N K"]) -> Figu
             if line is None or line.scores is None:
                 continue
             mean, sd = mean_log_roc(zip(line.scores.T, member.T, strict=True), grid)
-            axes.plot(grid, np.where(mean > 0, mean, np.nan), color=colour, drawstyle="steps-post", label=way)
+            draw_roc(axes, grid, mean, color=colour, label=way)
             axes.fill_between(
                 grid, np.maximum(mean - sd, grid[0] / 2), mean + sd, step="post", color=colour, alpha=0.15, linewidth=0
             )
         printed = next(line for line in lines if line.attack == name and line.method == "as printed")
         axes.plot([0.001, 0.01], printed.mean[:2], "x", color="black", label="as printed")
-        axes.plot([grid[0], 1], [grid[0], 1], **GUESSING, label="guessing")
-        axes.set(xscale="log", yscale="log", xlim=(grid[0], 1), ylim=(grid[0], 1.05), title=name)
-        axes.set(xlabel="false-positive rate", ylabel="true-positive rate")
+        log_log(axes, grid[0], label="guessing")
+        axes.set(ylabel="true-positive rate", title=name)
         axes.legend(loc="lower right")
     return figure
 

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 from mia_audit.report.data.explanation_metrics import curves_of
 from mia_audit.report.data.findings import Findings
 from mia_audit.report.data.series import DASHES, PALETTE
-from mia_audit.report.data.spec import Spec
-from mia_audit.report.figures.catalogue import figure
+from mia_audit.report.figures.catalogue import figure, once_for
 from mia_audit.report.figures.layout import label_lines, panel_grid, shared_legend
 from mia_audit.report.text.formatting import capital, protection
 
@@ -18,14 +17,9 @@ if TYPE_CHECKING:
     from mia_audit.report.data.results import Results
 
 
-def _groups(spec: Spec) -> dict[str, tuple[str, str]]:
-    groups = spec.measured_groups if spec.curves else []
-    return {f"curves_{dataset}_{architecture}": (dataset, architecture) for dataset, architecture in groups}
-
-
 @figure(
     "curves",
-    _groups,
+    once_for("curves", lambda spec: spec.measured_groups if spec.curves else []),
     "Probability of the class when the most important pixels or columns are removed (deletion) or inserted (insertion) first. "
     "Bands: intervals over models.",
 )

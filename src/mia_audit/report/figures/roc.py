@@ -10,7 +10,7 @@ from mia_audit.report.data.findings import Finding, Findings
 from mia_audit.report.data.series import Curve, roc_curves, series
 from mia_audit.report.data.spec import Setting, Spec
 from mia_audit.report.figures.catalogue import figure
-from mia_audit.report.figures.layout import COLUMN, GUESSING
+from mia_audit.report.figures.layout import COLUMN, draw_roc, log_log
 from mia_audit.report.text.formatting import fixed, protection
 
 if TYPE_CHECKING:
@@ -59,20 +59,12 @@ def roc_figure(finding: Finding, lines: Sequence[Curve]) -> Figure:
     for order, line in enumerate(lines):
         label = f"{line.series.name}, {fixed(line.leak.auc_estimate.mean)}"
         style: dict[str, Any] = {"color": line.series.colour, "dashes": line.series.dash or (None, None)}
-        axes.plot(
-            line.fpr,
-            np.where(line.mean > 0, line.mean, np.nan),
-            drawstyle="steps-post",
-            label=label,
-            zorder=9 - order,
-            **style,
-        )
+        draw_roc(axes, line.fpr, line.mean, label=label, zorder=9 - order, **style)
         if order < BANDS:
             low, high = (np.maximum(line.mean + sign * line.sd, lowest / 2) for sign in (-1, 1))
             axes.fill_between(line.fpr, low, high, step="post", color=line.series.colour, alpha=0.15, linewidth=0)
-    axes.plot([lowest, 1], [lowest, 1], **GUESSING, label="guessing, 0.5")
-    axes.set(xscale="log", yscale="log", xlim=(lowest, 1), ylim=(lowest, 1.05))
-    axes.set(xlabel="false-positive rate", ylabel="true-positive rate")
+    log_log(axes, lowest, label="guessing, 0.5")
+    axes.set_ylabel("true-positive rate")
     setting = finding.setting
     axes.set_title(f"{setting.place}, {protection(setting)}")
     title = (

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from mia_audit.report.data.findings import Finding, Findings
 from mia_audit.report.data.series import DASHES, PALETTE, THRESHOLD, Series, roc_curves, series
 from mia_audit.report.figures.accuracy import curves_over_epsilon, swept_parameters, titled_lines
-from mia_audit.report.figures.catalogue import figure
-from mia_audit.report.figures.layout import GUESSING, label_lines, panel_grid
+from mia_audit.report.figures.catalogue import figure, once_for
+from mia_audit.report.figures.layout import draw_roc, label_lines, log_log, panel_grid
 from mia_audit.report.text.formatting import fixed, protection
 
 if TYPE_CHECKING:
@@ -27,25 +25,18 @@ if TYPE_CHECKING:
 NOTHING = "No two of these settings were attacked."
 
 
-def _over_epsilon(spec: Spec) -> dict[str, tuple[str, str]]:
-    return {f"roc_by_epsilon_{'_'.join(group)}": group for group in curves_over_epsilon(spec.settings)}
-
-
-def _over_keys(spec: Spec) -> dict[str, str]:
-    return {f"roc_by_{key}": key for key in swept_parameters(spec.settings)}
-
-
-def _over_architectures(spec: Spec) -> dict[str, str]:
+def _with_architectures(spec: Spec) -> list[str]:
+    """List the data sets on which several architectures were trained; sweeps are left out."""
     several: dict[str, set[str]] = {}
     for setting in spec.trained:
         if not setting.swept:
             several.setdefault(setting.dataset, set()).add(setting.architecture)
-    return {f"roc_by_architecture_{name}": name for name, known in several.items() if len(known) > 1}
+    return [name for name, known in several.items() if len(known) > 1]
 
 
 @figure(
     "roc_by_epsilon",
-    _over_epsilon,
+    once_for("roc_by_epsilon", lambda spec: curves_over_epsilon(spec.settings)),
     "ROC curves of the strongest attack on each kind of information, one per ε, on logarithmic axes: mean over targets as steps, "
     "never interpolated. Dashed: guessing.",
 )
@@ -57,7 +48,7 @@ def roc_by_epsilon(results: Results, findings: Findings, group: tuple[str, str])
 
 @figure(
     "roc_by_parameter",
-    _over_keys,
+    once_for("roc_by", lambda spec: swept_parameters(spec.settings)),
     "ROC curves of the strongest attack on each kind of information, one per value of a swept parameter or key of training, on "
     "logarithmic axes: mean over targets as steps, never interpolated. Dashed: guessing.",
 )
@@ -72,7 +63,7 @@ def roc_by_parameter(results: Results, findings: Findings, key: str) -> Figure |
 
 @figure(
     "roc_by_architecture",
-    _over_architectures,
+    once_for("roc_by_architecture", _with_architectures),
     "ROC curves of the strongest attack on each kind of information, one per architecture, on logarithmic axes: mean over targets "
     "as steps, never interpolated. Dashed: guessing.",
 )
@@ -99,7 +90,6 @@ def _figure(results: Results, findings: Findings, lines: Sequence[tuple[str, Cur
     for axes, (title, one, known) in zip(panels[0], cells, strict=True):
         _draw(axes, results, one, known)
         axes.set_title(title, fontsize=7)
-        axes.set_xlabel("false-positive rate")
     label_lines(panels[0], "true-positive rate")
     return figure
 
@@ -113,9 +103,7 @@ def _draw(axes: Axes, results: Results, one: Series, known: Curves) -> None:
         }
         for curve in roc_curves(results, finding, [one]):
             lowest = min(lowest, curve.fpr[0])
-            mean = np.where(curve.mean > 0, curve.mean, np.nan)
             auc = fixed(curve.leak.auc_estimate.mean)
-            axes.plot(curve.fpr, mean, drawstyle="steps-post", label=f"{label}, {auc}", **style)
-    axes.plot([lowest, 1], [lowest, 1], **GUESSING)
-    axes.set(xscale="log", yscale="log", xlim=(lowest, 1), ylim=(lowest, 1.05))
+            draw_roc(axes, curve.fpr, curve.mean, label=f"{label}, {auc}", **style)
+    log_log(axes, lowest)
     axes.legend(loc="lower right", fontsize=5, title="AUC", title_fontsize=5)

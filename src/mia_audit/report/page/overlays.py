@@ -52,8 +52,7 @@ def overlaid(results: Results, group: Sequence[Finding], interpretation: Interpr
 def _cell(
     rows: pl.DataFrame, finding: Finding, record: int, stored: UInt8[np.ndarray, "C H W"], metadata: Mapping[str, Any]
 ) -> dict[str, str]:
-    setting = finding.setting
-    row = rows.filter(mechanism=setting.mechanism, epsilon=setting.named, record=record).row(0, named=True)
+    row = rows.filter(**finding.setting.within_group, record=record).row(0, named=True)
     values = np.reshape(row["map"], (row["height"], row["width"]))
     return {"picture": data_uri(overlay(stored, values)), "class": str(metadata["classes"][row["class"]])}
 

@@ -209,7 +209,7 @@ def _training(boxes: Sequence[Studied], results: Results) -> Layout | None:
 
 def _spread(one: Studied, column: str) -> Cell:
     """Return a mean over queries, its interval over repetitions, and the range of nine queries in ten."""
-    answers = one.answers.filter(experiment="protocols", protocol="non-adaptive")
+    answers = one.from_scratch
     if answers[column].null_count():
         return Cell("–")
     low, high = np.quantile(answers[column].to_numpy(), SPREAD)

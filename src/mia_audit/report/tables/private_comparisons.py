@@ -28,11 +28,11 @@ def private_parts(results: Results, findings: Findings) -> pl.DataFrame:
     import polars as pl
 
     from mia_audit.report.figures.private_protocols import in_parts
-    from mia_audit.report.figures.private_studies import of_protocol
+    from mia_audit.report.figures.private_studies import SPENDING, of_protocol
 
     lines = []
     for one in results.studied:
-        for protocol in ("non-adaptive", "adaptive", "enhanced"):
+        for protocol in SPENDING:
             divided = in_parts(one, protocol)
             if divided is None:
                 continue
