@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Mapping
-from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +13,7 @@ from mia_audit.report.data.canaries import CANARIES
 from mia_audit.report.data.finished import PROVENANCE
 from mia_audit.report.dossier.contents import ANSWERS, CONFIG, LEDGER, PAGE, REPORT, VERDICTS, Contents
 from mia_audit.report.dossier.questions import answers
-from mia_audit.report.page.policy import policy
+from mia_audit.report.page.template import page_template, policy, style
 from mia_audit.sanitise import html
 from mia_audit.storage.atomic import atomic_folder, atomic_write
 
@@ -103,7 +102,6 @@ def _json(value: Mapping[str, Any]) -> str:
 
 def page(contents: Contents, names: list[str]) -> str:
     """Return dossier.html."""
-    import jinja2
     from markupsafe import Markup
 
     parts: dict[str, list[dict[str, Any]]] = {}
@@ -116,24 +114,14 @@ def page(contents: Contents, names: list[str]) -> str:
     for name, questions in parts.items():
         listed.append({"name": name, "questions": questions, "before": before})
         before += len(questions)
-    style = files("mia_audit.report.page").joinpath("templates", "report.css").read_text(encoding="utf-8")
-    loader = jinja2.PackageLoader("mia_audit.report.dossier", "templates")
-    environment = jinja2.Environment(
-        loader=loader,
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        undefined=jinja2.StrictUndefined,
-        finalize=html,
-    )
-    return environment.get_template("dossier.html.j2").render(
+    return page_template("mia_audit.report.dossier", "dossier.html.j2", html).render(
         title=contents.results.spec.title,
         version=contents.sources.get("versions", {}).get("mia-audit", ""),
         scope=_scope(contents),
         parts=listed,
         files=names,
-        policy=policy([], [style]),
-        style=Markup(style),
+        policy=policy([], [style()]),
+        style=Markup(style()),
     )
 
 

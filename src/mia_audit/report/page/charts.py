@@ -11,7 +11,7 @@ from mia_audit.report.data.explanation_metrics import Interpretation, measure_la
 from mia_audit.report.data.findings import Estimate, Finding, Findings
 from mia_audit.report.data.series import CHANNELS, PALETTE, Curve, Series, roc_curves, series, strongest
 from mia_audit.report.page.explanations import chart_settings
-from mia_audit.report.text.formatting import broken, capital, protection, rate
+from mia_audit.report.text.formatting import broken, capital, protection, rate, upper_first
 
 if TYPE_CHECKING:
     import altair as alt
@@ -79,7 +79,7 @@ def _similarity_chart(
     settings, drawn = chart_settings(group, everyone, interpretation) if interpretation else ([], [])
     if interpretation and interpretation.headline and settings:
         title = measure_label(interpretation.headline)
-        chart = similarity_chart(settings, drawn, title[:1].upper() + title[1:])
+        chart = similarity_chart(settings, drawn, upper_first(title))
         yield "similarity", "Similarity of explanations", SIMILARITY_CAPTION.format(measure=title), chart
 
 

@@ -19,7 +19,7 @@ from mia_audit.report.data.explanation_metrics import (
 )
 from mia_audit.report.data.findings import Estimate, Finding, Findings, reference
 from mia_audit.report.page.overlays import overlaid
-from mia_audit.report.tables.columns import estimate_cell
+from mia_audit.report.tables.columns import auc_cell, estimate_cell
 from mia_audit.report.tables.layout import Cell, Column, Layout, text
 from mia_audit.report.text.formatting import (
     capital,
@@ -36,6 +36,7 @@ from mia_audit.report.text.formatting import (
 
 if TYPE_CHECKING:
     from mia_audit.report.data.results import Results
+    from mia_audit.report.data.spec import Spec
 
 Place = tuple[str, str]
 TWO = "Two unprotected"
@@ -47,16 +48,14 @@ COMPARED: dict[str | None, str] = {
 }
 
 
-def section(
-    results: Results, findings: Findings, interpreted: Mapping[Place, Interpretation], confidence: float
-) -> list[dict[str, Any]]:
+def section(results: Results, findings: Findings, interpreted: Mapping[Place, Interpretation]) -> list[dict[str, Any]]:
     """Return a part for every data set: a table over the settings of all its architectures, sentences and pictures."""
     datasets: dict[str, dict[Place, list[Finding]]] = {}
     for place, group in findings.groups().items():
         if place in interpreted:
             datasets.setdefault(place[0], {})[place] = group
     return [
-        _dataset(dataset, groups, interpreted, confidence, results.spec.margins)
+        _dataset(dataset, groups, interpreted, results.spec)
         | {"pictures": _pictures(results, list(groups.values()), interpreted)}
         for dataset, groups in datasets.items()
     ]
@@ -77,10 +76,9 @@ def _dataset(
     dataset: str,
     groups: Mapping[Place, list[Finding]],
     interpreted: Mapping[Place, Interpretation],
-    confidence: float,
-    margins: Mapping[str, float],
+    spec: Spec,
 ) -> dict[str, Any]:
-    named, level = len(groups) > 1, f"{confidence * 100:g}\u00a0%"
+    named, level = len(groups) > 1, f"{spec.confidence * 100:g}\u00a0%"
     measures = {interpreted[place].headline for place in groups} - {None}
     return {
         "name": dataset,
@@ -88,7 +86,7 @@ def _dataset(
         "items": [
             {"term": f"{place[1]}: {term}" if named else term, "text": text}
             for place, group in groups.items()
-            for term, text in _items(group, interpreted[place], confidence, margins)
+            for term, text in _items(group, interpreted[place], spec.margins)
         ],
         "measured": [
             {"name": place[1] if named else "", "table": _measured(group, interpreted[place])}
@@ -113,7 +111,7 @@ def _layout(
                 [
                     f"{place[1]}: {name}" if len(groups) > 1 else name,
                     estimate_cell(finding.test_accuracy),
-                    *(estimate_cell(leak.auc_estimate if leak else None) for leak in leaks),
+                    *map(auc_cell, leaks),
                     *(estimate_cell(similar.get(head)) for head in heads),
                 ]
             )
@@ -132,7 +130,7 @@ def _layout(
 
 
 def _items(
-    group: list[Finding], interpretation: Interpretation, confidence: float, margins: Mapping[str, float]
+    group: list[Finding], interpretation: Interpretation, margins: Mapping[str, float]
 ) -> Iterator[tuple[str, str]]:
     base, measure = reference(group), interpretation.headline
     if measure is None:
@@ -149,8 +147,8 @@ def _items(
                 capital(protection(finding.setting)),
                 " ".join(_sentences(finding, base, similar, measure, interpretation)),
             )
-    compared = peers(group, interpretation, confidence)
-    for first, second, sentences in _between(compared, measure, interpretation, margins, confidence):
+    compared = peers(group, interpretation, interpretation.confidence)
+    for first, second, sentences in _between(compared, measure, interpretation, margins):
         yield f"{first} against {second}", sentences
 
 
@@ -190,9 +188,9 @@ def _between(
     measure: str,
     interpretation: Interpretation,
     margins: Mapping[str, float],
-    confidence: float,
 ) -> Iterator[tuple[str, str, str]]:
     """Compare a mechanism with another one at the same ε: in accuracy, in similarity, and in every metric that has a margin."""
+    confidence = interpretation.confidence
     wanted = {
         f"{measure} of {one.explainer} ({one.quantity})": f"{measure_label(measure)} of {one.label}"
         for one in interpretation.drawn

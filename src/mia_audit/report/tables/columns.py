@@ -79,6 +79,11 @@ def estimate_cell(value: Estimate | None) -> Cell:
     return Cell("–") if value is None else Cell(fixed(value.mean), (interval(value),))
 
 
+def auc_cell(leak: Leak | None) -> Cell:
+    """Print the AUC of an attack with its interval; unknown as a dash."""
+    return estimate_cell(leak.auc_estimate if leak else None)
+
+
 def rate_cell(value: Estimate) -> Cell:
     """Print an estimate of a rate in percent, with its interval."""
     return Cell(percent(value.mean), (percent_interval(value),))
@@ -88,4 +93,4 @@ def leak_cells(leak: Leak | None, fpr: float | None) -> list[Cell]:
     """Print AUC and TPR of an attack, which is not resolvable without an FPR; unknown as dashes."""
     if leak is None:
         return [Cell("–")] * 2
-    return [estimate_cell(leak.auc_estimate), Cell("not resolvable") if fpr is None else rate_cell(leak.tpr_estimate)]
+    return [auc_cell(leak), Cell("not resolvable") if fpr is None else rate_cell(leak.tpr_estimate)]

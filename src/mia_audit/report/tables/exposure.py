@@ -41,11 +41,9 @@ def exposures(results: Results, findings: Findings) -> pl.DataFrame:
 
 def _of_setting(results: Results, finding: Finding) -> Iterator[pl.DataFrame]:
     """Yield the exposures of a setting's persons, where membership was drawn for them, and of its records."""
-    from mia_audit.report.data.origins import origins
-
     if not finding.strongest:
         return
-    origin = origins(results, finding.setting.pool)
+    origin = results.origins(finding.setting.pool)
     if finding.by_person:
         yield _ranked(results, finding, finding.aggregate, origin)
     yield _ranked(results, finding, NONE, origin)

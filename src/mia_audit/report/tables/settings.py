@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from mia_audit.report.data.baselines import guessing
 from mia_audit.report.data.findings import CHANNELS, Finding, Findings, shadow_estimate
-from mia_audit.report.data.guessing import guessing
 from mia_audit.report.data.provenance import guarantee
 from mia_audit.report.tables.catalogue import frame_of, table
 from mia_audit.report.tables.columns import ATTACK, SETTING, identity, leak_cells, parts, parts_schema, printed_epsilon
@@ -29,9 +29,9 @@ from mia_audit.report.text.statements import most_targets, setting_notes
 if TYPE_CHECKING:
     import polars as pl
 
+    from mia_audit.report.data.baselines import Start
     from mia_audit.report.data.results import Results
     from mia_audit.report.data.spec import Setting
-    from mia_audit.report.data.starts import Start
 
 PREFIXES = {"outputs": "output", "explanations": "explanation", "both": "joint", "other": "signal"}
 """Prefixes of the columns of a channel."""

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from mia_audit.attacks.io.parquet import DERIVED, UNREAD
+from mia_audit.report.data.baselines import Guessing, guessing
 from mia_audit.report.data.findings import Finding, Findings, shadow_estimate
-from mia_audit.report.data.guessing import Guessing, guessing
 from mia_audit.report.text.formatting import fixed, joined, percent, power, protected, significant
 
 if TYPE_CHECKING:

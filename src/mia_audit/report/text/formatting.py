@@ -175,4 +175,9 @@ def joined(words: list[str], last: str = "and") -> str:
 
 def capital(text: str) -> str:
     """Capitalise the start of a sentence or cell, except for a mechanism's name."""
-    return text[:1].upper() + text[1:] if text.startswith(("no ", "given", "with", "in ", "the ")) else text
+    return upper_first(text) if text.startswith(("no ", "given", "with", "in ", "the ")) else text
+
+
+def upper_first(text: str) -> str:
+    """Capitalise the first letter of a text, whatever it is."""
+    return text[:1].upper() + text[1:]

@@ -19,7 +19,6 @@ from mia_audit.report.text.formatting import (
     percent,
     power,
     protected,
-    rate,
     significant,
 )
 from mia_audit.report.text.scaling_release import Releases, release_notes
@@ -343,28 +342,3 @@ def exposed_sentences(finding: Finding, leak: Leak, records: int, maps: bool, ba
     shown = f"{signal.explainer_label} of the {signal.quantity} of the {signal.explained_class} class"
     models = "by a model that was trained on the record and by one that was not, on one scale"
     return f"{text} Beside each record, the {shown}, {models}: {side}. Attacks on explanations exploit this difference."
-
-
-def exposure_sentences(
-    recognised: int,
-    inside: int,
-    false_alarms: int,
-    outside: int,
-    percentile: float,
-    fpr: float | None,
-    units: str = "records",
-) -> str:
-    """Say how often a record, or a person, is recognised, correctly and wrongly."""
-    above = (
-        f"When trained on, it scores above {math.floor(percentile * 1000) / 10:.1f}\u00a0% of all {units} on average."
-    )
-    if inside + outside == 1:  # a finished model, which was trained on it
-        score = f"It scores above {math.floor(percentile * 1000) / 10:.1f}\u00a0% of all records"
-        return score + (
-            "." if fpr is None else f", and {'is' if recognised else 'is not'} revealed at an FPR of {rate(fpr)}."
-        )
-    if fpr is None:
-        return above
-    it = "it" if units == "records" else "them"
-    members = f"{recognised} of the {count(inside, 'model')} trained on {it} reveal {it} at an FPR of {rate(fpr)}"
-    return f"{members}; {false_alarms} of the {outside} others name {it} wrongly. {above}"

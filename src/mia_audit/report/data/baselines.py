@@ -1,15 +1,40 @@
-"""The accuracy of public pre-training, from which private trainings start; it spends no privacy of the audited records."""
+"""Accuracies that a model has to beat: that of guessing, and that of the public model from which its training started."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
 
 from mia_audit.errors import UserError
 from mia_audit.foreign_json import parse_object
 
+if TYPE_CHECKING:
+    from mia_audit.report.data.results import Results
+    from mia_audit.report.data.spec import Setting
+
 PUBLIC = "public.json"
 """The file of a public model's accuracies, in the folder of its data set and architecture."""
+
+
+class Guessing(NamedTuple):
+    """The accuracy of always predicting the most frequent class, and the mean loss (nats) of predicting the classes' shares."""
+
+    accuracy: float
+    loss: float
+
+
+def guessing(results: Results, setting: Setting) -> Guessing | None:
+    """Return what guessing achieves on a setting's audited records; None where there is no pool."""
+    from mia_audit.storage import read_table
+
+    path = results.root / "pools" / setting.pool / "records.parquet"
+    if not path.exists():
+        return None
+    counts = np.unique(read_table(path, "records", ["label"])["label"].to_numpy(), return_counts=True)[1]
+    shares = counts / counts.sum()
+    return Guessing(float(shares.max()), float(-(shares * np.log(shares)).sum()))
 
 
 class Start(NamedTuple):
