@@ -12,10 +12,9 @@ from mia_audit.report.data.explanation_metrics import interpretations, similarit
 from mia_audit.report.data.find import find
 from mia_audit.report.data.provenance import provenance
 from mia_audit.report.figures.catalogue import draw
-from mia_audit.report.figures.curves import curves
 from mia_audit.report.figures.data import table_of
 from mia_audit.report.figures.explanation_maps import explanations
-from mia_audit.report.figures.explanation_metrics import explanation_metrics
+from mia_audit.report.figures.explanation_metrics import curves, explanation_metrics
 from mia_audit.report.figures.pictures import NEGATIVE, POSITIVE, data_uri
 from mia_audit.report.figures.style import paper_style
 from mia_audit.report.page.explanations import section

@@ -14,7 +14,7 @@ from mia_audit.errors import UserError
 from mia_audit.report.data.canaries import CANARIES, CanaryBound, canary_bound
 from mia_audit.report.data.find import find
 from mia_audit.report.data.findings import Finding, Findings
-from mia_audit.report.data.finished import PROVENANCE, finished, read_provenance
+from mia_audit.report.data.opened import PROVENANCE, finished, read_provenance
 from mia_audit.report.data.results import Results
 from mia_audit.storage.manifest import MANIFEST, SIGNATURE
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from mia_audit.errors import UserError
 from mia_audit.report.data.canaries import CANARIES
-from mia_audit.report.data.finished import PROVENANCE
+from mia_audit.report.data.opened import PROVENANCE
 from mia_audit.report.dossier.contents import ANSWERS, CONFIG, LEDGER, PAGE, REPORT, VERDICTS, Contents
 from mia_audit.report.dossier.questions import answers
 from mia_audit.report.page.template import page_template, policy, style

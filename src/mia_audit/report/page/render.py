@@ -3,11 +3,11 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from mia_audit.report.data.diverged import gap_sentences
 from mia_audit.report.data.explanation_metrics import Interpretation, interpretations
 from mia_audit.report.data.findings import Finding, Findings
 from mia_audit.report.data.groups import groups_of, strongest_only
 from mia_audit.report.data.handed_on import base_names
+from mia_audit.report.data.opened import gap_sentences
 from mia_audit.report.data.provenance import guarantee
 from mia_audit.report.data.results import Results
 from mia_audit.report.gate.output import conclusion
