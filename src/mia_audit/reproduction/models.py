@@ -11,7 +11,8 @@ import polars as pl
 from mia_audit.attacks.engine.ratios import RATIOS, Ratio
 from mia_audit.attacks.io.published import Published
 from mia_audit.attacks.subsets import scored_with
-from mia_audit.evaluation.metrics import target_metrics
+from mia_audit.evaluation.authors_read_out import FPRS
+from mia_audit.evaluation.metrics import metrics_of_columns
 from mia_audit.signals.name import Reading, read_signal
 
 if TYPE_CHECKING:
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from mia_audit.signals.name import Cells, Member
 
 COUNTS = (4, 8, 12, 16, 24, 32)
-METRICS = ("auc", "tpr_at_fpr_0.001", "tpr_at_fpr_0.01")
 
 
 def measure(published: Published, seed: int = 0) -> pl.DataFrame:
@@ -57,10 +57,9 @@ def _ratio(ratio: Ratio, signal: Cells, models: Int[np.ndarray, " n"], member: M
 
 
 def _summary(scores: np.ndarray, member: np.ndarray) -> dict[str, Any]:
-    rows = [target_metrics(column, here, (0.001, 0.01)) for column, here in zip(scores.T, member.T, strict=True)]
-    columns = {name: np.array([row[name] for row in rows], dtype=float) for name in METRICS}
+    metrics = metrics_of_columns(scores, member, FPRS)
     return {
         f"{name}_{part}": float(value)
-        for name, column in columns.items()
-        for part, value in (("mean", column.mean()), ("sd", column.std(ddof=1)))
+        for name in ("auc", *(f"tpr_at_fpr_{fpr:g}" for fpr in FPRS))
+        for part, value in (("mean", metrics[name].mean()), ("sd", metrics[name].std(ddof=1)))
     }

@@ -57,8 +57,8 @@ def frame(paper: Paper, tests: Sequence[PrintedTest], measured: Measured, confid
     lines = []
     for test in tests:
         key = test.key
-        line: dict[str, Any] = {"table": test.table, "where": test.where, "dataset": key.dataset}
-        line |= {"architecture": key.architecture, "explainer": key.explainer, "metric": key.metric}
+        line: dict[str, Any] = {"table": test.table, "where": test.where}
+        line |= {name: getattr(key, name) for name in ("dataset", "architecture", "explainer", "metric")}
         line |= {"printed_t": test.t, "printed_p": test.p}
         exact, ours = measured.over_threshold(key)
         for name, found in (("exact", exact), ("ours", ours)):
