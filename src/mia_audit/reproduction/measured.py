@@ -160,7 +160,7 @@ class Measured:
         threshold = self._over(place, "threshold", signal, key.metric, "none")
         theirs = self._over(place, AUTHORS, signal, key.metric, "none")
         ours = self._over(place, key.attack, signal, key.metric, results.spec.likelihood)
-        one, other = (None if not (found and threshold) else found.minus(threshold) for found in (theirs, ours))
+        one, other = (attack.minus(threshold) if attack and threshold else None for attack in (theirs, ours))
         return one, other
 
     def _over(self, place: Place, attack: str, signal: str, metric: str, likelihood: str) -> OverTargets | None:

@@ -92,7 +92,7 @@ class Interpretation:
         return estimate(gaps, self.confidence) if gaps else None
 
     def shortfall(self, setting: Setting, bare: Setting, one: Explained, measure: str) -> Estimate | None:
-        """Return by how much a setting's explanations are less similar to the reference's than those of two reference models are.
+        """Return by how much less similar a setting's explanations are to the reference's than those of two reference models are to each other.
 
         The estimate is over pairs of consecutive shadow models. The two reference models of a pair were trained on
         different records; a setting's model and the reference model with the same number, on the same records.

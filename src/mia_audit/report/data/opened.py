@@ -5,7 +5,6 @@ Finished results are opened without their config: the specification is read back
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from decimal import ROUND_CEILING, Context
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from mia_audit.errors import UserError
+from mia_audit.foreign_json import parse_object
 from mia_audit.report.data.results import Results
 from mia_audit.report.data.spec import Gap, Setting, Spec
 from mia_audit.sections import STATED
@@ -86,16 +86,20 @@ PROVENANCE = "provenance.json"
 
 def read_provenance(root: Path) -> dict[str, Any]:
     """Return the content of a finished audit's provenance.json; UserError where it is missing or damaged."""
-    path = root / PROVENANCE
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise UserError(f"{path}: no such file; expected the results of a finished audit, results/NAME") from None
-    except (OSError, ValueError, RecursionError) as error:
-        raise UserError(f"{path}: cannot be read ({type(error).__name__}); expected what an audit wrote") from None
-    if not isinstance(content, dict) or not isinstance(content.get("settings"), list):
-        raise UserError(f"{path}: damaged; expected the provenance of a report")
+    content = read_object(root / PROVENANCE, "the results of a finished audit, results/NAME")
+    if not isinstance(content.get("settings"), list):
+        raise UserError(f"{root / PROVENANCE}: damaged; expected the provenance of a report")
     return content
+
+
+def read_object(path: Path, expected: str) -> dict[str, Any]:
+    """Return the content of a JSON file; UserError where it is missing or damaged, with what was expected there."""
+    try:
+        return parse_object(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file; expected {expected}") from None
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path}: cannot be read ({type(error).__name__}); expected {expected}") from None
 
 
 def finished(root: Path) -> Results:

@@ -58,10 +58,10 @@ def write_dossier(contents: Contents, out: Path, licence: str = LICENSE, control
     if out.exists():
         raise UserError(f"{out}: exists already; name another path for the dossier")
     with tempfile.TemporaryDirectory() as scratch:
-        made = Path(scratch)
+        written = Path(scratch)
         for name, text in _written(contents).items():
-            (made / name).write_text(text, encoding="utf-8")
-        crate = _crate(contents, made, licence, controller)
+            (written / name).write_text(text, encoding="utf-8")
+        crate = _crate(contents, written, licence, controller)
         if out.suffix == ".zip":
             with atomic_write(out) as partial:
                 crate.write_zip(partial)
@@ -131,7 +131,7 @@ def _scope(contents: Contents) -> str:
     return f"About {about}{released}."
 
 
-def _crate(contents: Contents, made: Path, licence: str, controller: str) -> ROCrate:
+def _crate(contents: Contents, written: Path, licence: str, controller: str) -> ROCrate:
     """Describe all files, the programs that made them, and their subjects."""
     from datetime import UTC, datetime
 
@@ -158,7 +158,7 @@ def _crate(contents: Contents, made: Path, licence: str, controller: str) -> ROC
         "data protection impact assessment",
     ]
     by_name = {}
-    for path, name in [*((path, path.name) for path in sorted(made.iterdir())), *contents.files()]:
+    for path, name in [*((path, path.name) for path in sorted(written.iterdir())), *contents.files()]:
         kind = KINDS.get(name.rpartition(".")[2], "text/plain")
         properties = {"name": NAMES.get(name, name), "encodingFormat": kind}
         by_name[name] = crate.add_file(path, name, properties=properties, record_size=True)

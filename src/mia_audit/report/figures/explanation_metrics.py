@@ -26,7 +26,7 @@ from mia_audit.report.figures.layout import (
     shared_legend,
     tick,
 )
-from mia_audit.report.text.formatting import capital, protection
+from mia_audit.report.text.formatting import titled
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -117,7 +117,7 @@ def curves(results: Results, findings: Findings, place: tuple[str, str]) -> Figu
                 if (curve.measure, curve.explained) == (measure, one):
                     order = group.index(curve.finding)
                     colour, dash = PALETTE[order % len(PALETTE)], DASHES[order % len(DASHES)]
-                    name = capital(protection(curve.finding.setting))
+                    name = titled(curve.finding.setting)
                     means = [height.mean for height in curve.heights]
                     axes.plot(curve.shares, means, color=colour, dashes=dash or (None, None), label=name)
                     low, high = ([getattr(height, end) for height in curve.heights] for end in ("low", "high"))

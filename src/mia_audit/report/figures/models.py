@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     "models",
     once("models"),
     "AUC and TPR of the strongest attack on every setting against the number of other models per target, by likelihood. "
-    "Ring: beyond this number further models add less than 0.005 to both.",
+    "Ring: beyond this number, further models add less than 0.005 to both.",
 )
 def models(results: Results, findings: Findings, subject: None = None) -> Figure | str:
     """Draw a column of panels per group, a colour per setting and a dash per likelihood."""

@@ -11,7 +11,6 @@ from mia_audit.report.data.explanation_metrics import (
     Explained,
     Interpretation,
     Peer,
-    explainer_series,
     margin_of,
     measure_label,
     peers,
@@ -22,7 +21,6 @@ from mia_audit.report.page.overlays import overlaid
 from mia_audit.report.tables.columns import auc_cell, estimate_cell
 from mia_audit.report.tables.layout import Cell, Column, Layout, text
 from mia_audit.report.text.formatting import (
-    capital,
     fixed,
     interval,
     joined,
@@ -30,8 +28,8 @@ from mia_audit.report.text.formatting import (
     plus_minus,
     points,
     protected,
-    protection,
     significant,
+    titled,
 )
 
 if TYPE_CHECKING:
@@ -39,8 +37,6 @@ if TYPE_CHECKING:
     from mia_audit.report.data.spec import Spec
 
 Place = tuple[str, str]
-TWO = "Two unprotected"
-"""The chart's name for the similarity between two unprotected models."""
 COMPARED: dict[str | None, str] = {
     None: "–",
     REFERENCE: "unprotected model, same training set",
@@ -73,10 +69,7 @@ def _pictures(
 
 
 def _dataset(
-    dataset: str,
-    groups: Mapping[Place, list[Finding]],
-    interpreted: Mapping[Place, Interpretation],
-    spec: Spec,
+    dataset: str, groups: Mapping[Place, list[Finding]], interpreted: Mapping[Place, Interpretation], spec: Spec
 ) -> dict[str, Any]:
     named, level = len(groups) > 1, f"{spec.confidence * 100:g}\u00a0%"
     measures = {interpreted[place].headline for place in groups} - {None}
@@ -105,7 +98,7 @@ def _layout(
         for finding in group:
             values = similarity(finding, reference(group), interpreted[place])
             similar = {one.label: value for one, value in values.items()}
-            name = capital(protection(finding.setting))
+            name = titled(finding.setting)
             leaks = [finding.strongest.get(channel) for channel in ("outputs", "explanations")]
             rows.append(
                 [
@@ -143,10 +136,7 @@ def _items(
         return
     for finding in group:
         if finding is not base and (similar := similarity(finding, base, interpretation)):
-            yield (
-                capital(protection(finding.setting)),
-                " ".join(_sentences(finding, base, similar, measure, interpretation)),
-            )
+            yield (titled(finding.setting), " ".join(_sentences(finding, base, similar, measure, interpretation)))
     compared = peers(group, interpretation, interpretation.confidence)
     for first, second, sentences in _between(compared, measure, interpretation, margins):
         yield f"{first} against {second}", sentences
@@ -184,10 +174,7 @@ def _gap(gap: Estimate) -> str:
 
 
 def _between(
-    differences: Iterator[Peer],
-    measure: str,
-    interpretation: Interpretation,
-    margins: Mapping[str, float],
+    differences: Iterator[Peer], measure: str, interpretation: Interpretation, margins: Mapping[str, float]
 ) -> Iterator[tuple[str, str, str]]:
     """Compare a mechanism with another one at the same ε: in accuracy, in similarity, and in every metric that has a margin."""
     confidence = interpretation.confidence
@@ -198,7 +185,7 @@ def _between(
     compared: dict[tuple[str, str], list[tuple[str, Estimate, bool]]] = {}
     tested: dict[tuple[str, str], list[str]] = {}
     for peer in differences:
-        pair = capital(protection(peer.first.setting)), capital(protection(peer.second.setting))
+        pair = titled(peer.first.setting), titled(peer.second.setting)
         margin, what = margin_of(peer.metric, margins), wanted.get(peer.metric, _name(peer.metric))
         if peer.metric == "test_accuracy" or peer.metric in wanted or margin is not None:
             compared.setdefault(pair, []).append((what, peer.gap, peer.metric == "test_accuracy"))
@@ -253,18 +240,5 @@ def _measured(group: list[Finding], interpretation: Interpretation) -> Layout:
                 if any(values):
                     cells = [plus_minus(value) if value else "–" for value in values]
                     rows.append([measure_label(measure), one.label, name, *cells])
-    settings = [Column(capital(protection(finding.setting))) for finding in group]
+    settings = [Column(titled(finding.setting)) for finding in group]
     return Layout([*text("Measure", "Explanation", "Compared with"), *settings], rows)
-
-
-def chart_settings(
-    group: list[Finding], everyone: list[Finding], interpretation: Interpretation
-) -> tuple[list[tuple[str, dict[str, Estimate]]], Any]:
-    """Return the settings of the chart by name with their similarity by explainer, and the explainers' colours."""
-    base = reference(group)
-    settings = [
-        (TWO if finding is base else capital(protection(finding.setting)), similarity(finding, base, interpretation))
-        for finding in group
-    ]
-    named = [(name, {one.label: value for one, value in values.items()}) for name, values in settings if values]
-    return named, list(explainer_series(group, everyone, interpretation).values())

@@ -11,7 +11,7 @@ import polars as pl
 from mia_audit.report.data.explanation_metrics import Interpretation
 from mia_audit.report.data.findings import Finding
 from mia_audit.report.figures.pictures import blend, data_uri, record_picture
-from mia_audit.report.text.formatting import capital, protection
+from mia_audit.report.text.formatting import titled
 
 if TYPE_CHECKING:
     from jaxtyping import Float, UInt8
@@ -33,7 +33,7 @@ def overlaid(results: Results, group: Sequence[Finding], interpretation: Interpr
     return [
         {
             "explainer": one.label,
-            "settings": [capital(protection(finding.setting)) for finding in group],
+            "settings": [titled(finding.setting) for finding in group],
             "rows": [
                 {
                     "record": record,

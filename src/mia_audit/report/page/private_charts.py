@@ -38,7 +38,9 @@ LOSS = (
 SPENT = "ε of all explanations so far, over the number of queries answered, by protocol."
 LOSSES = "Distribution of losses over queries, by protocol, on a logarithmic axis."
 STEPS = "How many noisy steps a query takes; a reused answer takes none."
-QUERIES = "ε spent by the adaptive protocol on random queries, in the densest cluster, and as far apart as possible."
+QUERIES = (
+    "ε spent by the adaptive protocol on queries that are random, in the densest cluster, or as far apart as possible."
+)
 LEAKAGE = (
     "AUC of attacks on explanations that are fitted to the model's own training records, with intervals: private ones by the ε of each,"
     " the same fit without noise, gradients, and the model's outputs. Dashed: guessing."
@@ -57,7 +59,7 @@ def study_charts(boxes: Sequence[Studied]) -> Iterator[Chart]:
     yield "steps", "Histogram of steps", STEPS, _histogram(boxes, adaptive, "steps", "Noisy steps of a query")
     places = [Series(f"{name} queries", shade, ()) for name, shade in DENSITIES.items()]
     rows = [row for one in boxes for name in DENSITIES for row in _spent(one, of_experiment(name), f"{name} queries")]
-    yield "queries", "ε spent by where queries lie", QUERIES, _line_chart(rows, places, axes)
+    yield "queries", "ε spent by location of queries", QUERIES, _line_chart(rows, places, axes)
 
 
 def attacks_chart(results: Results, dataset: str) -> Iterator[Chart]:

@@ -22,14 +22,13 @@ from mia_audit.report.tables.layout import Cell, Column, Layout, text
 from mia_audit.report.tables.private import private_published
 from mia_audit.report.text.formatting import (
     at_most,
-    capital,
     count,
     fixed,
     joined,
     power,
-    protection,
     significant,
     significant_interval,
+    titled,
     with_interval,
 )
 from mia_audit.report.text.statements import explained_adjacency
@@ -229,7 +228,7 @@ def _attacks(results: Results, dataset: str) -> Layout | None:
         f"AUC with {results.spec.confidence * 100:g}\u00a0% intervals, by attack and by what it reads. ε is that of one explanation; "
         "“no noise” is the same fit without privacy."
     )
-    heads = [Column(capital(protection(setting))) for setting in trainings]
+    heads = [Column(titled(setting)) for setting in trainings]
     return Layout([*text("Attack", "Reads"), *heads], rows, caption) if trainings else None
 
 

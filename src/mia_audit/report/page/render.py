@@ -22,20 +22,13 @@ from mia_audit.report.page.vega import DRAW, bundle
 from mia_audit.report.tables.catalogue import tables
 from mia_audit.report.tables.columns import auc_cell
 from mia_audit.report.tables.groups import groups_layout
-from mia_audit.report.tables.ladder import ladder_layout
 from mia_audit.report.tables.layout import Cell, Column, Layout, text
+from mia_audit.report.tables.models import ladder_layout
 from mia_audit.report.tables.persons import persons_layout
 from mia_audit.report.tables.settings import present_channels, settings_layout
 from mia_audit.report.text.answer import TITLES, answer
 from mia_audit.report.text.cautions import cautions, floors, readings
-from mia_audit.report.text.formatting import (
-    capital,
-    count,
-    joined,
-    rate,
-    unbroken,
-    upper_first,
-)
+from mia_audit.report.text.formatting import capital, count, joined, rate, unbroken, upper_first
 from mia_audit.report.text.groups import risk_sentences, small_sentence
 from mia_audit.report.text.intrinsic import KINDS, compared, intrinsic_sentences
 from mia_audit.report.text.scaling_release import bounds_sentence, release_sentence
@@ -273,10 +266,7 @@ def _metadata(results: Results, findings: Findings, sources: Mapping[str, Any]) 
     design, share = design_of(results)
     if design and findings.settings:
         drawn = DESIGNS.get(design, design).format(share=share)
-        yield (
-            "Membership",
-            f"{upper_first(drawn)} (design {design}); one draw, shared by all settings of a data set",
-        )
+        yield ("Membership", f"{upper_first(drawn)} (design {design}); one draw, shared by all settings of a data set")
     if said := randomness_sentence(results.spec.explainers.get("randomness")):
         yield "Random draws of explainers", said
     private = [finding for finding in findings.settings if finding.setting.private]

@@ -11,16 +11,7 @@ from mia_audit.report.tables.columns import estimate_cell
 from mia_audit.report.tables.layout import Cell, Column, Layout, text
 from mia_audit.report.tables.settings import present_channels, setting_name
 from mia_audit.report.text.answer import TITLES
-from mia_audit.report.text.formatting import (
-    capital,
-    fixed,
-    interval,
-    percent,
-    percent_interval,
-    plus_minus,
-    protection,
-    significant,
-)
+from mia_audit.report.text.formatting import fixed, interval, percent, percent_interval, plus_minus, significant, titled
 from mia_audit.signals.name import read_signal
 
 
@@ -40,7 +31,7 @@ def _bounds(group: Sequence[Finding]) -> tuple[float, float]:
 def _row(finding: Finding, present: Sequence[str], bounds: tuple[float, float]) -> dict[str, Any]:
     accuracy = finding.test_accuracy
     return {
-        "name": capital(protection(finding.setting)),
+        "name": titled(finding.setting),
         "cells": [_cell(channel, finding.strongest.get(channel), bounds) for channel in present],
         "accuracy": percent(accuracy.mean) if accuracy else "",
         "accuracy_interval": percent_interval(accuracy) if accuracy else "",
@@ -71,7 +62,7 @@ def attacks_layout(group: Sequence[Finding]) -> Layout:
     columns = [
         *text("Attack"),
         Column("Signal", number=False, wide=True),
-        *(Column(capital(protection(one.setting))) for one in group),
+        *(Column(titled(one.setting)) for one in group),
     ]
     caption = (
         "Mean AUC ± standard deviation over targets, for the headline's likelihood; all likelihoods and false-positive rates are "
@@ -97,7 +88,7 @@ def null_layout(findings: Findings, level: str) -> Layout | None:
         for leak in [finding.strongest[channel]]
     ]
     columns = [
-        *text("Setting", "Read"),
+        *text("Setting", "What is attacked"),
         Column("Attack", number=False, wide=True),
         Column("True membership"),
         Column("Null control"),

@@ -10,24 +10,9 @@ from mia_audit.attacks.persons import unit_of
 from mia_audit.report.data.findings import Findings
 from mia_audit.report.data.groups import Group, Groups, groups_of, strongest_only
 from mia_audit.report.tables.catalogue import frame_of, table
-from mia_audit.report.tables.columns import (
-    ATTACK,
-    SETTING,
-    estimate_cell,
-    identity,
-    parts,
-    parts_schema,
-    rate_cell,
-)
+from mia_audit.report.tables.columns import ATTACK, SETTING, estimate_cell, identity, parts, parts_schema, rate_cell
 from mia_audit.report.tables.layout import Cell, Column, Layout, text
-from mia_audit.report.text.formatting import (
-    capital,
-    percent,
-    power,
-    protection,
-    rate,
-    significant,
-)
+from mia_audit.report.text.formatting import percent, power, rate, significant, titled
 
 if TYPE_CHECKING:
     import polars as pl
@@ -67,7 +52,7 @@ def groups_layout(grouped: Sequence[Groups], confidence: float, several: bool = 
 def _name(grouped: Groups, several: bool) -> str:
     setting = grouped.finding.setting
     place = f"{setting.place}: " if several else ""
-    return f"{place}{capital(protection(setting))}"
+    return f"{place}{titled(setting)}"
 
 
 def _cells(group: Group) -> list[Cell | str]:

@@ -10,7 +10,7 @@ from mia_audit.report.data.findings import Finding, Findings, Leak
 from mia_audit.report.tables.catalogue import frame_of, table
 from mia_audit.report.tables.columns import ATTACK, SETTING, identity, leak_cells, parts, parts_schema
 from mia_audit.report.tables.layout import Cell, Column, Layout, text
-from mia_audit.report.text.formatting import capital, protection, rate
+from mia_audit.report.text.formatting import rate, titled
 from mia_audit.signals.name import read_signal
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def persons_layout(group: Sequence[Finding], fpr: float | None) -> Layout:
             same = {name: _same(leaks.get(channel, ()), leak) for name, leaks in by_name.items()}
             cells = [cell for name in WORDS for cell in leak_cells(same.get(name), fpr)]
             described = f"{leak.attack} on {read_signal(leak.signal).label}"
-            rows.append([capital(protection(finding.setting)), described, *cells])
+            rows.append([titled(finding.setting), described, *cells])
     columns = [
         *text("Setting"),
         Column("Attack", number=False, wide=True),

@@ -7,17 +7,8 @@ import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from mia_audit.report.data.findings import (
-    Estimate,
-    Finding,
-    Findings,
-    Leak,
-    accuracy_difference,
-    difference,
-    reference,
-)
+from mia_audit.report.data.findings import Estimate, Finding, Findings, Leak, accuracy_difference, difference, reference
 from mia_audit.report.text.formatting import (
-    capital,
     count,
     fixed,
     interval,
@@ -28,6 +19,7 @@ from mia_audit.report.text.formatting import (
     protected,
     protection,
     rate,
+    titled,
     upper_first,
 )
 from mia_audit.report.text.statements import no_guarantee_sentence
@@ -165,7 +157,7 @@ def _items(group: list[Finding], base: Finding, fpr: float | None, confidence: f
 def _term(finding: Finding) -> str:
     setting = finding.setting
     if setting.explained or setting.label:
-        return capital(protection(setting))
+        return titled(setting)
     return f"ε = {setting.epsilon} ({setting.mechanism_name})" if setting.private else protection(setting)
 
 

@@ -178,6 +178,11 @@ def capital(text: str) -> str:
     return upper_first(text) if text.startswith(("no ", "given", "with", "in ", "the ")) else text
 
 
+def titled(setting: Setting) -> str:
+    """Return the name of a setting within its group, for the start of a line or a cell."""
+    return capital(protection(setting))
+
+
 def upper_first(text: str) -> str:
     """Capitalise the first letter of a text, whatever it is."""
     return text[:1].upper() + text[1:]
