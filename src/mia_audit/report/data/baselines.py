@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from mia_audit.errors import UserError
 from mia_audit.foreign_json import parse_object
-
-if TYPE_CHECKING:
-    from mia_audit.report.data.results import Results
-    from mia_audit.report.data.spec import Setting
+from mia_audit.storage import read_table
 
 PUBLIC = "public.json"
 """The file of a public model's accuracies, in the folder of its data set and architecture."""
@@ -25,11 +22,8 @@ class Guessing(NamedTuple):
     loss: float
 
 
-def guessing(results: Results, setting: Setting) -> Guessing | None:
-    """Return what guessing achieves on a setting's audited records; None where there is no pool."""
-    from mia_audit.storage import read_table
-
-    path = results.root / "pools" / setting.pool / "records.parquet"
+def read_guessing(path: Path) -> Guessing | None:
+    """Return what guessing achieves on the records of a pool's records.parquet; None where there is no such file."""
     if not path.exists():
         return None
     counts = np.unique(read_table(path, "records", ["label"])["label"].to_numpy(), return_counts=True)[1]

@@ -23,7 +23,7 @@ from mia_audit.evaluation.summary import summarise
 from mia_audit.explanation_metrics.summary import per_model
 from mia_audit.foreign_json import parse_object
 from mia_audit.pools.store import read_persons
-from mia_audit.report.data.baselines import PUBLIC, Start, read_start
+from mia_audit.report.data.baselines import PUBLIC, Guessing, Start, read_guessing, read_start
 from mia_audit.report.data.spec import Setting, Spec
 from mia_audit.storage import given_digest, open_table, read_frame, read_table, table_metadata
 from mia_audit.storage.unrepeatable import unrepeatable_models
@@ -106,6 +106,10 @@ class Results:
         """The public models from which trainings started, with their accuracy and loss, by dataset × architecture."""
         starts = {group: read_start(self.root.joinpath(*group, PUBLIC)) for group in self.spec.groups}
         return {group: start for group, start in starts.items() if start}
+
+    def guessing(self, setting: Setting) -> Guessing | None:
+        """Return what guessing achieves on the records that a setting's models were trained on; None if that is not known."""
+        return read_guessing(self.root / "pools" / setting.pool / "records.parquet") if setting.trained else None
 
     @cached_property
     def unrepeatable(self) -> dict[Setting, list[int]]:

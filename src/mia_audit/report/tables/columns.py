@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from mia_audit.report.tables.layout import Cell, Column
+from mia_audit.report.tables.layout import Cell, Column, text
 from mia_audit.report.text.formatting import fixed, interval, percent, percent_interval, spread
 
 if TYPE_CHECKING:
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
 SETTING: dict[str, type] = dict.fromkeys(("dataset", "architecture", "mechanism", "epsilon"), str)
 ATTACK: dict[str, type] = dict.fromkeys(("attack", "signal", "likelihood"), str)
+SETTING_COLUMNS = text("Data set", "Architecture", "Mechanism", "ε")
 PARTS = ("mean", "sd", "low", "high")
 
 
@@ -39,24 +41,21 @@ def printed(title: str, name: str) -> tuple[Column, Any]:
     return Column(title, number=False), lambda row: "–" if row[name] is None else str(row[name])
 
 
-def printed_epsilon(epsilon: str) -> str:
-    """Return ε as it is printed."""
-    return "∞" if epsilon == "inf" else epsilon
+def setting_cells(setting: Setting) -> list[Cell | str]:
+    """Return the cells of `SETTING_COLUMNS`, with the setting's labels."""
+    epsilon = "∞" if setting.epsilon == "inf" else setting.reported_epsilon
+    return [setting.dataset_name, setting.architecture_name, setting.label or setting.mechanism_name, epsilon]
 
 
 def setting_columns(settings: Sequence[Setting]) -> list[tuple[Column, Any]]:
     """Print the columns that identify a setting, with its labels."""
-    called = {tuple(identity(one).values()): one for one in settings}
+    cells = {tuple(identity(one).values()): setting_cells(one) for one in settings}
 
-    def name(of: Callable[[Setting], str], column: str) -> Any:
-        return lambda row: of(one) if (one := called.get(tuple(row[name] for name in SETTING))) else str(row[column])
+    def cell(place: int, row: Mapping[str, Any]) -> Cell | str:
+        values = tuple(row[name] for name in SETTING)
+        return cells[values][place] if values in cells else str(values[place])
 
-    return [
-        (Column("Data set", number=False), name(lambda one: one.dataset_name, "dataset")),
-        (Column("Architecture", number=False), name(lambda one: one.architecture_name, "architecture")),
-        (Column("Mechanism", number=False), name(lambda one: one.label or one.mechanism_name, "mechanism")),
-        (Column("ε", number=False), lambda row: printed_epsilon(row["epsilon"])),
-    ]
+    return [(column, partial(cell, place)) for place, column in enumerate(SETTING_COLUMNS)]
 
 
 ATTACK_COLUMNS = [printed("Attack", "attack"), printed("Signal", "signal"), printed("Likelihood", "likelihood")]

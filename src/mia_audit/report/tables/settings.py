@@ -5,11 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from mia_audit.report.data.baselines import guessing
 from mia_audit.report.data.findings import CHANNELS, Finding, Findings, shadow_estimate
 from mia_audit.report.data.provenance import guarantee
 from mia_audit.report.tables.catalogue import frame_of, table
-from mia_audit.report.tables.columns import ATTACK, SETTING, identity, leak_cells, parts, parts_schema, printed_epsilon
+from mia_audit.report.tables.columns import (
+    ATTACK,
+    SETTING,
+    SETTING_COLUMNS,
+    identity,
+    leak_cells,
+    parts,
+    parts_schema,
+    setting_cells,
+)
 from mia_audit.report.tables.layout import Cell, Column, Layout, text
 from mia_audit.report.text.answer import TITLES
 from mia_audit.report.text.formatting import (
@@ -59,7 +67,7 @@ def settings_layout(
     phases = [phase for phase in PHASES if any(getattr(one, f"{phase}_accuracy") for one in findings.settings)]
     tpr = "TPR" if findings.fpr is None else f"TPR at {rate(findings.fpr)} FPR"
     columns = [
-        *text(*(["Setting"] if page else ["Data set", "Architecture", "Mechanism", "ε"])),
+        *(text("Setting") if page else SETTING_COLUMNS),
         *([Column("ε spent")] if trained else []),
         Column("lower bound on ε"),
         *(Column(phase, "Accuracy") for phase in phases),
@@ -77,9 +85,9 @@ def settings_layout(
         cells += [_accuracy_cell(finding, phase, findings.confidence) for phase in phases]
         for channel in present:
             cells += leak_cells(finding.strongest.get(channel), findings.fpr)
-        rows.append([*([setting_name(finding, findings)] if page else _names(finding.setting)), *cells])
+        rows.append([*([setting_name(finding, findings)] if page else setting_cells(finding.setting)), *cells])
     lost = [gap.setting for gap in results.spec.gaps if not gap.attacked and not page]
-    rows += [[*names, *[UNKNOWN] * (len(columns) - len(names))] for names in map(_names, lost)]
+    rows += [[*names, *[UNKNOWN] * (len(columns) - len(names))] for names in map(setting_cells, lost)]
     caption = f"Means over {count(most_targets(findings), 'model')}, with intervals; of each kind the strongest attack by its mean AUC."
     notes = [*setting_notes(findings, results.releases), *([STEP_TIMES] if results.spec.trained and page else [])]
     notes += list(dict.fromkeys(filter(None, (_chance_note(results, one.setting) for one in findings.settings))))
@@ -177,7 +185,7 @@ def _start_cells(start: Start, phases: Sequence[str]) -> list[Cell]:
 
 def _chance_note(results: Results, setting: Setting) -> str:
     """State accuracy and loss of guessing on a data set used for training."""
-    chance = guessing(results, setting) if setting.trained else None
+    chance = results.guessing(setting)
     if chance is None:
         return ""
     return (
@@ -190,15 +198,6 @@ def setting_name(finding: Finding, findings: Findings) -> str:
     """Return a setting's name among all settings, including its group only if there are several."""
     name = protection(finding.setting)
     return capital(name) if len(findings.groups()) == 1 else f"{finding.setting.place}: {name}"
-
-
-def _names(setting: Setting) -> list[Cell | str]:
-    return [
-        setting.dataset_name,
-        setting.architecture_name,
-        setting.label or setting.mechanism_name,
-        printed_epsilon(setting.reported_epsilon),
-    ]
 
 
 def _spent_cell(finding: Finding) -> Cell:
