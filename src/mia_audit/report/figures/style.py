@@ -98,8 +98,8 @@ def _names(figure: Figure) -> set[Text]:
     """Return all texts except the tick labels of logarithmic axes, which are powers."""
     from matplotlib.text import Text
 
-    both = (axis for axes in figure.axes for axis in (axes.xaxis, axes.yaxis))
-    powers = {label for axis in both if axis.get_scale() != "linear" for label in axis.get_ticklabels(which="both")}
+    both = (axis for axes in figure.axes for axis in (axes.xaxis, axes.yaxis) if axis.get_scale() != "linear")
+    powers = {tick.label1 for axis in both for tick in (*axis.get_major_ticks(), *axis.get_minor_ticks())}
     return set(figure.findobj(Text)) - powers  # type: ignore[arg-type, return-value]
 
 
