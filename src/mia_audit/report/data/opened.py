@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from decimal import ROUND_CEILING, Context
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +15,12 @@ from mia_audit.errors import UserError
 from mia_audit.foreign_json import parse_object
 from mia_audit.report.data.results import Results
 from mia_audit.report.data.spec import Gap, Setting, Spec
+from mia_audit.report.text.statements import gap_sentence
 from mia_audit.sections import STATED
 from mia_audit.storage import open_table, read_frame
 from mia_audit.storage.diverged import diverged_models
 
+PROVENANCE = "provenance.json"
 DIGITS = 3
 """Significant digits of a computed ε, which is rounded up."""
 
@@ -35,7 +36,7 @@ def audited(root: Path, spec: Spec) -> Results:
     lost = [gap.setting for gap in gaps if not gap.attacked]
     left = tuple(setting for setting in spec.settings if setting not in lost)
     if not left and spec.settings:
-        raise UserError(f"{root}: no setting has enough models left: {gap_sentences(gaps)}")
+        raise UserError(f"{root}: no setting has enough models left: {' '.join(map(gap_sentence, gaps))}")
     return Results(root, replace(spec, settings=left, gaps=gaps))
 
 
@@ -54,34 +55,6 @@ def _gaps(root: Path, spec: Spec) -> Iterator[Gap]:
         path = root / setting.path / "metrics.parquet"
         if models := diverged_models(path, "metrics"):
             yield Gap(setting, models, attacked=open_table(path, "metrics").metadata.num_rows > 0)
-
-
-def gap_sentences(gaps: tuple[Gap, ...]) -> str:
-    """Say which models are missing and why, a sentence per setting."""
-    return " ".join(gap_sentence(gap) for gap in gaps)
-
-
-def gap_sentence(gap: Gap) -> str:
-    """Say which models of a setting are missing and why, and whether it could be attacked."""
-    setting = gap.setting
-    where = f"{setting.place}, {setting.mechanism_name} at ε = {setting.epsilon}"
-    verdict = "" if gap.attacked else " Too few models are left: this setting is missing from the results below."
-    return f"Left out of {where}: {missing_models(gap)}.{verdict}"
-
-
-def missing_models(gap: Gap) -> str:
-    """Say which models of a setting are missing, and why."""
-    by_reason = sorted(gap.models.items(), key=lambda item: (item[1], item[0]))
-    parts = []
-    for why, group in groupby(by_reason, key=lambda item: item[1]):
-        numbers = [str(number) for number, _ in group]
-        counted = "1 model" if len(numbers) == 1 else f"{len(numbers)} models"
-        listed = numbers[0] if len(numbers) == 1 else f"{', '.join(numbers[:-1])} and {numbers[-1]}"
-        parts.append(f"{counted} ({listed}) {why}")
-    return "; ".join(parts)
-
-
-PROVENANCE = "provenance.json"
 
 
 def read_provenance(root: Path) -> dict[str, Any]:

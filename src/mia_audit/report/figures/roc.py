@@ -14,6 +14,7 @@ from mia_audit.report.figures.accuracy import curves_over_epsilon, swept_paramet
 from mia_audit.report.figures.catalogue import figure, once_for
 from mia_audit.report.figures.layout import COLUMN, draw_roc, label_lines, log_log, panel_grid
 from mia_audit.report.text.formatting import fixed, protection
+from mia_audit.report.text.statements import missing_models
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -44,8 +45,6 @@ def roc(results: Results, findings: Findings, setting: Setting) -> Figure | str:
     """Draw the ROC curves of the strongest attacks on a setting, in the colours of its group."""
     finding = next((one for one in findings.settings if one.setting == setting), None)
     if finding is None:
-        from mia_audit.report.data.opened import missing_models
-
         reasons = (missing_models(gap) for gap in results.spec.gaps if gap.setting == setting)
         return f"Not attacked: {next(reasons, 'no model is left')}."
     return roc_figure(

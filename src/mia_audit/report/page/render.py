@@ -7,7 +7,6 @@ from mia_audit.report.data.explanation_metrics import Interpretation, interpreta
 from mia_audit.report.data.findings import Finding, Findings
 from mia_audit.report.data.groups import groups_of, strongest_only
 from mia_audit.report.data.handed_on import base_names
-from mia_audit.report.data.opened import gap_sentences
 from mia_audit.report.data.provenance import guarantee
 from mia_audit.report.data.results import Results
 from mia_audit.report.gate.output import conclusion
@@ -37,6 +36,7 @@ from mia_audit.report.text.statements import (
     adjacent,
     corrections,
     design_of,
+    gap_sentence,
     guarantee_sentence,
     no_guarantee_sentence,
     null_ceiling,
@@ -140,7 +140,7 @@ def _opening(results: Results, findings: Findings) -> Iterator[str]:
     """Yield the sentences below the title: what was audited, and what a reader has to know about it."""
     yield scope(results, findings)
     yield from (*corrections(results), *readings(results), *floors(results))
-    yield gap_sentences(results.spec.gaps)
+    yield from map(gap_sentence, results.spec.gaps)
     yield from unrepeatable_sentences(results)
 
 

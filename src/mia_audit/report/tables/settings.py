@@ -32,7 +32,7 @@ from mia_audit.report.text.formatting import (
     protection,
     rate,
 )
-from mia_audit.report.text.statements import most_targets, setting_notes
+from mia_audit.report.text.statements import gap_sentence, missing_models, most_targets, setting_notes
 
 if TYPE_CHECKING:
     import polars as pl
@@ -60,8 +60,6 @@ def settings_layout(
     results: Results, findings: Findings, frame: pl.DataFrame | None = None, page: bool = False
 ) -> Layout:
     """Return a table with a row per setting and a note per guarantee; on the page it has one column for a setting's name."""
-    from mia_audit.report.data.opened import gap_sentence
-
     present = present_channels(findings.settings)
     trained = any(finding.shadows is not None for finding in findings.settings)
     phases = [phase for phase in PHASES if any(getattr(one, f"{phase}_accuracy") for one in findings.settings)]
@@ -98,8 +96,6 @@ def settings_layout(
 @table("settings", settings_layout)
 def settings(results: Results, findings: Findings) -> pl.DataFrame:
     """Return a row per setting, without columns that no setting has; settings that could not be attacked come last."""
-    from mia_audit.report.data.opened import missing_models
-
     gaps = {gap.setting: missing_models(gap) for gap in results.spec.gaps}
     rows = [_row(finding, findings, results) | {"left_out": gaps.get(finding.setting)} for finding in findings.settings]
     lost = [gap.setting for gap in results.spec.gaps if not gap.attacked]

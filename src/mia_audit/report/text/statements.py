@@ -27,7 +27,7 @@ from mia_audit.signals.name import read_signal
 
 if TYPE_CHECKING:
     from mia_audit.report.data.results import Results
-    from mia_audit.report.data.spec import Setting
+    from mia_audit.report.data.spec import Gap, Setting
 
 DESIGNS = {
     "half": "each model trained on its own random half of the pool",
@@ -65,6 +65,22 @@ def scope(results: Results, findings: Findings) -> str:
         how += ", drawn by person: all of a person's records or none"
     settings = f"{count(len(spec.settings), 'setting')}, " if len(spec.settings) > 1 else ""
     return f"{joined(named)}: {settings}{models}{', ' + how if how else ''}. {attacked}"
+
+
+def gap_sentence(gap: Gap) -> str:
+    """Say which models of a setting are missing and why, and whether it could be attacked."""
+    setting = gap.setting
+    where = f"{setting.place}, {setting.mechanism_name} at ε = {setting.epsilon}"
+    verdict = "" if gap.attacked else " Too few models are left: this setting is missing from the results below."
+    return f"Left out of {where}: {missing_models(gap)}.{verdict}"
+
+
+def missing_models(gap: Gap) -> str:
+    """Say which models of a setting are missing, and why."""
+    by_reason: dict[str, list[str]] = {}
+    for number, why in sorted(gap.models.items(), key=lambda item: (item[1], item[0])):
+        by_reason.setdefault(why, []).append(str(number))
+    return "; ".join(f"{count(len(numbers), 'model')} ({joined(numbers)}) {why}" for why, numbers in by_reason.items())
 
 
 def sizes_of(metadata: Mapping[str, Any]) -> str:
