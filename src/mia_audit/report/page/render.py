@@ -50,7 +50,7 @@ from mia_audit.sanitise import html, html_json
 
 CONTENTS = {
     "answer": ("Answer", ""),
-    "words": ("Words", ""),
+    "words": ("Glossary", ""),
     "curves": ("Curves", "groups"),
     "settings": ("Settings", "groups"),
     "persons": ("Persons", "by_person"),
